@@ -1,0 +1,36 @@
+"""Zero-copy translation between DLPack and the CUDA Array Interface.
+
+`to_cai` takes an array that speaks DLPack and returns a view that speaks the CUDA Array Interface;
+`from_cai` goes the other way. Nothing is copied, the producer is kept alive, and the consumer's
+stream waits for the producer's where the two protocols' stream rules ask for it.
+"""
+
+from cai_bridge._core import (
+    CaiView,
+    DLPackView,
+    DriverError,
+    HostSyncWarning,
+    __version__,
+    from_cai,
+    to_cai,
+)
+from cai_bridge._protocols import (
+    SupportsCudaArrayInterface,
+    SupportsCudaStream,
+    SupportsDLPack,
+)
+
+from . import _events as _events
+
+__all__ = [
+    "CaiView",
+    "DLPackView",
+    "DriverError",
+    "HostSyncWarning",
+    "SupportsCudaArrayInterface",
+    "SupportsCudaStream",
+    "SupportsDLPack",
+    "__version__",
+    "from_cai",
+    "to_cai",
+]

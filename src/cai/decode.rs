@@ -1,0 +1,63 @@
+//! From the dict's entries to what a descriptor needs, refusing what DLPack cannot say.
+//!
+//! The device is not in the dict: whoever calls asks the driver about the pointer.
+
+use super::Fields;
+use crate::dtype::{Dtype, Typestr};
+use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
+use crate::stream::{Ready, Thread};
+
+/// What a dict says of pending work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Claim {
+    /// Version 3, or a stream is given: the entry means what the specification says.
+    Said(Ready),
+    /// Version 0 to 2 without a stream: prior versions "made no statement about synchronization".
+    Silent,
+}
+
+/// A dict, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decoded {
+    /// The address of the first element; 0 where there is none.
+    pub ptr: u64,
+    /// The read-only flag.
+    pub readonly: bool,
+    /// The element type.
+    pub dtype: Dtype,
+    /// Shape and strides.
+    pub layout: Layout,
+    /// What is pending.
+    pub claim: Claim,
+}
+
+/// Checks `fields`. `type_name` is asked for the name of the element type where the typestr does
+/// not say which it is; `here` is the thread that read the dict.
+pub fn decode(
+    fields: Fields<'_>,
+    here: Thread,
+    type_name: impl FnOnce() -> Option<String>,
+) -> Result<Decoded> {
+    if !(0..=super::VERSION).contains(&fields.version) {
+        return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
+    }
+    if fields.masked {
+        return Err(Error::new(Kind::Mask, "an object"));
+    }
+    let typestr = Typestr::parse(fields.typestr)?;
+    if fields.structured {
+        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
+    }
+    let dtype = match typestr {
+        Typestr::Exact(dtype) => dtype,
+        Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
+    };
+    let layout = Layout::from_bytes(fields.shape, fields.strides, dtype.itemsize())?;
+    let claim = match (fields.stream, fields.version) {
+        (None, 0..=2) => Claim::Silent,
+        (stream, _) => Claim::Said(Ready::from_cai(stream, here)?),
+    };
+    let (ptr, readonly) = fields.data;
+    Ok(Decoded { ptr, readonly, dtype, layout, claim })
+}

@@ -1,0 +1,55 @@
+//! DLPack capsules: told apart by their name, read without being consumed, then consumed.
+//!
+//! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
+//! nothing can fail any more. Both happen with the interpreter lock held and no Python code run in
+//! between.
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use dlpark::python::ImportedDlpack;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use super::decode;
+use crate::descriptor::Descriptor;
+use crate::error::{Error, Kind, Result};
+
+const LEGACY: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
+
+/// Which structure a capsule holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// `DLManagedTensor`, which has no flags.
+    Legacy,
+    /// `DLManagedTensorVersioned`.
+    Versioned,
+}
+
+/// Reads `capsule` and leaves it as it is.
+pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
+    if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
+        // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
+        // capsule does (Python specification of DLPack), and the capsule is held.
+        let array =
+            unsafe { decode::versioned(pointer.as_ptr().cast::<DLManagedTensorVersioned>()) }?;
+        return Ok((Form::Versioned, array));
+    }
+    if let Ok(pointer) = capsule.pointer_checked(Some(LEGACY)) {
+        // SAFETY: as above, with the structure of the older name.
+        let array = unsafe { decode::legacy(pointer.as_ptr().cast::<DLManagedTensor>()) }?;
+        return Ok((Form::Legacy, array));
+    }
+    if let Some(name) = USED.into_iter().find(|name| capsule.is_valid_checked(Some(name))) {
+        return Err(Error::new(Kind::CapsuleUsed, format!("a consumed one, named {name:?}")));
+    }
+    Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
+}
+
+/// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
+pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
+    dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)
+}

@@ -1,0 +1,130 @@
+//! From a `DLTensor` to a descriptor.
+//!
+//! Refused: major versions other than 1, memory that CUDA cannot reach, elements narrower than a
+//! byte, copies. Accepted as older producers write them: NULL strides from legacy tensors and from
+//! versions before 1.2, any `byte_offset`.
+#![allow(unsafe_code)]
+
+use dlpark::DlpackFlags;
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::layout::{Dims, Layout, MAX_NDIM};
+
+/// What a managed tensor says beside its `DLTensor`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// The version, `None` for a legacy tensor.
+    pub version: Option<DLPackVersion>,
+    /// The flags, empty for a legacy tensor.
+    pub flags: DlpackFlags,
+}
+
+impl Header {
+    /// A legacy tensor's.
+    pub const LEGACY: Self = Self { version: None, flags: DlpackFlags::empty() };
+}
+
+/// Refuses a major version that this crate does not know. Only the version field of a structure of
+/// another major version may be read, so this comes first.
+pub fn check_version(version: DLPackVersion) -> Result<()> {
+    if version.major == dlpark::ffi::DLPACK_MAJOR_VERSION {
+        Ok(())
+    } else {
+        Err(Error::new(Kind::DlpackVersion, format!("{}.{}", version.major, version.minor)))
+    }
+}
+
+/// Reads a legacy managed tensor.
+///
+/// # Safety
+///
+/// - `managed` points to an initialised `DLManagedTensor` that stays alive during the call;
+/// - where `ndim` is positive, its `shape` is NULL or points to `ndim` integers, and so is `strides`.
+pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
+    // SAFETY: the caller vouches for the structure.
+    let tensor = unsafe { &(*managed).dl_tensor };
+    // SAFETY: the caller vouches for shape and strides.
+    unsafe { descriptor(tensor, Header::LEGACY) }
+}
+
+/// Reads a versioned managed tensor.
+///
+/// # Safety
+///
+/// As for [`legacy`]; of a structure of another major version only the version field has to be there.
+pub unsafe fn versioned(managed: *const DLManagedTensorVersioned) -> Result<Descriptor> {
+    // SAFETY: the version is the first field of every version of the structure.
+    let version = unsafe { (*managed).version };
+    check_version(version)?;
+    // SAFETY: major version 1, so the fields are where the structure has them; the caller vouches for it.
+    let flags = unsafe { (*managed).flags };
+    // SAFETY: as above.
+    let tensor = unsafe { &(*managed).dl_tensor };
+    // SAFETY: the caller vouches for shape and strides.
+    unsafe { descriptor(tensor, Header { version: Some(version), flags }) }
+}
+
+/// Reads `tensor`.
+///
+/// # Safety
+///
+/// Where `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so is `strides`.
+pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
+    if header.flags.contains(DlpackFlags::IS_COPIED) {
+        return Err(Error::new(Kind::Copied, "IS_COPIED"));
+    }
+    let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
+    let dtype = Dtype::from_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?;
+    let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= MAX_NDIM);
+    let Some(ndim) = ndim else {
+        return Err(Error::new(Kind::Ndim, tensor.ndim.to_string()));
+    };
+    // SAFETY: the caller vouches for `ndim` integers behind a pointer that is not NULL.
+    let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
+        return Err(Error::new(Kind::NullShape, format!("NULL for {ndim} dimensions")));
+    };
+    // SAFETY: as above.
+    let strides = unsafe { dims(tensor.strides, ndim) };
+    if strides.is_none() && header.version.is_some_and(|version| version.minor >= 2) {
+        return Err(Error::new(Kind::NullStrides, format!("NULL for {ndim} dimensions")));
+    }
+    let layout = Layout::from_elements(shape, strides, dtype.element_size())?;
+    let ptr = if layout.size() == 0 {
+        0
+    } else {
+        let base = tensor.data as u64;
+        if base == 0 {
+            return Err(Error::new(
+                Kind::NullData,
+                format!("a NULL pointer for {} elements", layout.size()),
+            ));
+        }
+        let offset = tensor.byte_offset;
+        base.checked_add(offset).ok_or_else(|| {
+            Error::new(Kind::ByteOffset, format!("{offset} after the pointer {base:#x}"))
+        })?
+    };
+    let readonly = header.flags.contains(DlpackFlags::READ_ONLY);
+    Descriptor::new(ptr, dtype, layout, device, readonly)
+}
+
+/// `ndim` integers; none at all need no pointer.
+///
+/// # Safety
+///
+/// `values` is NULL or points to `ndim` integers.
+unsafe fn dims(values: *const i64, ndim: usize) -> Option<Dims> {
+    if ndim == 0 {
+        return Some(Dims::new());
+    }
+    if values.is_null() {
+        return None;
+    }
+    // SAFETY: not NULL, checked above; the caller vouches for the length; C's int64_t pointers are
+    // aligned as the structure's own definition has them.
+    Some(Dims::from_slice(unsafe { std::slice::from_raw_parts(values, ndim) }))
+}

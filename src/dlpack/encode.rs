@@ -1,0 +1,75 @@
+//! From a descriptor to a managed tensor that keeps its owner.
+//!
+//! Strides are always explicit, `byte_offset` is always 0, lanes go back as they came.
+#![allow(unsafe_code)]
+
+use dlpark::ffi::{
+    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensor, DLManagedTensorVersioned,
+    DLTensor,
+};
+use dlpark::metadata::Dynamic;
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+
+use crate::descriptor::Descriptor;
+use crate::error::{Error, Kind, Result};
+
+/// A versioned managed tensor, DLPack 1.3. `keep` is dropped with it, from whatever thread that is.
+pub fn versioned<K: Send>(
+    array: &Descriptor,
+    keep: Box<K>,
+) -> Result<Managed<DLManagedTensorVersioned>> {
+    managed(array, keep)
+}
+
+/// A legacy managed tensor. It has no flags, so read-only memory is refused.
+pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLManagedTensor>> {
+    if array.readonly() {
+        return Err(Error::new(
+            Kind::ReadOnlyLegacy,
+            "read-only memory and a consumer that asks for a legacy capsule",
+        ));
+    }
+    managed(array, keep)
+}
+
+fn managed<M: ManagedTensorBase, K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<M>> {
+    let layout = array.layout();
+    let prepared = Dynamic::new(layout.shape(), layout.strides())
+        .prepare_as::<M>()
+        .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
+    let mut initialized = prepared.initialize(keep);
+    initialized.set_data(array.ptr() as *mut std::ffi::c_void);
+    initialized.set_device(device(array));
+    initialized.set_dtype(dtype(array));
+    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
+    // SAFETY: READ_ONLY is set exactly where the descriptor says so; the other flags, which assert
+    // more, are never set.
+    unsafe { initialized.set_flags_unchecked(flags) };
+    // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
+    // `keep` owns the memory; shape and strides were copied into the allocation.
+    Ok(unsafe { initialized.finish() })
+}
+
+/// A `DLTensor` that borrows the shape and strides of `array`: valid while `array` stays where it is.
+pub fn borrowed(array: &Descriptor) -> DLTensor {
+    let layout = array.layout();
+    DLTensor {
+        data: array.ptr() as *mut std::ffi::c_void,
+        device: device(array),
+        ndim: i32::try_from(layout.ndim()).unwrap_or(0),
+        dtype: dtype(array),
+        shape: layout.shape().as_ptr().cast_mut(),
+        strides: layout.strides().as_ptr().cast_mut(),
+        byte_offset: 0,
+    }
+}
+
+fn device(array: &Descriptor) -> DLDevice {
+    let device = array.device();
+    DLDevice { device_type: DLDeviceType(device.kind.code()), device_id: device.id }
+}
+
+fn dtype(array: &Descriptor) -> DLDataType {
+    let dtype = array.dtype();
+    DLDataType { code: DLDataTypeCode(dtype.code()), bits: dtype.bits(), lanes: dtype.lanes() }
+}

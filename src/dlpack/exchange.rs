@@ -1,0 +1,216 @@
+//! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
+//!
+//! As a consumer, [`Table`] calls another library's; as a producer, [`exchange_producer!`] puts one
+//! on a class of ours through dlpark. No function of the table synchronises: what a tensor is ready
+//! on is [`Table::current_work_stream`]'s answer at that moment.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_void};
+use std::ptr::{self, NonNull};
+
+use dlpark::Managed;
+use dlpark::ffi::{
+    DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPackExchangeAPI,
+    DLPackExchangeAPIHeader,
+};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyType};
+use pyo3::{PyClass, intern};
+
+use super::decode::{Header, check_version, descriptor};
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::error::{Error, Kind, Result};
+
+const NAME: &CStr = c"dlpack_exchange_api";
+
+/// How far a chain of older tables is followed; nobody chains more, and a cycle must end.
+const MAX_CHAIN: usize = 16;
+
+/// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
+#[derive(Debug, Clone, Copy)]
+pub struct Table(NonNull<DLPackExchangeAPI>);
+
+impl Table {
+    /// The table of `kind`, where it has one of a major version that this crate knows. The attribute
+    /// belongs to the type, and the answer may be kept for it.
+    pub fn of(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+        let attribute = match kind.getattr(intern!(kind.py(), "__dlpack_c_exchange_api__")) {
+            Ok(attribute) => attribute,
+            Err(error) if error.is_instance_of::<PyAttributeError>(kind.py()) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        // Drafts of 1.2 had an integer there; a type that still has it is asked by its `__dlpack__`.
+        let Ok(capsule) = attribute.cast::<PyCapsule>() else {
+            return Ok(None);
+        };
+        let Ok(pointer) = capsule.pointer_checked(Some(NAME)) else {
+            return Ok(None);
+        };
+        Ok(Self::known(pointer.cast()))
+    }
+
+    /// The first table of the chain that begins with `header` whose major version is known.
+    fn known(header: NonNull<DLPackExchangeAPIHeader>) -> Option<Self> {
+        let mut next = Some(header);
+        for _ in 0..MAX_CHAIN {
+            let table = next?;
+            // SAFETY: every table of the chain begins with this header, whose layout is the same in
+            // all versions, and lives as long as the process.
+            let DLPackExchangeAPIHeader { version, prev_api } = unsafe { table.read() };
+            if version.major == DLPACK_MAJOR_VERSION {
+                return Some(Self(table.cast()));
+            }
+            next = NonNull::new(prev_api);
+        }
+        None
+    }
+
+    /// A managed tensor of `x`, whose type the table was found on, and what it describes.
+    pub fn import(
+        self,
+        x: &Bound<'_, PyAny>,
+    ) -> PyResult<(Managed<DLManagedTensorVersioned>, Result<Descriptor>)> {
+        // SAFETY: a table of major version 1 has this field.
+        let call = unsafe { (*self.0.as_ptr()).managed_tensor_from_py_object_no_sync };
+        let call = call.ok_or_else(|| missing("managed_tensor_from_py_object_no_sync"))?;
+        let mut raw: *mut DLManagedTensorVersioned = ptr::null_mut();
+        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `raw`
+        // outlives the call.
+        let code = unsafe { call(x.as_ptr().cast(), &raw mut raw) };
+        if code != 0 {
+            return Err(raised(x.py()));
+        }
+        if raw.is_null() {
+            return Err(PyRuntimeError::new_err(
+                "__dlpack_c_exchange_api__: the producer returned a NULL tensor",
+            ));
+        }
+        // SAFETY: the version is the first field of every version of the structure.
+        check_version(unsafe { (*raw).version }).inspect_err(|_| {
+            // SAFETY: ours, and of another major version only the deleter may be used, which is all
+            // that `from_raw` does then.
+            drop(unsafe { Managed::from_raw(raw) });
+        })?;
+        // SAFETY: not NULL, initialised by the producer, of a known version, and handed to us.
+        let managed = unsafe { Managed::from_raw(raw) }
+            .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+        let header = Header { version: Some(managed.version()), flags: managed.flags() };
+        // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`
+        // integers while it lives.
+        let array = unsafe { descriptor(managed.tensor(), header) };
+        Ok((managed, array))
+    }
+
+    /// The stream that the library works on now, on `device`, as the driver names it (0 is legacy).
+    pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
+        // SAFETY: a table of major version 1 has this field.
+        let call = unsafe { (*self.0.as_ptr()).current_work_stream };
+        let call = call.ok_or_else(|| missing("current_work_stream"))?;
+        let mut stream: *mut c_void = ptr::null_mut();
+        // Managed and pinned memory is worked on by a CUDA stream too, and libraries know that type only.
+        let kind = DLDeviceType::CUDA;
+        // SAFETY: the interpreter lock is held, and `stream` outlives the call.
+        let code = unsafe { call(kind, device.id, &raw mut stream) };
+        if code == 0 { Ok(stream as u64) } else { Err(raised(py)) }
+    }
+}
+
+#[cold]
+fn missing(field: &'static str) -> PyErr {
+    PyRuntimeError::new_err(format!(
+        "__dlpack_c_exchange_api__: {field} is NULL in the producer's table"
+    ))
+}
+
+#[cold]
+fn raised(py: Python<'_>) -> PyErr {
+    PyErr::take(py).unwrap_or_else(|| {
+        PyRuntimeError::new_err(
+            "__dlpack_c_exchange_api__: the producer failed without an exception",
+        )
+    })
+}
+
+/// What a class has to offer to be a producer of the exchange API.
+pub trait Exchange: PyClass {
+    /// A managed tensor, usable on the stream that [`Exchange::work_stream`] names.
+    fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>>;
+
+    /// A descriptor to borrow, usable as above, that stays in place while the object lives.
+    fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor>;
+
+    /// The stream, as the driver names it.
+    fn work_stream(py: Python<'_>, device: Device) -> PyResult<u64>;
+
+    /// An object of the class that owns `managed`.
+    fn import(
+        py: Python<'_>,
+        managed: Managed<DLManagedTensorVersioned>,
+        array: Descriptor,
+    ) -> PyResult<Py<Self>>;
+}
+
+/// What [`exchange_producer!`] calls: `managed` checked, and made an object.
+pub fn import_managed<T: Exchange>(
+    py: Python<'_>,
+    managed: Managed<DLManagedTensorVersioned>,
+) -> PyResult<Py<T>> {
+    let header = Header { version: Some(managed.version()), flags: managed.flags() };
+    // SAFETY: a consumer of the table hands over a tensor that keeps DLPack's contract.
+    let array = unsafe { descriptor(managed.tensor(), header) }?;
+    T::import(py, managed, array)
+}
+
+/// What [`exchange_producer!`] answers for memory that is not CUDA's: no stream at all.
+pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
+    match Device::from_dlpack(device.device_type.0, device.device_id) {
+        Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),
+        Err(error) if error.kind() == Kind::CpuMemory => Ok(ptr::null_mut()),
+        Err(error) => Err(Error::into(error)),
+    }
+}
+
+/// Makes a class that is [`Exchange`] a producer for dlpark's table.
+macro_rules! exchange_producer {
+    ($class:ty) => {
+        // SAFETY: `borrow` is of a descriptor inside the frozen object, so its pointers stay while the
+        // object lives; managed tensors come from `encode`, which keeps DLPack's ownership contract;
+        // the stream is one that is always alive.
+        #[allow(unsafe_code)]
+        unsafe impl dlpark::python::DlpackExchangeProducer for $class {
+            const HAS_DLTENSOR_VIEW: bool = true;
+
+            fn managed_tensor_no_sync(
+                &self,
+                py: pyo3::Python<'_>,
+            ) -> pyo3::PyResult<dlpark::Managed<dlpark::ffi::DLManagedTensorVersioned>> {
+                $crate::dlpack::exchange::Exchange::export(self, py)
+            }
+
+            fn tensor_view_no_sync(
+                &self,
+                py: pyo3::Python<'_>,
+            ) -> pyo3::PyResult<dlpark::ffi::DLTensor> {
+                $crate::dlpack::exchange::Exchange::borrow(self, py)
+                    .map($crate::dlpack::encode::borrowed)
+            }
+
+            fn current_work_stream(
+                py: pyo3::Python<'_>,
+                device: dlpark::ffi::DLDevice,
+            ) -> pyo3::PyResult<*mut std::ffi::c_void> {
+                $crate::dlpack::exchange::work_stream::<Self>(py, device)
+            }
+
+            fn from_managed_tensor_no_sync(
+                py: pyo3::Python<'_>,
+                managed: dlpark::Managed<dlpark::ffi::DLManagedTensorVersioned>,
+            ) -> pyo3::PyResult<pyo3::Py<Self>> {
+                $crate::dlpack::exchange::import_managed(py, managed)
+            }
+        }
+    };
+}
+pub(crate) use exchange_producer;

@@ -1,0 +1,307 @@
+//! CUDA's own driver, found at run time.
+//!
+//! The library is looked for once, on first use; where it or a symbol is missing every call fails
+//! with an error that says so. Result codes stay numbers: a driver newer than any enumeration of
+//! today answers with codes that it does not have, which as a Rust `enum` would be undefined.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::num::NonZeroUsize;
+use std::ptr;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use libloading::Library;
+
+use super::{Context, Driver, Event, Pointer};
+use crate::device::MemoryKind;
+use crate::error::{Error, Kind, Result};
+use crate::stream::Stream;
+
+/// The driver of the machine.
+#[derive(Debug)]
+pub struct Cuda {
+    calls: Calls,
+    /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
+    /// recorded events in must not go while the process can still order work in it.
+    primary: Box<[OnceLock<Context>]>,
+}
+
+/// `CUresult`.
+type Code = u32;
+type CUdevice = c_int;
+type CUcontext = *mut c_void;
+type CUevent = *mut c_void;
+type CUstream = *mut c_void;
+
+/// The driver's library, by the names that its installers give it. The versioned name comes first:
+/// the plain one may be the toolkit's stub.
+const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
+
+macro_rules! calls {
+    ($($name:ident = $symbol:literal: fn($($argument:ty),*);)+) => {
+        /// The entry points, looked up once.
+        #[derive(Debug)]
+        struct Calls {
+            $($name: unsafe extern "C" fn($($argument),*) -> Code,)+
+        }
+
+        impl Calls {
+            fn load(library: &Library) -> Result<Self> {
+                Ok(Self {
+                    // SAFETY: the signature is the one that the driver's header gives the symbol, with
+                    // CUresult as the 32-bit number that C passes.
+                    $($name: unsafe { symbol(library, $symbol)? },)+
+                })
+            }
+        }
+    };
+}
+
+calls! {
+    init = "cuInit": fn(c_uint);
+    error_name = "cuGetErrorName": fn(Code, *mut *const c_char);
+    device_get = "cuDeviceGet": fn(*mut CUdevice, c_int);
+    device_count = "cuDeviceGetCount": fn(*mut c_int);
+    primary_retain = "cuDevicePrimaryCtxRetain": fn(*mut CUcontext, CUdevice);
+    pointer_attributes = "cuPointerGetAttributes": fn(c_uint, *const c_uint, *mut *mut c_void, u64);
+    ctx_get_current = "cuCtxGetCurrent": fn(*mut CUcontext);
+    ctx_get_device = "cuCtxGetDevice": fn(*mut CUdevice);
+    ctx_push = "cuCtxPushCurrent_v2": fn(CUcontext);
+    ctx_pop = "cuCtxPopCurrent_v2": fn(*mut CUcontext);
+    ctx_synchronize = "cuCtxSynchronize": fn();
+    event_create = "cuEventCreate": fn(*mut CUevent, c_uint);
+    event_record = "cuEventRecord": fn(CUevent, CUstream);
+    stream_wait_event = "cuStreamWaitEvent": fn(CUstream, CUevent, c_uint);
+}
+
+/// Looks `name` up.
+///
+/// # Safety
+///
+/// `F` is the function's type.
+unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F> {
+    // SAFETY: the caller vouches for the type; the library is never closed.
+    match unsafe { library.get::<F>(name.as_bytes()) } {
+        Ok(found) => Ok(*found),
+        Err(_) => Err(Error::new(Kind::DriverMissing, format!("a CUDA driver without {name}"))),
+    }
+}
+
+impl Cuda {
+    /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
+    pub fn get() -> Result<&'static Self> {
+        static PROBED: OnceLock<Result<Cuda>> = OnceLock::new();
+        PROBED.get_or_init(Self::probe).as_ref().map_err(Clone::clone)
+    }
+
+    fn probe() -> Result<Self> {
+        // SAFETY: opens the driver's library by its well-known names; its initialisers are the
+        // driver's own, which every CUDA program runs.
+        let library = LIBRARIES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
+        let Some(library) = library else {
+            return Err(Error::new(
+                Kind::DriverMissing,
+                "no CUDA driver library (libcuda.so.1) on this machine",
+            ));
+        };
+        // Kept open for good: the entry points are called until the process ends.
+        let calls = Calls::load(Box::leak(Box::new(library)))?;
+        // SAFETY: 0 is the only value that is defined.
+        let initialised = unsafe { (calls.init)(0) };
+        calls.check("cuInit", initialised).map_err(|error| {
+            Error::new(
+                Kind::DriverMissing,
+                format!("a driver that does not start: {}", error.got()),
+            )
+        })?;
+        let mut count: c_int = 0;
+        // SAFETY: the driver is initialised; `count` outlives the call.
+        calls.check("cuDeviceGetCount", unsafe { (calls.device_count)(&raw mut count) })?;
+        let devices = usize::try_from(count).unwrap_or(0);
+        if devices == 0 {
+            return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
+        }
+        Ok(Self { calls, primary: (0..devices).map(|_| OnceLock::new()).collect() })
+    }
+
+    /// How many devices the driver shows.
+    pub fn device_count(&self) -> usize {
+        self.primary.len()
+    }
+
+    fn new_event(&self) -> Result<Event> {
+        /// `CU_EVENT_DISABLE_TIMING`.
+        const DISABLE_TIMING: c_uint = 2;
+        let mut event: CUevent = ptr::null_mut();
+        // SAFETY: `event` outlives the call; the context that is to own it is current.
+        let code = unsafe { (self.calls.event_create)(&raw mut event, DISABLE_TIMING) };
+        self.calls.check("cuEventCreate", code)?;
+        Ok(Event(event as usize))
+    }
+}
+
+impl Calls {
+    fn check(&self, call: &'static str, code: Code) -> Result<()> {
+        if code == 0 { Ok(()) } else { Err(self.failed(call, code)) }
+    }
+
+    #[cold]
+    fn failed(&self, call: &'static str, code: Code) -> Error {
+        let mut name: *const c_char = ptr::null();
+        // SAFETY: `name` outlives the call, which writes a static string or NULL.
+        let known = unsafe { (self.error_name)(code, &raw mut name) };
+        if known != 0 || name.is_null() {
+            return Error::driver(call, code, "an unknown error");
+        }
+        // SAFETY: not NULL, and the driver's error names are static NUL-terminated strings.
+        let name = unsafe { CStr::from_ptr(name) };
+        Error::driver(call, code, &name.to_string_lossy())
+    }
+}
+
+/// The events of one thread, by context. They go back to [`SPARE`] when the thread ends, since a
+/// thread's end is no place to call the driver.
+struct ThreadEvents(Vec<(Context, Event)>);
+
+static SPARE: Mutex<Vec<(Context, Event)>> = Mutex::new(Vec::new());
+
+impl Drop for ThreadEvents {
+    fn drop(&mut self) {
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.0);
+    }
+}
+
+thread_local! {
+    static EVENTS: RefCell<ThreadEvents> = const { RefCell::new(ThreadEvents(Vec::new())) };
+}
+
+fn spare_event(context: Context) -> Option<Event> {
+    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = spare.iter().position(|(of, _)| *of == context)?;
+    Some(spare.swap_remove(at).1)
+}
+
+fn native(stream: Stream) -> CUstream {
+    stream.handle() as CUstream
+}
+
+fn context(raw: CUcontext) -> Option<Context> {
+    NonZeroUsize::new(raw as usize).map(Context)
+}
+
+impl Driver for Cuda {
+    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
+        /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `_DEVICE_ORDINAL`, `_IS_MANAGED` and `_CONTEXT`.
+        const NAMES: [c_uint; 4] = [2, 9, 8, 1];
+        let mut memory_type: c_uint = 0;
+        let mut ordinal: c_int = -2;
+        let mut managed: c_uint = 0;
+        let mut owner: CUcontext = ptr::null_mut();
+        let mut values: [*mut c_void; 4] = [
+            (&raw mut memory_type).cast(),
+            (&raw mut ordinal).cast(),
+            (&raw mut managed).cast(),
+            (&raw mut owner).cast(),
+        ];
+        // SAFETY: four names and four places, each of the type that the driver's table of attributes
+        // gives: unsigned int, int, a boolean of at most unsigned int's size (zeroed), CUcontext.
+        let code = unsafe {
+            (self.calls.pointer_attributes)(4, NAMES.as_ptr(), values.as_mut_ptr(), pointer)
+        };
+        self.calls.check("cuPointerGetAttributes", code)?;
+        // CU_MEMORYTYPE_HOST is 1, _DEVICE 2; a pointer that CUDA does not know is 0 with ordinal -2
+        // (measured on an H200, driver 580, 2026-11).
+        let kind = match (memory_type, managed & 0xFF) {
+            (0, _) => return Ok(None),
+            (_, 1) => MemoryKind::Managed,
+            (1, _) => MemoryKind::Host,
+            _ => MemoryKind::Device,
+        };
+        Ok(Some(Pointer { ordinal, kind, context: context(owner) }))
+    }
+
+    fn primary_context(&self, ordinal: i32) -> Result<Context> {
+        let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
+        let Some(slot) = slot else {
+            let got = format!("{ordinal} on a machine with {} devices", self.primary.len());
+            return Err(Error::new(Kind::DeviceOrdinal, got));
+        };
+        if let Some(known) = slot.get() {
+            return Ok(*known);
+        }
+        let mut device: CUdevice = 0;
+        // SAFETY: `device` outlives the call.
+        let code = unsafe { (self.calls.device_get)(&raw mut device, ordinal) };
+        self.calls.check("cuDeviceGet", code)?;
+        let mut raw: CUcontext = ptr::null_mut();
+        // SAFETY: `device` is the driver's own answer; `raw` outlives the call. The reference is kept
+        // for the life of the process.
+        let code = unsafe { (self.calls.primary_retain)(&raw mut raw, device) };
+        self.calls.check("cuDevicePrimaryCtxRetain", code)?;
+        context(raw).map(|made| *slot.get_or_init(|| made)).ok_or_else(|| {
+            Error::new(Kind::DriverMissing, format!("no primary context for device {ordinal}"))
+        })
+    }
+
+    fn current_context(&self) -> Result<Option<Context>> {
+        let mut raw: CUcontext = ptr::null_mut();
+        // SAFETY: `raw` outlives the call.
+        let code = unsafe { (self.calls.ctx_get_current)(&raw mut raw) };
+        self.calls.check("cuCtxGetCurrent", code)?;
+        Ok(context(raw))
+    }
+
+    fn current_ordinal(&self) -> Result<i32> {
+        let mut device: CUdevice = 0;
+        // SAFETY: `device` outlives the call.
+        let code = unsafe { (self.calls.ctx_get_device)(&raw mut device) };
+        self.calls.check("cuCtxGetDevice", code)?;
+        Ok(device)
+    }
+
+    fn push_context(&self, context: Context) -> Result<()> {
+        // SAFETY: a `Context` comes from the driver: a primary context that is never released, or the
+        // owner of memory that its producer keeps alive.
+        let code = unsafe { (self.calls.ctx_push)(context.0.get() as CUcontext) };
+        self.calls.check("cuCtxPushCurrent", code)
+    }
+
+    fn pop_context(&self) -> Result<()> {
+        let mut raw: CUcontext = ptr::null_mut();
+        // SAFETY: `raw` outlives the call.
+        self.calls.check("cuCtxPopCurrent", unsafe { (self.calls.ctx_pop)(&raw mut raw) })
+    }
+
+    fn thread_event(&self, context: Context) -> Result<Event> {
+        let known = EVENTS.try_with(|events| {
+            let events = events.borrow();
+            events.0.iter().find(|(of, _)| *of == context).map(|(_, event)| *event)
+        });
+        if let Ok(Some(event)) = known {
+            return Ok(event);
+        }
+        let event = spare_event(context).map_or_else(|| self.new_event(), Ok)?;
+        // A thread that is ending has no place left to keep the event; it is then used once.
+        let _ = EVENTS.try_with(|events| events.borrow_mut().0.push((context, event)));
+        Ok(event)
+    }
+
+    fn record_event(&self, event: Event, stream: Stream) -> Result<()> {
+        // SAFETY: the event is this thread's own; the stream is 1, 2 or a handle that its owner, who
+        // handed it to this call or is held by the view, keeps alive: no other handle gets here.
+        let code = unsafe { (self.calls.event_record)(event.0 as CUevent, native(stream)) };
+        self.calls.check("cuEventRecord", code)
+    }
+
+    fn wait_event(&self, stream: Stream, event: Event) -> Result<()> {
+        // SAFETY: as for `record_event`; 0 asks for the default behaviour.
+        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event.0 as CUevent, 0) };
+        self.calls.check("cuStreamWaitEvent", code)
+    }
+
+    fn synchronize_context(&self) -> Result<()> {
+        // SAFETY: the call takes nothing and waits for the current context.
+        self.calls.check("cuCtxSynchronize", unsafe { (self.calls.ctx_synchronize)() })
+    }
+}

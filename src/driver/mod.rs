@@ -1,0 +1,116 @@
+//! The door to CUDA's driver: what the bridge asks of it, and which one answers.
+//!
+//! [`Driver`] is the short list of driver calls that the bridge makes; every method is one call, so
+//! that each can be counted, made to fail, and dropped in a test. [`cuda`] makes them on a real
+//! driver, [`simulated`] on a device that needs no GPU. Nothing here decides: who waits for whom is
+//! [`crate::stream::plan`]'s, carrying it out is [`crate::order`]'s.
+
+pub mod cuda;
+pub mod simulated;
+
+use std::fmt;
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::device::MemoryKind;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// A context of the driver, `CUcontext`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Context(pub NonZeroUsize);
+
+/// An event of the driver, `CUevent`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Event(pub usize);
+
+/// What the driver knows of a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    /// The device whose context owns it.
+    pub ordinal: i32,
+    /// Device, pinned or managed.
+    pub kind: MemoryKind,
+    /// The context that owns it; managed and stream-ordered memory may name none.
+    pub context: Option<Context>,
+}
+
+/// The calls that the bridge makes. Each is one call of the CUDA driver API, named in its text.
+///
+/// A failed call is an error of kind [`crate::error::Kind::DriverCall`] that names the call and CUDA's code. None of
+/// them panics. Those marked *may block* are made with the interpreter lock released: a full launch
+/// queue blocks them, and a host callback in that queue may need the lock.
+pub trait Driver: Send + Sync + fmt::Debug {
+    /// `cuPointerGetAttributes`: what `pointer` is; `None` where CUDA does not know it. Legal during
+    /// any graph capture.
+    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>>;
+
+    /// `cuDevicePrimaryCtxRetain`, once a device: its primary context.
+    fn primary_context(&self, ordinal: i32) -> Result<Context>;
+
+    /// `cuCtxGetCurrent`: the calling thread's context.
+    fn current_context(&self) -> Result<Option<Context>>;
+
+    /// `cuCtxGetDevice`: the ordinal of the calling thread's current context.
+    fn current_ordinal(&self) -> Result<i32>;
+
+    /// `cuCtxPushCurrent`.
+    fn push_context(&self, context: Context) -> Result<()>;
+
+    /// `cuCtxPopCurrent`.
+    fn pop_context(&self) -> Result<()>;
+
+    /// `cuEventCreate` on first use: this thread's event of `context`, which must be current. Timing
+    /// is disabled. It may be recorded again as soon as the wait on it is queued.
+    fn thread_event(&self, context: Context) -> Result<Event>;
+
+    /// `cuEventRecord`. May block.
+    fn record_event(&self, event: Event, stream: Stream) -> Result<()>;
+
+    /// `cuStreamWaitEvent`. May block.
+    fn wait_event(&self, stream: Stream, event: Event) -> Result<()>;
+
+    /// `cuCtxSynchronize`: the host waits for all work of the current context. Blocks.
+    fn synchronize_context(&self) -> Result<()>;
+}
+
+/// The driver that a view was made on, which is the one that it is ordered on later.
+#[derive(Debug, Clone)]
+pub enum Handle {
+    /// The machine's own.
+    Cuda,
+    /// A simulated one.
+    Simulated(Arc<simulated::Simulated>),
+}
+
+impl Handle {
+    /// The driver itself. Fails where the machine has none.
+    pub fn get(&self) -> Result<&dyn Driver> {
+        match self {
+            Self::Cuda => cuda::Cuda::get().map(|cuda| cuda as &dyn Driver),
+            Self::Simulated(simulated) => Ok(&**simulated),
+        }
+    }
+}
+
+static SIMULATING: AtomicBool = AtomicBool::new(false);
+static SIMULATED: Mutex<Option<Arc<simulated::Simulated>>> = Mutex::new(None);
+
+/// The driver that new views are made on: a simulated one while one is installed, else CUDA's.
+pub fn current() -> Handle {
+    if SIMULATING.load(Ordering::Acquire) {
+        let installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(simulated) = installed.as_ref() {
+            return Handle::Simulated(Arc::clone(simulated));
+        }
+    }
+    Handle::Cuda
+}
+
+/// Makes `simulated` the driver of this process, or gives CUDA's back. Returns the one before.
+pub fn install(simulated: Option<Arc<simulated::Simulated>>) -> Option<Arc<simulated::Simulated>> {
+    let mut installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+    SIMULATING.store(simulated.is_some(), Ordering::Release);
+    std::mem::replace(&mut *installed, simulated)
+}

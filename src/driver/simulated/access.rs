@@ -1,0 +1,132 @@
+//! Accesses to memory: the check of each against those before, and the host's own.
+
+use std::sync::Arc;
+
+use super::clock::{Clock, Lane};
+use super::codes::{self, failed};
+use super::history::{Access, Who};
+use super::report::{AccessKind, Report, ReportKind, Side, Touched};
+use super::work::Span;
+use super::{Simulated, State};
+use crate::error::Result;
+
+const COPY: &str = "cuMemcpy";
+
+impl State {
+    /// Checks one declared access of `who`, whose clock is `clock`, against all before it. Earlier
+    /// operations that are in `named` were paired with `who` before.
+    pub(super) fn touch(
+        &mut self,
+        who: &Arc<Who>,
+        clock: &Clock,
+        span: Span,
+        access: AccessKind,
+        named: &mut Vec<u64>,
+    ) {
+        if span.len == 0 {
+            return;
+        }
+        let Some((block, start)) = self.memory.find(span.ptr) else {
+            let second = who.side(Touched { allocation: None, bytes: 0..span.len, access });
+            self.reports.push(Report::new(
+                ReportKind::OutOfBounds,
+                None,
+                second,
+                "nothing is allocated there",
+            ));
+            return;
+        };
+        let end = start.saturating_add(span.len);
+        if let Some(freed) = &block.freed {
+            let (first, second) =
+                (freed.side(block.whole()), who.side(block.touched(start, end, access)));
+            self.reports.push(Report::new(
+                ReportKind::UseAfterFree,
+                Some(first),
+                second,
+                "it was freed before",
+            ));
+            return;
+        }
+        if end > block.length {
+            let why = format!("the allocation has {} bytes", block.length);
+            let second = who.side(block.touched(start, end, access));
+            self.reports.push(Report::new(ReportKind::OutOfBounds, None, second, &why));
+        }
+        let touched = block.touched(start, end.min(block.length), access);
+        let races = block.history.admit(Access::new(who, touched), clock, &self.host, named);
+        self.report_races(races);
+    }
+
+    pub(super) fn report_races(&mut self, races: Vec<(Side, Side)>) {
+        let why = "nothing orders the one after the other";
+        let reports = races
+            .into_iter()
+            .map(|(first, second)| Report::new(ReportKind::Race, Some(first), second, why));
+        self.reports.extend(reports);
+    }
+
+    /// The host's next access: its clock goes forward.
+    pub(super) fn host_access(&mut self, name: &str) -> Arc<Who> {
+        let time = self.host.get(Lane::HOST).saturating_add(1);
+        self.host.reach(Lane::HOST, time);
+        let sequence = self.next_sequence();
+        Arc::new(Who {
+            operation: name.into(),
+            place: "host".into(),
+            sequence,
+            lane: Lane::HOST,
+            time,
+        })
+    }
+
+    fn host_touch(&mut self, span: Span, name: &str, access: AccessKind) {
+        let who = self.host_access(name);
+        let clock = self.host.clone();
+        self.touch(&who, &clock, span, access, &mut Vec::new());
+    }
+}
+
+impl Simulated {
+    /// Reads memory from the host. Checked against all other accesses; makes nothing run.
+    pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
+        let span = Span { ptr, len };
+        let mut state = self.lock();
+        state.host_touch(span, name, AccessKind::Read);
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        state.memory.load(span).ok_or_else(|| failed(COPY, codes::INVALID_VALUE))
+    }
+
+    /// Writes memory from the host. Checked against all other accesses; makes nothing run.
+    pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
+        let len = u64::try_from(bytes.len()).map_err(|_| failed(COPY, codes::INVALID_VALUE))?;
+        let mut state = self.lock();
+        state.host_touch(Span { ptr, len }, name, AccessKind::Write);
+        if len == 0 {
+            return Ok(());
+        }
+        state.memory.store(ptr, bytes).ok_or_else(|| failed(COPY, codes::INVALID_VALUE))
+    }
+
+    /// Reads memory as the work that runs does: not checked, since the launch declared it, and
+    /// freed memory reads as it is by then.
+    pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {
+        if len == 0 {
+            return Ok(Vec::new());
+        }
+        self.lock()
+            .memory
+            .load(Span { ptr, len })
+            .ok_or_else(|| failed(COPY, codes::ILLEGAL_ADDRESS))
+    }
+
+    /// Writes memory as the work that runs does.
+    pub fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.lock().memory.store(ptr, bytes).ok_or_else(|| failed(COPY, codes::ILLEGAL_ADDRESS))
+    }
+}

@@ -1,0 +1,149 @@
+//! Allocations and frees.
+//!
+//! A block from a stream's pool is handed out again at once for that stream, as caching allocators
+//! do: that is right for work on the stream, and a race for all other work that nothing orders
+//! before.
+
+use std::sync::Arc;
+
+use super::clock::Clock;
+use super::codes::{self, failed};
+use super::history::{Access, History, Who};
+use super::report::{AccessKind, Report, ReportKind, Side, Touched};
+use super::streams::StreamId;
+use super::work::Work;
+use super::{Simulated, State};
+use crate::device::MemoryKind;
+use crate::driver::{Context, Pointer};
+use crate::error::Result;
+use crate::stream::Stream;
+
+const ALLOCATE: &str = "cuMemAlloc";
+const FREE: &str = "cuMemFree";
+const FREE_ON: &str = "cuMemFreeAsync";
+
+impl State {
+    /// Whether `start` can be freed, and the pool that it goes back to; reports and refuses where it
+    /// cannot.
+    fn freeable(
+        &mut self,
+        call: &'static str,
+        start: u64,
+        place: Arc<str>,
+    ) -> Result<Option<StreamId>> {
+        let nowhere = Touched { allocation: None, bytes: 0..0, access: AccessKind::Free };
+        let (first, touched, why) = if let Some(block) = self.memory.at(start) {
+            let Some(freed) = &block.freed else { return Ok(block.pool) };
+            (Some(freed.side(block.whole())), block.whole(), "it was freed before")
+        } else if let Some((block, _)) = self.memory.find(start) {
+            (None, block.whole(), "the address is not the allocation's start")
+        } else {
+            (None, nowhere, "nothing is allocated there")
+        };
+        let second = Side { operation: call.into(), place, sequence: 0, touched: Some(touched) };
+        self.reports.push(Report::new(ReportKind::InvalidFree, first, second, why));
+        Err(failed(call, codes::INVALID_VALUE))
+    }
+
+    fn free_now(&mut self, start: u64) {
+        let who = self.host_access("free");
+        let clock = self.host.clone();
+        self.mark_freed(start, &who, &clock, None);
+        self.memory.poison(start);
+    }
+
+    fn free_on(&mut self, start: u64, stream: StreamId) {
+        self.advance(stream);
+        let (who, clock) = self.enqueue(stream, "free", Work::Poison(start));
+        self.mark_freed(start, &who, &clock, Some(stream));
+    }
+
+    /// Marks the block as freed by `who`, after the check that nothing races with that.
+    fn mark_freed(&mut self, start: u64, who: &Arc<Who>, clock: &Clock, pool: Option<StreamId>) {
+        let Some(block) = self.memory.at(start) else { return };
+        let access = Access::new(who, block.whole());
+        let races = block.history.admit(access, clock, &self.host, &mut Vec::new());
+        block.freed = Some(Arc::clone(who));
+        if block.pool.is_none() {
+            // Whatever touches the block from here on is a use after free, whoever is ordered.
+            block.history = History::default();
+        } else if let Some(pool) = pool {
+            block.pool = Some(pool);
+            self.memory.spare(pool, start);
+        }
+        self.report_races(races);
+    }
+}
+
+impl Simulated {
+    /// Allocates `nbytes` on a device (0 bytes are the pointer 0), aligned to 256 and filled with
+    /// [`FRESH`](super::FRESH). It belongs to the device's primary context; managed memory names none.
+    pub fn alloc(&self, ordinal: i32, nbytes: u64, kind: MemoryKind, label: &str) -> Result<u64> {
+        let context = self.lock().contexts.primary(ALLOCATE, ordinal)?;
+        self.alloc_in(context, nbytes, kind, label)
+    }
+
+    /// The same in a context of the caller's choice.
+    pub fn alloc_in(
+        &self,
+        context: Context,
+        nbytes: u64,
+        kind: MemoryKind,
+        label: &str,
+    ) -> Result<u64> {
+        let mut state = self.lock();
+        let ordinal = state.contexts.ordinal(ALLOCATE, context)?;
+        if nbytes == 0 {
+            return Ok(0);
+        }
+        let context = (kind != MemoryKind::Managed).then_some(context);
+        let pointer = Pointer { ordinal, kind, context };
+        let added = state.memory.add(nbytes, pointer, label, None);
+        added.ok_or_else(|| failed(ALLOCATE, codes::OUT_OF_MEMORY))
+    }
+
+    /// Allocates device memory from the pool of `stream`: a block of the same length that was freed
+    /// there is handed out again at once, whatever else is still to run on it.
+    pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
+        let mut state = self.lock();
+        let pool = state.stream(ALLOCATE, stream)?;
+        let context = state.streams.get(pool).context;
+        let ordinal = state.contexts.ordinal(ALLOCATE, context)?;
+        if nbytes == 0 {
+            return Ok(0);
+        }
+        if let Some(start) = state.memory.reuse(pool, nbytes, label) {
+            return Ok(start);
+        }
+        let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
+        let added = state.memory.add(nbytes, pointer, label, Some(pool));
+        added.ok_or_else(|| failed(ALLOCATE, codes::OUT_OF_MEMORY))
+    }
+
+    /// Frees an allocation: at once, from the host, or (`Some`) in the order of a stream. Memory
+    /// from a pool goes back to it, for `None` in the order of the stream that it was taken for,
+    /// which a capture does not notice.
+    ///
+    /// Refused with a report: an address that is not the start of a live allocation. The pointer 0
+    /// is nothing to free.
+    pub fn free(&self, ptr: u64, on: Option<Stream>) -> Result<()> {
+        if ptr == 0 {
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let Some(stream) = on else {
+            match state.freeable(FREE, ptr, "host".into())? {
+                Some(pool) => state.free_on(ptr, pool),
+                None => state.free_now(ptr),
+            }
+            return Ok(());
+        };
+        let id = state.stream(FREE_ON, stream)?;
+        let place = Arc::clone(&state.streams.get(id).name);
+        state.freeable(FREE_ON, ptr, place)?;
+        state.refuse_implicit(FREE_ON, id)?;
+        state.refuse_capturing(FREE_ON, id)?;
+        state.free_on(ptr, id);
+        Ok(())
+    }
+}

@@ -1,0 +1,280 @@
+//! Graph capture: what may be done in one, and what spoils it.
+//!
+//! Work launched on a stream that is being captured is kept, not queued. A record there and a wait
+//! elsewhere fork the capture to the other stream, and every fork must be joined by the stream that
+//! it began on. Inside a capture a stream has a clock of the capture's own lanes; a launch of the
+//! graph puts those lanes after the stream that it is launched on, and the stream after them.
+//!
+//! What a capture cannot take is an error of CUDA's, and spoils it, so that its end fails as well:
+//! waits on work outside it, host syncs and event queries, another capture's events, the legacy
+//! default stream beside a blocking stream that is captured, stream-ordered frees. Not modelled:
+//! graphs launched inside a capture (refused), external events, memory nodes.
+
+use std::collections::HashMap;
+
+use super::calls::{Arguments, Call};
+use super::clock::{Clock, Lane};
+use super::codes::{self, failed};
+use super::graph::Node;
+use super::streams::{Role, StreamId};
+use super::work::Operation;
+use super::{Simulated, State};
+use crate::driver::Context;
+use crate::error::{Error, Result};
+use crate::stream::{Stream, Thread};
+
+/// Whose unsafe calls spoil a capture, as in `CUstreamCaptureMode`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum CaptureMode {
+    /// Those of every thread.
+    #[default]
+    Global,
+    /// Those of the thread that began it.
+    ThreadLocal,
+    /// Nobody's.
+    Relaxed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct CaptureId(usize);
+
+impl CaptureId {
+    pub(super) const fn numbered(index: usize) -> Self {
+        Self(index)
+    }
+}
+
+/// A stream's part in a capture.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) capture: CaptureId,
+    /// Its lane and clock inside the capture.
+    pub(super) lane: Lane,
+    pub(super) clock: Clock,
+}
+
+#[derive(Debug)]
+pub(super) struct Capture {
+    pub(super) mode: CaptureMode,
+    pub(super) origin: StreamId,
+    pub(super) thread: Thread,
+    pub(super) spoiled: bool,
+    /// How far each lane has come.
+    pub(super) times: Vec<u64>,
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Capture {
+    /// The next number of a lane.
+    fn step(&mut self, lane: Lane) -> u64 {
+        let time = &mut self.times[lane.index()];
+        *time = time.saturating_add(1);
+        *time
+    }
+
+    pub(super) fn is_joined(&self, origin: &Clock) -> bool {
+        self.times.iter().enumerate().all(|(lane, time)| origin.covers(Lane::numbered(lane), *time))
+    }
+}
+
+/// The captures under way, by their number.
+#[derive(Debug, Default)]
+pub(super) struct Captures {
+    pub(super) begun: usize,
+    pub(super) open: HashMap<CaptureId, Capture>,
+    modes: HashMap<Thread, CaptureMode>,
+}
+
+impl State {
+    pub(super) fn capture_of(&self, stream: StreamId) -> Option<CaptureId> {
+        self.streams.get(stream).member.as_ref().map(|member| member.capture)
+    }
+
+    fn spoil(&mut self, capture: CaptureId) {
+        if let Some(capture) = self.captures.open.get_mut(&capture) {
+            capture.spoiled = true;
+        }
+    }
+
+    /// Spoils the capture that the stream takes part in, if any.
+    pub(super) fn spoil_capture_of(&mut self, stream: StreamId) {
+        if let Some(capture) = self.capture_of(stream) {
+            self.spoil(capture);
+        }
+    }
+
+    /// Refuses what cannot be done with a stream that is being captured.
+    pub(super) fn refuse_capturing(&mut self, call: &'static str, stream: StreamId) -> Result<()> {
+        let Some(capture) = self.capture_of(stream) else { return Ok(()) };
+        self.spoil(capture);
+        Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED))
+    }
+
+    /// Refuses a host sync of a context that has a stream that is being captured.
+    pub(super) fn refuse_context_capturing(
+        &mut self,
+        call: &'static str,
+        context: Context,
+    ) -> Result<()> {
+        let mut captures = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
+        match captures.find_map(|id| self.capture_of(id)) {
+            Some(capture) => {
+                self.spoil(capture);
+                Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a call that is unsafe during a capture: it spoils those that it can spoil from here.
+    pub(super) fn refuse_unsafe(&mut self, call: &'static str) -> Result<()> {
+        let here = Thread::current();
+        let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
+        let mut refused = false;
+        for capture in self.captures.open.values_mut() {
+            let reaches = match (mine, capture.mode) {
+                (CaptureMode::Relaxed, _) | (_, CaptureMode::Relaxed) => false,
+                (CaptureMode::Global, CaptureMode::Global) => true,
+                (CaptureMode::ThreadLocal, _) | (_, CaptureMode::ThreadLocal) => {
+                    capture.thread == here
+                }
+            };
+            capture.spoiled |= reaches;
+            refused |= reaches;
+        }
+        if refused { Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED)) } else { Ok(()) }
+    }
+
+    /// The capture that an action on the legacy default stream would be implicitly ordered with.
+    fn implicit(&self, stream: StreamId) -> Option<CaptureId> {
+        let stream = self.streams.get(stream);
+        if stream.role != Role::Legacy {
+            return None;
+        }
+        self.blocking(stream.context).iter().find_map(|id| self.capture_of(*id))
+    }
+
+    /// Refuses an action on the legacy default stream while a blocking stream is being captured.
+    pub(super) fn refuse_implicit(&mut self, call: &'static str, stream: StreamId) -> Result<()> {
+        let Some(capture) = self.implicit(stream) else { return Ok(()) };
+        self.spoil(capture);
+        Err(failed(call, codes::STREAM_CAPTURE_IMPLICIT))
+    }
+
+    /// The open capture of that number, unless it is spoiled.
+    fn healthy(&mut self, call: &'static str, capture: CaptureId) -> Result<&mut Capture> {
+        match self.captures.open.get_mut(&capture) {
+            Some(capture) if !capture.spoiled => Ok(capture),
+            Some(_) => Err(failed(call, codes::STREAM_CAPTURE_INVALIDATED)),
+            None => Err(failed(call, codes::CAPTURED_EVENT)),
+        }
+    }
+
+    /// Where a stream stands inside its capture; `None` where it is not being captured.
+    pub(super) fn captured_point(
+        &mut self,
+        call: &'static str,
+        stream: StreamId,
+    ) -> Result<Option<(CaptureId, Clock)>> {
+        let Some(member) = &self.streams.get(stream).member else { return Ok(None) };
+        let point = (member.capture, member.clock.clone());
+        self.healthy(call, point.0)?;
+        Ok(Some(point))
+    }
+
+    /// Keeps an operation that was launched on a stream that is being captured.
+    pub(super) fn capture(
+        &mut self,
+        call: &'static str,
+        stream: StreamId,
+        operation: Operation,
+    ) -> Result<()> {
+        let Some((id, mut clock)) = self.captured_point(call, stream)? else { return Ok(()) };
+        let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
+            return Ok(());
+        };
+        let capture = self.healthy(call, id)?;
+        let time = capture.step(lane);
+        clock.reach(lane, time);
+        capture.nodes.push(Node { lane, time, clock: clock.clone(), operation });
+        self.place(stream, Member { capture: id, lane, clock });
+        Ok(())
+    }
+
+    pub(super) fn place(&mut self, stream: StreamId, member: Member) {
+        self.streams.get_mut(stream).member = Some(member);
+    }
+
+    /// A wait on an event that was recorded in a capture: the stream joins it, or waits inside it.
+    pub(super) fn join_capture(
+        &mut self,
+        call: &'static str,
+        stream: StreamId,
+        event: CaptureId,
+        point: &Clock,
+    ) -> Result<()> {
+        if self.streams.get(stream).role == Role::Legacy {
+            self.spoil(event);
+            return Err(failed(call, codes::STREAM_CAPTURE_IMPLICIT));
+        }
+        let mine = self.capture_of(stream);
+        let waits_inside = mine == Some(event);
+        if let Some(mine) = mine
+            && !waits_inside
+        {
+            if !self.captures.open.contains_key(&event) {
+                return Err(self.isolate(call, stream));
+            }
+            self.spoil(mine);
+            self.spoil(event);
+            return Err(failed(call, codes::STREAM_CAPTURE_MERGE));
+        }
+        let capture = self.healthy(call, event)?;
+        // The fork itself is the first thing on its lane, so that it must be joined even where no
+        // work follows.
+        let fork = Lane::numbered(capture.times.len());
+        if !waits_inside {
+            capture.times.push(1);
+            let mut clock = Clock::default();
+            clock.reach(fork, 1);
+            self.place(stream, Member { capture: event, lane: fork, clock });
+        }
+        if let Some(member) = &mut self.streams.get_mut(stream).member {
+            member.clock.join(point);
+        }
+        Ok(())
+    }
+
+    /// A wait inside a capture on something outside it.
+    pub(super) fn isolate(&mut self, call: &'static str, stream: StreamId) -> Error {
+        self.spoil_capture_of(stream);
+        failed(call, codes::STREAM_CAPTURE_ISOLATION)
+    }
+
+    /// A call outside a capture on an event that was recorded inside it.
+    pub(super) fn captured_event(&mut self, call: &'static str, capture: CaptureId) -> Error {
+        self.spoil(capture);
+        failed(call, codes::CAPTURED_EVENT)
+    }
+}
+
+impl Simulated {
+    /// `cuStreamIsCapturing`. Legal at any time; fails for the legacy default stream while a
+    /// blocking stream of its context is being captured, and spoils nothing.
+    pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
+        let call = Call::StreamIsCapturing;
+        self.lock().called_for(call, Arguments::stream(stream), |state| {
+            let id = state.native(call.name(), stream)?;
+            if state.implicit(id).is_some() {
+                return Err(failed(call.name(), codes::STREAM_CAPTURE_IMPLICIT));
+            }
+            Ok(state.capture_of(id).is_some())
+        })
+    }
+
+    /// `cuThreadExchangeStreamCaptureMode`: which captures the calling thread's unsafe calls spoil.
+    /// Returns the mode before.
+    pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
+        self.lock().captures.modes.insert(Thread::current(), mode).unwrap_or_default()
+    }
+}

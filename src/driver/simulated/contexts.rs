@@ -1,0 +1,157 @@
+//! Devices, their contexts, and each thread's stack of current contexts.
+//!
+//! A thread that has not said otherwise has the primary context of device 0, as after
+//! `cudaSetDevice(0)`.
+
+use std::collections::HashMap;
+use std::num::NonZeroUsize;
+
+use super::codes::{self, failed};
+use super::{Simulated, State};
+use crate::driver::Context;
+use crate::error::Result;
+use crate::stream::Thread;
+
+/// Contexts look like pointers, and are the same numbers in every run.
+const FIRST: usize = 0x4000_0000;
+const STEP: usize = 0x100;
+
+/// All contexts (the first of each device is its primary one) and the stacks of the threads.
+#[derive(Debug)]
+pub(super) struct Contexts {
+    /// The device of each context.
+    ordinals: Vec<i32>,
+    devices: usize,
+    /// The devices whose primary context was asked of the driver before.
+    retained: Vec<i32>,
+    stacks: HashMap<Thread, Vec<Context>>,
+}
+
+fn numbered(index: usize) -> Option<Context> {
+    index.checked_mul(STEP)?.checked_add(FIRST).and_then(NonZeroUsize::new).map(Context)
+}
+
+fn index(context: Context) -> Option<usize> {
+    let offset = context.0.get().checked_sub(FIRST)?;
+    (offset % STEP == 0).then_some(offset / STEP)
+}
+
+impl Contexts {
+    pub(super) fn new(devices: u32) -> Self {
+        let ordinals: Vec<i32> = (0..i32::try_from(devices).unwrap_or(i32::MAX)).collect();
+        Self { devices: ordinals.len(), ordinals, retained: Vec::new(), stacks: HashMap::new() }
+    }
+
+    pub(super) fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// The primary context of a device.
+    pub(super) fn primary(&self, call: &'static str, ordinal: i32) -> Result<Context> {
+        usize::try_from(ordinal)
+            .ok()
+            .filter(|index| *index < self.devices)
+            .and_then(numbered)
+            .ok_or_else(|| failed(call, codes::INVALID_DEVICE))
+    }
+
+    /// The device of a context.
+    pub(super) fn ordinal(&self, call: &'static str, context: Context) -> Result<i32> {
+        index(context)
+            .and_then(|index| self.ordinals.get(index))
+            .copied()
+            .ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    }
+
+    /// Whether this is the first time that the device's primary context is asked of the driver.
+    pub(super) fn is_retained(&self, ordinal: i32) -> bool {
+        self.retained.contains(&ordinal)
+    }
+
+    pub(super) fn retain(&mut self, ordinal: i32) {
+        self.retained.push(ordinal);
+    }
+
+    /// How reports name a context: `device 0`, or `device 0, context#2` for one that is not primary.
+    pub(super) fn describe(&self, context: Context) -> String {
+        match index(context).and_then(|index| Some((index, *self.ordinals.get(index)?))) {
+            Some((index, ordinal)) if index < self.devices => format!("device {ordinal}"),
+            Some((index, ordinal)) => {
+                format!("device {ordinal}, context#{}", index - self.devices + 1)
+            }
+            None => "an unknown context".to_owned(),
+        }
+    }
+
+    fn stack(&mut self) -> &mut Vec<Context> {
+        let first = if self.devices == 0 { None } else { numbered(0) };
+        self.stacks.entry(Thread::current()).or_insert_with(|| first.into_iter().collect())
+    }
+
+    /// The calling thread's context.
+    pub(super) fn current(&mut self) -> Option<Context> {
+        self.stack().last().copied()
+    }
+
+    /// The same for a call that needs one.
+    pub(super) fn needed(&mut self, call: &'static str) -> Result<Context> {
+        self.current().ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    }
+
+    pub(super) fn push(&mut self, call: &'static str, context: Context) -> Result<()> {
+        self.ordinal(call, context)?;
+        self.stack().push(context);
+        Ok(())
+    }
+
+    pub(super) fn pop(&mut self, call: &'static str) -> Result<()> {
+        self.stack().pop().map(|_| ()).ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    }
+
+    fn replace(&mut self, context: Option<Context>) {
+        let stack = self.stack();
+        stack.pop();
+        stack.extend(context);
+    }
+
+    fn create(&mut self, ordinal: i32) -> Result<Context> {
+        self.primary("cuCtxCreate", ordinal)?;
+        let context = numbered(self.ordinals.len())
+            .ok_or_else(|| failed("cuCtxCreate", codes::OUT_OF_MEMORY))?;
+        self.ordinals.push(ordinal);
+        Ok(context)
+    }
+}
+
+impl State {
+    /// The primary context of a device, as the driver's call gives it.
+    pub(super) fn primary(&self, ordinal: i32) -> Result<Context> {
+        self.contexts.primary("cuDevicePrimaryCtxRetain", ordinal)
+    }
+}
+
+impl Simulated {
+    /// How many devices there are.
+    pub fn devices(&self) -> usize {
+        self.lock().contexts.devices()
+    }
+
+    /// `cudaSetDevice`: makes the device's primary context the calling thread's.
+    pub fn set_device(&self, ordinal: i32) -> Result<()> {
+        let mut state = self.lock();
+        let context = state.contexts.primary("cudaSetDevice", ordinal)?;
+        state.contexts.replace(Some(context));
+        Ok(())
+    }
+
+    /// `cuCtxSetCurrent(NULL)`: the calling thread has no context from here on, or the one that is
+    /// next on its stack.
+    pub fn unset_device(&self) {
+        self.lock().contexts.replace(None);
+    }
+
+    /// `cuCtxCreate`, without making it current: another context of a device.
+    pub fn create_context(&self, ordinal: i32) -> Result<Context> {
+        self.lock().contexts.create(ordinal)
+    }
+}

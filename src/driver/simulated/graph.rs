@@ -1,0 +1,172 @@
+//! Graphs: a capture from begin to end, and its work, queued again by each launch.
+//!
+//! A launch is ordered after what is on its stream and after the launch of the same graph before;
+//! what comes on the stream later is ordered after all of the graph. In between, the captured order
+//! holds and no more: branches that nothing orders are unordered.
+
+use std::sync::Arc;
+
+use super::capture::{Capture, CaptureId, CaptureMode, Member};
+use super::clock::{Clock, Lane};
+use super::codes::{self, failed};
+use super::streams::{Role, StreamId};
+use super::work::Operation;
+use super::{Simulated, State};
+use crate::error::{Error, Result};
+use crate::stream::{Stream, Thread};
+
+/// A graph that was captured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Graph(usize);
+
+/// An operation that was captured: number `time` of a lane of the capture.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) lane: Lane,
+    pub(super) time: u64,
+    pub(super) clock: Clock,
+    pub(super) operation: Operation,
+}
+
+/// A graph that can be launched. One launch of it is ordered after the one before.
+#[derive(Debug)]
+pub(super) struct Executable {
+    nodes: Arc<[Node]>,
+    /// How far each of the capture's lanes came.
+    times: Vec<u64>,
+    /// The lanes that stand for them when it is launched.
+    lanes: Vec<Lane>,
+    /// The end of the launch before.
+    end: Clock,
+}
+
+const BEGIN: &str = "cuStreamBeginCapture";
+const END: &str = "cuStreamEndCapture";
+const LAUNCH: &str = "cuGraphLaunch";
+
+impl State {
+    fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> Result<()> {
+        let origin = self.stream(BEGIN, stream)?;
+        if self.streams.get(origin).role == Role::Legacy {
+            return Err(failed(BEGIN, codes::STREAM_CAPTURE_UNSUPPORTED));
+        }
+        if self.capture_of(origin).is_some() {
+            return Err(failed(BEGIN, codes::ILLEGAL_STATE));
+        }
+        let id = CaptureId::numbered(self.captures.begun);
+        self.captures.begun += 1;
+        let thread = Thread::current();
+        let capture =
+            Capture { mode, origin, thread, spoiled: false, times: vec![0], nodes: Vec::new() };
+        self.captures.open.insert(id, capture);
+        self.place(
+            origin,
+            Member { capture: id, lane: Lane::numbered(0), clock: Clock::default() },
+        );
+        Ok(())
+    }
+
+    fn end_capture(&mut self, stream: Stream) -> Result<Graph, (Error, Vec<Node>)> {
+        let plain = |error| (error, Vec::new());
+        let id = self.stream(END, stream).map_err(plain)?;
+        let illegal = || plain(failed(END, codes::ILLEGAL_STATE));
+        let capture = self.capture_of(id).ok_or_else(illegal)?;
+        let open = self.captures.open.get_mut(&capture).ok_or_else(illegal)?;
+        if open.origin != id {
+            open.spoiled = true;
+            return Err(plain(failed(END, codes::STREAM_CAPTURE_UNMATCHED)));
+        }
+        if open.mode != CaptureMode::Relaxed && open.thread != Thread::current() {
+            open.spoiled = true;
+            return Err(plain(failed(END, codes::STREAM_CAPTURE_WRONG_THREAD)));
+        }
+        let origin = self
+            .streams
+            .get(id)
+            .member
+            .as_ref()
+            .map(|member| member.clock.clone())
+            .unwrap_or_default();
+        let done = self.captures.open.remove(&capture).ok_or_else(illegal)?;
+        let members: Vec<StreamId> =
+            self.streams.ids().filter(|id| self.capture_of(*id) == Some(capture)).collect();
+        for member in members {
+            self.streams.get_mut(member).member = None;
+        }
+        if done.spoiled {
+            return Err((failed(END, codes::STREAM_CAPTURE_INVALIDATED), done.nodes));
+        }
+        if !done.is_joined(&origin) {
+            return Err((failed(END, codes::STREAM_CAPTURE_UNJOINED), done.nodes));
+        }
+        Ok(self.add_graph(done.nodes, done.times))
+    }
+
+    /// Keeps captured work as a graph. `times` says how far each lane of the capture came.
+    fn add_graph(&mut self, nodes: Vec<Node>, times: Vec<u64>) -> Graph {
+        let lanes = times.iter().map(|_| self.schedule.add_lane()).collect();
+        let graph = Graph(self.graphs.len());
+        self.graphs.push(Executable { nodes: nodes.into(), times, lanes, end: Clock::default() });
+        graph
+    }
+
+    fn launch_graph(&mut self, graph: Graph, stream: Stream) -> Result<()> {
+        let id = self.stream(LAUNCH, stream)?;
+        self.refuse_implicit(LAUNCH, id)?;
+        self.refuse_capturing(LAUNCH, id)?;
+        let Some(executable) = self.graphs.get(graph.0) else {
+            return Err(failed(LAUNCH, codes::INVALID_VALUE));
+        };
+        let (nodes, lanes, times) =
+            (Arc::clone(&executable.nodes), executable.lanes.clone(), executable.times.clone());
+        let mut start = executable.end.clone();
+        self.advance(id);
+        start.join(&self.streams.get(id).clock);
+        let bases: Vec<(Lane, u64)> =
+            lanes.iter().map(|lane| (*lane, self.schedule.time(*lane))).collect();
+        let place: Arc<str> =
+            format!("graph#{} on {}", graph.0 + 1, self.streams.get(id).name).into();
+        for node in &*nodes {
+            let mut clock = start.clone();
+            for (lane, time) in node.clock.entries() {
+                let (lane, base) = bases[lane.index()];
+                clock.reach(lane, base.saturating_add(time));
+            }
+            let (lane, base) = bases[node.lane.index()];
+            let operation = &node.operation;
+            let (name, work) = (Arc::clone(&operation.name), operation.work.clone());
+            let time = base.saturating_add(node.time);
+            let who = self.enqueue_at(lane, time, &clock, name, Arc::clone(&place), work);
+            self.touch_all(&who, &clock, operation);
+        }
+        let mut end = start;
+        for (lane, steps) in lanes.iter().zip(times) {
+            end.reach(*lane, self.schedule.advance(*lane, steps));
+        }
+        self.streams.get_mut(id).clock.join(&end);
+        if let Some(executable) = self.graphs.get_mut(graph.0) {
+            executable.end = end;
+        }
+        Ok(())
+    }
+}
+
+impl Simulated {
+    /// `cuStreamBeginCapture`.
+    pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result<()> {
+        self.lock().begin_capture(stream, mode)
+    }
+
+    /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a
+    /// fork was not joined. Either way the capture is over.
+    pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
+        let ended = self.lock().end_capture(stream);
+        // What the captured work holds goes here, with the lock released: dropping it may call back.
+        ended.map_err(|(error, _nodes)| error)
+    }
+
+    /// `cuGraphLaunch`: queues the captured work, after the stream and after the launch before.
+    pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+        self.lock().launch_graph(graph, stream)
+    }
+}

@@ -1,0 +1,146 @@
+//! The simulated device's memory, block by block.
+//!
+//! A freed block stays mapped until the simulated device goes, so that work which runs too late
+//! reads a pattern and not somebody else's memory.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::history::{History, Who};
+use super::raw::{ALIGNMENT, Raw};
+use super::report::{AccessKind, Touched};
+use super::streams::StreamId;
+use super::work::Span;
+use crate::driver::Pointer;
+
+/// What fresh memory holds.
+pub const FRESH: u8 = 0xCD;
+/// What freed memory holds, from when the free runs.
+pub const FREED: u8 = 0xDD;
+
+/// An allocation, or one that was.
+#[derive(Debug)]
+pub(super) struct Block {
+    raw: Raw,
+    /// The bytes that were asked for; the rest of the block is out of bounds.
+    pub(super) length: u64,
+    pointer: Pointer,
+    label: Arc<str>,
+    /// The stream whose pool it goes back to.
+    pub(super) pool: Option<StreamId>,
+    pub(super) freed: Option<Arc<Who>>,
+    pub(super) history: History,
+}
+
+impl Block {
+    /// Some of its bytes, for a report.
+    pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> Touched {
+        Touched { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
+    }
+
+    /// All of it, freed.
+    pub(super) fn whole(&self) -> Touched {
+        self.touched(0, self.length, AccessKind::Free)
+    }
+
+    fn holds(&self, offset: u64, length: u64) -> bool {
+        offset.checked_add(length).is_some_and(|end| end <= self.length)
+    }
+}
+
+/// All blocks by their address, and those that each stream's pool has to spare.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    blocks: BTreeMap<u64, Block>,
+    spare: HashMap<StreamId, Vec<u64>>,
+}
+
+impl Memory {
+    /// The block that starts at `start`, freed or not.
+    pub(super) fn at(&mut self, start: u64) -> Option<&mut Block> {
+        self.blocks.get_mut(&start)
+    }
+
+    /// The block that `address` lies in, freed or not, and the offset there.
+    pub(super) fn find(&mut self, address: u64) -> Option<(&mut Block, u64)> {
+        let (start, block) = self.blocks.range_mut(..=address).next_back()?;
+        let offset = address.checked_sub(*start)?;
+        (offset < block.length).then_some((block, offset))
+    }
+
+    /// What the driver knows of `address`. A pool's memory is the driver's, handed out or not.
+    pub(super) fn pointer(&mut self, address: u64) -> Option<Pointer> {
+        let (block, _) = self.find(address)?;
+        (block.freed.is_none() || block.pool.is_some()).then_some(block.pointer)
+    }
+
+    /// The bytes of `span`, freed or not; `None` where it is not inside one block.
+    pub(super) fn load(&mut self, span: Span) -> Option<Vec<u8>> {
+        let (block, offset) =
+            self.find(span.ptr).filter(|(block, offset)| block.holds(*offset, span.len))?;
+        block.raw.read(usize::try_from(offset).ok()?, usize::try_from(span.len).ok()?)
+    }
+
+    /// Writes `bytes` at `address`; `None`, with nothing written, where they are not inside one block.
+    pub(super) fn store(&mut self, address: u64, bytes: &[u8]) -> Option<()> {
+        let length = u64::try_from(bytes.len()).ok()?;
+        let (block, offset) =
+            self.find(address).filter(|(block, offset)| block.holds(*offset, length))?;
+        block.raw.write(usize::try_from(offset).ok()?, bytes)
+    }
+
+    /// Sets the block at `start` to the pattern of freed memory.
+    pub(super) fn poison(&mut self, start: u64) {
+        if let Some(block) = self.blocks.get_mut(&start)
+            && let Ok(length) = usize::try_from(block.length)
+        {
+            let filled = block.raw.fill(0, length, FREED);
+            debug_assert!(filled.is_some(), "a block is at least as long as it says");
+        }
+    }
+
+    /// A fresh block; `None` where there is no memory left.
+    pub(super) fn add(
+        &mut self,
+        length: u64,
+        pointer: Pointer,
+        label: &str,
+        pool: Option<StreamId>,
+    ) -> Option<u64> {
+        let bytes = usize::try_from(length).ok()?.checked_next_multiple_of(ALIGNMENT)?;
+        let raw = Raw::new(bytes, FRESH)?;
+        let address = raw.address();
+        let label = if label.is_empty() {
+            format!("block#{}", self.blocks.len() + 1)
+        } else {
+            label.to_owned()
+        };
+        let label = Arc::from(label);
+        let history = History::default();
+        self.blocks
+            .insert(address, Block { raw, length, pointer, label, pool, freed: None, history });
+        Some(address)
+    }
+
+    /// Gives a freed block to a stream's pool.
+    pub(super) fn spare(&mut self, pool: StreamId, start: u64) {
+        self.spare.entry(pool).or_default().push(start);
+    }
+
+    /// A block that the stream's pool has to spare and that is as long, last freed first. What was
+    /// done to it before stays known.
+    pub(super) fn reuse(&mut self, pool: StreamId, length: u64, label: &str) -> Option<u64> {
+        let spare = self.spare.get_mut(&pool)?;
+        let blocks = &mut self.blocks;
+        let at = spare
+            .iter()
+            .rposition(|start| blocks.get(start).is_some_and(|block| block.length == length))?;
+        let start = spare.remove(at);
+        let block = blocks.get_mut(&start)?;
+        block.freed = None;
+        if !label.is_empty() {
+            block.label = Arc::from(label);
+        }
+        Some(start)
+    }
+}

@@ -1,0 +1,179 @@
+//! A CUDA device that needs no GPU, and tells what a program got wrong.
+//!
+//! [`Simulated`] implements [`Driver`]. Host memory stands in for device memory, so pointers resolve
+//! and values are real. Two things show a missing wait:
+//!
+//! - Queued work runs late, and in the least helpful order that is legal, so the values are wrong.
+//! - Every access is checked against every earlier one to the same bytes, by vector clocks over
+//!   stream order, events, host syncs and the legacy default stream; a pair that nothing orders is a
+//!   [`Report`] that names both sides.
+//!
+//! Neither depends on timing: the same program does the same, every time. The threads of the host
+//! are taken as one, in the order of their calls.
+//!
+//! Beside [`Driver`]'s calls there are those of a program that owns memory, streams and work; they
+//! are named after the driver's, and fail with the driver's codes. What the driver dies of is a
+//! report and an error here. What it claims of the driver has a twin in `tests/gpu`.
+
+mod access;
+mod allocate;
+mod calls;
+mod capture;
+mod clock;
+pub mod codes;
+mod contexts;
+mod events;
+mod graph;
+mod history;
+mod memory;
+mod raw;
+mod report;
+mod streams;
+mod work;
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+pub use calls::{Arguments, Call, CallRecord, FaultError, Outcome};
+pub use capture::CaptureMode;
+pub use graph::Graph;
+pub use memory::{FREED, FRESH};
+pub use report::{AccessKind, Report, ReportKind, Side, Touched};
+pub use work::{Action, Span};
+
+use super::{Context, Driver, Event, Pointer};
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// Everything behind the lock.
+#[derive(Debug)]
+struct State {
+    contexts: contexts::Contexts,
+    streams: streams::Streams,
+    events: events::Events,
+    captures: capture::Captures,
+    graphs: Vec<graph::Executable>,
+    memory: memory::Memory,
+    schedule: work::Schedule,
+    /// What the host, and so whatever it launches next, is ordered after.
+    host: clock::Clock,
+    calls: calls::Calls,
+    reports: Vec<Report>,
+    /// The number of the last operation or host access.
+    sequence: u64,
+}
+
+/// A simulated machine with CUDA devices.
+pub struct Simulated {
+    state: Mutex<State>,
+    /// Told whenever a piece of work has run.
+    idle: Condvar,
+}
+
+impl Simulated {
+    /// A machine with that many devices.
+    pub fn new(devices: u32) -> Arc<Self> {
+        let state = State {
+            contexts: contexts::Contexts::new(devices),
+            streams: streams::Streams::default(),
+            events: events::Events::default(),
+            captures: capture::Captures::default(),
+            graphs: Vec::new(),
+            memory: memory::Memory::default(),
+            schedule: work::Schedule::default(),
+            host: clock::Clock::default(),
+            calls: calls::Calls::default(),
+            reports: Vec::new(),
+            sequence: 0,
+        };
+        Arc::new(Self { state: Mutex::new(state), idle: Condvar::new() })
+    }
+
+    /// The state. Work never runs, and nothing of the caller's is dropped, while it is locked.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No code that holds the lock panics halfway through a change; a poisoned lock is as good.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Simulated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.lock();
+        f.debug_struct("Simulated")
+            .field("devices", &state.contexts.devices())
+            .field("pending", &state.schedule.pending())
+            .field("reports", &state.reports.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver for Simulated {
+    fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
+        let call = Call::PointerGetAttributes;
+        self.lock()
+            .called_for(call, Arguments::default(), |state| Ok(state.memory.pointer(pointer)))
+    }
+
+    fn primary_context(&self, ordinal: i32) -> Result<Context> {
+        let mut state = self.lock();
+        if state.contexts.is_retained(ordinal) {
+            return state.primary(ordinal);
+        }
+        state.called_for(Call::PrimaryCtxRetain, Arguments::default(), |state| {
+            let context = state.primary(ordinal)?;
+            state.contexts.retain(ordinal);
+            Ok(context)
+        })
+    }
+
+    fn current_context(&self) -> Result<Option<Context>> {
+        self.lock().called_for(Call::CtxGetCurrent, Arguments::default(), |state| {
+            Ok(state.contexts.current())
+        })
+    }
+
+    fn current_ordinal(&self) -> Result<i32> {
+        let call = Call::CtxGetDevice;
+        self.lock().called_for(call, Arguments::default(), |state| {
+            let context = state.contexts.needed(call.name())?;
+            state.contexts.ordinal(call.name(), context)
+        })
+    }
+
+    fn push_context(&self, context: Context) -> Result<()> {
+        let call = Call::CtxPushCurrent;
+        let arguments = Arguments::context(context);
+        self.lock()
+            .called(call, arguments, |state| state.contexts.push(call.name(), context))
+            .map(drop)
+    }
+
+    fn pop_context(&self) -> Result<()> {
+        let call = Call::CtxPopCurrent;
+        self.lock()
+            .called(call, Arguments::default(), |state| state.contexts.pop(call.name()))
+            .map(drop)
+    }
+
+    fn thread_event(&self, context: Context) -> Result<Event> {
+        self.lock().thread_event(context)
+    }
+
+    fn record_event(&self, event: Event, stream: Stream) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::EventRecord, arguments, |state| state.record(event, stream))
+            .map(drop)
+    }
+
+    fn wait_event(&self, stream: Stream, event: Event) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
+            .map(drop)
+    }
+
+    fn synchronize_context(&self) -> Result<()> {
+        self.synchronize_current()
+    }
+}

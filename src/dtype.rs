@@ -1,0 +1,216 @@
+//! Element types: one table from `DLDataType` to typestr and back.
+//!
+//! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
+//! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
+//! torch and CuPy export): from there the type's name has to come from elsewhere, and is never
+//! guessed. Refused: the other byte order, structured types, elements narrower than a byte.
+
+use std::fmt;
+
+use crate::error::{Error, Kind, Result};
+
+/// A row of the table.
+#[derive(Debug, PartialEq, Eq)]
+struct Row {
+    name: &'static str,
+    code: u8,
+    bits: u8,
+    typestr: &'static str,
+}
+
+const fn row(name: &'static str, code: u8, bits: u8, typestr: &'static str) -> Row {
+    Row { name, code, bits, typestr }
+}
+
+/// Every type that both protocols can carry. The codes are `DLDataTypeCode`'s of DLPack 1.3.
+const TABLE: [Row; 23] = [
+    row("bool", 6, 8, "|b1"),
+    row("int8", 0, 8, "|i1"),
+    row("int16", 0, 16, "<i2"),
+    row("int32", 0, 32, "<i4"),
+    row("int64", 0, 64, "<i8"),
+    row("uint8", 1, 8, "|u1"),
+    row("uint16", 1, 16, "<u2"),
+    row("uint32", 1, 32, "<u4"),
+    row("uint64", 1, 64, "<u8"),
+    row("float16", 2, 16, "<f2"),
+    row("float32", 2, 32, "<f4"),
+    row("float64", 2, 64, "<f8"),
+    row("complex64", 5, 64, "<c8"),
+    row("complex128", 5, 128, "<c16"),
+    row("bfloat16", 4, 16, "<V2"),
+    row("float8_e3m4", 7, 8, "|V1"),
+    row("float8_e4m3", 8, 8, "|V1"),
+    row("float8_e4m3b11fnuz", 9, 8, "|V1"),
+    row("float8_e4m3fn", 10, 8, "|V1"),
+    row("float8_e4m3fnuz", 11, 8, "|V1"),
+    row("float8_e5m2", 12, 8, "|V1"),
+    row("float8_e5m2fnuz", 13, 8, "|V1"),
+    row("float8_e8m0fnu", 14, 8, "|V1"),
+];
+
+/// An element type, with DLPack's lanes.
+#[derive(Clone, Copy)]
+pub struct Dtype {
+    row: &'static Row,
+    lanes: u16,
+}
+
+/// What a typestr says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Typestr {
+    /// One type.
+    Exact(Dtype),
+    /// Some type of this many bytes that NumPy has no letter for.
+    Opaque(i64),
+}
+
+impl Dtype {
+    /// From DLPack's `(code, bits, lanes)`.
+    pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
+        if lanes == 0 {
+            return Err(Error::new(Kind::Lanes, "0"));
+        }
+        if let Some(row) = TABLE.iter().find(|row| row.code == code && row.bits == bits) {
+            return Ok(Self { row, lanes });
+        }
+        let kind = if bits.is_multiple_of(8) { Kind::Dtype } else { Kind::SubByte };
+        Err(Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})")))
+    }
+
+    /// From a name, such as `bfloat16`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        TABLE.iter().find(|row| row.name == name).map(|row| Self { row, lanes: 1 })
+    }
+
+    /// All types, one lane each, in the table's order.
+    pub fn all() -> impl Iterator<Item = Self> {
+        TABLE.iter().map(|row| Self { row, lanes: 1 })
+    }
+
+    /// Its name, which is `ml_dtypes`' and NumPy's.
+    pub const fn name(self) -> &'static str {
+        self.row.name
+    }
+
+    /// Its typestr.
+    pub const fn typestr(self) -> &'static str {
+        self.row.typestr
+    }
+
+    /// DLPack's type code.
+    pub const fn code(self) -> u8 {
+        self.row.code
+    }
+
+    /// DLPack's bits, of one lane.
+    pub const fn bits(self) -> u8 {
+        self.row.bits
+    }
+
+    /// DLPack's lanes, 1 or more.
+    pub const fn lanes(self) -> u16 {
+        self.lanes
+    }
+
+    /// Bytes of one lane: CAI's item size.
+    pub const fn itemsize(self) -> i64 {
+        (self.row.bits / 8) as i64
+    }
+
+    /// Bytes of one DLPack element, all lanes.
+    pub const fn element_size(self) -> i64 {
+        self.itemsize() * self.lanes as i64
+    }
+
+    /// Whether autograd could follow it: floating point and complex types.
+    pub const fn is_inexact(self) -> bool {
+        !matches!(self.row.code, 0 | 1 | 6)
+    }
+
+    /// Whether it is complex.
+    pub const fn is_complex(self) -> bool {
+        self.row.code == 5
+    }
+}
+
+impl PartialEq for Dtype {
+    fn eq(&self, other: &Self) -> bool {
+        self.row == other.row && self.lanes == other.lanes
+    }
+}
+
+impl Eq for Dtype {}
+
+impl fmt::Debug for Dtype {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.lanes {
+            1 => f.write_str(self.row.name),
+            lanes => write!(f, "{}x{lanes}", self.row.name),
+        }
+    }
+}
+
+impl Typestr {
+    /// Reads a typestr.
+    pub fn parse(text: &str) -> Result<Self> {
+        if let Some(row) =
+            TABLE.iter().find(|row| row.typestr == text && row.typestr.as_bytes()[1] != b'V')
+        {
+            return Ok(Self::Exact(Dtype { row, lanes: 1 }));
+        }
+        Self::parse_uncommon(text)
+    }
+
+    /// The spellings that the table does not have, and the refusals.
+    fn parse_uncommon(text: &str) -> Result<Self> {
+        let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
+        let mut letters = text.chars();
+        let (Some(order @ ('<' | '>' | '|')), Some(letter)) = (letters.next(), letters.next())
+        else {
+            return Err(malformed());
+        };
+        let digits = letters.as_str();
+        let size: i64 = match letter {
+            'b' | 'i' | 'u' | 'f' | 'c' | 'V' | 'S' | 'a' | 'U' | 'O' | 'm' | 'M' | 't' => {
+                let number = digits.split('[').next().unwrap_or_default();
+                let plain = number.bytes().all(|byte| byte.is_ascii_digit());
+                match number {
+                    "" if letter == 'O' => 8,
+                    _ if plain => number.parse().map_err(|_| malformed())?,
+                    _ => return Err(malformed()),
+                }
+            }
+            _ => return Err(malformed()),
+        };
+        match letter {
+            'V' | 'f' if size == 1 => return Ok(Self::Opaque(1)),
+            'V' if size == 2 && order != '>' => return Ok(Self::Opaque(2)),
+            'b' | 'i' | 'u' if size == 1 => return Self::parse(&format!("|{letter}1")),
+            _ => {}
+        }
+        match (order, letter) {
+            ('>', 'i' | 'u' | 'f' | 'c' | 'V') => {
+                Err(Error::new(Kind::BigEndian, format!("{text:?}")))
+            }
+            ('|', 'i' | 'u' | 'f' | 'c') => Err(malformed()),
+            _ => Err(Error::at(Kind::Dtype, "typestr", format!("{text:?}"))),
+        }
+    }
+
+    /// The type, with `name` saying which where the typestr does not.
+    pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
+        match (self, name) {
+            (Self::Exact(dtype), _) => Ok(dtype),
+            (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
+            (Self::Opaque(size), Some(name)) => Dtype::from_name(name)
+                .filter(|dtype| dtype.itemsize() == size && dtype.typestr().as_bytes()[1] == b'V')
+                .ok_or_else(|| {
+                    Error::new(
+                        Kind::DtypeAmbiguous,
+                        format!("{text:?} with the type name {name:?}"),
+                    )
+                }),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The one error of the crate: what was wrong, what it was, and what is allowed.
+//!
+//! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field
+//! that is named and the values that are allowed; the producer's value is added where it is seen.
+//! The mapping to Python exceptions is in one place, `py::errors`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// Which Python exception an error becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Class {
+    /// `BufferError`: well formed, but the other protocol cannot express it.
+    Buffer,
+    /// `ValueError`: a malformed dict, capsule or argument.
+    Value,
+    /// `TypeError`: an object that speaks neither protocol, or an argument of the wrong type.
+    Type,
+    /// `cai_bridge.DriverError`, a `RuntimeError`: a call of the CUDA driver failed.
+    Driver,
+}
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident: $class:ident, $field:literal, $allowed:literal;)+) => {
+        /// What kind of thing was refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $($(#[$doc])* $name,)+
+        }
+
+        impl Kind {
+            /// Every kind, for the test that each has a row in the contract tables.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)+];
+
+            /// The kind's name, as the contract tables write it.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$name => stringify!($name),)+ }
+            }
+
+            /// Which exception it becomes.
+            pub const fn class(self) -> Class {
+                match self { $(Self::$name => Class::$class,)+ }
+            }
+
+            /// The field that it names unless the caller names a nearer one.
+            pub const fn field(self) -> &'static str {
+                match self { $(Self::$name => $field,)+ }
+            }
+
+            /// What is allowed there.
+            pub const fn allowed(self) -> &'static str {
+                match self { $(Self::$name => $allowed,)+ }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// The object speaks neither protocol.
+    Protocol: Type, "object", "an object with one of the attributes named";
+    /// A CAI dict was given without the object that owns the memory.
+    OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
+    /// `owner=` was given beside an object, which is its own owner.
+    OwnerUnexpected: Value, "owner", "owner= goes with a plain dict only";
+
+    /// Memory that only the CPU can reach.
+    CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
+    /// Memory of another kind of accelerator.
+    DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
+    /// A device ordinal that cannot be.
+    DeviceOrdinal: Value, "device", "a device id of 0 or more";
+    /// The `device=` argument disagrees with the memory, or is malformed.
+    DeviceArgument: Value, "device", "(device_type, device_id) that can reach the memory";
+    /// `dl_device=` asks for a device that the array is not on.
+    DlDevice: Buffer, "dl_device", "None, or the array's own device";
+    /// A pointer that the driver does not know.
+    HostPointer: Value, "data", "a pointer that CUDA knows: device, managed or pinned memory";
+
+    /// A typestr that does not parse.
+    Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
+    /// Bytes in the other order.
+    BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
+    /// A type that the table does not have: structured, object, string, datetime, long double.
+    Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
+    /// An element narrower than a byte.
+    SubByte: Buffer, "dtype", "elements of whole bytes";
+    /// `<V2` or `|V1` with nothing that says which type it is.
+    DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
+    /// The `dtype=` argument.
+    DtypeArgument: Value, "dtype", "the name of a type of the typestr's size, such as 'bfloat16'";
+    /// Zero lanes.
+    Lanes: Value, "dtype.lanes", "1 or more";
+
+    /// A negative extent.
+    ShapeNegative: Value, "shape", "extents of 0 or more";
+    /// More elements or bytes than 63 bits count.
+    ShapeOverflow: Value, "shape", "at most 2**63 - 1 bytes in all";
+    /// The extents and strides reach past the address space.
+    ExtentOverflow: Value, "strides", "an array that lies inside the 64-bit address space";
+    /// Not a tuple of integers.
+    ShapeMalformed: Value, "shape", "a tuple of integers";
+    /// More dimensions than any consumer takes, or a negative count.
+    Ndim: Value, "ndim", "0 to 64 dimensions";
+    /// `shape` is NULL where there are dimensions.
+    NullShape: Value, "shape", "a pointer to ndim extents";
+    /// `strides` is NULL in DLPack 1.2 or later.
+    NullStrides: Value, "strides", "explicit strides, as DLPack 1.2 and later ask for";
+    /// Not a tuple of integers, or not one a dimension.
+    StridesMalformed: Value, "strides", "None, or a tuple of one integer a dimension";
+    /// Strides in bytes that are no whole number of elements.
+    StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
+    /// No pointer where there are elements.
+    NullData: Value, "data", "a pointer, unless the array has no elements";
+    /// A `byte_offset` that runs past the address space.
+    ByteOffset: Value, "byte_offset", "an offset that stays inside the 64-bit address space";
+
+    /// A key is missing from the dict.
+    DictKey: Value, "__cuda_array_interface__", "a dict with 'shape', 'typestr', 'data' and 'version'";
+    /// Not a dict.
+    DictType: Value, "__cuda_array_interface__", "a dict";
+    /// The `data` entry.
+    DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
+    /// A masked array.
+    Mask: Buffer, "mask", "None: DLPack has no masks";
+    /// A version of the interface that is not known.
+    CaiVersion: Value, "version", "an integer from 0 to 3";
+    /// A major version of DLPack that is not known.
+    DlpackVersion: Buffer, "version", "DLPack major version 1";
+    /// The `max_version=` argument.
+    MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
+
+    /// Stream 0, which says neither legacy nor per-thread.
+    StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
+    /// A stream integer below -1.
+    StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
+    /// `-1` where a stream has to be named.
+    StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
+    /// Not a stream at all; `bool` is refused here too.
+    StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
+    /// `__cuda_stream__` did not keep its protocol.
+    StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
+
+    /// A capsule that was consumed before.
+    CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
+    /// A capsule of another name.
+    CapsuleName: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned'";
+    /// `__dlpack__` returned something that is no capsule.
+    CapsuleType: Value, "__dlpack__", "a PyCapsule";
+    /// The producer handed out a copy where its own memory was asked for.
+    Copied: Buffer, "flags", "the producer's own memory; it handed out a copy";
+    /// `copy=True`.
+    CopyRequested: Buffer, "copy", "None or False: views share memory";
+
+    /// A tensor that autograd follows.
+    RequiresGrad: Buffer, "requires_grad", "a tensor without gradients: x.detach()";
+    /// A lazily conjugated tensor.
+    ConjBit: Buffer, "conj", "memory that holds the values: x.resolve_conj()";
+    /// A lazily negated tensor.
+    NegBit: Buffer, "neg", "memory that holds the values: x.resolve_neg()";
+    /// A sparse or otherwise unstrided tensor.
+    SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense()";
+    /// Read-only memory into a capsule that has no flag for it.
+    ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later, or readonly=False from a caller who vouches that nobody writes";
+    /// A view that was released.
+    Released: Buffer, "view", "a view that has not been released";
+
+    /// There is no CUDA driver, or no device.
+    DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
+    /// A call of the driver failed.
+    DriverCall: Driver, "CUDA driver", "CUDA_SUCCESS";
+}
+
+/// An error: what was wrong, what it was, what is allowed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
+    kind: Kind,
+    field: Cow<'static, str>,
+    got: String,
+    driver: Option<DriverCode>,
+}
+
+/// Which call of the driver failed, and with which code.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverCode {
+    /// The entry point, such as `cuEventRecord`.
+    pub call: &'static str,
+    /// The `CUresult`.
+    pub code: u32,
+}
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind` about the field that the kind names.
+    #[cold]
+    pub fn new(kind: Kind, got: impl Into<String>) -> Self {
+        Self::at(kind, kind.field(), got)
+    }
+
+    /// An error of `kind` about a nearer field, such as `strides[1]`.
+    #[cold]
+    pub fn at(kind: Kind, field: impl Into<Cow<'static, str>>, got: impl Into<String>) -> Self {
+        Self(Box::new(Inner { kind, field: field.into(), got: got.into(), driver: None }))
+    }
+
+    /// A driver call that failed with `code`, which CUDA names `name`.
+    #[cold]
+    pub fn driver(call: &'static str, code: u32, name: &str) -> Self {
+        Self(Box::new(Inner {
+            kind: Kind::DriverCall,
+            field: Cow::Borrowed(call),
+            got: format!("{name} ({code})"),
+            driver: Some(DriverCode { call, code }),
+        }))
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The field at fault.
+    pub fn field(&self) -> &str {
+        &self.0.field
+    }
+
+    /// What was found there.
+    pub fn got(&self) -> &str {
+        &self.0.got
+    }
+
+    /// What is allowed there.
+    pub fn allowed(&self) -> &'static str {
+        self.0.kind.allowed()
+    }
+
+    /// The driver's call and code, where the driver is what failed.
+    pub fn driver_code(&self) -> Option<&DriverCode> {
+        self.0.driver.as_ref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: got {}; allowed: {}", self.0.field, self.0.got, self.allowed())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({}: {self})", self.0.kind.name())
+    }
+}
+
+impl std::error::Error for Error {}

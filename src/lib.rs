@@ -1,0 +1,27 @@
+//! Zero-copy translation between DLPack and the CUDA Array Interface, with the event waits that
+//! the two protocols' stream rules need.
+//!
+//! Data flows one way: foreign object → decode → [`descriptor::Descriptor`] + owner + ready stream →
+//! order → encode → foreign object. A module uses only those above it in this list.
+
+pub mod error;
+
+pub mod dtype;
+pub mod layout;
+
+pub mod device;
+pub mod stream;
+
+pub mod descriptor;
+
+pub mod driver;
+
+pub mod order;
+
+pub mod owner;
+
+pub mod cai;
+pub mod dlpack;
+
+#[cfg(feature = "python")]
+mod py;

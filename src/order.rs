@@ -1,0 +1,114 @@
+//! Carries a plan out on a driver: one event, recorded on one stream, waited for on the other.
+//!
+//! No policy here: [`crate::stream::plan`] has decided. Each decision, made or elided, is a
+//! `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. The host
+//! never blocks in [`order`]; [`wait_on_host`] is the one place where it does, for producers that
+//! say nothing of their streams.
+
+use crate::device::Device;
+use crate::driver::{Context, Driver, Handle};
+use crate::error::Result;
+use crate::stream::{Edge, Stream};
+
+/// Where streams of an array live: its context, or the primary context of its device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The ordinal of the device that the streams belong to.
+    pub ordinal: i32,
+    /// The context that owns the memory, where the driver named one.
+    pub context: Option<Context>,
+}
+
+impl Place {
+    /// The primary context of the array's own device.
+    pub const fn of(device: Device) -> Self {
+        Self { ordinal: device.id, context: None }
+    }
+
+    fn context(self, driver: &dyn Driver) -> Result<Context> {
+        self.context.map_or_else(|| driver.primary_context(self.ordinal), Ok)
+    }
+}
+
+/// A context made current, and taken back however the scope ends.
+struct Entered<'a> {
+    driver: &'a dyn Driver,
+    pushed: bool,
+}
+
+impl<'a> Entered<'a> {
+    fn new(driver: &'a dyn Driver, context: Context) -> Result<Self> {
+        let pushed = driver.current_context()? != Some(context);
+        if pushed {
+            driver.push_context(context)?;
+        }
+        Ok(Self { driver, pushed })
+    }
+
+    fn leave(mut self) -> Result<()> {
+        if std::mem::take(&mut self.pushed) { self.driver.pop_context() } else { Ok(()) }
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if self.pushed
+            && let Err(error) = self.driver.pop_context()
+        {
+            tracing::warn!(target: "cai_bridge", %error, "context not restored");
+        }
+    }
+}
+
+/// Runs `call` with the context of `place` current, and the caller's own current again afterwards.
+pub fn within<R>(
+    driver: &dyn Driver,
+    place: Place,
+    call: impl FnOnce(Context) -> Result<R>,
+) -> Result<R> {
+    let context = place.context(driver)?;
+    let entered = Entered::new(driver, context)?;
+    let result = call(context)?;
+    entered.leave()?;
+    Ok(result)
+}
+
+/// Work queued on `to` after this call runs after work queued on `from` before it.
+pub fn order(driver: &dyn Driver, place: Place, from: Stream, to: Stream) -> Result<()> {
+    within(driver, place, |context| {
+        let event = driver.thread_event(context)?;
+        driver.record_event(event, from)?;
+        driver.wait_event(to, event)
+    })
+}
+
+/// The host waits for all work of the context of `place`.
+pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
+    within(driver, place, |_| driver.synchronize_context())
+}
+
+/// Carries `edge` out and says so. `door` names the call on whose behalf; `detach` runs what may
+/// block, with whatever lock the caller must not hold meanwhile given up.
+pub fn carry_out(
+    door: &'static str,
+    driver: &Handle,
+    place: Place,
+    edge: Edge,
+    detach: impl FnOnce(&(dyn Fn() -> Result<()> + Sync)) -> Result<()>,
+) -> Result<()> {
+    match edge {
+        Edge::Elided(why) => {
+            tracing::debug!(target: "cai_bridge", door, device = place.ordinal, order = "elided", why = why.as_str(), "no wait needed");
+            Ok(())
+        }
+        Edge::Order { from, to } => {
+            let driver = driver.get()?;
+            let made = detach(&|| order(driver, place, from, to));
+            tracing::debug!(
+                target: "cai_bridge", door, device = place.ordinal, producer = from.handle(), consumer = to.handle(),
+                order = if made.is_ok() { "made" } else { "failed" }, "the consumer's stream waits for the producer's"
+            );
+            made
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Keeps the producer alive, and lets go of it exactly once.
+//!
+//! A view holds an [`Owner`]; so does every managed tensor that it hands out. Whoever lets go takes
+//! the kept value out under the lock and drops it outside, since dropping it may run anything: a
+//! foreign deleter, a Python destructor that comes back to the same view.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError, TryLockError};
+
+/// Something that is kept until it is released, once.
+pub struct Owner<K>(Mutex<Option<K>>);
+
+impl<K> Owner<K> {
+    /// Keeps `kept`.
+    pub const fn new(kept: K) -> Self {
+        Self(Mutex::new(Some(kept)))
+    }
+
+    /// Looks at what is kept, unless it was released. `look` must not come back to this owner.
+    pub fn with<R>(&self, look: impl FnOnce(&mut K) -> R) -> Option<R> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
+    }
+
+    /// The same where waiting is not allowed, as in a garbage collector's visit: `None` also where
+    /// somebody else is looking.
+    pub fn try_with<R>(&self, look: impl FnOnce(&K) -> R) -> Option<R> {
+        match self.0.try_lock() {
+            Ok(kept) => kept.as_ref().map(look),
+            Err(TryLockError::Poisoned(kept)) => kept.into_inner().as_ref().map(look),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Whether it is still kept.
+    pub fn is_kept(&self) -> bool {
+        self.with(|_| ()).is_some()
+    }
+
+    /// Lets go: the first call returns what was kept, every later one nothing.
+    pub fn release(&self) -> Option<K> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<K> fmt::Debug for Owner<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_kept() { "Owner(kept)" } else { "Owner(released)" })
+    }
+}

@@ -1,0 +1,276 @@
+//! Takes in an array that speaks the CUDA Array Interface: an object, or a dict with its owner.
+//!
+//! What the dict leaves open is settled here: the device, which the pointer knows; the element type
+//! behind `<V2` and `|V1`, which the object's `dtype` names; and, for versions 0 to 2, which say
+//! nothing of streams, the stream or a wait on the host.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use pyo3::exceptions::PyAttributeError;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt, PyString};
+
+use super::errors::HostSyncWarning;
+use super::keep::Keep;
+use super::source::Source;
+use super::stream::type_name;
+use super::types::{Facts, Speaks};
+use super::{fields, guards, types};
+use crate::cai::{Claim, Decoded};
+use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind};
+use crate::dlpack::exchange::Table;
+use crate::driver::{self, Handle};
+use crate::error::{Error, Kind, Result};
+use crate::order::{self, Place};
+use crate::stream::{Ready, Request, Stream, Thread};
+
+/// What the caller says beside the array itself.
+#[derive(Default)]
+pub(super) struct Said<'a, 'py> {
+    /// The stream that the array's pending work is on.
+    pub(super) stream: Option<Request>,
+    /// The stream object, to be held.
+    pub(super) held: Option<Py<PyAny>>,
+    /// The owner of a dict's memory.
+    pub(super) owner: Option<&'a Bound<'py, PyAny>>,
+    /// The device.
+    pub(super) device: Option<&'a Bound<'py, PyAny>>,
+    /// The name of the element type, or an object that has one.
+    pub(super) dtype: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// Takes `x` in.
+pub(super) fn import<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    said: Said<'_, 'py>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let (interface, owner) = interface(x, facts, said.owner)?;
+    let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
+    let decoded =
+        fields::decode(&interface, || said.dtype.map_or_else(|| dtype_of(owner), name_of))?;
+    check_dtype(said.dtype, &decoded)?;
+    let driver = driver::current();
+    let wanted = said.device.map(device_argument).transpose()?;
+    let (device, place) = locate(&driver, &decoded, wanted)?;
+    let Decoded { ptr, readonly, dtype, layout, claim } = decoded;
+    let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+    let ready = match (said.stream, claim) {
+        (Some(Request::On(stream)), _) => array.pending(Ready::On(stream)),
+        (Some(Request::NoOrder), _) => Ready::Nothing,
+        _ if array.ptr() == 0 || !ordering_wanted() => Ready::Nothing,
+        (_, Claim::Said(ready)) => ready,
+        (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
+    };
+    let keep = Keep::new(owner.clone().unbind(), None, said.held);
+    Ok(Source { array, ready, place, driver, keep })
+}
+
+/// The dict, and the object that keeps its memory alive.
+fn interface<'a, 'py>(
+    x: &'a Bound<'py, PyAny>,
+    facts: &Facts,
+    owner: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<(Bound<'py, PyDict>, &'a Bound<'py, PyAny>)> {
+    if facts.speaks == Speaks::Dict {
+        let owner = owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None"))?;
+        return Ok((x.cast::<PyDict>()?.clone(), owner));
+    }
+    if let Some(owner) = owner {
+        return Err(Error::new(
+            Kind::OwnerUnexpected,
+            format!("an object of type {}", type_name(owner)),
+        )
+        .into());
+    }
+    if facts.has_lazy_bits {
+        guards::check_layout(x, facts)?;
+        guards::check(x, facts, None)?;
+    }
+    match x.getattr(intern!(x.py(), "__cuda_array_interface__")) {
+        Ok(interface) => match interface.cast_into::<PyDict>() {
+            Ok(dict) => Ok((dict, x)),
+            Err(error) => {
+                let got = format!("an object of type {}", type_name(&error.into_inner()));
+                Err(Error::new(Kind::DictType, got).into())
+            }
+        },
+        Err(error) if error.is_instance_of::<PyAttributeError>(x.py()) => {
+            Err(silent(x, facts, error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why an object has no dict to read: it is on the CPU, or it speaks no CAI.
+#[cold]
+fn silent(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+    let py = x.py();
+    let device = x
+        .call_method0(intern!(py, "__dlpack_device__"))
+        .and_then(|pair| pair.extract::<(u32, i32)>());
+    let refused = match device {
+        Ok((kind, id)) if Device::from_dlpack(kind, id).is_err() => Device::from_dlpack(kind, id)
+            .err()
+            .unwrap_or_else(|| Error::new(Kind::CpuMemory, "CPU memory")),
+        _ if facts.has_cai => {
+            let got = format!(
+                "{}, whose __cuda_array_interface__ raised {}",
+                type_name(x),
+                error.value(py)
+            );
+            Error::new(Kind::Protocol, got)
+        }
+        _ => Error::new(
+            Kind::Protocol,
+            format!("{}, which has no __cuda_array_interface__", type_name(x)),
+        ),
+    };
+    let refused = PyErr::from(refused);
+    refused.set_cause(py, Some(error));
+    refused
+}
+
+/// Where the memory is: the driver knows by the pointer, the caller where there is none.
+fn locate(driver: &Handle, decoded: &Decoded, wanted: Option<Device>) -> Result<(Device, Place)> {
+    if decoded.layout.size() == 0 {
+        let device = match wanted {
+            Some(device) => device,
+            None => Device::cuda(current_ordinal(driver)?),
+        };
+        return Ok((device, Place::of(device)));
+    }
+    if decoded.ptr == 0 {
+        return Err(Error::new(
+            Kind::NullData,
+            format!("a NULL pointer for {} elements", decoded.layout.size()),
+        ));
+    }
+    let Some(found) = driver.get()?.pointer(decoded.ptr)? else {
+        return Err(Error::new(
+            Kind::HostPointer,
+            format!("{:#x}, which CUDA does not know", decoded.ptr),
+        ));
+    };
+    let own = match found.kind {
+        MemoryKind::Device => Device::cuda(found.ordinal),
+        // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
+        kind => Device { kind, id: 0 },
+    };
+    let place = Place { ordinal: found.ordinal, context: found.context };
+    match wanted {
+        None => Ok((own, place)),
+        Some(device) if device == own => Ok((own, place)),
+        // Managed and pinned memory is reached by every device under unified addressing.
+        Some(device) if device.kind == MemoryKind::Device && own.kind != MemoryKind::Device => {
+            let context = place.context.filter(|_| device.id == place.ordinal);
+            Ok((device, Place { ordinal: device.id, context }))
+        }
+        Some(device) => {
+            let got = format!(
+                "({}, {}) for memory of ({}, {})",
+                device.kind.code(),
+                device.id,
+                own.kind.code(),
+                own.id
+            );
+            Err(Error::new(Kind::DeviceArgument, got))
+        }
+    }
+}
+
+fn current_ordinal(driver: &Handle) -> Result<i32> {
+    let driver = driver.get()?;
+    // A thread without a context works on device 0, as CUDA's runtime has it.
+    if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }
+}
+
+fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let malformed = || Error::new(Kind::DeviceArgument, format!("{value}"));
+    let (kind, id) = if value.is_exact_instance_of::<PyInt>() {
+        (2, value.extract::<i32>().map_err(|_| malformed())?)
+    } else {
+        value.extract::<(u32, i32)>().map_err(|_| malformed())?
+    };
+    Ok(Device::from_dlpack(kind, id)?)
+}
+
+/// Whether waits at import are wanted: `CAI_BRIDGE_SYNC=0` leaves them out, as the variables of that
+/// name do for Numba and CuPy (CAI v3, "Interface Requirements").
+pub(super) fn ordering_wanted() -> bool {
+    static WANTED: OnceLock<bool> = OnceLock::new();
+    *WANTED.get_or_init(|| std::env::var_os("CAI_BRIDGE_SYNC").is_none_or(|value| value != "0"))
+}
+
+/// Versions 0 to 2 say nothing of streams: the type's exchange API may, else the host waits once.
+fn settle_silence(
+    py: Python<'_>,
+    owner: &Bound<'_, PyAny>,
+    table: Option<Table>,
+    device: Device,
+    driver: &Handle,
+    place: Place,
+) -> PyResult<Ready> {
+    if let Some(table) = table {
+        let native = table.current_work_stream(py, Device { id: place.ordinal, ..device })?;
+        return Ok(Ready::On(Stream::from_native(native, Thread::current())));
+    }
+    warn_once(py, owner)?;
+    let driver = driver.get()?;
+    py.detach(|| order::wait_on_host(driver, place))?;
+    tracing::debug!(
+        target: "cai_bridge", door = "from_cai", device = place.ordinal, order = "made", why = "host wait",
+        "the dict says nothing of streams; the host waited for the context"
+    );
+    Ok(Ready::Nothing)
+}
+
+fn warn_once(py: Python<'_>, owner: &Bound<'_, PyAny>) -> PyResult<()> {
+    static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let name = type_name(owner);
+    let first = {
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        warned.get_or_insert_default().insert(name.clone())
+    };
+    if !first {
+        return Ok(());
+    }
+    let text = format!(
+        "{name} exports a CUDA Array Interface without a stream (version 0 to 2), so the host waits for the device \
+         at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
+    );
+    let text = CString::new(text).unwrap_or_default();
+    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)
+}
+
+/// The name of the element type that `x.dtype` has.
+fn dtype_of(x: &Bound<'_, PyAny>) -> Option<String> {
+    name_of(&x.getattr(intern!(x.py(), "dtype")).ok()?)
+}
+
+/// The name of an element type: a string, NumPy's `name`, or what it prints as (`torch.bfloat16`).
+fn name_of(dtype: &Bound<'_, PyAny>) -> Option<String> {
+    let text = match dtype.cast::<PyString>() {
+        Ok(text) => text.to_string(),
+        Err(_) => match dtype.getattr(intern!(dtype.py(), "name")) {
+            Ok(name) => name.to_string(),
+            Err(_) => dtype.to_string(),
+        },
+    };
+    text.rsplit('.').next().map(str::to_owned)
+}
+
+fn check_dtype(dtype: Option<&Bound<'_, PyAny>>, decoded: &Decoded) -> Result<()> {
+    match dtype.map(|dtype| name_of(dtype).unwrap_or_default()) {
+        Some(name) if name != decoded.dtype.name() => {
+            let got = format!("{name:?} for a typestr that says {}", decoded.dtype.name());
+            Err(Error::new(Kind::DtypeArgument, got))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,125 @@
+//! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::dlpack_view::DLPackView;
+use super::source::{Source, hand_over, told};
+use super::types::{Facts, Speaks, facts};
+use super::view::{View, view_class};
+use super::{cai_source, dlpack_source, fields, stream};
+use crate::cai;
+use crate::error::{Error, Kind};
+use crate::stream::Request;
+
+view_class! {
+/// An array that speaks the CUDA Array Interface, version 3, and nothing else.
+///
+/// Made by `to_cai`. Consumers that know both protocols pick one by rules of their own, so a view
+/// speaks the one that was asked for.
+CaiView {
+    /// The dict of the CUDA Array Interface, version 3: a new one each time.
+    ///
+    /// ``shape`` in items, ``typestr``, ``data`` as ``(pointer, read-only)``, ``strides`` in bytes or
+    /// None for C-contiguous, ``version`` 3, ``stream`` None, 1, 2 or a handle.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     The view was released.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.0.check_kept()?;
+        fields::encode(py, &cai::encode(&self.0.array, self.0.ready))
+    }
+}
+}
+
+/// A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
+///
+/// Nothing is copied, and the host does not wait. The view keeps the producer alive.
+///
+/// Parameters
+/// ----------
+/// x : object
+///     An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
+///     ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
+///     Interface (version 0 to 3).
+/// stream : None, int or stream object, optional
+///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
+///     ``__cuda_stream__``. None asks for no wait and passes the producer's stream on; -1 asks for no
+///     order at all.
+/// readonly : bool, optional
+///     None keeps what the producer says. True hands out read-only memory; with False the caller
+///     vouches that writing is right.
+///
+/// Returns
+/// -------
+/// CaiView
+///
+/// Raises
+/// ------
+/// BufferError
+///     The CUDA Array Interface cannot express the array, or it is not in CUDA's reach.
+/// ValueError
+///     A malformed capsule, dict or argument.
+/// TypeError
+///     An object that speaks neither protocol.
+/// DriverError
+///     A call of the CUDA driver failed.
+///
+/// Notes
+/// -----
+/// CUDA Array Interface (Version 3), "Synchronization"; DLPack 1.3, "Python Specification".
+#[pyfunction]
+#[pyo3(signature = (x, stream=None, readonly=None))]
+pub(crate) fn to_cai<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<bool>,
+) -> PyResult<Bound<'py, CaiView>> {
+    let (request, held) = stream::parse(stream)?;
+    let facts = facts(x)?;
+    let source = import(x, &facts, request, held)?;
+    Bound::new(x.py(), CaiView(View::new(source, readonly)))
+}
+
+fn import(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    request: Request,
+    held: Option<Py<PyAny>>,
+) -> PyResult<Source> {
+    if let (Speaks::Foreign, Some(table)) = (facts.speaks, facts.table) {
+        return dlpack_source::exchange(x, facts, table, request, held);
+    }
+    match facts.speaks {
+        Speaks::CaiView => {
+            re_export(x, x.cast::<CaiView>()?.get().0.unwrap(x.py(), held)?, request)
+        }
+        Speaks::DLPackView => {
+            re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), held)?, request)
+        }
+        Speaks::Capsule => dlpack_source::capsule(x, request, held),
+        Speaks::Foreign if facts.has_dlpack || x.hasattr("__dlpack__")? => {
+            dlpack_source::protocol(x, facts, request, held)
+        }
+        Speaks::Foreign if facts.has_cai || x.hasattr("__cuda_array_interface__")? => {
+            let said = cai_source::Said { held, ..Default::default() };
+            re_export(x, cai_source::import(x, facts, said)?, request)
+        }
+        Speaks::Foreign | Speaks::Dict => {
+            let got = format!(
+                "an object of type {} without __dlpack_c_exchange_api__, __dlpack__ and __cuda_array_interface__",
+                stream::type_name(x)
+            );
+            Err(Error::new(Kind::Protocol, got).into())
+        }
+    }
+}
+
+/// An array whose readiness is known: the edge to the consumer, and what its dict then says.
+fn re_export(x: &Bound<'_, PyAny>, source: Source, request: Request) -> PyResult<Source> {
+    hand_over(x.py(), "to_cai", &source.driver, source.place, source.ready, request)?;
+    Ok(Source { ready: told(source.ready, request), ..source })
+}

@@ -1,0 +1,168 @@
+//! Takes in an array that speaks DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
+//!
+//! Producers differ in what they take: JAX's `__dlpack__` fails on -1 and always returns a legacy
+//! capsule, torch refuses stream 2 and tensors that are not on the current device, Warp and others
+//! take no `max_version` (facts measured on torch 2.11 and JAX 0.11.2). So a refused argument is left
+//! out, and the capsule's name decides, never what was asked for.
+
+use dlpark::python::ImportedDlpack;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict};
+
+use super::guards;
+use super::keep::Keep;
+use super::source::{Source, hand_over, told};
+use super::types::Facts;
+use crate::device::Device;
+use crate::dlpack::capsule::{self, Form};
+use crate::dlpack::exchange::Table;
+use crate::driver::{self, Handle};
+use crate::error::{Error, Kind};
+use crate::order::{self, Place};
+use crate::stream::{Ready, Request, Stream, Thread};
+
+const DOOR: &str = "to_cai";
+
+/// By the exchange API. The tensor is ready on the library's current work stream.
+pub(super) fn exchange(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    table: Table,
+    request: Request,
+    stream: Option<Py<PyAny>>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let (managed, array) = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
+    let array = array?;
+    guards::check(x, facts, Some(array.dtype()))?;
+    let native = table.current_work_stream(py, array.device())?;
+    let ready = array.pending(Ready::On(Stream::from_native(native, Thread::current())));
+    let (place, driver) = (Place::of(array.device()), driver::current());
+    hand_over(py, DOOR, &driver, place, ready, request)?;
+    let keep = Keep::new(x.clone().unbind(), Some(ImportedDlpack::Versioned(managed)), stream);
+    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+}
+
+/// By `__dlpack__`.
+pub(super) fn protocol(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    request: Request,
+    stream: Option<Py<PyAny>>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let driver = driver::current();
+    let device = declared_device(x)?;
+    guards::check(x, facts, None)?;
+    let (answer, ready) = on_device(&driver, device, || ask(x, request))?;
+    let capsule = answer.cast::<PyCapsule>().map_err(|_| {
+        Error::new(
+            Kind::CapsuleType,
+            format!("an object of type {}", super::stream::type_name(&answer)),
+        )
+    })?;
+    let (form, array) = capsule::read(capsule)?;
+    let readonly = (facts.immutable && form == Form::Legacy).then_some(true);
+    let array = array.with_readonly(readonly);
+    let ready = array.pending(ready);
+    let place = Place::of(array.device());
+    hand_over(py, DOOR, &driver, place, ready, request)?;
+    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
+    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+}
+
+/// A capsule that was made for nobody in particular: ready on the legacy default stream.
+pub(super) fn capsule(
+    x: &Bound<'_, PyAny>,
+    request: Request,
+    stream: Option<Py<PyAny>>,
+) -> PyResult<Source> {
+    let capsule = x.cast::<PyCapsule>()?;
+    let (_, array) = capsule::read(capsule)?;
+    let ready = array.pending(Ready::On(Stream::Legacy));
+    let (place, driver) = (Place::of(array.device()), driver::current());
+    hand_over(x.py(), DOOR, &driver, place, ready, request)?;
+    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
+    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+}
+
+/// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
+/// reach it. A producer without `__dlpack_device__` is asked all the same.
+fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    let Ok(method) = x.getattr(intern!(x.py(), "__dlpack_device__")) else {
+        return Ok(None);
+    };
+    let (kind, id): (i64, i64) = method.call0()?.extract()?;
+    let narrow = || Error::new(Kind::DeviceKind, format!("({kind}, {id})"));
+    let (kind, id) =
+        (u32::try_from(kind).map_err(|_| narrow())?, i32::try_from(id).map_err(|_| narrow())?);
+    Ok(Some(Device::from_dlpack(kind, id)?))
+}
+
+/// Calls `ask` with `device` current: some producers export from the current device only.
+fn on_device<R>(
+    driver: &Handle,
+    device: Option<Device>,
+    ask: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    let (Some(device), Ok(driver)) = (device, driver.get()) else {
+        return ask();
+    };
+    let mut answer = None;
+    order::within(driver, Place::of(device), |_| {
+        answer = Some(ask());
+        Ok(())
+    })?;
+    answer.unwrap_or_else(|| Err(Error::new(Kind::CapsuleType, "nothing").into()))
+}
+
+/// Asks for a capsule, and says what its memory is ready on.
+fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyAny>, Ready)> {
+    let legacy = Ready::On(Stream::Legacy);
+    match request {
+        Request::Unsaid => Ok((call(x, 1)?.0, legacy)),
+        Request::NoOrder => match call(x, -1) {
+            Ok((capsule, _)) => Ok((capsule, legacy)),
+            Err(refused) => call(x, 1)
+                .map(|(capsule, _)| (capsule, legacy))
+                .inspect_err(|error| error.set_context(x.py(), Some(refused))),
+        },
+        Request::On(stream) => match call(x, i128::from(stream.handle())) {
+            Ok((capsule, true)) => Ok((capsule, Ready::On(stream))),
+            Ok((capsule, false)) => Ok((capsule, legacy)),
+            Err(error)
+                if matches!(stream, Stream::PerThread(_))
+                    && error.is_instance_of::<PyBufferError>(x.py()) =>
+            {
+                Ok((call(x, 1)?.0, legacy))
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Calls `__dlpack__`, leaving out what a producer does not take; the flag says whether the stream
+/// was passed. A producer without that argument makes its memory ready on the legacy default stream,
+/// as the specification has it for `None`.
+fn call<'py>(x: &Bound<'py, PyAny>, stream: i128) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let arguments = PyDict::new(py);
+    arguments.set_item(intern!(py, "stream"), stream)?;
+    arguments.set_item(intern!(py, "max_version"), (1, 3))?;
+    let first = match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
+        answer => return answer.map(|capsule| (capsule, true)),
+    };
+    arguments.del_item(intern!(py, "max_version"))?;
+    match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
+        answer => return answer.map(|capsule| (capsule, true)),
+    }
+    match method.call0() {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
+        answer => answer.map(|capsule| (capsule, false)),
+    }
+}

@@ -1,0 +1,238 @@
+//! `DLPackView`: an array as DLPack has it, and `from_cai`, which makes it.
+
+use dlpark::Managed;
+use dlpark::ffi::DLManagedTensorVersioned;
+use dlpark::python::ImportedDlpack;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::cai_source::{self, Said};
+use super::cai_view::CaiView;
+use super::keep::Keep;
+use super::source::{Source, hand_over};
+use super::stream;
+use super::types::{Speaks, facts};
+use super::view::{View, view_class};
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dlpack::encode;
+use crate::dlpack::exchange::{Exchange, exchange_producer};
+use crate::driver;
+use crate::error::{Error, Kind, Result};
+use crate::order::Place;
+use crate::stream::{Ready, Request, Stream};
+
+view_class! {
+/// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
+/// type, the exchange API.
+///
+/// Made by `from_cai`. Consumers that know both protocols pick one by rules of their own, so a view
+/// speaks the one that was asked for.
+DLPackView {
+    /// A capsule with the array, usable on the consumer's stream.
+    ///
+    /// The consumer's stream waits for the producer's by an event; the host does not wait.
+    ///
+    /// Parameters
+    /// ----------
+    /// stream : None, int or stream object, optional
+    ///     The consumer's stream: 1 or None the legacy default stream, 2 the per-thread one, a handle;
+    ///     -1 asks for no order. 0 is refused as ambiguous.
+    /// max_version : tuple of (int, int), optional
+    ///     The newest DLPack that the consumer knows. From (1, 0) on the capsule is versioned.
+    /// dl_device : tuple of (int, int), optional
+    ///     None, or the array's own device.
+    /// copy : bool, optional
+    ///     None or False: a view shares memory.
+    ///
+    /// Returns
+    /// -------
+    /// capsule
+    ///     Named ``dltensor_versioned``, or ``dltensor`` for a consumer that asks for no version.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     Another device, a copy, read-only memory in a legacy capsule, or a released view.
+    /// ValueError, TypeError
+    ///     A malformed argument.
+    /// DriverError
+    ///     A call of the CUDA driver failed.
+    ///
+    /// Notes
+    /// -----
+    /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<bool>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let view = &self.0;
+        let (request, _alive) = stream::parse(stream)?;
+        let versioned = max_version.map(wants_versioned).transpose()?.unwrap_or(false);
+        check_device(dl_device, view.array.device())?;
+        if copy == Some(true) {
+            return Err(Error::new(Kind::CopyRequested, "True").into());
+        }
+        let keep = Box::new(view.share(py, None)?);
+        // Made before the order: a refusal must come before anything is queued.
+        let capsule = if versioned {
+            encode::versioned(&view.array, keep)?.into_pyobject(py)?
+        } else {
+            encode::legacy(&view.array, keep)?.into_pyobject(py)?
+        };
+        hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request.or_legacy())?;
+        Ok(capsule)
+    }
+
+    /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
+    fn __dlpack_device__(&self) -> (u32, i32) {
+        self.0.device()
+    }
+}
+}
+
+fn wants_versioned(max_version: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let pair = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
+    match pair {
+        Some((major, _)) => Ok(major >= 1),
+        None => Err(Error::new(Kind::MaxVersion, format!("{max_version}")).into()),
+    }
+}
+
+fn check_device(dl_device: Option<&Bound<'_, PyAny>>, own: Device) -> PyResult<()> {
+    let Some(wanted) = dl_device else {
+        return Ok(());
+    };
+    let pair = wanted.extract::<(i64, i64)>().ok();
+    if pair == Some((i64::from(own.kind.code()), i64::from(own.id))) {
+        return Ok(());
+    }
+    Err(Error::new(
+        Kind::DlDevice,
+        format!("{wanted} for an array on ({}, {})", own.kind.code(), own.id),
+    )
+    .into())
+}
+
+/// Makes the array usable on the legacy default stream, which is the one that
+/// [`Exchange::work_stream`] names: the exchange API has no stream of the consumer.
+fn onto_legacy(py: Python<'_>, view: &View) -> Result<()> {
+    hand_over(py, "exchange API", &view.driver, view.place, view.ready, Request::On(Stream::Legacy))
+}
+
+impl Exchange for DLPackView {
+    fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        let keep = Box::new(self.0.share(py, None)?);
+        let managed = encode::versioned(&self.0.array, keep)?;
+        onto_legacy(py, &self.0)?;
+        Ok(managed)
+    }
+
+    fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
+        self.0.check_kept()?;
+        onto_legacy(py, &self.0)?;
+        Ok(&self.0.array)
+    }
+
+    fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
+        Ok(Stream::Legacy.handle())
+    }
+
+    fn import(
+        py: Python<'_>,
+        managed: Managed<DLManagedTensorVersioned>,
+        array: Descriptor,
+    ) -> PyResult<Py<Self>> {
+        let source = Source {
+            // The function's contract: no synchronisation, and the caller works on `work_stream`.
+            ready: Ready::On(Stream::Legacy),
+            place: Place::of(array.device()),
+            driver: driver::current(),
+            keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None),
+            array,
+        };
+        Py::new(py, Self(View::new(source, None)))
+    }
+}
+
+exchange_producer!(DLPackView);
+
+/// A view of an array that speaks the CUDA Array Interface, for consumers that speak DLPack.
+///
+/// Nothing is copied. The view keeps the producer alive.
+///
+/// Parameters
+/// ----------
+/// x : object or dict
+///     An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
+///     ``CaiView``.
+/// stream : None, int or stream object, optional
+///     The producer's stream, which the caller declares: 1, 2, a handle, or an object with
+///     ``__cuda_stream__``, which the view then holds; a bare handle has to stay alive as long as the
+///     view. -1 declares that nothing is pending. None takes the dict's word. Where the
+///     dict has none, version 3 means that nothing is pending; versions 0 to 2 say nothing, so the
+///     type's exchange API is asked, else the host waits for the device once and a `HostSyncWarning`
+///     is given.
+/// readonly : bool, optional
+///     None keeps what the producer says. True hands out read-only memory; with False the caller
+///     vouches that writing is right.
+/// owner : object, optional
+///     What keeps the memory of a dict alive.
+/// device : int or tuple of (int, int), optional
+///     The device of an array without elements, which has no pointer to ask; or ``(2, id)`` to hand
+///     managed or pinned memory out as plain CUDA memory.
+/// dtype : str or dtype, optional
+///     The element type behind ``<V2`` and ``|V1``, such as ``"bfloat16"``, where ``x.dtype`` does not
+///     name it.
+///
+/// Returns
+/// -------
+/// DLPackView
+///
+/// Raises
+/// ------
+/// BufferError
+///     DLPack cannot express the array.
+/// ValueError
+///     A malformed dict or argument, or a pointer that CUDA does not know.
+/// TypeError
+///     An object that does not speak the CUDA Array Interface.
+/// DriverError
+///     A call of the CUDA driver failed.
+///
+/// Notes
+/// -----
+/// CUDA Array Interface (Version 3), "Synchronization" and "Lifetime management".
+#[pyfunction]
+#[pyo3(signature = (x, stream=None, readonly=None, owner=None, device=None, dtype=None))]
+pub(crate) fn from_cai<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<bool>,
+    owner: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, DLPackView>> {
+    let (declared, held) = stream::parse(stream)?;
+    let declared = (declared != Request::Unsaid).then_some(declared);
+    let facts = facts(x)?;
+    let plain = owner.is_none() && device.is_none() && dtype.is_none();
+    let source = if facts.speaks == Speaks::CaiView && plain {
+        let source = x.cast::<CaiView>()?.get().0.unwrap(x.py(), held)?;
+        let ready = match declared {
+            None | Some(Request::Unsaid) => source.ready,
+            Some(Request::NoOrder) => Ready::Nothing,
+            Some(Request::On(stream)) => Ready::On(stream),
+        };
+        Source { ready, ..source }
+    } else {
+        cai_source::import(x, &facts, Said { stream: declared, held, owner, device, dtype })?
+    };
+    Bound::new(x.py(), DLPackView(View::new(source, readonly)))
+}

@@ -1,0 +1,43 @@
+//! What an import yields, and the one place where a hand-over's edge is decided and carried out.
+
+use pyo3::prelude::*;
+
+use super::keep::Keep;
+use crate::descriptor::Descriptor;
+use crate::driver::Handle;
+use crate::error::Result;
+use crate::order::{self, Place};
+use crate::stream::{Ready, Request, Thread, plan};
+
+/// An array that was taken in: what it is, what it is ready on, and who keeps it alive.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) array: Descriptor,
+    pub(super) ready: Ready,
+    pub(super) place: Place,
+    pub(super) driver: Handle,
+    pub(super) keep: Keep,
+}
+
+/// Makes memory that is `ready` usable as `request` asks, with the interpreter lock released while
+/// the driver is called.
+pub(super) fn hand_over(
+    py: Python<'_>,
+    door: &'static str,
+    driver: &Handle,
+    place: Place,
+    ready: Ready,
+    request: Request,
+) -> Result<()> {
+    let edge = plan(ready, request, Thread::current());
+    order::carry_out(door, driver, place, edge, |call| py.detach(call))
+}
+
+/// What a consumer is told once [`hand_over`] has served `request`.
+pub(super) fn told(ready: Ready, request: Request) -> Ready {
+    match request {
+        Request::Unsaid => ready,
+        Request::NoOrder => Ready::Nothing,
+        Request::On(stream) => Ready::On(stream),
+    }
+}

@@ -1,0 +1,84 @@
+//! What `stream=` may be: `None`, an integer, or an object with `__cuda_stream__`.
+//!
+//! The protocol of the last is [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html):
+//! a method that returns `(0, handle)`. There a handle of 0 is the legacy default stream; the
+//! integer 0 and `bool` are refused.
+
+use pyo3::exceptions::{PyAttributeError, PyOverflowError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt, PyTuple};
+
+use crate::error::{Error, Kind};
+use crate::stream::{Request, Stream, Thread};
+
+/// What was asked for, and the stream object, which is to be held as long as its stream is used.
+pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Option<Py<PyAny>>)> {
+    let Some(given) = stream else {
+        return Ok((Request::Unsaid, None));
+    };
+    if given.is_exact_instance_of::<PyInt>() {
+        return Ok((Request::from_integer(Some(integer(given)?), Thread::current())?, None));
+    }
+    if given.is_instance_of::<PyBool>() {
+        return Err(Error::new(Kind::StreamType, format!("the bool {given}")).into());
+    }
+    match given.getattr(intern!(given.py(), "__cuda_stream__")) {
+        Ok(method) => {
+            let handle = handle(&method)?;
+            let stream = Stream::from_native(handle, Thread::current());
+            Ok((Request::On(stream), Some(given.clone().unbind())))
+        }
+        Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
+            match given.call_method0(intern!(given.py(), "__index__")) {
+                Ok(index) => {
+                    Ok((Request::from_integer(Some(integer(&index)?), Thread::current())?, None))
+                }
+                Err(_) => Err(Error::new(
+                    Kind::StreamType,
+                    format!("an object of type {}", type_name(given)),
+                )
+                .into()),
+            }
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// A Python integer of whatever size; what does not fit 128 bits is no handle either.
+pub(super) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    // Handles fit 64 bits, and that path is the fast one under the stable ABI.
+    if let Ok(small) = value.extract::<i64>() {
+        return Ok(i128::from(small));
+    }
+    value.extract::<u64>().map(i128::from).map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            Error::new(Kind::StreamNegative, format!("{value}")).into()
+        } else {
+            error
+        }
+    })
+}
+
+fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let malformed = |got: String| Error::new(Kind::StreamProtocol, got);
+    let answer = method.call0()?;
+    let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let Some(pair) = pair else {
+        return Err(malformed(format!("{answer}")).into());
+    };
+    let version = pair.get_item(0)?.extract::<i64>().map_err(|_| malformed(format!("{answer}")))?;
+    if version != 0 {
+        return Err(malformed(format!("version {version}")).into());
+    }
+    let handle = pair.get_item(1)?.extract::<u64>().map_err(|_| malformed(format!("{answer}")))?;
+    Ok(handle)
+}
+
+/// The name of the type of `object`, module included, for messages.
+pub(super) fn type_name(object: &Bound<'_, PyAny>) -> String {
+    object
+        .get_type()
+        .fully_qualified_name()
+        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
+}

@@ -1,0 +1,123 @@
+//! What is known of a producer's type, found out once and kept.
+//!
+//! The table is per thread and small, newest first, and holds its types, so that an address is never
+//! taken for a type that is gone.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyType};
+
+use super::cai_view::CaiView;
+use super::dlpack_view::DLPackView;
+use crate::dlpack::exchange::Table;
+
+/// How a producer speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speaks {
+    /// One of our own `CaiView`s.
+    CaiView,
+    /// One of our own `DLPackView`s.
+    DLPackView,
+    /// A DLPack capsule.
+    Capsule,
+    /// A dict, such as `__cuda_array_interface__` returns.
+    Dict,
+    /// Something else: whatever its attributes say.
+    Foreign,
+}
+
+/// What is known of a type.
+#[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
+pub(super) struct Facts {
+    /// Which kind of producer.
+    pub(super) speaks: Speaks,
+    /// Its exchange API.
+    pub(super) table: Option<Table>,
+    /// Whether its tensors have the properties that DLPack cannot say and the exchange API does not
+    /// check: gradients, lazy conjugation and negation. Torch's do.
+    pub(super) has_lazy_bits: bool,
+    /// Whether its arrays never change, which a legacy capsule cannot say: JAX's.
+    pub(super) immutable: bool,
+    /// Whether the type defines `__dlpack__`.
+    pub(super) has_dlpack: bool,
+    /// Whether the type defines `__cuda_array_interface__`.
+    pub(super) has_cai: bool,
+}
+
+struct Entry {
+    address: usize,
+    /// Held so that the address stays this type's.
+    _kind: Py<PyType>,
+    facts: Rc<Facts>,
+}
+
+/// How many types are kept. A program has a handful of array types.
+const KEPT: usize = 32;
+
+thread_local! {
+    static KNOWN: RefCell<VecDeque<Entry>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// The facts of the type of `x`.
+pub(super) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
+    let address = x.get_type_ptr() as usize;
+    let known = KNOWN.with_borrow(|known| {
+        known.iter().find(|entry| entry.address == address).map(|entry| Rc::clone(&entry.facts))
+    });
+    match known {
+        Some(facts) => Ok(facts),
+        None => learn(x, address),
+    }
+}
+
+#[cold]
+fn learn(x: &Bound<'_, PyAny>, address: usize) -> PyResult<Rc<Facts>> {
+    let kind = x.get_type();
+    let facts = Rc::new(examine(x, &kind)?);
+    let entry = Entry { address, _kind: kind.unbind(), facts: Rc::clone(&facts) };
+    // Dropped outside the borrow: letting a type go may run anything.
+    let mut gone = None;
+    KNOWN.with_borrow_mut(|known| {
+        if known.len() == KEPT {
+            gone = known.pop_back();
+        }
+        known.push_front(entry);
+    });
+    drop(gone);
+    Ok(facts)
+}
+
+fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
+    let py = x.py();
+    let speaks = if x.is_instance_of::<CaiView>() {
+        Speaks::CaiView
+    } else if x.is_instance_of::<DLPackView>() {
+        Speaks::DLPackView
+    } else if x.is_instance_of::<PyCapsule>() {
+        Speaks::Capsule
+    } else if x.is_instance_of::<PyDict>() {
+        Speaks::Dict
+    } else {
+        Speaks::Foreign
+    };
+    let has_lazy_bits = kind.hasattr(intern!(py, "requires_grad"))?
+        && kind.hasattr(intern!(py, "is_neg"))?
+        && kind.hasattr(intern!(py, "is_conj"))?;
+    let immutable = kind.module().is_ok_and(|module| {
+        let module = module.to_string();
+        matches!(module.split('.').next(), Some("jax" | "jaxlib"))
+    });
+    Ok(Facts {
+        speaks,
+        table: Table::of(kind)?,
+        has_lazy_bits,
+        immutable,
+        has_dlpack: kind.hasattr(intern!(py, "__dlpack__"))?,
+        has_cai: kind.hasattr(intern!(py, "__cuda_array_interface__"))?,
+    })
+}

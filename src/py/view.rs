@@ -1,0 +1,275 @@
+//! What both views are, whichever protocol they speak: state in [`View`], attributes by [`view_class!`].
+
+use pyo3::exceptions::PyModuleNotFoundError;
+use pyo3::prelude::*;
+use pyo3::{PyTraverseError, PyVisit};
+
+use super::keep::Keep;
+use super::source::Source;
+use crate::descriptor::Descriptor;
+use crate::device::MemoryKind;
+use crate::driver::Handle;
+use crate::error::{Error, Kind, Result};
+use crate::order::Place;
+use crate::owner::Owner;
+use crate::stream::Ready;
+
+/// A view of an array on a GPU: it owns nothing but references to the producer.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(super) array: Descriptor,
+    pub(super) ready: Ready,
+    pub(super) place: Place,
+    pub(super) driver: Handle,
+    owner: Owner<Keep>,
+}
+
+impl View {
+    /// A view of `source`, read-only as the caller wants it.
+    pub(super) fn new(source: Source, readonly: Option<bool>) -> Self {
+        let Source { array, ready, place, driver, keep } = source;
+        Self { array: array.with_readonly(readonly), ready, place, driver, owner: Owner::new(keep) }
+    }
+
+    /// The same array for another view: a reference of its own, nothing stacked.
+    pub(super) fn unwrap(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Source> {
+        let keep = self.share(py, stream)?;
+        Ok(Source {
+            array: self.array.clone(),
+            ready: self.ready,
+            place: self.place,
+            driver: self.driver.clone(),
+            keep,
+        })
+    }
+
+    /// References for somebody else who needs the memory.
+    pub(super) fn share(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Keep> {
+        self.owner.with(|keep| keep.share(py, stream)).ok_or_else(released)
+    }
+
+    /// Refuses a view that was released.
+    pub(super) fn check_kept(&self) -> Result<()> {
+        if self.owner.is_kept() { Ok(()) } else { Err(released()) }
+    }
+
+    /// Lets go of the producer, once.
+    pub(super) fn release(&self) {
+        // Dropped outside the owner's lock: the producer's end may run anything.
+        drop(self.owner.release());
+    }
+
+    /// The producer, until it is let go.
+    pub(super) fn producer(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.owner.with(|keep| keep.producer(py)).flatten()
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        self.owner.try_with(|keep| keep.visit(visit)).unwrap_or(Ok(()))
+    }
+
+    /// DLPack's pair.
+    pub(super) fn device(&self) -> (u32, i32) {
+        let device = self.array.device();
+        (device.kind.code(), device.id)
+    }
+
+    /// The element type as a `numpy.dtype`.
+    pub(super) fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = self.array.dtype();
+        let numpy = py.import("numpy")?;
+        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
+            match py.import("ml_dtypes") {
+                Ok(extended) => {
+                    if let Ok(scalar) = extended.getattr(dtype.name()) {
+                        return numpy.call_method1("dtype", (scalar,));
+                    }
+                }
+                Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        numpy.call_method1("dtype", (dtype.typestr(),))
+    }
+
+    /// What `repr` shows after the class's name.
+    pub(super) fn describe(&self) -> String {
+        let shape = self.array.cai_shape();
+        let device = self.array.device();
+        let place = match device.kind {
+            MemoryKind::Device => format!("cuda:{}", device.id),
+            MemoryKind::Host => "pinned host memory".to_owned(),
+            MemoryKind::Managed => "managed memory".to_owned(),
+        };
+        let ready = match self.ready.to_cai() {
+            None => "nothing pending".to_owned(),
+            Some(1) => "ready on the legacy default stream (1)".to_owned(),
+            Some(2) => "ready on the per-thread default stream (2)".to_owned(),
+            Some(handle) => format!("ready on stream {handle:#x}"),
+        };
+        let layout = if self.array.layout().is_contiguous() {
+            String::new()
+        } else {
+            format!(" strides={}", tuple_text(self.array.cai_strides().as_slice()))
+        };
+        let readonly = if self.array.readonly() { ", read-only" } else { "" };
+        let kept = if self.owner.is_kept() { "" } else { ", released" };
+        format!(
+            "{} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
+            self.array.dtype().name(),
+            tuple_text(shape.as_slice()),
+            self.array.ptr(),
+        )
+    }
+}
+
+#[cold]
+fn released() -> Error {
+    Error::new(Kind::Released, "a released view")
+}
+
+fn tuple_text(values: &[i64]) -> String {
+    let items: Vec<String> = values.iter().map(ToString::to_string).collect();
+    match items.as_slice() {
+        [one] => format!("({one},)"),
+        many => format!("({})", many.join(", ")),
+    }
+}
+
+/// Defines the class of a view: the attributes that both have, and `methods` of its own.
+macro_rules! view_class {
+    ($(#[doc = $doc:expr])* $class:ident { $($methods:tt)* }) => {
+        $(#[doc = $doc])*
+        #[pyclass(frozen, weakref, module = "cai_bridge")]
+        #[derive(Debug)]
+        pub(crate) struct $class(pub(super) $crate::py::view::View);
+
+        #[pymethods]
+        impl $class {
+            /// The extents, in items. DLPack lanes are a trailing dimension.
+            #[getter]
+            fn shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+                pyo3::types::PyTuple::new(py, self.0.array.cai_shape().as_slice())
+            }
+
+            /// The strides, in bytes, one a dimension.
+            #[getter]
+            fn strides<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyTuple>> {
+                pyo3::types::PyTuple::new(py, self.0.array.cai_strides().as_slice())
+            }
+
+            /// The element type as a typestr of NumPy's array interface; bfloat16 is ``<V2``, 8-bit
+            /// floats ``|V1``.
+            #[getter]
+            fn typestr(&self) -> &'static str {
+                self.0.array.dtype().typestr()
+            }
+
+            /// The element type as a ``numpy.dtype``: the one of ``ml_dtypes`` for bfloat16 and 8-bit
+            /// floats where that package is installed, else a void type of their size.
+            #[getter]
+            fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+                self.0.dtype(py)
+            }
+
+            /// The size of an item, in bytes.
+            #[getter]
+            fn itemsize(&self) -> i64 {
+                self.0.array.dtype().itemsize()
+            }
+
+            /// The number of dimensions.
+            #[getter]
+            fn ndim(&self) -> usize {
+                self.0.array.cai_shape().as_slice().len()
+            }
+
+            /// The number of items.
+            #[getter]
+            fn size(&self) -> i64 {
+                self.0.array.cai_size()
+            }
+
+            /// The number of bytes of all items, gaps between them not counted.
+            #[getter]
+            fn nbytes(&self) -> i64 {
+                self.0.array.cai_size() * self.0.array.dtype().itemsize()
+            }
+
+            /// The address of the first item; 0 where there is none.
+            #[getter]
+            fn ptr(&self) -> u64 {
+                self.0.array.ptr()
+            }
+
+            /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
+            #[getter]
+            fn device(&self) -> (u32, i32) {
+                self.0.device()
+            }
+
+            /// Whether the memory must not be written.
+            #[getter]
+            fn readonly(&self) -> bool {
+                self.0.array.readonly()
+            }
+
+            /// The stream that the array is ready on: 1, 2, a handle, or None where nothing is pending.
+            #[getter]
+            fn stream(&self) -> Option<u64> {
+                self.0.ready.to_cai()
+            }
+
+            /// The producer that the view keeps alive; None once the view is released.
+            #[getter]
+            fn owner(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+                self.0.producer(py)
+            }
+
+            /// Lets go of the producer. Exports made before keep it; the view itself refuses to export.
+            ///
+            /// Calling it again does nothing.
+            fn release(&self) {
+                self.0.release();
+            }
+
+            fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {
+                slf.get().0.check_kept()?;
+                Ok(slf)
+            }
+
+            #[pyo3(signature = (kind, value, traceback, /))]
+            fn __exit__(
+                &self,
+                kind: &Bound<'_, PyAny>,
+                value: &Bound<'_, PyAny>,
+                traceback: &Bound<'_, PyAny>,
+            ) {
+                let _ = (kind, value, traceback);
+                self.0.release();
+            }
+
+            fn __repr__(&self) -> String {
+                format!(concat!("<", stringify!($class), " {}>"), self.0.describe())
+            }
+
+            fn __reduce__(&self) -> PyResult<Py<PyAny>> {
+                Err(pyo3::exceptions::PyTypeError::new_err(concat!(
+                    "cannot pickle a ", stringify!($class), ": it refers to memory of this process"
+                )))
+            }
+
+            fn __traverse__(&self, visit: pyo3::PyVisit<'_>) -> Result<(), pyo3::PyTraverseError> {
+                self.0.visit(&visit)
+            }
+
+            fn __clear__(&self) {
+                self.0.release();
+            }
+
+            $($methods)*
+        }
+    };
+}
+pub(super) use view_class;

@@ -1,0 +1,197 @@
+//! Stream references, the integer dialects that name them, and the plan: who waits for whom.
+//!
+//! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
+//! nothing is pending; in [DLPack's Python protocol] `None` means the legacy default stream and -1
+//! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
+//! first two 0 is refused, since it says neither legacy nor per-thread.
+//!
+//! [`plan`] is pure: it says which edge a hand-over needs, and touches no driver.
+//!
+//! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+//! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Kind, Result};
+
+/// A thread of the host, as far as per-thread default streams are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Thread(u64);
+
+impl Thread {
+    /// The calling thread.
+    pub fn current() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static ID: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        Self(ID.with(|id| *id))
+    }
+
+    /// A thread of a given number, for tests of the plan.
+    pub const fn numbered(id: u64) -> Self {
+        Self(id)
+    }
+}
+
+/// A stream that work can be queued on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// The legacy default stream, `CU_STREAM_LEGACY`: it waits for, and is waited for by, every
+    /// blocking stream of its context.
+    Legacy,
+    /// The per-thread default stream, `CU_STREAM_PER_THREAD`. The handle 2 means another stream on
+    /// every thread, so the thread is part of the name.
+    PerThread(Thread),
+    /// A stream by its handle, above 2.
+    Handle(u64),
+}
+
+impl Stream {
+    /// The stream that both Python dialects call `value`, seen from the thread `here`.
+    pub fn from_integer(value: i128, here: Thread) -> Result<Self> {
+        match value {
+            0 => Err(Error::new(Kind::StreamZero, "0")),
+            1 => Ok(Self::Legacy),
+            2 => Ok(Self::PerThread(here)),
+            -1 => Err(Error::new(Kind::StreamNoOrder, "-1")),
+            _ => match u64::try_from(value) {
+                Ok(handle) => Ok(Self::Handle(handle)),
+                Err(_) => Err(Error::new(Kind::StreamNegative, value.to_string())),
+            },
+        }
+    }
+
+    /// The stream that the driver and the exchange API call `value`: there 0 is the legacy stream.
+    pub const fn from_native(value: u64, here: Thread) -> Self {
+        match value {
+            0 | 1 => Self::Legacy,
+            2 => Self::PerThread(here),
+            handle => Self::Handle(handle),
+        }
+    }
+
+    /// Its integer in both Python dialects, which the driver takes as well.
+    pub const fn handle(self) -> u64 {
+        match self {
+            Self::Legacy => 1,
+            Self::PerThread(_) => 2,
+            Self::Handle(handle) => handle,
+        }
+    }
+}
+
+/// What a producer says of the work that is pending on its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ready {
+    /// Nothing is pending: usable on any stream at once.
+    Nothing,
+    /// Usable for work queued on this stream, or on one that waits for it.
+    On(Stream),
+}
+
+impl Ready {
+    /// What the `stream` entry of a CAI dict says (v3: `None` and absent mean that nothing is pending).
+    pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
+        value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
+    }
+
+    /// The `stream` entry for a CAI dict.
+    pub const fn to_cai(self) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::On(stream) => Some(stream.handle()),
+        }
+    }
+}
+
+/// What a consumer, or a caller on its behalf, asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// `None`: nothing was said.
+    Unsaid,
+    /// `-1`: no order is wanted.
+    NoOrder,
+    /// The data must be usable on this stream.
+    On(Stream),
+}
+
+impl Request {
+    /// What `stream=` says, in the dialect of DLPack.
+    pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
+        match value {
+            None => Ok(Self::Unsaid),
+            Some(-1) => Ok(Self::NoOrder),
+            Some(value) => Stream::from_integer(value, here).map(Self::On),
+        }
+    }
+
+    /// The same with `None` read as DLPack reads it: the legacy default stream.
+    #[must_use]
+    pub const fn or_legacy(self) -> Self {
+        match self {
+            Self::Unsaid => Self::On(Stream::Legacy),
+            said => said,
+        }
+    }
+}
+
+/// Why a hand-over needs no edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Elided {
+    /// Producer and consumer use one stream, which orders their work by itself.
+    SameStream,
+    /// The producer has nothing pending.
+    NothingPending,
+    /// The consumer asked for no order (-1).
+    NotAsked,
+    /// The consumer is told the producer's stream and queues its work there.
+    StreamPassedOn,
+}
+
+impl Elided {
+    /// The reason, as events give it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SameStream => "same stream",
+            Self::NothingPending => "nothing pending",
+            Self::NotAsked => "no order asked for",
+            Self::StreamPassedOn => "the consumer is told the producer's stream",
+        }
+    }
+}
+
+/// The edge that a hand-over needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Edge {
+    /// None, and why not.
+    Elided(Elided),
+    /// Work queued on `to` after the call runs after work queued on `from` before it.
+    Order {
+        /// The stream that an event is recorded on.
+        from: Stream,
+        /// The stream that waits for it.
+        to: Stream,
+    },
+}
+
+/// Who waits for whom when memory that is `ready` is handed to a consumer that makes `request`,
+/// called on the thread `here`.
+///
+/// Another thread's per-thread stream has no name here. The legacy default stream stands in for it:
+/// an event recorded there follows all work queued before on every blocking stream of the context,
+/// and per-thread default streams are blocking.
+pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
+    match (ready, request) {
+        (Ready::Nothing, _) => Edge::Elided(Elided::NothingPending),
+        (_, Request::NoOrder) => Edge::Elided(Elided::NotAsked),
+        (_, Request::Unsaid) => Edge::Elided(Elided::StreamPassedOn),
+        (Ready::On(from), Request::On(to)) => {
+            let from = match from {
+                Stream::PerThread(thread) if thread != here => Stream::Legacy,
+                named => named,
+            };
+            if from == to { Edge::Elided(Elided::SameStream) } else { Edge::Order { from, to } }
+        }
+    }
+}

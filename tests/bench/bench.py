@@ -1,0 +1,112 @@
+"""What the bridge costs, beside what the libraries' own ways cost, on whatever machine this is.
+
+    python tests/bench/bench.py [--json FILE] [--check]
+
+With a GPU: each of the bridge's calls in turns with the peer's that does the same, the least of 7
+times 2000 calls, and the budgets. Anywhere: import time, size, and the bridge over the simulated
+device. `--check` exits with 1 when a budget is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import itertools
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import anywhere
+import on_gpu
+from timing import Row
+
+PACKAGES = (
+    "cai_bridge torch jax cupy-cuda13x cupy-cuda12x numba numba-cuda cuda-core cuda-bindings "
+    "apache-tvm-ffi numpy"
+)
+
+
+def environment() -> dict[str, str]:
+    found = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "system": platform.system(),
+    }
+    for package in PACKAGES.split():
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def measured() -> Iterator[Row]:
+    yield from anywhere.rows()
+    reason = on_gpu.why_not()
+    if reason is None:
+        yield from on_gpu.rows()
+    else:
+        yield Row("GPU", "all rows", None, remark=reason)
+
+
+def number(value: float | None, unit: str) -> str:
+    if value is None:
+        return ""
+    digits = 0 if unit in ("ns", "") else 1 if unit == "KiB" else 4
+    return f"{value:,.{digits}f} {unit}".rstrip()
+
+
+def line(row: Row) -> str:
+    ratio = f"{row.ratio:.2f}x" if row.ratio is not None else ""
+    limit = (
+        ""
+        if row.budget is None
+        else f"<= {row.budget:g}{'x' if row.peer else ' ' + row.unit}".rstrip()
+    )
+    cells = [
+        f"{row.name:<52}",
+        f"{number(row.value, row.unit):>13}",
+        f"{number(row.peer_value, row.unit):>11}",
+    ]
+    cells += [f"{ratio:>7}", f"{limit:>10}", f"{row.verdict:<12}", row.remark or row.peer]
+    return " ".join(cells).rstrip()
+
+
+def show(rows: Iterator[Row]) -> list[Row]:
+    shown = []
+    for group, members in itertools.groupby(rows, key=lambda row: row.group):
+        print(f"\n{group}")
+        heads = f"{'measured':>13} {'peer':>11} {'ratio':>7} {'budget':>10} {'':<12} peer's call"
+        print(f"{'':<52} {heads}")
+        for row in members:
+            print(line(row), flush=True)
+            shown.append(row)
+    return shown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write every row to FILE")
+    parser.add_argument("--check", action="store_true", help="exit with 1 when a budget is missed")
+    arguments = parser.parse_args()
+    found = environment()
+    print("  ".join(f"{name} {version}" for name, version in found.items()))
+    rows = show(measured())
+    missed = [row for row in rows if row.verdict == "over"]
+    budgeted = [row for row in rows if row.verdict in ("PASS", "over")]
+    unmeasured = [row for row in rows if row.budget is not None and row.value is None]
+    print(f"\n{len(budgeted) - len(missed)} of {len(budgeted)} budgets kept", end="")
+    print(f", {len(unmeasured)} not measured" if unmeasured else "")
+    if arguments.json:
+        as_data = [asdict(row) | {"ratio": row.ratio, "verdict": row.verdict} for row in rows]
+        arguments.json.write_text(
+            json.dumps({"environment": found, "rows": as_data}, indent=2) + "\n"
+        )
+    return 1 if arguments.check and missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""Rows for a GPU: the bridge beside the libraries' own ways, in one run."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from timing import CALLS, Pair, Row, least_host_ms
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
+
+PENDING_MS = 100.0
+HOST_BUDGET_MS = 0.1
+
+TABLE = Path(__file__).with_name("pairs.toml")
+
+
+def groups() -> Iterator[tuple[str, int, list[Pair]]]:
+    """The table's groups: name, calls a round, pairs."""
+    for group in tomllib.loads(TABLE.read_text())["group"]:
+        pairs = [Pair(**{"name": pair["bridge"], **pair}) for pair in group["pair"]]
+        yield group["name"], group.get("calls", CALLS), pairs
+
+
+def names() -> dict[str, Any]:
+    """What the statements speak of; a library that is missing leaves its names out."""
+    import numpy as np
+
+    from cai_bridge import from_cai, to_cai
+
+    if not hasattr(np, "row_stack"):  # numba 0.68 still reads the name at import
+        np.row_stack = np.vstack  # type: ignore[attr-defined]
+    found: dict[str, Any] = {"from_cai": from_cai, "to_cai": to_cai}
+    for add in (add_torch, add_cupy, add_numba, add_jax, add_core, add_tvm):
+        try:
+            add(found, np)
+        except Exception as error:
+            print(
+                f"left out: {add.__name__.removeprefix('add_')}: {type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+    if "t" in found:
+        found["cai"] = to_cai(found["t"])
+    if "c" in found:
+        found["view"] = from_cai(found["c"])
+        found["stub"] = Stub(dict(found["c"].__cuda_array_interface__))
+    if "tvm_ffi" in found and "t" in found:
+        found["tt"] = found["tvm_ffi"].from_dlpack(found["t"])
+    return found
+
+
+class Stub:
+    """The cheapest CAI producer there is: a ready-made dict."""
+
+    def __init__(self, interface: dict[str, Any]) -> None:
+        self.__cuda_array_interface__ = interface
+
+
+def add_torch(found: dict[str, Any], np: Any) -> None:
+    torch = importlib.import_module("torch")
+    side = torch.cuda.Stream()
+    found |= {
+        "torch": torch,
+        "t": torch.zeros(16, 16, device="cuda"),
+        "side_object": side,
+        "side": side.cuda_stream,
+    }
+
+
+def add_cupy(found: dict[str, Any], np: Any) -> None:
+    cupy = importlib.import_module("cupy")
+    found |= {"cupy": cupy, "c": cupy.zeros((16, 16), np.float32)}
+    if "side" not in found:
+        side = cupy.cuda.Stream(non_blocking=True)
+        found |= {"side_object": side, "side": side.ptr}
+
+
+def add_numba(found: dict[str, Any], np: Any) -> None:
+    from numba import cuda
+
+    @cuda.jit
+    def kernel(array):  # type: ignore[no-untyped-def]
+        if cuda.grid(1) == 0:
+            array[0, 0] = 1.0
+
+    found |= {"cuda": cuda, "kernel": kernel, "n": cuda.to_device(np.zeros((16, 16), np.float32))}
+
+
+def add_jax(found: dict[str, Any], np: Any) -> None:
+    jax = importlib.import_module("jax")
+    array = jax.block_until_ready(
+        jax.device_put(np.zeros((16, 16), np.float32), jax.devices("gpu")[0])
+    )
+    found |= {"jax": jax, "j": array}
+
+
+def add_core(found: dict[str, Any], np: Any) -> None:
+    found["SMV"] = importlib.import_module("cuda.core.utils").StridedMemoryView
+
+
+def add_tvm(found: dict[str, Any], np: Any) -> None:
+    found["tvm_ffi"] = importlib.import_module("tvm_ffi")
+
+
+def host_rows(found: dict[str, Any]) -> Iterator[Row]:
+    """How long the host is held while the producer has work pending, in both directions."""
+    from gpu import driver as cuda_driver
+
+    driver = cuda_driver.load()
+    driver.use_primary()
+    consumer = driver.stream()
+    from_cai, to_cai = found["from_cai"], found["to_cai"]
+    cases: list[tuple[str, str, Callable[[], object]]] = [
+        ("to_cai(torch) and its dict", "t", lambda: to_cai(found["t"]).__cuda_array_interface__),
+        ("to_cai(torch, stream=side)", "t", lambda: to_cai(found["t"], stream=consumer)),
+        (
+            "from_cai(cupy).__dlpack__(stream=side)",
+            "c",
+            lambda: from_cai(found["c"]).__dlpack__(stream=consumer),
+        ),
+        (
+            "tvm_ffi.from_dlpack(from_cai(cupy))",
+            "c",
+            lambda: found["tvm_ffi"].from_dlpack(from_cai(found["c"])),
+        ),
+    ]
+    for name, needs, action in cases:
+        try:
+            if needs not in found:
+                continue
+            for _ in range(20):
+                action()
+            # Both libraries work on the legacy default stream here, so that is where the work is
+            # pending.
+            held = least_host_ms(action, lambda: driver.spin(1, PENDING_MS), driver.synchronize)
+        except Exception as error:
+            yield Row(
+                f"host held, {PENDING_MS:.0f} ms pending",
+                name,
+                None,
+                remark=f"{type(error).__name__}: {error}",
+            )
+            continue
+        yield Row(
+            f"host held, {PENDING_MS:.0f} ms pending", name, held, "ms", budget=HOST_BUDGET_MS
+        )
+    driver.synchronize()
+    driver("cuStreamDestroy_v2", consumer)
+
+
+def why_not() -> str | None:
+    from gpu import driver as cuda_driver
+
+    return cuda_driver.why_no_gpu()
+
+
+def rows() -> Iterator[Row]:
+    found = names()
+    for group, calls, pairs in groups():
+        for pair in pairs:
+            row = pair.measure(group, found, calls)
+            if "torch" in found:
+                found["torch"].cuda.synchronize()
+            yield row
+    yield from host_rows(found)

@@ -1,0 +1,124 @@
+"""What every GPU test shares: why tests are skipped here, the driver, and the counts printed at the
+end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+# Before any library is imported: JAX must leave memory to the others and keep 64-bit dtypes.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("JAX_ENABLE_X64", "1")
+# Numba warns of every small launch, and these are all small.
+os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
+
+import numpy as np
+import pytest
+
+from . import driver as cuda_driver
+
+# NumPy 2.5 removed this name; numba 0.68 still reads it at import.
+if not hasattr(np, "row_stack"):
+    np.row_stack = np.vstack  # type: ignore[attr-defined]
+
+HERE = Path(__file__).parent
+# What a deleter or a thread raised is.
+NEVER_IGNORED = [
+    "error::pytest.PytestUnraisableExceptionWarning",
+    "error::pytest.PytestUnhandledThreadExceptionWarning",
+]
+
+
+@dataclass
+class Ledger:
+    """Lines of measured counts and times, printed when the run ends."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def note(self, line: str) -> None:
+        self.lines.append(line)
+
+
+LEDGER = pytest.StashKey[Ledger]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[LEDGER] = Ledger()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = [item for item in items if HERE in item.path.parents]
+    reason = cuda_driver.why_no_gpu() if here else None
+    for item in here:
+        # What the libraries under test warn of among themselves is not ours to fail on.
+        item.add_marker(pytest.mark.filterwarnings("ignore", *NEVER_IGNORED))
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    lines = config.stash[LEDGER].lines
+    if lines:
+        terminalreporter.section("measured on this GPU")
+        for line in lines:
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def note(
+    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
+) -> Callable[..., None]:
+    """Keep a measured number: in the test's properties, and as a line at the end of the run."""
+
+    def keep(line: str, **numbers: object) -> None:
+        for name, number in numbers.items():
+            record_property(name, number)
+        request.config.stash[LEDGER].note(line)
+
+    return keep
+
+
+@pytest.fixture
+def driver() -> Iterator[cuda_driver.Driver]:
+    """The driver, with the primary context current before the test and nothing pending after it."""
+    loaded = cuda_driver.load()
+    loaded.use_primary()
+    yield loaded
+    loaded.use_primary()
+    loaded.synchronize()
+
+
+@pytest.fixture
+def new_stream(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
+    """Makes driver streams (non-blocking unless told) that live until the test ends."""
+    made: list[int] = []
+
+    def make(flags: int = cuda_driver.NON_BLOCKING) -> int:
+        made.append(driver.stream(flags))
+        return made[-1]
+
+    yield make
+    driver.synchronize()
+    for stream in made:
+        driver("cuStreamDestroy_v2", stream)
+
+
+@pytest.fixture
+def words(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
+    """Allocates device memory of so many 32-bit words, zeroed, freed when the test ends."""
+    made: list[int] = []
+
+    def make(count: int) -> int:
+        address = driver.allocate(4 * count)
+        made.append(address)
+        driver.put(address, bytes(4 * count))
+        return address
+
+    yield make
+    driver.synchronize()
+    for address in made:
+        driver("cuMemFree_v2", address)

@@ -1,0 +1,145 @@
+"""Work that is certainly still pending when the test looks: a delay, then a write, by each library
+on a given stream.
+
+Every write takes its value from `fresh_values`, so an old right answer in a reused block never
+passes for a new one.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import driver
+
+WORDS = 4096
+SPIN_MS = 3.0
+
+_counter = itertools.count(1)
+
+
+def fresh_values() -> Iterator[int]:
+    """Whole numbers, exact in float32, that no run of this process has used before."""
+    return _counter
+
+
+def handle_of(stream: Any) -> int:
+    """The handle of any library's stream object, with the default stream as 1."""
+    return int(stream.__cuda_stream__()[1]) or driver.LEGACY
+
+
+def torch_writes_late(tensor: Any, value: int, stream: Any, milliseconds: float = SPIN_MS) -> None:
+    import torch
+
+    driver.load().spin(handle_of(stream), milliseconds)
+    with torch.cuda.stream(stream):
+        tensor.fill_(value)
+
+
+def cupy_writes_late(array: Any, value: int, stream: Any, milliseconds: float = SPIN_MS) -> None:
+    driver.load().spin(handle_of(stream), milliseconds)
+    with stream:
+        array.fill(value)
+
+
+@functools.cache
+def numba_kernels() -> tuple[Any, Any]:
+    """Two numba kernels: `fill(array, value)` and `copy(source, target)`, one element a thread."""
+    from numba import cuda
+
+    @cuda.jit
+    def fill(array, value):  # type: ignore[no-untyped-def]
+        i = cuda.grid(1)
+        if i < array.size:
+            array[i] = value
+
+    @cuda.jit
+    def copy(source, target):  # type: ignore[no-untyped-def]
+        i = cuda.grid(1)
+        if i < target.size:
+            target[i] = source[i]
+
+    return fill, copy
+
+
+def blocks_for(count: int) -> tuple[int, int]:
+    """Numba's launch shape for `count` one-element threads."""
+    return (count + 127) // 128, 128
+
+
+def numba_writes_late(array: Any, value: int, stream: Any, milliseconds: float = SPIN_MS) -> None:
+    fill, _ = numba_kernels()
+    driver.load().spin(handle_of(stream), milliseconds)
+    fill[(*blocks_for(array.size), stream)](array, value)
+
+
+class JaxDelay:
+    """A jitted function whose result of `WORDS` equal values is ready about `milliseconds` after
+    the call.
+
+    JAX owns its streams, so the delay is a chain of matrix products of a length found by timing.
+    The products keep 64 of the device's multiprocessors busy, so a reader on another stream can run
+    in the meantime.
+    """
+
+    SIDE = 1024
+
+    def __init__(self, milliseconds: float = SPIN_MS) -> None:
+        import jax
+        import jax.numpy as jnp
+
+        self._jax = jax
+        self._seed = jnp.full((self.SIDE, self.SIDE), 0.5, dtype=jnp.float32)
+        short, long = 16, 80
+        per_product = (self._duration(long) - self._duration(short)) / (long - short)
+        self.products = max(4, round(milliseconds / max(per_product, 1e-3)))
+        self._delayed = self._build(self.products)
+        self.milliseconds = self._duration_of(self._delayed)
+
+    def _build(self, products: int) -> Callable[[Any, Any], Any]:
+        jax, jnp = self._jax, self._jax.numpy
+
+        @jax.jit
+        def delayed(value, seed):  # type: ignore[no-untyped-def]
+            last = jax.lax.fori_loop(0, products, lambda _, m: jnp.tanh(m @ m), seed)
+            # tanh never passes 1, so this adds nothing; the compiler cannot know that, so the
+            # result must wait.
+            nothing = jnp.where(last[0, 0] > 2.0, 1.0, 0.0).astype(jnp.float32)
+            return jnp.full((WORDS,), value, dtype=jnp.float32) + nothing
+
+        return delayed  # type: ignore[no-any-return]
+
+    def _duration(self, products: int) -> float:
+        return self._duration_of(self._build(products))
+
+    def _duration_of(self, function: Callable[[Any, Any], Any]) -> float:
+        self._jax.block_until_ready(function(1.0, self._seed))
+        times = []
+        for _ in range(5):
+            start = time.perf_counter()
+            self._jax.block_until_ready(function(1.0, self._seed))
+            times.append(1e3 * (time.perf_counter() - start))
+        return min(times)
+
+    def __call__(self, value: int) -> Any:
+        """A pending array that will hold `value`."""
+        return self._delayed(float(value), self._seed)
+
+
+@functools.cache
+def jax_delay(milliseconds: float) -> JaxDelay:
+    """One `JaxDelay` of each length per process: it compiles three programs."""
+    return JaxDelay(milliseconds)
+
+
+def cupy_view_without_sync(view: Any) -> Any:
+    """A CuPy array over `view` that waits for nothing: what order there is, the bridge made."""
+    import cupy
+
+    memory = cupy.cuda.UnownedMemory(view.ptr, view.nbytes, view, view.device[1])
+    return cupy.ndarray(
+        view.shape, view.dtype, cupy.cuda.MemoryPointer(memory, 0), strides=view.strides
+    )

@@ -1,0 +1,188 @@
+"""What the simulated device claims of graph capture, shown on the real driver. Each name is the
+claim.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+from .driver import (
+    CAPTURE_GLOBAL,
+    CAPTURE_RELAXED,
+    INT,
+    LEGACY,
+    WAIT_DEFAULT,
+    WAIT_EXTERNAL,
+    Driver,
+)
+
+SUCCESS = "CUDA_SUCCESS"
+ISOLATION = "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"
+INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+UNJOINED = "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
+UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
+
+
+@pytest.fixture
+def event(driver: Driver) -> Iterator[int]:
+    made = driver.event()
+    yield made
+    driver.synchronize()
+    driver("cuEventDestroy_v2", made)
+
+
+class Capture:
+    """How a capture ended: the name of `cuStreamEndCapture`'s result."""
+
+    ended = ""
+
+
+Capturing = Callable[..., AbstractContextManager[Capture]]
+
+
+@pytest.fixture
+def capture(driver: Driver) -> Capturing:
+    @contextmanager
+    def capturing(stream: int, mode: int = CAPTURE_GLOBAL) -> Iterator[Capture]:
+        driver.spin(stream, 0.01)  # the kernel is loaded before the capture
+        driver("cuStreamSynchronize", stream)
+        driver("cuStreamBeginCapture_v2", stream, mode)
+        outcome, graph = Capture(), ctypes.c_void_p()
+        try:
+            yield outcome
+        finally:
+            outcome.ended = driver.result("cuStreamEndCapture", stream, ctypes.byref(graph))
+            if graph.value:
+                driver("cuGraphDestroy", graph.value)
+
+    return capturing
+
+
+def is_capturing(driver: Driver, stream: int) -> tuple[str, int]:
+    status = INT(-1)
+    return driver.result("cuStreamIsCapturing", stream, ctypes.byref(status)), status.value
+
+
+def test_record_and_wait_between_two_streams_of_a_capture_forks_and_must_be_joined(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    origin, fork = new_stream(), new_stream()
+
+    def forked() -> None:
+        driver("cuEventRecord", event, origin)
+        driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
+        driver.spin(fork, 0.01)
+
+    with capture(origin) as joined:
+        forked()
+        assert is_capturing(driver, fork) == (SUCCESS, 1)
+        driver("cuEventRecord", event, fork)
+        driver("cuStreamWaitEvent", origin, event, WAIT_DEFAULT)
+    assert joined.ended == SUCCESS
+
+    with capture(origin) as unjoined:
+        forked()
+    assert unjoined.ended == UNJOINED
+
+
+def test_an_event_used_in_a_capture_can_be_recorded_again_afterwards(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    origin, fork = new_stream(), new_stream()
+    with capture(origin) as outcome:
+        driver("cuEventRecord", event, origin)
+        driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
+        driver("cuEventRecord", event, fork)
+        driver("cuStreamWaitEvent", origin, event, WAIT_DEFAULT)
+    assert outcome.ended == SUCCESS
+    driver("cuEventRecord", event, origin)
+    driver("cuEventSynchronize", event)
+    assert driver.result("cuEventQuery", event) == SUCCESS
+
+
+def test_a_wait_for_an_uncaptured_stream_is_an_isolation_error_and_spoils_the_capture(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    origin, uncaptured = new_stream(), new_stream()
+    with capture(origin) as outcome:
+        assert driver.result("cuEventRecord", event, uncaptured) == SUCCESS
+        assert driver.result("cuStreamWaitEvent", origin, event, WAIT_DEFAULT) == ISOLATION
+    assert outcome.ended == INVALIDATED
+
+
+def test_the_same_wait_as_an_external_one_is_legal(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    origin, uncaptured = new_stream(), new_stream()
+    with capture(origin) as outcome:
+        assert driver.result("cuEventRecord", event, uncaptured) == SUCCESS
+        assert driver.result("cuStreamWaitEvent", origin, event, WAIT_EXTERNAL) == SUCCESS
+    assert outcome.ended == SUCCESS
+
+
+def test_a_record_on_the_legacy_stream_beside_a_capture_of_a_non_blocking_stream_is_legal(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    with capture(new_stream()) as outcome:
+        assert driver.result("cuEventRecord", event, LEGACY) == SUCCESS
+    assert outcome.ended == SUCCESS
+
+
+@pytest.mark.parametrize(
+    "call", ["cuEventQuery", "cuEventSynchronize", "cuStreamSynchronize", "cuCtxSynchronize"]
+)
+def test_a_query_or_a_host_wait_in_global_capture_mode_spoils_the_capture(
+    driver: Driver,
+    event: int,
+    new_stream: Callable[..., int],
+    capture: Capturing,
+    call: str,
+) -> None:
+    origin, other = new_stream(), new_stream()
+    driver("cuEventRecord", event, other)
+    driver.synchronize()
+    arguments = {
+        "cuEventQuery": (event,),
+        "cuEventSynchronize": (event,),
+        "cuStreamSynchronize": (other,),
+    }
+    with capture(origin) as outcome:
+        said = driver.result(call, *arguments.get(call, ()))
+    if call == "cuEventQuery":
+        assert (said, outcome.ended) == (UNSUPPORTED, INVALIDATED)
+    else:
+        assert (said, outcome.ended) != (SUCCESS, SUCCESS), "the capture survived a host wait"
+
+
+def test_an_event_query_in_global_capture_mode_is_fine_with_the_thread_in_relaxed_mode(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    driver("cuEventRecord", event, LEGACY)
+    driver.synchronize()
+    with capture(new_stream()) as outcome:
+        mode = INT(CAPTURE_RELAXED)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        said = driver.result("cuEventQuery", event)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    assert (said, outcome.ended) == (SUCCESS, SUCCESS)
+
+
+@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
+def test_pointer_attributes_and_is_capturing_are_always_safe(
+    driver: Driver,
+    new_stream: Callable[..., int],
+    words: Callable[..., int],
+    capture: Capturing,
+    mode: int,
+) -> None:
+    origin, other, address = new_stream(), new_stream(), words(16)
+    with capture(origin, mode) as outcome:
+        kind = INT()
+        assert driver.result("cuPointerGetAttribute", ctypes.byref(kind), 2, address) == SUCCESS
+        assert is_capturing(driver, origin) == (SUCCESS, 1)
+        assert is_capturing(driver, other) == (SUCCESS, 0)
+    assert outcome.ended == SUCCESS

@@ -1,0 +1,274 @@
+"""What the simulated device claims of the driver, shown on the real one. Each name is the claim.
+
+No library and no bridge here: the driver's own calls on its own streams.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .driver import ADDRESS, BLOCKING, INT, LEGACY, NON_BLOCKING, PER_THREAD, Driver
+
+COUNT = 1024
+SPIN_MS = 5.0
+
+# cuPointerGetAttribute's numbers
+CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL = 1, 2, 8, 9
+HOST_MEMORY, DEVICE_MEMORY = 1, 2
+
+
+def in_thread(action: Callable[[], object]) -> None:
+    """Run `action` in a thread of its own and re-raise what it raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            action()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]
+
+
+class Ordered:
+    """A late write on one stream and a read on another, with `edge` between: right or not?"""
+
+    def __init__(self, driver: Driver, words: Callable[..., int]) -> None:
+        self.driver = driver
+        self.source, self.target = words(COUNT), words(COUNT)
+        self.value = 0
+
+    def is_right(
+        self, producer: int, consumer: int, edge: Callable[[], object] = lambda: None
+    ) -> bool:
+        self.value += 1
+        self.driver.synchronize()
+        self.driver.spin(producer, SPIN_MS)
+        self.driver.write(self.source, self.value, COUNT, producer)
+        edge()
+        self.driver.copy(self.target, self.source, 4 * COUNT, consumer)
+        self.driver.synchronize()
+        return self.driver.words(self.target, COUNT) == [self.value] * COUNT
+
+
+@pytest.fixture
+def ordered(driver: Driver, words: Callable[..., int]) -> Ordered:
+    found = Ordered(driver, words)
+    found.is_right(LEGACY, LEGACY)  # everything loaded before anything is timed
+    return found
+
+
+@pytest.fixture
+def event(driver: Driver) -> Any:
+    made = driver.event()
+    yield made
+    driver.synchronize()
+    driver("cuEventDestroy_v2", made)
+
+
+# events
+
+
+def test_an_event_may_be_re_recorded_as_soon_as_the_wait_on_it_is_queued(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+) -> None:
+    producer, consumer, idle = new_stream(), new_stream(), new_stream()
+
+    def edge() -> None:
+        driver("cuEventRecord", event, producer)
+        driver("cuStreamWaitEvent", consumer, event, 0)
+        driver("cuEventRecord", event, idle)
+
+    assert all(ordered.is_right(producer, consumer, edge) for _ in range(20))
+    assert not ordered.is_right(producer, consumer), "without the edge the read must come too early"
+
+
+def test_one_event_used_for_a_thousand_edges_in_a_row_never_orders_wrongly(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+) -> None:
+    streams = [new_stream() for _ in range(8)]
+    producer, consumer = new_stream(), new_stream()
+
+    def edge() -> None:
+        for i in range(500):
+            driver("cuEventRecord", event, streams[i % 8])
+            driver("cuStreamWaitEvent", streams[(i + 3) % 8], event, 0)
+        driver("cuEventRecord", event, producer)
+        driver("cuStreamWaitEvent", consumer, event, 0)
+        for i in range(499):
+            driver("cuEventRecord", event, streams[i % 8])
+            driver("cuStreamWaitEvent", streams[(i + 5) % 8], event, 0)
+
+    assert all(ordered.is_right(producer, consumer, edge) for _ in range(10))
+
+
+def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(
+    driver: Driver, event: int
+) -> None:
+    other = driver.get("cuCtxCreate_v2", 0, driver.device)
+    driver.get("cuCtxPopCurrent_v2")
+    try:
+        consumer = driver.stream()
+        with driver.context(other):
+            producer, mark = driver.stream(), driver.event()
+            driver.spin(producer, 0.01)
+            driver("cuCtxSynchronize")
+            driver.spin(producer, 20.0)
+            driver("cuEventRecord", mark, producer)
+        assert driver.current_context() == driver.primary
+        driver("cuStreamWaitEvent", consumer, mark, 0)
+        assert driver.is_pending(consumer)
+        # An event belongs to its context: one of the primary context cannot be recorded over there.
+        assert driver.result("cuEventRecord", event, producer) in (
+            "CUDA_ERROR_INVALID_HANDLE",
+            "CUDA_ERROR_INVALID_CONTEXT",
+        )
+        driver("cuStreamSynchronize", consumer)
+        driver("cuStreamDestroy_v2", consumer)
+    finally:
+        driver.forget(other)
+        driver("cuCtxDestroy_v2", other)
+
+
+def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_has_none_afterwards(
+    driver: Driver, event: int, new_stream: Any
+) -> None:
+    producer, consumer = new_stream(), new_stream()
+    driver.spin(producer, 20.0)
+
+    def without_context() -> None:
+        assert driver.current_context() == 0
+        with driver.context():
+            driver("cuEventRecord", event, producer)
+            driver("cuStreamWaitEvent", consumer, event, 0)
+        assert driver.current_context() == 0
+
+    in_thread(without_context)
+    assert driver.is_pending(consumer)
+
+
+# the default streams
+
+
+def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(
+    ordered: Ordered, new_stream: Any
+) -> None:
+    blocking = new_stream(BLOCKING)
+    assert ordered.is_right(blocking, LEGACY)
+    assert ordered.is_right(LEGACY, blocking)
+
+
+def test_the_legacy_stream_does_not_wait_for_non_blocking_streams_nor_they_for_it(
+    ordered: Ordered, new_stream: Any
+) -> None:
+    non_blocking = new_stream(NON_BLOCKING)
+    assert not ordered.is_right(non_blocking, LEGACY)
+    assert not ordered.is_right(LEGACY, non_blocking)
+
+
+def test_an_event_on_the_legacy_stream_completes_after_work_queued_before_on_blocking_streams(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+) -> None:
+    blocking, consumer = new_stream(BLOCKING), new_stream(NON_BLOCKING)
+
+    def edge() -> None:
+        driver("cuEventRecord", event, LEGACY)
+        driver("cuStreamWaitEvent", consumer, event, 0)
+
+    assert ordered.is_right(blocking, consumer, edge)
+    assert not ordered.is_right(new_stream(NON_BLOCKING), consumer, edge)
+
+
+def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_thread_stream(
+    driver: Driver, event: int, new_stream: Any
+) -> None:
+    consumer = new_stream(NON_BLOCKING)
+    queued, done = threading.Event(), threading.Event()
+
+    def other() -> None:
+        driver.use_primary()
+        driver.spin(PER_THREAD, 20.0)
+        queued.set()
+        done.wait(10)
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    assert queued.wait(10)
+    driver("cuEventRecord", event, LEGACY)
+    driver("cuStreamWaitEvent", consumer, event, 0)
+    assert driver.is_pending(consumer)
+    done.set()
+    thread.join()
+
+
+def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -> None:
+    driver.spin(PER_THREAD, 50.0)
+    assert driver.is_pending(PER_THREAD)
+
+    def other() -> None:
+        driver.use_primary()
+        assert not driver.is_pending(PER_THREAD)
+
+    in_thread(other)
+    assert driver.is_pending(PER_THREAD)
+
+
+# pointers
+
+
+def attribute(driver: Driver, address: int, number: int, kind: type = INT) -> int | str:
+    found = kind()
+    result = driver.result("cuPointerGetAttribute", ctypes.byref(found), number, address)
+    return int(found.value or 0) if result == "CUDA_SUCCESS" else result
+
+
+def attributes(driver: Driver, address: int) -> tuple[str, int, int, int]:
+    """One call for all: its result, the memory type, whether managed, the device's ordinal."""
+    kind, managed, ordinal = INT(), INT(), INT(-7)
+    numbers = (INT * 3)(MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL)
+    places = (ctypes.c_void_p * 3)(*(ctypes.addressof(place) for place in (kind, managed, ordinal)))
+    result = driver.result("cuPointerGetAttributes", 3, numbers, places, address)
+    return result, kind.value, managed.value, ordinal.value
+
+
+def test_pointer_attributes_tell_device_pinned_managed_and_unknown_memory_apart(
+    driver: Driver, words: Callable[..., int]
+) -> None:
+    device = words(COUNT)
+    managed = driver.get("cuMemAllocManaged", 4 * COUNT, 1, kind=ADDRESS)
+    pinned = driver.get("cuMemHostAlloc", 4 * COUNT, 0)
+    host = ctypes.create_string_buffer(4 * COUNT)
+
+    def look() -> None:
+        for inside in (0, 4, 4 * COUNT - 1):
+            assert attributes(driver, device + inside) == ("CUDA_SUCCESS", DEVICE_MEMORY, 0, 0)
+            assert attributes(driver, managed + inside)[0::2] == ("CUDA_SUCCESS", 1)
+            assert attributes(driver, pinned + inside)[:3] == ("CUDA_SUCCESS", HOST_MEMORY, 0)
+        result, kind, is_managed, ordinal = attributes(driver, ctypes.addressof(host))
+        assert (result, kind, is_managed) == ("CUDA_SUCCESS", 0, 0)
+        assert ordinal == -2
+        assert (
+            attribute(driver, ctypes.addressof(host), DEVICE_ORDINAL) == "CUDA_ERROR_INVALID_VALUE"
+        )
+        assert attribute(driver, device, CONTEXT, ctypes.c_void_p) == driver.primary
+
+    def without_context() -> None:
+        assert driver.current_context() == 0
+        look()
+        assert driver.current_context() == 0
+
+    try:
+        look()
+        in_thread(without_context)
+    finally:
+        driver("cuMemFree_v2", managed)
+        driver("cuMemFreeHost", pinned)

@@ -1,0 +1,98 @@
+use cai_bridge::layout::{Dims, Layout};
+
+use crate::tables::{int, ints, rows, table, text};
+
+#[test]
+fn strides_are_bytes_in_cai_and_elements_in_dlpack() {
+    for row in rows(&table("layout.toml"), "layout") {
+        let shape = ints(&row["shape"]);
+        let itemsize = int(&row, "itemsize");
+        let bytes = row.get("bytes").map(|bytes| Dims::from_slice(&ints(bytes)));
+        let layout = Layout::from_bytes(Dims::from_slice(&shape), bytes, itemsize);
+        if row.contains_key("kind") {
+            assert_eq!(layout.unwrap_err().kind().name(), text(&row, "kind"), "{row:?}");
+            continue;
+        }
+        let layout = layout.unwrap();
+        assert_eq!(layout.shape(), shape);
+        assert_eq!(layout.strides(), ints(&row["elements"]), "{row:?}");
+        assert_eq!(layout.size(), int(&row, "size"), "{row:?}");
+        assert_eq!(layout.is_contiguous(), row["contiguous"].as_bool().unwrap(), "{row:?}");
+    }
+}
+
+/// Every offset in bytes that the array touches, by walking all indices.
+fn offsets(shape: &[i64], strides: &[i64], itemsize: i64) -> Vec<i64> {
+    let mut all = vec![0];
+    for (&extent, &stride) in shape.iter().zip(strides) {
+        all = all
+            .iter()
+            .flat_map(|at| (0..extent).map(move |i| at + i * stride * itemsize))
+            .collect();
+    }
+    all
+}
+
+/// A small generator, so that a failure can be told by its seed.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self, below: i64) -> i64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((self.0 >> 33) as i64) % below
+    }
+}
+
+#[test]
+fn reach_and_contiguity_agree_with_walking_every_element() {
+    let mut random = Random(7);
+    for _ in 0..20_000 {
+        let ndim = random.next(4) as usize;
+        let shape: Vec<i64> = (0..ndim).map(|_| random.next(4)).collect();
+        let strides: Vec<i64> = (0..ndim).map(|_| random.next(13) - 6).collect();
+        let itemsize = [1, 2, 4, 8, 16][random.next(5) as usize];
+        let layout = Layout::from_elements(
+            Dims::from_slice(&shape),
+            Some(Dims::from_slice(&strides)),
+            itemsize,
+        )
+        .unwrap();
+        let touched = offsets(&shape, &strides, itemsize);
+        assert_eq!(layout.size(), touched.len() as i64);
+        if let (Some(low), Some(high)) = (touched.iter().min(), touched.iter().max()) {
+            assert_eq!(layout.reach(), (-low, high + itemsize), "{shape:?} {strides:?}");
+        } else {
+            assert_eq!(layout.reach(), (0, 0));
+        }
+        let in_order = touched.iter().enumerate().all(|(i, at)| *at == i as i64 * itemsize);
+        assert_eq!(layout.is_contiguous(), in_order || touched.is_empty(), "{shape:?} {strides:?}");
+    }
+}
+
+#[test]
+fn no_layout_panics_on_extreme_values() {
+    let extremes = [0, 1, -1, 2, i64::MAX, i64::MIN, i64::MAX / 2, i64::MIN / 2, 1 << 32];
+    for &a in &extremes {
+        for &b in &extremes {
+            for &s in &extremes {
+                for &t in &extremes {
+                    let (shape, strides) = (Dims::from_slice(&[a, b]), Dims::from_slice(&[s, t]));
+                    let _ = Layout::from_elements(shape.clone(), Some(strides.clone()), 16);
+                    let _ = Layout::from_bytes(shape, Some(strides), 16);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn dims_keep_their_values_in_line_and_on_the_heap() {
+    for len in 0..20_i64 {
+        let values: Vec<i64> = (0..len).collect();
+        let mut pushed = Dims::new();
+        values.iter().for_each(|&value| pushed.push(value));
+        assert_eq!(pushed.as_slice(), values);
+        assert_eq!(Dims::from_slice(&values), pushed);
+    }
+}

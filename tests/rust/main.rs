@@ -1,0 +1,21 @@
+//! The core's tests: the contract tables of `tests/data`, read by pytest as well, against slow and
+//! obvious oracles.
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::pedantic,
+    clippy::print_stderr,
+    unreachable_pub
+)]
+
+mod dtype;
+mod layout;
+mod modules;
+mod order;
+mod owner;
+mod refusals;
+mod simulated;
+mod stream;
+mod tables;
+mod tensor;

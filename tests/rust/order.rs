@@ -1,0 +1,128 @@
+//! Carrying a plan out: one event, the right context, the caller's context back.
+
+use std::sync::Arc;
+
+use cai_bridge::device::{Device, MemoryKind};
+use cai_bridge::driver::simulated::{Simulated, Span};
+use cai_bridge::driver::{Driver, Handle};
+use cai_bridge::order::{Place, carry_out, order, wait_on_host};
+use cai_bridge::stream::{Edge, Elided, Stream};
+
+struct Race {
+    cuda: Arc<Simulated>,
+    producer: Stream,
+    consumer: Stream,
+    block: u64,
+}
+
+impl Race {
+    /// A producer that has queued a write on device 1 while device 0 is current.
+    fn new() -> Self {
+        let cuda = Simulated::new(2);
+        let producer = Stream::Handle(cuda.create_stream(1, false).unwrap());
+        let consumer = Stream::Handle(cuda.create_stream(1, false).unwrap());
+        let block = cuda.alloc(1, 64, MemoryKind::Device, "x").unwrap();
+        cuda.launch(producer, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
+        Self { cuda, producer, consumer, block }
+    }
+
+    /// How many reports there are once the consumer has queued a read.
+    fn reports_of_a_read(&self) -> usize {
+        self.cuda
+            .launch(self.consumer, "read", &[Span { ptr: self.block, len: 64 }], &[], |_| ())
+            .unwrap();
+        self.cuda.reports().len()
+    }
+}
+
+#[test]
+fn an_order_makes_the_consumers_stream_wait_for_the_producers() {
+    let race = Race::new();
+    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+    assert_eq!(race.reports_of_a_read(), 0);
+}
+
+#[test]
+fn without_the_order_or_with_its_record_or_wait_left_out_there_is_a_report() {
+    assert_eq!(Race::new().reports_of_a_read(), 1);
+    for call in ["cuEventRecord", "cuStreamWaitEvent"] {
+        let race = Race::new();
+        race.cuda.suppress(call, 1).unwrap();
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+        assert_eq!(race.reports_of_a_read(), 1, "{call} left out");
+    }
+}
+
+#[test]
+fn the_callers_context_is_current_again_whatever_fails() {
+    let calls = [
+        "cuDevicePrimaryCtxRetain",
+        "cuCtxGetCurrent",
+        "cuCtxPushCurrent",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuStreamWaitEvent",
+    ];
+    for call in calls {
+        let race = Race::new();
+        let before = race.cuda.current_context().unwrap();
+        race.cuda.fail(call, 1, 2).unwrap();
+        let error = order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer)
+            .unwrap_err();
+        assert_eq!(
+            error.driver_code().map(|code| (code.call, code.code)),
+            Some((call, 2)),
+            "{error}"
+        );
+        assert_eq!(race.cuda.current_context().unwrap(), before, "after a failed {call}");
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+        assert_eq!(race.reports_of_a_read(), 0, "the next call works");
+    }
+}
+
+#[test]
+fn the_context_is_pushed_only_where_it_is_not_current() {
+    let race = Race::new();
+    race.cuda.set_device(1).unwrap();
+    race.cuda.clear_calls();
+    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+    let names: Vec<_> = race.cuda.calls().iter().map(|record| record.call.name()).collect();
+    assert!(!names.contains(&"cuCtxPushCurrent"), "{names:?}");
+}
+
+#[test]
+fn one_event_a_thread_and_context_is_used_again() {
+    let race = Race::new();
+    for _ in 0..5 {
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+    }
+    let made =
+        race.cuda.calls().iter().filter(|record| record.call.name() == "cuEventCreate").count();
+    assert_eq!(made, 1);
+}
+
+#[test]
+fn a_wait_on_the_host_orders_whatever_is_queued_later() {
+    let race = Race::new();
+    wait_on_host(&*race.cuda, Place::of(Device::cuda(1))).unwrap();
+    assert_eq!(race.reports_of_a_read(), 0);
+}
+
+#[test]
+fn an_elided_edge_calls_no_driver() {
+    let race = Race::new();
+    race.cuda.clear_calls();
+    let handle = Handle::Simulated(Arc::clone(&race.cuda));
+    carry_out(
+        "test",
+        &handle,
+        Place::of(Device::cuda(1)),
+        Edge::Elided(Elided::SameStream),
+        |call| call(),
+    )
+    .unwrap();
+    assert!(race.cuda.calls().is_empty());
+    let edge = Edge::Order { from: race.producer, to: race.consumer };
+    carry_out("test", &handle, Place::of(Device::cuda(1)), edge, |call| call()).unwrap();
+    assert_eq!(race.reports_of_a_read(), 0);
+}

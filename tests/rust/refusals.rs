@@ -1,0 +1,88 @@
+use cai_bridge::cai::{self, Fields};
+use cai_bridge::error::{Class, Kind};
+use cai_bridge::layout::Dims;
+use cai_bridge::stream::Thread;
+use toml::{Table, Value};
+
+use crate::tables::{rows, table, text};
+
+const SECTIONS: [&str; 4] = ["cai", "tensor", "argument", "object"];
+
+#[test]
+fn every_kind_of_error_has_a_row() {
+    let table = table("refusals.toml");
+    for kind in Kind::ALL {
+        let found = SECTIONS.iter().any(|section| {
+            rows(&table, section).iter().any(|row| text(row, "kind") == kind.name())
+        });
+        assert!(found, "no row of tests/data/refusals.toml raises {}", kind.name());
+    }
+}
+
+#[test]
+fn every_row_gives_its_kind_the_class_that_the_code_gives_it() {
+    let table = table("refusals.toml");
+    for row in SECTIONS.iter().flat_map(|section| rows(&table, section)) {
+        let kind = Kind::ALL.iter().find(|kind| kind.name() == text(&row, "kind"));
+        let kind = kind.unwrap_or_else(|| panic!("no such kind: {row:?}"));
+        let class = match kind.class() {
+            Class::Buffer => "BufferError",
+            Class::Value => "ValueError",
+            Class::Type => "TypeError",
+            Class::Driver => "DriverError",
+        };
+        assert_eq!(class, text(&row, "class"), "{row:?}");
+    }
+}
+
+fn dims(value: Option<&Value>) -> Option<Option<Dims>> {
+    match value {
+        None => Some(None),
+        Some(Value::Array(items)) => {
+            let items: Option<Vec<i64>> = items.iter().map(Value::as_integer).collect();
+            items.map(|items| Some(Dims::from_slice(&items)))
+        }
+        Some(_) => None,
+    }
+}
+
+/// The fields of a row, where they have the types that the core takes.
+fn fields(set: &Table) -> Option<Fields<'_>> {
+    let shape = dims(set.get("shape"))?.unwrap_or_else(|| Dims::from_slice(&[4]));
+    Some(Fields {
+        shape,
+        typestr: set.get("typestr").map_or(Some("<f4"), Value::as_str)?,
+        data: (0x7000, false),
+        strides: dims(set.get("strides"))?,
+        version: set.get("version").map_or(Some(3), Value::as_integer)?,
+        stream: set
+            .get("stream")
+            .map(Value::as_integer)
+            .map_or(Some(None), |stream| stream.map(|s| Some(i128::from(s))))?,
+        masked: false,
+        structured: false,
+    })
+}
+
+#[test]
+fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
+    let mut checked = 0;
+    for row in rows(&table("refusals.toml"), "cai") {
+        let Some(fields) = row.get("set").and_then(Value::as_table).and_then(fields) else {
+            continue;
+        };
+        if text(&row, "got").contains("below") {
+            continue; // needs the pointer: tests/python
+        }
+        let error = cai::decode(fields, Thread::current(), || None).expect_err(&format!("{row:?}"));
+        assert_eq!(error.kind().name(), text(&row, "kind"), "{row:?}");
+        assert_eq!(error.field(), text(&row, "field"), "{row:?}");
+        assert!(error.got().contains(text(&row, "got")), "{error}");
+        assert_eq!(
+            error.to_string(),
+            format!("{}: got {}; allowed: {}", error.field(), error.got(), error.allowed())
+        );
+        checked += 1;
+    }
+    assert!(checked > 20, "{checked}");
+}

@@ -1,0 +1,334 @@
+//! Graph capture and the launch of graphs.
+
+use std::thread;
+
+use cai_bridge::driver::Driver;
+use cai_bridge::driver::simulated::{CaptureMode, codes};
+use cai_bridge::stream::Stream;
+
+use super::{Machine, code};
+
+fn begin(m: &Machine, stream: Stream) {
+    m.cuda.begin_capture(stream, CaptureMode::Global).unwrap();
+}
+
+#[test]
+fn captured_work_runs_with_each_launch_of_the_graph_and_not_before() {
+    let m = Machine::new();
+    let (s, y) = (m.stream(false), m.alloc("y"));
+    begin(&m, s);
+    assert!(m.cuda.is_capturing(s).unwrap());
+    m.copy(s, y, m.x);
+    let graph = m.cuda.end_capture(s).unwrap();
+    assert!(!m.cuda.is_capturing(s).unwrap());
+    assert_eq!(m.cuda.pending(), 0);
+    for value in [7, 8] {
+        m.fill(s, m.x, value);
+        m.cuda.launch_graph(graph, s).unwrap();
+        m.cuda.synchronize_stream(s).unwrap();
+        assert_eq!(m.value(y), value);
+    }
+    m.assert_clean();
+}
+
+#[test]
+fn a_graph_is_ordered_with_the_stream_that_it_is_launched_on_only() {
+    for same in [false, true] {
+        let m = Machine::new();
+        let (s, other) = (m.stream(false), m.stream(false));
+        begin(&m, s);
+        m.fill(s, m.x, 7);
+        let graph = m.cuda.end_capture(s).unwrap();
+        m.cuda.launch_graph(graph, s).unwrap();
+        m.read(if same { s } else { other }, m.x);
+        m.assert_races(usize::from(!same));
+    }
+}
+
+#[test]
+fn launches_of_one_graph_are_ordered_among_themselves() {
+    for same in [false, true] {
+        let m = Machine::new();
+        let (a, b) = (m.stream(false), m.stream(false));
+        let capture = || {
+            begin(&m, a);
+            m.read(a, m.x);
+            m.order(a, b);
+            m.fill(b, m.x, 7);
+            m.order(b, a);
+            m.cuda.end_capture(a).unwrap()
+        };
+        let first = capture();
+        let second = if same { first } else { capture() };
+        m.cuda.launch_graph(first, a).unwrap();
+        m.cuda.launch_graph(second, b).unwrap();
+        // The first launch's write stands in for its read, so each side of the second races with that.
+        m.assert_races(if same { 0 } else { 2 });
+    }
+}
+
+#[test]
+fn a_record_and_a_wait_fork_a_capture_which_must_be_joined() {
+    for joined in [false, true] {
+        let m = Machine::new();
+        let (a, b) = (m.stream(false), m.stream(false));
+        begin(&m, a);
+        m.order(a, b);
+        assert!(m.cuda.is_capturing(b).unwrap());
+        m.fill(b, m.x, 7);
+        if joined {
+            m.order(b, a);
+        }
+        let ended = m.cuda.end_capture(a);
+        assert_eq!(ended.is_ok(), joined);
+        if !joined {
+            assert_eq!(code(ended), codes::STREAM_CAPTURE_UNJOINED);
+        }
+        assert!(!m.cuda.is_capturing(b).unwrap(), "over either way");
+    }
+}
+
+#[test]
+fn a_fork_without_work_must_be_joined_too() {
+    let m = Machine::new();
+    let (a, b) = (m.stream(false), m.stream(false));
+    begin(&m, a);
+    m.order(a, b);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_UNJOINED);
+}
+
+#[test]
+fn branches_of_a_graph_are_unordered_unless_the_capture_orders_them() {
+    for ordered in [false, true] {
+        let m = Machine::new();
+        let (a, b, y) = (m.stream(false), m.stream(false), m.alloc("y"));
+        begin(&m, a);
+        m.order(a, b);
+        m.fill(a, m.x, 7);
+        if ordered {
+            m.order(a, b);
+        }
+        m.copy(b, y, m.x);
+        m.order(b, a);
+        let graph = m.cuda.end_capture(a).unwrap();
+        m.assert_clean();
+        m.cuda.launch_graph(graph, a).unwrap();
+        m.cuda.run_all().unwrap();
+        m.assert_races(usize::from(!ordered));
+        assert_eq!(m.value(y) == 7, ordered);
+    }
+}
+
+#[test]
+fn a_wait_on_work_outside_is_isolation_and_spoils_the_capture() {
+    let m = Machine::new();
+    let (a, p) = (m.stream(false), m.stream(false));
+    let event = m.cuda.create_event().unwrap();
+    begin(&m, a);
+    m.cuda.record_event(event, p).unwrap();
+    assert_eq!(code(m.cuda.wait_event(a, event)), codes::STREAM_CAPTURE_ISOLATION);
+    assert_eq!(code(m.cuda.launch(a, "late", &[], &[], |_| ())), codes::STREAM_CAPTURE_INVALIDATED);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    begin(&m, a);
+    m.cuda.end_capture(a).unwrap();
+}
+
+type Sync = fn(&Machine, Stream) -> u32;
+
+const UNSAFE: [(&str, Sync); 4] = [
+    ("query", |m, _| code(m.cuda.query_event(m.cuda.create_event().unwrap()))),
+    ("event", |m, _| code(m.cuda.synchronize_event(m.cuda.create_event().unwrap()))),
+    ("stream", |m, other| code(m.cuda.synchronize_stream(other))),
+    ("context", |m, _| code(m.cuda.synchronize_context())),
+];
+
+#[test]
+fn an_event_query_or_a_host_sync_spoils_a_global_capture() {
+    for (name, sync) in UNSAFE {
+        let m = Machine::new();
+        let (a, other) = (m.stream(false), m.stream(false));
+        begin(&m, a);
+        assert_eq!(sync(&m, other), codes::STREAM_CAPTURE_UNSUPPORTED, "{name}");
+        assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED, "{name}");
+    }
+}
+
+#[test]
+fn the_modes_say_whose_unsafe_calls_spoil_a_capture() {
+    // The mode of the capture, the mode of the thread that queries, whether it is another thread.
+    let cases = [
+        (CaptureMode::Global, CaptureMode::Global, true, true),
+        (CaptureMode::Global, CaptureMode::Relaxed, true, false),
+        (CaptureMode::Global, CaptureMode::Relaxed, false, false),
+        (CaptureMode::Global, CaptureMode::ThreadLocal, true, false),
+        (CaptureMode::ThreadLocal, CaptureMode::Global, true, false),
+        (CaptureMode::ThreadLocal, CaptureMode::Global, false, true),
+        (CaptureMode::Relaxed, CaptureMode::Global, true, false),
+        (CaptureMode::Relaxed, CaptureMode::Global, false, false),
+    ];
+    for (capture, mine, elsewhere, spoils) in cases {
+        let m = Machine::new();
+        let (a, event) = (m.stream(false), m.cuda.create_event().unwrap());
+        m.cuda.begin_capture(a, capture).unwrap();
+        let query = || {
+            let before = m.cuda.exchange_capture_mode(mine);
+            let queried = m.cuda.query_event(event).is_err();
+            assert_eq!(m.cuda.exchange_capture_mode(before), mine);
+            queried
+        };
+        let refused = if elsewhere {
+            thread::scope(|scope| scope.spawn(query).join().unwrap())
+        } else {
+            query()
+        };
+        let case = (capture, mine, elsewhere);
+        assert_eq!(refused, spoils, "{case:?}");
+        assert_eq!(m.cuda.end_capture(a).is_err(), spoils, "{case:?}");
+    }
+}
+
+#[test]
+fn a_sync_of_what_is_captured_spoils_it_in_every_mode() {
+    let syncs: [Sync; 2] =
+        [|m, a| code(m.cuda.synchronize_stream(a)), |m, _| code(m.cuda.synchronize_context())];
+    for sync in syncs {
+        let m = Machine::new();
+        let a = m.stream(false);
+        m.cuda.begin_capture(a, CaptureMode::Relaxed).unwrap();
+        assert_eq!(sync(&m, a), codes::STREAM_CAPTURE_UNSUPPORTED);
+        assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    }
+}
+
+#[test]
+fn pointer_attributes_and_is_capturing_are_always_safe() {
+    let m = Machine::new();
+    let a = m.stream(false);
+    begin(&m, a);
+    m.cuda.pointer(m.x).unwrap();
+    assert!(m.cuda.is_capturing(a).unwrap());
+    assert!(!m.cuda.is_capturing(Stream::Legacy).unwrap());
+    m.cuda.end_capture(a).unwrap();
+}
+
+#[test]
+fn work_on_other_streams_goes_on_during_a_capture() {
+    let m = Machine::new();
+    let (a, p, c) = (m.stream(false), m.stream(false), m.stream(false));
+    begin(&m, a);
+    m.fill(p, m.x, 7);
+    m.order(p, c);
+    m.read(c, m.x);
+    m.order(Stream::Legacy, c);
+    m.cuda.end_capture(a).unwrap();
+    m.assert_clean();
+}
+
+#[test]
+fn an_event_of_a_capture_can_be_recorded_again_afterwards_and_not_waited_for_outside() {
+    let m = Machine::new();
+    let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
+    let event = m.cuda.create_event().unwrap();
+    begin(&m, a);
+    m.cuda.record_event(event, a).unwrap();
+    m.cuda.wait_event(b, event).unwrap();
+    m.order(b, a);
+    m.cuda.end_capture(a).unwrap();
+    assert_eq!(code(m.cuda.wait_event(c, event)), codes::CAPTURED_EVENT);
+    assert_eq!(code(m.cuda.query_event(event)), codes::CAPTURED_EVENT);
+    m.fill(a, m.x, 7);
+    m.cuda.record_event(event, a).unwrap();
+    m.cuda.wait_event(c, event).unwrap();
+    m.read(c, m.x);
+    m.assert_clean();
+}
+
+#[test]
+fn two_captures_cannot_be_joined() {
+    let m = Machine::new();
+    let (a, b) = (m.stream(false), m.stream(false));
+    let event = m.cuda.create_event().unwrap();
+    begin(&m, a);
+    begin(&m, b);
+    m.cuda.record_event(event, a).unwrap();
+    assert_eq!(code(m.cuda.wait_event(b, event)), codes::STREAM_CAPTURE_MERGE);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    assert_eq!(code(m.cuda.end_capture(b)), codes::STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn the_legacy_stream_cannot_be_used_beside_a_captured_blocking_stream() {
+    for blocking in [false, true] {
+        let m = Machine::new();
+        let a = m.stream(blocking);
+        begin(&m, a);
+        assert_eq!(m.cuda.is_capturing(Stream::Legacy).is_err(), blocking);
+        let launched = m.cuda.launch(Stream::Legacy, "implicit", &[], &[], |_| ());
+        assert_eq!(launched.is_err(), blocking);
+        if blocking {
+            assert_eq!(code(launched), codes::STREAM_CAPTURE_IMPLICIT);
+        }
+        assert_eq!(m.cuda.end_capture(a).is_err(), blocking);
+    }
+}
+
+#[test]
+fn the_legacy_stream_cannot_be_captured_or_join_a_capture() {
+    let m = Machine::new();
+    let a = m.stream(false);
+    assert_eq!(
+        code(m.cuda.begin_capture(Stream::Legacy, CaptureMode::Relaxed)),
+        codes::STREAM_CAPTURE_UNSUPPORTED
+    );
+    let event = m.cuda.create_event().unwrap();
+    begin(&m, a);
+    m.cuda.record_event(event, a).unwrap();
+    assert_eq!(code(m.cuda.wait_event(Stream::Legacy, event)), codes::STREAM_CAPTURE_IMPLICIT);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn a_capture_ends_where_and_by_whom_it_was_begun() {
+    let m = Machine::new();
+    let (a, b) = (m.stream(false), m.stream(false));
+    assert_eq!(code(m.cuda.end_capture(a)), codes::ILLEGAL_STATE);
+    begin(&m, a);
+    assert_eq!(code(m.cuda.begin_capture(a, CaptureMode::Global)), codes::ILLEGAL_STATE);
+    m.order(a, b);
+    assert_eq!(code(m.cuda.end_capture(b)), codes::STREAM_CAPTURE_UNMATCHED);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    for (mode, wrong) in [(CaptureMode::ThreadLocal, true), (CaptureMode::Relaxed, false)] {
+        m.cuda.begin_capture(a, mode).unwrap();
+        let elsewhere =
+            thread::scope(|scope| scope.spawn(|| m.cuda.end_capture(a)).join().unwrap());
+        assert_eq!(elsewhere.is_err(), wrong);
+        if wrong {
+            assert_eq!(code(elsewhere), codes::STREAM_CAPTURE_WRONG_THREAD);
+            m.cuda.end_capture(a).unwrap_err();
+        }
+    }
+}
+
+#[test]
+fn a_stream_ordered_free_spoils_a_capture_and_a_pools_does_not() {
+    let m = Machine::new();
+    let a = m.stream(false);
+    let pooled = m.cuda.alloc_from_pool(a, 8, "pooled").unwrap();
+    begin(&m, a);
+    m.cuda.free(pooled, None).unwrap();
+    m.cuda.end_capture(a).unwrap();
+    begin(&m, a);
+    assert_eq!(code(m.cuda.free(m.x, Some(a))), codes::STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn a_graph_cannot_be_launched_inside_a_capture() {
+    let m = Machine::new();
+    let a = m.stream(false);
+    begin(&m, a);
+    let graph = m.cuda.end_capture(a).unwrap();
+    begin(&m, a);
+    assert_eq!(code(m.cuda.launch_graph(graph, a)), codes::STREAM_CAPTURE_UNSUPPORTED);
+    m.cuda.end_capture(a).unwrap_err();
+}

@@ -1,0 +1,295 @@
+//! The driver's calls: contexts, dead streams, faults, the log.
+
+use std::thread;
+
+use cai_bridge::driver::simulated::{
+    Arguments, Call, CaptureMode, FaultError, Outcome, ReportKind, Simulated, codes,
+};
+use cai_bridge::driver::{Context, Driver, Event};
+use cai_bridge::stream::{Stream, Thread};
+
+use super::{Machine, code};
+
+#[test]
+fn a_thread_starts_with_the_primary_context_of_device_0() {
+    let cuda = Simulated::new(2);
+    let primary = |ordinal| cuda.primary_context(ordinal).unwrap();
+    assert_eq!(cuda.current_context().unwrap(), Some(primary(0)));
+    cuda.set_device(1).unwrap();
+    assert_eq!(cuda.current_context().unwrap(), Some(primary(1)));
+    assert_eq!(cuda.current_ordinal().unwrap(), 1);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(cuda.current_ordinal().unwrap(), 0));
+    });
+}
+
+#[test]
+fn contexts_are_a_stack() {
+    let cuda = Simulated::new(2);
+    let other = cuda.create_context(1).unwrap();
+    cuda.push_context(other).unwrap();
+    assert_eq!(cuda.current_context().unwrap(), Some(other));
+    assert_eq!(cuda.current_ordinal().unwrap(), 1);
+    cuda.pop_context().unwrap();
+    assert_eq!(cuda.current_ordinal().unwrap(), 0);
+}
+
+#[test]
+fn without_a_context_what_needs_one_is_refused() {
+    let m = Machine::new();
+    let event = m.cuda.create_event().unwrap();
+    m.cuda.pop_context().unwrap();
+    assert_eq!(m.cuda.current_context().unwrap(), None);
+    assert_eq!(code(m.cuda.pop_context()), codes::INVALID_CONTEXT);
+    assert_eq!(code(m.cuda.current_ordinal()), codes::INVALID_CONTEXT);
+    assert_eq!(code(m.cuda.create_event()), codes::INVALID_CONTEXT);
+    assert_eq!(code(m.cuda.record_event(event, Stream::Legacy)), codes::INVALID_CONTEXT);
+    assert_eq!(code(m.cuda.synchronize_context()), codes::INVALID_CONTEXT);
+    m.cuda.record_event(event, m.stream(false)).unwrap();
+    m.cuda.set_device(0).unwrap();
+    m.cuda.unset_device();
+    assert_eq!(m.cuda.current_context().unwrap(), None);
+}
+
+#[test]
+fn a_machine_without_devices_has_no_context() {
+    let cuda = Simulated::new(0);
+    assert_eq!(cuda.current_context().unwrap(), None);
+    assert_eq!(code(cuda.primary_context(0)), codes::INVALID_DEVICE);
+    assert_eq!(code(cuda.set_device(0)), codes::INVALID_DEVICE);
+    assert_eq!(code(cuda.create_stream(0, true)), codes::INVALID_DEVICE);
+}
+
+#[test]
+fn an_unknown_context_is_refused() {
+    let cuda = Simulated::new(1);
+    let unknown = Context(77.try_into().unwrap());
+    assert_eq!(code(cuda.push_context(unknown)), codes::INVALID_CONTEXT);
+    assert_eq!(code(cuda.create_stream_in(unknown, true)), codes::INVALID_CONTEXT);
+}
+
+#[test]
+fn an_event_goes_with_streams_of_its_own_context_and_waits_go_across() {
+    let m = Machine::new();
+    let event = m.cuda.create_event().unwrap();
+    let elsewhere = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
+    assert_eq!(code(m.cuda.record_event(event, elsewhere)), codes::INVALID_HANDLE);
+    m.cuda.record_event(event, m.stream(false)).unwrap();
+    m.cuda.wait_event(elsewhere, event).unwrap();
+    assert_eq!(code(m.cuda.wait_event(elsewhere, Event(77))), codes::INVALID_HANDLE);
+    m.assert_clean();
+}
+
+#[test]
+fn each_thread_has_one_event_a_context_made_once() {
+    let cuda = Simulated::new(2);
+    let (first, second) = (cuda.primary_context(0).unwrap(), cuda.primary_context(1).unwrap());
+    cuda.clear_calls();
+    let event = cuda.thread_event(first).unwrap();
+    assert_eq!(cuda.thread_event(first).unwrap(), event);
+    cuda.push_context(second).unwrap();
+    assert_ne!(cuda.thread_event(second).unwrap(), event);
+    thread::scope(|scope| {
+        scope.spawn(|| assert_ne!(cuda.thread_event(first).unwrap(), event));
+    });
+    let made = cuda.calls().iter().filter(|record| record.call == Call::EventCreate).count();
+    assert_eq!(made, 3);
+}
+
+#[test]
+fn the_primary_context_is_asked_for_once_a_device() {
+    let cuda = Simulated::new(2);
+    for ordinal in [0, 1, 0, 1] {
+        cuda.primary_context(ordinal).unwrap();
+    }
+    assert_eq!(cuda.calls().len(), 2);
+}
+
+#[test]
+fn a_dead_or_unknown_stream_is_a_report_and_an_error() {
+    let m = Machine::new();
+    let (handle, event) = (m.cuda.create_stream(0, true).unwrap(), m.cuda.create_event().unwrap());
+    m.cuda.record_event(event, Stream::Handle(handle)).unwrap();
+    m.cuda.destroy_stream(handle).unwrap();
+    m.assert_clean();
+    for (dead, why) in
+        [(handle, "stream#1 (device 0, blocking): it was destroyed"), (77, "0x4d: no stream has")]
+    {
+        let stream = Stream::Handle(dead);
+        let calls = [
+            ("cuEventRecord", code(m.cuda.record_event(event, stream))),
+            ("cuStreamWaitEvent", code(m.cuda.wait_event(stream, event))),
+            ("cuStreamSynchronize", code(m.cuda.synchronize_stream(stream))),
+            ("cuStreamIsCapturing", code(m.cuda.is_capturing(stream))),
+            ("cuLaunchKernel", code(m.cuda.launch(stream, "work", &[], &[], |_| ()))),
+            ("cuMemFreeAsync", code(m.cuda.free(m.x, Some(stream)))),
+            ("cuMemAlloc", code(m.cuda.alloc_from_pool(stream, 8, "y"))),
+            ("cuStreamBeginCapture", code(m.cuda.begin_capture(stream, CaptureMode::Global))),
+            ("cuStreamDestroy", code(m.cuda.destroy_stream(dead))),
+        ];
+        let reports = m.cuda.take_reports();
+        assert_eq!(reports.len(), calls.len());
+        for ((call, code), report) in calls.into_iter().zip(reports) {
+            assert_eq!(
+                (code, report.kind),
+                (codes::INVALID_HANDLE, ReportKind::DeadStream),
+                "{call}"
+            );
+            assert!(report.message.contains(call) && report.message.contains(why), "{report}");
+        }
+    }
+}
+
+#[test]
+fn stream_handles_are_above_2_and_never_used_again() {
+    let m = Machine::new();
+    let first = m.cuda.create_stream(0, true).unwrap();
+    m.cuda.destroy_stream(first).unwrap();
+    let second = m.cuda.create_stream(0, true).unwrap();
+    assert!(first > 2 && second > 2 && first != second);
+}
+
+#[test]
+fn the_handle_2_means_the_calling_threads_stream_whoever_is_named() {
+    for foreign in [false, true] {
+        let m = Machine::new();
+        let here = Thread::current();
+        let named = if foreign { Thread::numbered(u64::MAX) } else { here };
+        let c = m.stream(false);
+        m.fill(Stream::PerThread(here), m.x, 7);
+        let event = m.cuda.create_event().unwrap();
+        m.cuda.record_event(event, Stream::PerThread(named)).unwrap();
+        m.cuda.wait_event(c, event).unwrap();
+        m.read(c, m.x);
+        assert_eq!(m.kinds(), if foreign { vec![ReportKind::ForeignThread] } else { vec![] });
+    }
+}
+
+#[test]
+fn every_call_can_be_made_to_fail_without_effect() {
+    let m = Machine::new();
+    let (s, event) = (m.stream(false), m.cuda.create_event().unwrap());
+    let context = m.cuda.current_context().unwrap().unwrap();
+    let make = |call: Call| match call {
+        Call::PointerGetAttributes => m.cuda.pointer(m.x).map(drop),
+        Call::PrimaryCtxRetain => m.cuda.primary_context(1).map(drop),
+        Call::CtxGetCurrent => m.cuda.current_context().map(drop),
+        Call::CtxGetDevice => m.cuda.current_ordinal().map(drop),
+        Call::CtxPushCurrent => m.cuda.push_context(context),
+        Call::CtxPopCurrent => m.cuda.pop_context(),
+        Call::CtxSynchronize => m.cuda.synchronize_context(),
+        Call::EventCreate => m.cuda.thread_event(context).map(drop),
+        Call::EventRecord => m.cuda.record_event(event, s),
+        Call::EventQuery => m.cuda.query_event(event).map(drop),
+        Call::EventSynchronize => m.cuda.synchronize_event(event),
+        Call::StreamWaitEvent => m.cuda.wait_event(s, event),
+        Call::StreamSynchronize => m.cuda.synchronize_stream(s),
+        Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
+    };
+    for call in Call::ALL {
+        m.cuda.fail(call.name(), 1, codes::OUT_OF_MEMORY).unwrap();
+        let error = make(*call).unwrap_err();
+        assert_eq!(error.driver_code().unwrap().call, call.name());
+        assert_eq!(error.got(), "CUDA_ERROR_OUT_OF_MEMORY (2)");
+        assert_eq!(m.cuda.calls().last().unwrap().outcome, Outcome::Failed(2));
+        make(*call).unwrap();
+        assert_eq!(m.cuda.calls().last().unwrap().outcome, Outcome::Done);
+    }
+    assert_eq!(m.cuda.clear_faults(), 0);
+}
+
+#[test]
+fn a_fault_is_for_the_nth_next_call_of_its_name() {
+    let m = Machine::new();
+    m.cuda.fail("cuCtxGetCurrent", 2, codes::NOT_INITIALIZED).unwrap();
+    m.cuda.fail("cuCtxGetCurrent", 3, codes::DEINITIALIZED).unwrap();
+    m.cuda.current_ordinal().unwrap();
+    m.cuda.current_context().unwrap();
+    assert_eq!(code(m.cuda.current_context()), codes::NOT_INITIALIZED);
+    assert_eq!(code(m.cuda.current_context()), codes::DEINITIALIZED);
+    m.cuda.current_context().unwrap();
+    m.cuda.fail("cuCtxGetCurrent", 1, codes::UNKNOWN).unwrap();
+    assert_eq!(m.cuda.clear_faults(), 1);
+    m.cuda.current_context().unwrap();
+}
+
+#[test]
+fn a_suppressed_call_succeeds_and_does_nothing() {
+    for call in ["cuEventRecord", "cuStreamWaitEvent"] {
+        let m = Machine::new();
+        let (p, c, y) = (m.stream(false), m.stream(false), m.alloc("y"));
+        m.fill(p, m.x, 7);
+        m.cuda.suppress(call, 1).unwrap();
+        m.order(p, c);
+        m.copy(c, y, m.x);
+        m.cuda.run_all().unwrap();
+        m.assert_races(1);
+        assert_ne!(m.value(y), 7);
+        let suppressed: Vec<Call> = m
+            .cuda
+            .calls()
+            .iter()
+            .filter(|record| record.outcome == Outcome::Suppressed)
+            .map(|record| record.call)
+            .collect();
+        assert_eq!(suppressed, [Call::named(call).unwrap()]);
+    }
+}
+
+#[test]
+fn a_suppressed_host_sync_waits_for_nothing() {
+    let m = Machine::new();
+    m.fill(Stream::Legacy, m.x, 7);
+    m.cuda.suppress("cuCtxSynchronize", 1).unwrap();
+    m.cuda.synchronize_context().unwrap();
+    m.cuda.host_read(m.x, 1, "check").unwrap();
+    m.assert_races(1);
+}
+
+#[test]
+fn a_fault_that_cannot_be_is_refused() {
+    let cuda = Simulated::new(1);
+    let unknown = cuda.fail("cuMemcpy", 1, 2).unwrap_err();
+    assert_eq!(unknown, FaultError::UnknownCall("cuMemcpy".to_owned()));
+    for call in Call::ALL {
+        assert!(unknown.to_string().contains(call.name()), "the message lists what is known");
+    }
+    assert_eq!(cuda.fail("cuEventRecord", 0, 2), Err(FaultError::ZerothCall));
+    assert_eq!(cuda.fail("cuEventRecord", 1, 0), Err(FaultError::SuccessCode));
+    let needed = cuda.suppress("cuEventCreate", 1).unwrap_err();
+    assert_eq!(needed, FaultError::ResultNeeded(Call::EventCreate));
+    assert!(needed.to_string().contains("cuStreamWaitEvent"));
+}
+
+#[test]
+fn the_log_has_every_call_with_what_it_was_given() {
+    let m = Machine::new();
+    let s = m.stream(false);
+    let event = m.cuda.create_event().unwrap();
+    m.cuda.clear_calls();
+    m.cuda.record_event(event, Stream::Legacy).unwrap();
+    m.cuda.wait_event(s, event).unwrap();
+    m.cuda.pointer(m.x).unwrap();
+    let log = m.cuda.calls();
+    let expected = [
+        (Call::EventRecord, Some(Stream::Legacy), Some(event)),
+        (Call::StreamWaitEvent, Some(s), Some(event)),
+        (Call::PointerGetAttributes, None, None),
+    ];
+    assert_eq!(log.len(), expected.len());
+    for (record, (call, stream, event)) in log.iter().zip(expected) {
+        assert_eq!(
+            (record.call, record.arguments),
+            (call, Arguments { stream, event, context: None })
+        );
+        assert_eq!((record.thread, record.outcome), (Thread::current(), Outcome::Done));
+    }
+}
+
+#[test]
+fn codes_have_cudas_names() {
+    assert_eq!(codes::name(905), "CUDA_ERROR_STREAM_CAPTURE_ISOLATION");
+    assert_eq!(codes::code("CUDA_ERROR_OUT_OF_MEMORY"), Some(2));
+    assert_eq!(codes::name(12345), "CUDA_ERROR_UNKNOWN");
+    assert_eq!(codes::code("CUDA_SUCCESS"), None);
+}

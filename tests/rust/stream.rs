@@ -1,0 +1,74 @@
+use cai_bridge::stream::{Edge, Ready, Request, Stream, Thread, plan};
+use toml::Value;
+
+use crate::tables::{int, rows, table, text};
+
+const HERE: Thread = Thread::numbered(1);
+
+fn stream(value: &Value) -> Stream {
+    match value {
+        Value::Integer(handle) => Stream::Handle(*handle as u64),
+        Value::String(text) if text == "legacy" => Stream::Legacy,
+        Value::String(text) => Stream::PerThread(Thread::numbered(
+            text.strip_prefix("thread:").unwrap().parse().unwrap(),
+        )),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn integers_name_streams_as_both_specifications_have_it() {
+    for row in rows(&table("stream.toml"), "dialect") {
+        let value = i128::from(int(&row, "value"));
+        let (cai, dlpack) =
+            (Ready::from_cai(Some(value), HERE), Request::from_integer(Some(value), HERE));
+        if let Some(kind) = row.get("kind") {
+            assert_eq!(cai.unwrap_err().kind().name(), kind.as_str().unwrap());
+            assert_eq!(dlpack.unwrap_err().kind().name(), kind.as_str().unwrap());
+            continue;
+        }
+        let named = stream(&row["stream"]);
+        assert_eq!(cai.unwrap(), Ready::On(named));
+        assert_eq!(dlpack.unwrap(), Request::On(named));
+        assert_eq!(Ready::On(named).to_cai(), Some(value as u64));
+        assert_eq!(Stream::from_native(value as u64, HERE), named);
+    }
+}
+
+#[test]
+fn none_and_minus_one_mean_what_each_dialect_says() {
+    assert_eq!(Ready::from_cai(None, HERE).unwrap(), Ready::Nothing);
+    assert_eq!(Ready::from_cai(Some(-1), HERE).unwrap_err().kind().name(), "StreamNoOrder");
+    assert_eq!(Request::from_integer(None, HERE).unwrap(), Request::Unsaid);
+    assert_eq!(Request::from_integer(None, HERE).unwrap().or_legacy(), Request::On(Stream::Legacy));
+    assert_eq!(Request::from_integer(Some(-1), HERE).unwrap().or_legacy(), Request::NoOrder);
+    assert_eq!(Stream::from_native(0, HERE), Stream::Legacy);
+}
+
+#[test]
+fn the_plan_is_the_table() {
+    for row in rows(&table("stream.toml"), "plan") {
+        let ready = match &row["ready"] {
+            Value::String(text) if text == "nothing" => Ready::Nothing,
+            value => Ready::On(stream(value)),
+        };
+        let request = match &row["request"] {
+            Value::String(text) if text == "unsaid" => Request::Unsaid,
+            Value::Integer(-1) => Request::NoOrder,
+            value => Request::On(stream(value)),
+        };
+        match plan(ready, request, HERE) {
+            Edge::Elided(why) => assert_eq!(why.as_str(), text(&row, "elided"), "{row:?}"),
+            Edge::Order { from, to } => {
+                assert_eq!((from, to), (stream(&row["from"]), stream(&row["to"])), "{row:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn each_thread_has_a_number_of_its_own() {
+    let here = Thread::current();
+    assert_eq!(here, Thread::current());
+    assert_ne!(here, std::thread::spawn(Thread::current).join().unwrap());
+}
