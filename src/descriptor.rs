@@ -8,7 +8,7 @@
 use crate::device::Device;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-use crate::layout::{Dims, Layout};
+use crate::layout::{Dims, Layout, Reach};
 use crate::stream::Ready;
 
 /// An array, as both protocols can describe it.
@@ -22,11 +22,12 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
-    /// Checks the pointer against the layout.
+    /// Checks the pointer against what the layout reaches.
+    #[inline]
     pub fn new(
         ptr: u64,
         dtype: Dtype,
-        layout: Layout,
+        (layout, reach): (Layout, Reach),
         device: Device,
         readonly: bool,
     ) -> Result<Self> {
@@ -34,15 +35,10 @@ impl Descriptor {
             return Ok(Self { ptr: 0, dtype, layout, device, readonly });
         }
         if ptr == 0 {
-            return Err(Error::new(
-                Kind::NullData,
-                format!("a NULL pointer for {} elements", layout.size()),
-            ));
+            return Err(null(&layout));
         }
-        let (below, above) = layout.reach();
-        let inside = ptr.checked_sub(below.unsigned_abs()).is_some()
-            && ptr.checked_add(above.unsigned_abs()).is_some();
-        if !inside {
+        let Reach { below, above } = reach;
+        if ptr.checked_sub(below).is_none() || ptr.checked_add(above).is_none() {
             let got = format!("{below} bytes below and {above} above the pointer {ptr:#x}");
             return Err(Error::new(Kind::ExtentOverflow, got));
         }
@@ -93,7 +89,7 @@ impl Descriptor {
 
     /// The shape, with lanes as a trailing dimension.
     pub fn cai_shape(&self) -> Dims {
-        let mut shape = Dims::from_slice(self.layout.shape());
+        let mut shape: Dims = self.layout.shape().iter().copied().collect();
         if self.dtype.lanes() > 1 {
             shape.push(i64::from(self.dtype.lanes()));
         }
@@ -112,4 +108,10 @@ impl Descriptor {
         }
         strides
     }
+}
+
+/// Why an array with elements needs a pointer.
+#[cold]
+pub fn null(layout: &Layout) -> Error {
+    Error::new(Kind::NullData, format!("a NULL pointer for {} elements", layout.size()))
 }

@@ -49,10 +49,35 @@ const TABLE: [Row; 23] = [
     row("float8_e8m0fnu", 14, 8, "|V1"),
 ];
 
+/// The typestrs that name one type, as numbers: the bytes in their order, those that are absent 0.
+/// A dict is decoded at every import, and comparing numbers is what makes this search cheap.
+const EXACT: [u32; TABLE.len()] = {
+    let mut keys = [0; TABLE.len()];
+    let mut at = 0;
+    while at < TABLE.len() {
+        let text = TABLE[at].typestr.as_bytes();
+        if text[1] != b'V' {
+            keys[at] = key(text);
+        }
+        at += 1;
+    }
+    keys
+};
+
+/// `text` of up to four bytes as a number; 0 for anything longer.
+const fn key(text: &[u8]) -> u32 {
+    match *text {
+        [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
+        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}
+
 /// An element type, with DLPack's lanes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
-    row: &'static Row,
+    /// The place of its row in the table.
+    at: u8,
     lanes: u16,
 }
 
@@ -71,8 +96,8 @@ impl Dtype {
         if lanes == 0 {
             return Err(Error::new(Kind::Lanes, "0"));
         }
-        if let Some(row) = TABLE.iter().find(|row| row.code == code && row.bits == bits) {
-            return Ok(Self { row, lanes });
+        if let Some(dtype) = Self::find(|row| row.code == code && row.bits == bits) {
+            return Ok(Self { lanes, ..dtype });
         }
         let kind = if bits.is_multiple_of(8) { Kind::Dtype } else { Kind::SubByte };
         Err(Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})")))
@@ -80,32 +105,45 @@ impl Dtype {
 
     /// From a name, such as `bfloat16`.
     pub fn from_name(name: &str) -> Option<Self> {
-        TABLE.iter().find(|row| row.name == name).map(|row| Self { row, lanes: 1 })
+        Self::find(|row| row.name == name)
     }
 
     /// All types, one lane each, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {
-        TABLE.iter().map(|row| Self { row, lanes: 1 })
+        (0..).take(TABLE.len()).map(|at| Self { at, lanes: 1 })
+    }
+
+    fn find(wanted: impl Fn(&Row) -> bool) -> Option<Self> {
+        Self::all().find(|dtype| wanted(dtype.row()))
+    }
+
+    const fn row(self) -> &'static Row {
+        &TABLE[self.at as usize]
+    }
+
+    /// Its place in the table.
+    pub const fn index(self) -> usize {
+        self.at as usize
     }
 
     /// Its name, which is `ml_dtypes`' and NumPy's.
     pub const fn name(self) -> &'static str {
-        self.row.name
+        self.row().name
     }
 
     /// Its typestr.
     pub const fn typestr(self) -> &'static str {
-        self.row.typestr
+        self.row().typestr
     }
 
     /// DLPack's type code.
     pub const fn code(self) -> u8 {
-        self.row.code
+        self.row().code
     }
 
     /// DLPack's bits, of one lane.
     pub const fn bits(self) -> u8 {
-        self.row.bits
+        self.row().bits
     }
 
     /// DLPack's lanes, 1 or more.
@@ -115,7 +153,7 @@ impl Dtype {
 
     /// Bytes of one lane: CAI's item size.
     pub const fn itemsize(self) -> i64 {
-        (self.row.bits / 8) as i64
+        (self.row().bits / 8) as i64
     }
 
     /// Bytes of one DLPack element, all lanes.
@@ -125,28 +163,20 @@ impl Dtype {
 
     /// Whether autograd could follow it: floating point and complex types.
     pub const fn is_inexact(self) -> bool {
-        !matches!(self.row.code, 0 | 1 | 6)
+        !matches!(self.row().code, 0 | 1 | 6)
     }
 
     /// Whether it is complex.
     pub const fn is_complex(self) -> bool {
-        self.row.code == 5
+        self.row().code == 5
     }
 }
-
-impl PartialEq for Dtype {
-    fn eq(&self, other: &Self) -> bool {
-        self.row == other.row && self.lanes == other.lanes
-    }
-}
-
-impl Eq for Dtype {}
 
 impl fmt::Debug for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.lanes {
-            1 => f.write_str(self.row.name),
-            lanes => write!(f, "{}x{lanes}", self.row.name),
+            1 => f.write_str(self.row().name),
+            lanes => write!(f, "{}x{lanes}", self.row().name),
         }
     }
 }
@@ -154,12 +184,11 @@ impl fmt::Debug for Dtype {
 impl Typestr {
     /// Reads a typestr.
     pub fn parse(text: &str) -> Result<Self> {
-        if let Some(row) =
-            TABLE.iter().find(|row| row.typestr == text && row.typestr.as_bytes()[1] != b'V')
-        {
-            return Ok(Self::Exact(Dtype { row, lanes: 1 }));
+        let wanted = key(text.as_bytes());
+        match Dtype::all().find(|dtype| EXACT[dtype.index()] == wanted && wanted != 0) {
+            Some(dtype) => Ok(Self::Exact(dtype)),
+            None => Self::parse_uncommon(text),
         }
-        Self::parse_uncommon(text)
     }
 
     /// The spellings that the table does not have, and the refusals.

@@ -9,12 +9,14 @@ use crate::error::{Error, Kind, Result};
 /// The most dimensions that are taken; NumPy's own limit.
 pub const MAX_NDIM: usize = 64;
 
-const INLINE: usize = 6;
+/// How many dimensions need no allocation. Views are moved a few times on their way to Python, so
+/// room that is seldom used costs each of them.
+const INLINE: usize = 4;
 
-/// A short list of integers that needs no allocation up to six dimensions.
+/// A short list of integers.
 #[derive(Debug, Clone)]
 pub enum Dims {
-    /// Up to six.
+    /// Up to four.
     Inline(u8, [i64; INLINE]),
     /// More.
     Heap(Vec<i64>),
@@ -26,19 +28,8 @@ impl Dims {
         Self::Inline(0, [0; INLINE])
     }
 
-    /// A copy of `values`.
-    pub fn from_slice(values: &[i64]) -> Self {
-        if values.len() > INLINE {
-            return Self::Heap(values.to_vec());
-        }
-        let mut dims = Self::new();
-        for &value in values {
-            dims.push(value);
-        }
-        dims
-    }
-
     /// Adds `value` at the end.
+    #[inline]
     pub fn push(&mut self, value: i64) {
         match self {
             Self::Heap(values) => values.push(value),
@@ -63,7 +54,8 @@ impl Dims {
         }
     }
 
-    fn as_mut_slice(&mut self) -> &mut [i64] {
+    /// The values, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [i64] {
         match self {
             Self::Inline(len, values) => values.get_mut(..usize::from(*len)).unwrap_or(&mut []),
             Self::Heap(values) => values,
@@ -74,6 +66,14 @@ impl Dims {
 impl Default for Dims {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+impl FromIterator<i64> for Dims {
+    fn from_iter<I: IntoIterator<Item = i64>>(values: I) -> Self {
+        let mut dims = Self::new();
+        values.into_iter().for_each(|value| dims.push(value));
+        dims
     }
 }
 
@@ -88,65 +88,90 @@ impl Eq for Dims {}
 /// A checked shape with its strides, in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    shape: Dims,
-    strides: Dims,
-    size: i64,
+    /// Extents, then strides.
+    lists: Lists,
+    ndim: u8,
     contiguous: bool,
-    /// Bytes below and above the first element's address that the array reaches; (0, 0) when empty.
-    reach: (i64, i64),
+    size: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Lists {
+    Inline([[i64; INLINE]; 2]),
+    Heap(Box<[Box<[i64]>; 2]>),
+}
+
+/// The bytes that an array reaches: below the first element's address, and from it to the end of
+/// the last element. (0, 0) where there are no elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reach {
+    /// Bytes below.
+    pub below: u64,
+    /// Bytes from the first element's address on.
+    pub above: u64,
 }
 
 impl Layout {
     /// From DLPack: `strides` in elements of `element_size` bytes, `None` meaning C-contiguous.
-    pub fn from_elements(shape: Dims, strides: Option<Dims>, element_size: i64) -> Result<Self> {
-        let size = count(shape.as_slice(), element_size)?;
-        let compact = compact(shape.as_slice());
-        let strides = match strides {
-            None => compact.clone(),
-            Some(strides) if strides.as_slice().len() == shape.as_slice().len() => strides,
-            Some(strides) => return Err(wrong_length(&strides, &shape)),
+    #[inline]
+    pub fn from_elements(
+        shape: &[i64],
+        strides: Option<&[i64]>,
+        element_size: i64,
+    ) -> Result<(Self, Reach)> {
+        let ndim = u8::try_from(shape.len()).ok().filter(|&ndim| usize::from(ndim) <= MAX_NDIM);
+        let Some(ndim) = ndim else {
+            return Err(Error::new(Kind::Ndim, shape.len().to_string()));
         };
-        let contiguous =
-            size == 0 || is_compact(shape.as_slice(), strides.as_slice(), compact.as_slice());
-        let reach = reach(shape.as_slice(), strides.as_slice(), size, element_size)?;
-        Ok(Self { shape, strides, size, contiguous, reach })
+        if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
+            let got = format!("{} strides for {} dimensions", strides.len(), shape.len());
+            return Err(Error::new(Kind::StridesMalformed, got));
+        }
+        let mut lists = Lists::new(shape);
+        let mut walk = Walk::new(element_size);
+        let [_, written] = lists.as_mut_slices(ndim);
+        for axis in (0..shape.len()).rev() {
+            let stride = strides.map(|strides| strides[axis]);
+            written[axis] = walk.step(shape, axis, stride)?;
+        }
+        let reach = walk.reach(shape, strides)?;
+        let contiguous = walk.contiguous || walk.size == 0;
+        Ok((Self { lists, ndim, contiguous, size: walk.size }, reach))
     }
 
     /// From the CUDA Array Interface: `strides` in bytes, `None` meaning C-contiguous.
-    pub fn from_bytes(shape: Dims, strides: Option<Dims>, itemsize: i64) -> Result<Self> {
-        let strides = match strides {
-            None => None,
-            Some(mut strides) => {
-                for (axis, stride) in strides.as_mut_slice().iter_mut().enumerate() {
-                    if *stride % itemsize != 0 {
-                        let got = format!("{stride} bytes for items of {itemsize}");
-                        return Err(Error::at(
-                            Kind::StrideNotMultiple,
-                            format!("strides[{axis}]"),
-                            got,
-                        ));
-                    }
-                    *stride /= itemsize;
-                }
-                Some(strides)
-            }
+    #[inline]
+    pub fn from_bytes(
+        shape: &[i64],
+        strides: Option<Dims>,
+        itemsize: i64,
+    ) -> Result<(Self, Reach)> {
+        let Some(mut strides) = strides else {
+            return Self::from_elements(shape, None, itemsize);
         };
-        Self::from_elements(shape, strides, itemsize)
+        for (axis, stride) in strides.as_mut_slice().iter_mut().enumerate() {
+            if *stride % itemsize != 0 {
+                let got = format!("{stride} bytes for items of {itemsize}");
+                return Err(Error::at(Kind::StrideNotMultiple, format!("strides[{axis}]"), got));
+            }
+            *stride /= itemsize;
+        }
+        Self::from_elements(shape, Some(strides.as_slice()), itemsize)
     }
 
     /// The extents.
     pub fn shape(&self) -> &[i64] {
-        self.shape.as_slice()
+        self.lists.as_slices(self.ndim)[0]
     }
 
     /// The strides, in elements.
     pub fn strides(&self) -> &[i64] {
-        self.strides.as_slice()
+        self.lists.as_slices(self.ndim)[1]
     }
 
     /// The number of dimensions.
-    pub fn ndim(&self) -> usize {
-        self.shape().len()
+    pub const fn ndim(&self) -> u8 {
+        self.ndim
     }
 
     /// The number of elements.
@@ -158,86 +183,138 @@ impl Layout {
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
     }
+}
 
-    /// Bytes below the first element's address, and bytes from it to the end of the last one, that
-    /// the array reaches.
-    pub const fn reach(&self) -> (i64, i64) {
-        self.reach
+impl Lists {
+    /// `shape`, and as many strides of 0.
+    #[inline]
+    fn new(shape: &[i64]) -> Self {
+        let mut inline = [[0; INLINE]; 2];
+        match inline[0].get_mut(..shape.len()) {
+            Some(extents) => {
+                extents.copy_from_slice(shape);
+                Self::Inline(inline)
+            }
+            None => Self::Heap(Box::new([shape.into(), vec![0; shape.len()].into()])),
+        }
+    }
+
+    fn as_slices(&self, ndim: u8) -> [&[i64]; 2] {
+        match self {
+            Self::Inline([shape, strides]) => {
+                let ndim = usize::from(ndim).min(INLINE);
+                [&shape[..ndim], &strides[..ndim]]
+            }
+            Self::Heap(lists) => [&lists[0], &lists[1]],
+        }
+    }
+
+    fn as_mut_slices(&mut self, ndim: u8) -> [&mut [i64]; 2] {
+        match self {
+            Self::Inline([shape, strides]) => {
+                let ndim = usize::from(ndim).min(INLINE);
+                [&mut shape[..ndim], &mut strides[..ndim]]
+            }
+            Self::Heap(lists) => {
+                let [shape, strides] = &mut **lists;
+                [shape, strides]
+            }
+        }
     }
 }
 
-fn wrong_length(strides: &Dims, shape: &Dims) -> Error {
-    let got =
-        format!("{} strides for {} dimensions", strides.as_slice().len(), shape.as_slice().len());
-    Error::new(Kind::StridesMalformed, got)
+/// One pass over the dimensions, the last first.
+struct Walk {
+    element_size: i64,
+    size: i64,
+    /// The bytes of a compact array of the dimensions seen, empty ones counted as 1.
+    bytes: i64,
+    /// The stride that a compact array has next.
+    compact: i64,
+    contiguous: bool,
+    below: i64,
+    above: i64,
+    overflow: bool,
 }
 
-/// The number of elements; refuses what 63 bits do not count, zero-size shapes included.
-fn count(shape: &[i64], element_size: i64) -> Result<i64> {
-    if shape.len() > MAX_NDIM {
-        return Err(Error::new(Kind::Ndim, shape.len().to_string()));
+impl Walk {
+    const fn new(element_size: i64) -> Self {
+        Self {
+            element_size,
+            size: 1,
+            bytes: element_size,
+            compact: 1,
+            contiguous: true,
+            below: 0,
+            above: element_size,
+            overflow: false,
+        }
     }
-    let mut bytes = element_size;
-    let mut size = 1_i64;
-    for (axis, &extent) in shape.iter().enumerate() {
+
+    /// Takes the next dimension and returns its stride.
+    #[inline]
+    fn step(&mut self, shape: &[i64], axis: usize, stride: Option<i64>) -> Result<i64> {
+        let extent = shape[axis];
         if extent < 0 {
-            return Err(Error::at(
-                Kind::ShapeNegative,
-                format!("shape[{axis}]"),
-                extent.to_string(),
+            return Err(negative(axis, extent));
+        }
+        let stride = stride.unwrap_or(self.compact);
+        self.contiguous &= extent == 1 || stride == self.compact;
+        // A byte stride that overflows could not be shown to anybody, so it counts in empty arrays too.
+        let Some(step) = stride.checked_mul(self.element_size) else {
+            return Err(too_far(shape, stride, self.element_size));
+        };
+        match step.checked_mul(extent.max(1) - 1) {
+            Some(span) if span < 0 => self.grow_below(span),
+            Some(span) => match self.above.checked_add(span) {
+                Some(above) => self.above = above,
+                None => self.overflow = true,
+            },
+            None => self.overflow = true,
+        }
+        let Some(bytes) = self.bytes.checked_mul(extent.max(1)) else {
+            return Err(Error::new(Kind::ShapeOverflow, format!("{shape:?}")));
+        };
+        self.bytes = bytes;
+        // No overflow: neither is larger than `bytes`.
+        self.compact *= extent.max(1);
+        self.size *= extent;
+        Ok(stride)
+    }
+
+    fn grow_below(&mut self, span: i64) {
+        match span.checked_neg().and_then(|span| self.below.checked_add(span)) {
+            Some(below) => self.below = below,
+            None => self.overflow = true,
+        }
+    }
+
+    #[inline]
+    fn reach(&self, shape: &[i64], strides: Option<&[i64]>) -> Result<Reach> {
+        if self.size == 0 {
+            return Ok(Reach { below: 0, above: 0 });
+        }
+        if self.overflow {
+            return Err(Error::new(
+                Kind::ExtentOverflow,
+                format!(
+                    "{:?} (in elements of {} bytes) for shape {shape:?}",
+                    strides.unwrap_or_default(),
+                    self.element_size
+                ),
             ));
         }
-        bytes = bytes
-            .checked_mul(extent.max(1))
-            .ok_or_else(|| Error::new(Kind::ShapeOverflow, format!("{shape:?}")))?;
-        size = size.wrapping_mul(extent);
+        Ok(Reach { below: self.below.unsigned_abs(), above: self.above.unsigned_abs() })
     }
-    Ok(size)
 }
 
-/// C-contiguous strides in elements; [`count`] has shown that the products fit.
-fn compact(shape: &[i64]) -> Dims {
-    let mut strides = Dims::from_slice(shape);
-    let mut next = 1_i64;
-    for stride in strides.as_mut_slice().iter_mut().rev() {
-        let extent = *stride;
-        *stride = next;
-        next = next.wrapping_mul(extent.max(1));
-    }
-    strides
+#[cold]
+fn negative(axis: usize, extent: i64) -> Error {
+    Error::at(Kind::ShapeNegative, format!("shape[{axis}]"), extent.to_string())
 }
 
-/// Whether `strides` describe the compact layout; the stride of a single element says nothing.
-fn is_compact(shape: &[i64], strides: &[i64], compact: &[i64]) -> bool {
-    shape
-        .iter()
-        .zip(strides.iter().zip(compact))
-        .all(|(&extent, (stride, compact))| extent == 1 || stride == compact)
-}
-
-fn reach(shape: &[i64], strides: &[i64], size: i64, element_size: i64) -> Result<(i64, i64)> {
-    let overflow = || {
-        Error::new(
-            Kind::ExtentOverflow,
-            format!("{strides:?} (elements of {element_size} bytes) for shape {shape:?}"),
-        )
-    };
-    let (mut below, mut above) = (0_i64, 0_i64);
-    for (&extent, &stride) in shape.iter().zip(strides) {
-        let bytes = stride.checked_mul(element_size).ok_or_else(overflow)?;
-        if size == 0 {
-            continue;
-        }
-        let span = bytes.checked_mul(extent - 1).ok_or_else(overflow)?;
-        if span < 0 {
-            below =
-                below.checked_add(span.checked_neg().ok_or_else(overflow)?).ok_or_else(overflow)?;
-        } else {
-            above = above.checked_add(span).ok_or_else(overflow)?;
-        }
-    }
-    if size == 0 {
-        return Ok((0, 0));
-    }
-    Ok((below, above.checked_add(element_size).ok_or_else(overflow)?))
+#[cold]
+fn too_far(shape: &[i64], stride: i64, element_size: i64) -> Error {
+    let got = format!("{stride} (in elements of {element_size} bytes) for shape {shape:?}");
+    Error::new(Kind::ExtentOverflow, got)
 }

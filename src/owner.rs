@@ -5,26 +5,31 @@
 //! foreign deleter, a Python destructor that comes back to the same view.
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, TryLockError};
 
 /// Something that is kept until it is released, once.
-pub struct Owner<K>(Mutex<Option<K>>);
+pub struct Owner<K> {
+    kept: Mutex<Option<K>>,
+    /// Whether it was released: what most callers ask, without the lock.
+    released: AtomicBool,
+}
 
 impl<K> Owner<K> {
     /// Keeps `kept`.
     pub const fn new(kept: K) -> Self {
-        Self(Mutex::new(Some(kept)))
+        Self { kept: Mutex::new(Some(kept)), released: AtomicBool::new(false) }
     }
 
     /// Looks at what is kept, unless it was released. `look` must not come back to this owner.
     pub fn with<R>(&self, look: impl FnOnce(&mut K) -> R) -> Option<R> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
     }
 
     /// The same where waiting is not allowed, as in a garbage collector's visit: `None` also where
     /// somebody else is looking.
     pub fn try_with<R>(&self, look: impl FnOnce(&K) -> R) -> Option<R> {
-        match self.0.try_lock() {
+        match self.kept.try_lock() {
             Ok(kept) => kept.as_ref().map(look),
             Err(TryLockError::Poisoned(kept)) => kept.into_inner().as_ref().map(look),
             Err(TryLockError::WouldBlock) => None,
@@ -33,12 +38,14 @@ impl<K> Owner<K> {
 
     /// Whether it is still kept.
     pub fn is_kept(&self) -> bool {
-        self.with(|_| ()).is_some()
+        !self.released.load(Ordering::Acquire)
     }
 
     /// Lets go: the first call returns what was kept, every later one nothing.
     pub fn release(&self) -> Option<K> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        self.released.store(true, Ordering::Release);
+        kept.take()
     }
 }
 

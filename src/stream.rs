@@ -10,6 +10,7 @@
 //! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 //! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Kind, Result};
@@ -23,9 +24,14 @@ impl Thread {
     pub fn current() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         thread_local! {
-            static ID: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+            static ID: Cell<u64> = const { Cell::new(0) };
         }
-        Self(ID.with(|id| *id))
+        ID.with(|id| {
+            if id.get() == 0 {
+                id.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            Self(id.get())
+        })
     }
 
     /// A thread of a given number, for tests of the plan.

@@ -5,7 +5,7 @@
 use super::Fields;
 use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind, Result};
-use crate::layout::Layout;
+use crate::layout::{Layout, Reach};
 use crate::stream::{Ready, Thread};
 
 /// What a dict says of pending work.
@@ -26,8 +26,8 @@ pub struct Decoded {
     pub readonly: bool,
     /// The element type.
     pub dtype: Dtype,
-    /// Shape and strides.
-    pub layout: Layout,
+    /// Shape and strides, and what they reach.
+    pub layout: (Layout, Reach),
     /// What is pending.
     pub claim: Claim,
 }
@@ -53,7 +53,7 @@ pub fn decode(
         Typestr::Exact(dtype) => dtype,
         Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
     };
-    let layout = Layout::from_bytes(fields.shape, fields.strides, dtype.itemsize())?;
+    let layout = Layout::from_bytes(fields.shape.as_slice(), fields.strides, dtype.itemsize())?;
     let claim = match (fields.stream, fields.version) {
         (None, 0..=2) => Claim::Silent,
         (stream, _) => Claim::Said(Ready::from_cai(stream, here)?),

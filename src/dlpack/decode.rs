@@ -8,11 +8,11 @@
 use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
 
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, null};
 use crate::device::Device;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-use crate::layout::{Dims, Layout, MAX_NDIM};
+use crate::layout::{Layout, MAX_NDIM};
 
 /// What a managed tensor says beside its `DLTensor`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,7 @@ pub unsafe fn versioned(managed: *const DLManagedTensorVersioned) -> Result<Desc
 /// # Safety
 ///
 /// Where `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so is `strides`.
+#[inline]
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
     if header.flags.contains(DlpackFlags::IS_COPIED) {
         return Err(Error::new(Kind::Copied, "IS_COPIED"));
@@ -93,23 +94,23 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
         return Err(Error::new(Kind::NullStrides, format!("NULL for {ndim} dimensions")));
     }
     let layout = Layout::from_elements(shape, strides, dtype.element_size())?;
-    let ptr = if layout.size() == 0 {
-        0
-    } else {
-        let base = tensor.data as u64;
-        if base == 0 {
-            return Err(Error::new(
-                Kind::NullData,
-                format!("a NULL pointer for {} elements", layout.size()),
-            ));
-        }
-        let offset = tensor.byte_offset;
-        base.checked_add(offset).ok_or_else(|| {
-            Error::new(Kind::ByteOffset, format!("{offset} after the pointer {base:#x}"))
-        })?
-    };
+    let ptr = address(tensor, &layout.0)?;
     let readonly = header.flags.contains(DlpackFlags::READ_ONLY);
     Descriptor::new(ptr, dtype, layout, device, readonly)
+}
+
+/// The address of the first element: `byte_offset` is added where there is one.
+fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
+    let (base, offset) = (tensor.data as u64, tensor.byte_offset);
+    if layout.size() == 0 {
+        return Ok(0);
+    }
+    if base == 0 {
+        return Err(null(layout));
+    }
+    base.checked_add(offset).ok_or_else(|| {
+        Error::new(Kind::ByteOffset, format!("{offset} after the pointer {base:#x}"))
+    })
 }
 
 /// `ndim` integers; none at all need no pointer.
@@ -117,14 +118,15 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
 /// # Safety
 ///
 /// `values` is NULL or points to `ndim` integers.
-unsafe fn dims(values: *const i64, ndim: usize) -> Option<Dims> {
+unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if ndim == 0 {
-        return Some(Dims::new());
+        return Some(&[]);
     }
     if values.is_null() {
         return None;
     }
     // SAFETY: not NULL, checked above; the caller vouches for the length; C's int64_t pointers are
-    // aligned as the structure's own definition has them.
-    Some(Dims::from_slice(unsafe { std::slice::from_raw_parts(values, ndim) }))
+    // aligned as the structure's own definition has them. The caller of the caller keeps the tensor
+    // while the result is used, which is not beyond `descriptor`.
+    Some(unsafe { std::slice::from_raw_parts(values, ndim) })
 }

@@ -1,6 +1,7 @@
 //! From a descriptor to a managed tensor that keeps its owner.
 //!
-//! Strides are always explicit, `byte_offset` is always 0, lanes go back as they came.
+//! Strides are always explicit, `byte_offset` is 0 in all that the bridge hands out, lanes go back as
+//! they came.
 #![allow(unsafe_code)]
 
 use dlpark::ffi::{
@@ -18,7 +19,7 @@ pub fn versioned<K: Send>(
     array: &Descriptor,
     keep: Box<K>,
 ) -> Result<Managed<DLManagedTensorVersioned>> {
-    managed(array, keep)
+    managed(array, 0, keep)
 }
 
 /// A legacy managed tensor. It has no flags, so read-only memory is refused.
@@ -29,16 +30,33 @@ pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLMan
             "read-only memory and a consumer that asks for a legacy capsule",
         ));
     }
-    managed(array, keep)
+    managed(array, 0, keep)
 }
 
-fn managed<M: ManagedTensorBase, K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<M>> {
+/// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`
+/// before the first element. What a legacy tensor has no flag for is the caller's to refuse.
+pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    byte_offset: u64,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
+    managed(array, byte_offset, keep)
+}
+
+fn managed<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    byte_offset: u64,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
     let layout = array.layout();
     let prepared = Dynamic::new(layout.shape(), layout.strides())
         .prepare_as::<M>()
         .map_err(|error| Error::new(Kind::ShapeOverflow, error.to_string()))?;
     let mut initialized = prepared.initialize(keep);
-    initialized.set_data(array.ptr() as *mut std::ffi::c_void);
+    // A byte offset is of data that the pointer lies behind, so only where there is a pointer.
+    let byte_offset = byte_offset.min(array.ptr());
+    initialized.set_data((array.ptr() - byte_offset) as *mut std::ffi::c_void);
+    initialized.set_byte_offset(byte_offset);
     initialized.set_device(device(array));
     initialized.set_dtype(dtype(array));
     let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
@@ -56,7 +74,7 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
     DLTensor {
         data: array.ptr() as *mut std::ffi::c_void,
         device: device(array),
-        ndim: i32::try_from(layout.ndim()).unwrap_or(0),
+        ndim: i32::from(layout.ndim()),
         dtype: dtype(array),
         shape: layout.shape().as_ptr().cast_mut(),
         strides: layout.strides().as_ptr().cast_mut(),

@@ -8,11 +8,11 @@
 use std::ffi::{CStr, c_void};
 use std::ptr::{self, NonNull};
 
-use dlpark::Managed;
 use dlpark::ffi::{
-    DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPackExchangeAPI,
-    DLPackExchangeAPIHeader,
+    DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION,
+    DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion, DLTensor,
 };
+use dlpark::{DlpackFlags, Managed};
 use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
@@ -67,11 +67,9 @@ impl Table {
         None
     }
 
-    /// A managed tensor of `x`, whose type the table was found on, and what it describes.
-    pub fn import(
-        self,
-        x: &Bound<'_, PyAny>,
-    ) -> PyResult<(Managed<DLManagedTensorVersioned>, Result<Descriptor>)> {
+    /// A managed tensor of `x`, whose type the table was found on.
+    #[inline]
+    pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_from_py_object_no_sync };
         let call = call.ok_or_else(|| missing("managed_tensor_from_py_object_no_sync"))?;
@@ -82,25 +80,39 @@ impl Table {
         if code != 0 {
             return Err(raised(x.py()));
         }
-        if raw.is_null() {
-            return Err(PyRuntimeError::new_err(
-                "__dlpack_c_exchange_api__: the producer returned a NULL tensor",
-            ));
-        }
+        let Some(tensor) = NonNull::new(raw) else {
+            return Err(returned_null());
+        };
         // SAFETY: the version is the first field of every version of the structure.
-        check_version(unsafe { (*raw).version }).inspect_err(|_| {
-            // SAFETY: ours, and of another major version only the deleter may be used, which is all
-            // that `from_raw` does then.
-            drop(unsafe { Managed::from_raw(raw) });
-        })?;
-        // SAFETY: not NULL, initialised by the producer, of a known version, and handed to us.
-        let managed = unsafe { Managed::from_raw(raw) }
-            .map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
-        let header = Header { version: Some(managed.version()), flags: managed.flags() };
-        // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`
-        // integers while it lives.
-        let array = unsafe { descriptor(managed.tensor(), header) };
-        Ok((managed, array))
+        let known = check_version(unsafe { (*tensor.as_ptr()).version });
+        // SAFETY: not NULL, initialised by the producer and handed to us; of another major version it
+        // only calls the deleter, which is all that may be done then.
+        let managed = unsafe { Managed::from_raw(tensor.as_ptr()) };
+        known?;
+        match managed {
+            Ok(managed) => Ok(Imported(managed)),
+            Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
+        }
+    }
+
+    /// What `x`, whose type the table was found on, describes now: its memory is the producer's, and
+    /// good for as long as the caller holds `x` and does not run code of its library.
+    pub fn borrow(self, x: &Bound<'_, PyAny>) -> PyResult<Result<Descriptor>> {
+        // SAFETY: a table of major version 1 has this field.
+        let call = unsafe { (*self.0.as_ptr()).dltensor_from_py_object_no_sync };
+        let call = call.ok_or_else(|| missing("dltensor_from_py_object_no_sync"))?;
+        let mut tensor = DLTensor::default();
+        // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and
+        // `tensor` outlives the call.
+        if unsafe { call(x.as_ptr().cast(), &raw mut tensor) } != 0 {
+            return Err(raised(x.py()));
+        }
+        // A table is at least of 1.2, from when on strides are explicit.
+        let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
+        let header = Header { version: Some(version), flags: DlpackFlags::empty() };
+        // SAFETY: filled by the producer, whose contract is that shape and strides hold `ndim`
+        // integers until control returns to it, which is after this read.
+        Ok(unsafe { descriptor(&tensor, header) })
     }
 
     /// The stream that the library works on now, on `device`, as the driver names it (0 is legacy).
@@ -115,6 +127,26 @@ impl Table {
         let code = unsafe { call(kind, device.id, &raw mut stream) };
         if code == 0 { Ok(stream as u64) } else { Err(raised(py)) }
     }
+}
+
+/// A managed tensor that a library handed out through its table.
+#[allow(missing_debug_implementations, reason = "dlpark's handle has none")]
+pub struct Imported(pub Managed<DLManagedTensorVersioned>);
+
+impl Imported {
+    /// What it describes.
+    #[inline]
+    pub fn array(&self) -> Result<Descriptor> {
+        let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
+        // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`
+        // integers while it lives.
+        unsafe { descriptor(self.0.tensor(), header) }
+    }
+}
+
+#[cold]
+fn returned_null() -> PyErr {
+    PyRuntimeError::new_err("__dlpack_c_exchange_api__: the producer returned a NULL tensor")
 }
 
 #[cold]
@@ -157,9 +189,9 @@ pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,
 ) -> PyResult<Py<T>> {
-    let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: a consumer of the table hands over a tensor that keeps DLPack's contract.
-    let array = unsafe { descriptor(managed.tensor(), header) }?;
+    let imported = Imported(managed);
+    let array = imported.array()?;
+    let Imported(managed) = imported;
     T::import(py, managed, array)
 }
 

@@ -20,7 +20,7 @@ use super::stream::type_name;
 use super::types::{Facts, Speaks};
 use super::{fields, guards, types};
 use crate::cai::{Claim, Decoded};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
@@ -138,7 +138,7 @@ fn silent(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
 
 /// Where the memory is: the driver knows by the pointer, the caller where there is none.
 fn locate(driver: &Handle, decoded: &Decoded, wanted: Option<Device>) -> Result<(Device, Place)> {
-    if decoded.layout.size() == 0 {
+    if decoded.layout.0.size() == 0 {
         let device = match wanted {
             Some(device) => device,
             None => Device::cuda(current_ordinal(driver)?),
@@ -146,10 +146,7 @@ fn locate(driver: &Handle, decoded: &Decoded, wanted: Option<Device>) -> Result<
         return Ok((device, Place::of(device)));
     }
     if decoded.ptr == 0 {
-        return Err(Error::new(
-            Kind::NullData,
-            format!("a NULL pointer for {} elements", decoded.layout.size()),
-        ));
+        return Err(null(&decoded.layout.0));
     }
     let Some(found) = driver.get()?.pointer(decoded.ptr)? else {
         return Err(Error::new(

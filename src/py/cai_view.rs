@@ -8,7 +8,6 @@ use super::source::{Source, hand_over, told};
 use super::types::{Facts, Speaks, facts};
 use super::view::{View, view_class};
 use super::{cai_source, dlpack_source, fields, stream};
-use crate::cai;
 use crate::error::{Error, Kind};
 use crate::stream::Request;
 
@@ -30,7 +29,7 @@ CaiView {
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         self.0.check_kept()?;
-        fields::encode(py, &cai::encode(&self.0.array, self.0.ready))
+        fields::encode(py, &self.0.array, self.0.ready)
     }
 }
 }

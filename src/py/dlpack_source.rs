@@ -26,6 +26,7 @@ use crate::stream::{Ready, Request, Stream, Thread};
 const DOOR: &str = "to_cai";
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
+#[inline]
 pub(super) fn exchange(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
@@ -34,14 +35,14 @@ pub(super) fn exchange(
     stream: Option<Py<PyAny>>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let (managed, array) = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
-    let array = array?;
+    let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
+    let array = imported.array()?;
     guards::check(x, facts, Some(array.dtype()))?;
     let native = table.current_work_stream(py, array.device())?;
     let ready = array.pending(Ready::On(Stream::from_native(native, Thread::current())));
     let (place, driver) = (Place::of(array.device()), driver::current());
     hand_over(py, DOOR, &driver, place, ready, request)?;
-    let keep = Keep::new(x.clone().unbind(), Some(ImportedDlpack::Versioned(managed)), stream);
+    let keep = Keep::new(x.clone().unbind(), Some(ImportedDlpack::Versioned(imported.0)), stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 

@@ -8,61 +8,86 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
+use super::native;
 use super::stream::{integer, type_name};
 use crate::cai::{self, Decoded, Fields};
+use crate::descriptor::Descriptor;
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::layout::Dims;
-use crate::stream::Thread;
+use crate::stream::{Ready, Thread};
 
 /// Reads and checks `dict`. `dtype_name` is asked where the typestr does not name one type.
 pub(super) fn decode(
     dict: &Bound<'_, PyDict>,
     dtype_name: impl FnOnce() -> Option<String>,
 ) -> PyResult<Decoded> {
-    let py = dict.py();
-    let version = required(dict, intern!(py, "version"))?;
+    let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict)?;
+    let version = required(version, "version")?;
     let version = int(&version).map_err(|got| Error::new(Kind::CaiVersion, got))?;
-    let typestr = required(dict, intern!(py, "typestr"))?;
-    let typestr = typestr.cast::<PyString>().map_err(|_| {
-        Error::new(Kind::Typestr, format!("an object of type {}", type_name(&typestr)))
-    })?;
+    let typestr = required(typestr, "typestr")?;
+    let typestr = typestr.cast::<PyString>().map_err(|_| not_a_string(&typestr))?;
     let typestr =
         typestr.to_str().map_err(|_| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
-    let shape = dims(
-        &required(dict, intern!(py, "shape"))?,
-        "shape",
-        Kind::ShapeMalformed,
-        Kind::ShapeOverflow,
-    )?;
-    let data = data(&required(dict, intern!(py, "data"))?)?;
-    let strides = optional(dict, intern!(py, "strides"))?
+    let shape = required(shape, "shape")?;
+    let shape = dims(&shape, "shape", Kind::ShapeMalformed, Kind::ShapeOverflow)?;
+    let data = data_entry(&required(data, "data")?)?;
+    let strides = present(strides)
         .map(|strides| dims(&strides, "strides", Kind::StridesMalformed, Kind::ExtentOverflow))
         .transpose()?;
-    let stream =
-        optional(dict, intern!(py, "stream"))?.map(|stream| stream_entry(&stream)).transpose()?;
-    let masked = optional(dict, intern!(py, "mask"))?.is_some();
-    let structured = typestr.as_bytes().get(1) == Some(&b'V') && names_fields(dict)?;
+    let stream = present(stream).map(|stream| stream_entry(&stream)).transpose()?;
+    let masked = present(mask).is_some();
+    let structured = typestr.as_bytes().get(1) == Some(&b'V')
+        && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
     let fields = Fields { shape, typestr, data, strides, version, stream, masked, structured };
     Ok(cai::decode(fields, Thread::current(), dtype_name)?)
 }
 
-fn required<'py>(
-    dict: &Bound<'py, PyDict>,
-    key: &Bound<'py, PyString>,
-) -> PyResult<Bound<'py, PyAny>> {
-    dict.get_item(key)?
-        .ok_or_else(|| Error::new(Kind::DictKey, format!("no {:?}", key.to_string())).into())
+/// The entries that the specification names, in the order of the names below.
+fn entries<'py>(dict: &Bound<'py, PyDict>) -> PyResult<[Option<Bound<'py, PyAny>>; 8]> {
+    let py = dict.py();
+    let names = [
+        intern!(py, "shape"),
+        intern!(py, "typestr"),
+        intern!(py, "data"),
+        intern!(py, "version"),
+        intern!(py, "strides"),
+        intern!(py, "stream"),
+        intern!(py, "mask"),
+        intern!(py, "descr"),
+    ];
+    let (mut found, all_known) = native::entries(dict, names);
+    if !all_known {
+        // Keys of another kind, or equal to a name without being the same string.
+        for (slot, name) in found.iter_mut().zip(names) {
+            if slot.is_none() {
+                *slot = dict.get_item(name)?;
+            }
+        }
+    }
+    Ok(found)
 }
 
-fn optional<'py>(
-    dict: &Bound<'py, PyDict>,
-    key: &Bound<'py, PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    Ok(dict.get_item(key)?.filter(|value| !value.is_none()))
+fn required<'py>(entry: Option<Bound<'py, PyAny>>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+    entry.ok_or_else(|| Error::new(Kind::DictKey, format!("no {key:?}")).into())
+}
+
+fn present(entry: Option<Bound<'_, PyAny>>) -> Option<Bound<'_, PyAny>> {
+    entry.filter(|value| !value.is_none())
+}
+
+#[cold]
+fn not_a_string(value: &Bound<'_, PyAny>) -> Error {
+    Error::new(Kind::Typestr, format!("an object of type {}", type_name(value)))
 }
 
 /// An integer, but no `bool`; otherwise what it was.
 fn int(value: &Bound<'_, PyAny>) -> Result<i64, String> {
+    native::small(value).map_or_else(|| uncommon_int(value), Ok)
+}
+
+#[cold]
+fn uncommon_int(value: &Bound<'_, PyAny>) -> Result<i64, String> {
     if value.is_instance_of::<PyBool>() {
         return Err(format!("the bool {value}"));
     }
@@ -103,44 +128,42 @@ fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind)
     Ok(dims)
 }
 
-fn data(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
-    let malformed = |got: String| Error::new(Kind::DataMalformed, got);
+fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
+    let malformed = || Error::new(Kind::DataMalformed, format!("{value}"));
     let pair = value.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let Some(pair) = pair else {
-        return Err(malformed(format!("{value}")).into());
-    };
+    let pair = pair.ok_or_else(malformed)?;
     let (pointer, readonly) = (pair.get_item(0)?, pair.get_item(1)?);
-    if pointer.is_instance_of::<PyBool>() {
-        return Err(malformed(format!("{value}")).into());
-    }
-    let pointer = pointer.extract::<u64>().map_err(|_| malformed(format!("{value}")))?;
+    let pointer = match native::small(&pointer) {
+        Some(small) => u64::try_from(small).map_err(|_| malformed())?,
+        None if pointer.is_instance_of::<PyBool>() => return Err(malformed().into()),
+        None => pointer.extract::<u64>().map_err(|_| malformed())?,
+    };
     let readonly = match readonly.extract::<bool>() {
         Ok(flag) => flag,
-        Err(_) => match readonly.extract::<i64>() {
-            Ok(0) => false,
-            Ok(1) => true,
-            _ => return Err(malformed(format!("{value}")).into()),
+        Err(_) => match native::small(&readonly) {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(malformed().into()),
         },
     };
     Ok((pointer, readonly))
 }
 
 fn stream_entry(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if let Some(small) = native::small(value) {
+        return Ok(i128::from(small));
+    }
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
     }
-    let index = value.call_method0(intern!(value.py(), "__index__"));
-    let index = index.map_err(|_| {
+    let index = value.call_method0(intern!(value.py(), "__index__")).map_err(|_| {
         Error::new(Kind::StreamType, format!("an object of type {}", type_name(value)))
     })?;
     integer(&index)
 }
 
 /// Whether `descr` describes fields: anything but the one unnamed type that CuPy writes.
-fn names_fields(dict: &Bound<'_, PyDict>) -> PyResult<bool> {
-    let Some(descr) = optional(dict, intern!(dict.py(), "descr"))? else {
-        return Ok(false);
-    };
+fn names_fields(descr: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Ok(fields) = descr.cast::<PyList>() else {
         return Ok(true);
     };
@@ -154,35 +177,41 @@ fn names_fields(dict: &Bound<'_, PyDict>) -> PyResult<bool> {
     Ok(!unnamed)
 }
 
-/// A new dict with `fields`, of exactly the types that the specification gives.
+/// A new dict that describes `array`, ready as `ready` says, of exactly the types that the
+/// specification gives.
 pub(super) fn encode<'py>(
     py: Python<'py>,
-    fields: &Fields<'static>,
+    array: &Descriptor,
+    ready: Ready,
 ) -> PyResult<Bound<'py, PyDict>> {
+    static TEMPLATES: PyOnceLock<Vec<Py<PyDict>>> = PyOnceLock::new();
+    let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+    let fields = cai::encode(array, ready);
     // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
-    static TEMPLATE: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let template = TEMPLATE.get_or_try_init(py, || template(py))?;
-    let dict = template.bind(py).copy()?;
+    let dict = templates[array.dtype().index()].bind(py).copy()?;
     dict.set_item(intern!(py, "shape"), PyTuple::new(py, fields.shape.as_slice())?)?;
-    dict.set_item(intern!(py, "typestr"), PyString::intern(py, fields.typestr))?;
     dict.set_item(intern!(py, "data"), fields.data)?;
     if let Some(strides) = &fields.strides {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
     }
-    if let Some(stream) = fields.stream {
+    if let Some(stream) = ready.to_cai() {
         dict.set_item(intern!(py, "stream"), stream)?;
     }
     Ok(dict)
 }
 
-fn template(py: Python<'_>) -> PyResult<Py<PyDict>> {
-    let dict = PyDict::new(py);
-    for key in
-        [intern!(py, "shape"), intern!(py, "typestr"), intern!(py, "data"), intern!(py, "strides")]
-    {
-        dict.set_item(key, py.None())?;
-    }
-    dict.set_item(intern!(py, "version"), cai::VERSION)?;
-    dict.set_item(intern!(py, "stream"), py.None())?;
-    Ok(dict.unbind())
+/// What every dict of a type has in common, in the order of the table of types.
+#[cold]
+fn templates(py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+    let template = |dtype: Dtype| {
+        let dict = PyDict::new(py);
+        dict.set_item(intern!(py, "shape"), py.None())?;
+        dict.set_item(intern!(py, "typestr"), dtype.typestr())?;
+        dict.set_item(intern!(py, "data"), py.None())?;
+        dict.set_item(intern!(py, "version"), cai::VERSION)?;
+        dict.set_item(intern!(py, "strides"), py.None())?;
+        dict.set_item(intern!(py, "stream"), py.None())?;
+        Ok(dict.unbind())
+    };
+    Dtype::all().map(template).collect()
 }

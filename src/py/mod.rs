@@ -5,6 +5,8 @@
 
 mod errors;
 
+mod native;
+
 mod stream;
 
 mod keep;
@@ -29,6 +31,8 @@ mod dlpack_view;
 
 mod events;
 
+mod simulated;
+
 use pyo3::prelude::*;
 
 #[pymodule(gil_used = false)]
@@ -49,6 +53,7 @@ mod _core {
         super::events::install();
         super::cai_source::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        super::simulated::register(module)?;
         dlpark::python::install_exchange_api::<DLPackView>(module.py())
     }
 }

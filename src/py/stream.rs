@@ -9,6 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
 
+use super::native;
 use crate::error::{Error, Kind};
 use crate::stream::{Request, Stream, Thread};
 
@@ -17,6 +18,9 @@ pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Opt
     let Some(given) = stream else {
         return Ok((Request::Unsaid, None));
     };
+    if let Some(small) = native::small(given) {
+        return Ok((Request::from_integer(Some(i128::from(small)), Thread::current())?, None));
+    }
     if given.is_exact_instance_of::<PyInt>() {
         return Ok((Request::from_integer(Some(integer(given)?), Thread::current())?, None));
     }
@@ -47,8 +51,7 @@ pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Opt
 
 /// A Python integer of whatever size; what does not fit 128 bits is no handle either.
 pub(super) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
-    // Handles fit 64 bits, and that path is the fast one under the stable ABI.
-    if let Ok(small) = value.extract::<i64>() {
+    if let Some(small) = native::small(value) {
         return Ok(i128::from(small));
     }
     value.extract::<u64>().map(i128::from).map_err(|error| {

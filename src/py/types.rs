@@ -4,7 +4,6 @@
 //! taken for a type that is gone.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 use pyo3::intern;
@@ -60,7 +59,7 @@ struct Entry {
 const KEPT: usize = 32;
 
 thread_local! {
-    static KNOWN: RefCell<VecDeque<Entry>> = const { RefCell::new(VecDeque::new()) };
+    static KNOWN: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The facts of the type of `x`.
@@ -84,9 +83,9 @@ fn learn(x: &Bound<'_, PyAny>, address: usize) -> PyResult<Rc<Facts>> {
     let mut gone = None;
     KNOWN.with_borrow_mut(|known| {
         if known.len() == KEPT {
-            gone = known.pop_back();
+            gone = known.pop();
         }
-        known.push_front(entry);
+        known.insert(0, entry);
     });
     drop(gone);
     Ok(facts)

@@ -40,7 +40,7 @@ fn dims(value: Option<&Value>) -> Option<Option<Dims>> {
         None => Some(None),
         Some(Value::Array(items)) => {
             let items: Option<Vec<i64>> = items.iter().map(Value::as_integer).collect();
-            items.map(|items| Some(Dims::from_slice(&items)))
+            items.map(|items| Some(items.into_iter().collect()))
         }
         Some(_) => None,
     }
@@ -48,7 +48,7 @@ fn dims(value: Option<&Value>) -> Option<Option<Dims>> {
 
 /// The fields of a row, where they have the types that the core takes.
 fn fields(set: &Table) -> Option<Fields<'_>> {
-    let shape = dims(set.get("shape"))?.unwrap_or_else(|| Dims::from_slice(&[4]));
+    let shape = dims(set.get("shape"))?.unwrap_or_else(|| [4].into_iter().collect());
     Some(Fields {
         shape,
         typestr: set.get("typestr").map_or(Some("<f4"), Value::as_str)?,

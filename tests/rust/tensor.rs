@@ -8,7 +8,7 @@ use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dlpack::{decode, encode};
 use cai_bridge::dtype::Dtype;
-use cai_bridge::layout::{Dims, Layout};
+use cai_bridge::layout::Layout;
 use dlpark::DlpackFlags;
 use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLPackVersion, DLTensor};
 use toml::Value;
@@ -88,11 +88,7 @@ fn arrays() -> Vec<Descriptor> {
             (vec![2, 3], vec![1, 2]),
             (vec![2, 0], vec![0, 1]),
         ] {
-            let layout = Layout::from_elements(
-                Dims::from_slice(&shape),
-                Some(Dims::from_slice(&strides)),
-                dtype.element_size(),
-            );
+            let layout = Layout::from_elements(&shape, Some(&strides), dtype.element_size());
             for readonly in [false, true] {
                 let device = Device::from_dlpack([2, 3, 13][all.len() % 3], 0).unwrap();
                 all.push(
@@ -172,8 +168,7 @@ fn null_strides_are_contiguous_in_legacy_and_in_versions_before_1_2() {
 #[test]
 fn lanes_are_a_trailing_dimension_in_cai_and_go_back_as_lanes() {
     let dtype = Dtype::from_dlpack(2, 32, 4).unwrap();
-    let layout =
-        Layout::from_elements(Dims::from_slice(&[5, 6]), None, dtype.element_size()).unwrap();
+    let layout = Layout::from_elements(&[5, 6], None, dtype.element_size()).unwrap();
     let array = Descriptor::new(0x7000, dtype, layout, Device::cuda(0), false).unwrap();
     assert_eq!(array.cai_shape().as_slice(), [5, 6, 4]);
     assert_eq!(array.cai_strides().as_slice(), [96, 16, 4]);

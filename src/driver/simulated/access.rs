@@ -110,6 +110,21 @@ impl Simulated {
         state.memory.store(ptr, bytes).ok_or_else(|| failed(COPY, codes::INVALID_VALUE))
     }
 
+    /// One access of the host to all of `reads` and `writes`: checked against all other accesses, and
+    /// nothing else. The bytes are for [`Simulated::load`] and [`Simulated::store`].
+    pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
+        let mut state = self.lock();
+        let who = state.host_access(name);
+        let clock = state.host.clone();
+        let mut named = Vec::new();
+        for span in writes {
+            state.touch(&who, &clock, *span, AccessKind::Write, &mut named);
+        }
+        for span in reads {
+            state.touch(&who, &clock, *span, AccessKind::Read, &mut named);
+        }
+    }
+
     /// Reads memory as the work that runs does: not checked, since the launch declared it, and
     /// freed memory reads as it is by then.
     pub fn load(&self, ptr: u64, len: u64) -> Result<Vec<u8>> {

@@ -120,6 +120,12 @@ impl Simulated {
         added.ok_or_else(|| failed(ALLOCATE, codes::OUT_OF_MEMORY))
     }
 
+    /// The device of the allocation that an address lies in. No driver call, unlike the question what
+    /// a pointer is.
+    pub fn device_of(&self, ptr: u64) -> Option<i32> {
+        self.lock().memory.pointer(ptr).map(|pointer| pointer.ordinal)
+    }
+
     /// Frees an allocation: at once, from the host, or (`Some`) in the order of a stream. Memory
     /// from a pool goes back to it, for `None` in the order of the stream that it was taken for,
     /// which a capture does not notice.

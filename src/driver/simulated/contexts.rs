@@ -144,6 +144,26 @@ impl Simulated {
         Ok(())
     }
 
+    /// `cudaGetDevice`: the device of the calling thread's context.
+    pub fn device(&self) -> Option<i32> {
+        let mut state = self.lock();
+        let context = state.contexts.current()?;
+        state.contexts.ordinal("cudaGetDevice", context).ok()
+    }
+
+    /// Runs `call` with a device's primary context current, and the thread's own again afterwards.
+    /// Unlike a push and a pop it is no driver call: not logged, and not made to fail.
+    pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
+        {
+            let mut state = self.lock();
+            let context = state.contexts.primary("cudaSetDevice", ordinal)?;
+            state.contexts.push("cudaSetDevice", context)?;
+        }
+        let result = call();
+        self.lock().contexts.pop("cudaSetDevice")?;
+        result
+    }
+
     /// `cuCtxSetCurrent(NULL)`: the calling thread has no context from here on, or the one that is
     /// next on its stack.
     pub fn unset_device(&self) {

@@ -169,4 +169,22 @@ impl Simulated {
     pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
         self.lock().launch_graph(graph, stream)
     }
+
+    /// Ends every capture, and drops what the work of all graphs holds: their launches do nothing
+    /// from here on.
+    pub fn forget_graphs(&self) {
+        let mut state = self.lock();
+        let open = std::mem::take(&mut state.captures.open);
+        let members: Vec<StreamId> = state.streams.ids().collect();
+        for member in members {
+            state.streams.get_mut(member).member = None;
+        }
+        let none: Arc<[Node]> = Arc::from(Vec::new());
+        let graphs = state.graphs.iter_mut();
+        let nodes: Vec<Arc<[Node]>> =
+            graphs.map(|graph| std::mem::replace(&mut graph.nodes, Arc::clone(&none))).collect();
+        // With the lock released: dropping what work holds may call back.
+        drop(state);
+        drop((open, nodes));
+    }
 }

@@ -271,6 +271,11 @@ impl Simulated {
         self.lock().schedule.pending()
     }
 
+    /// Whether the calling thread runs a piece of work just now.
+    pub fn is_inside_work(&self) -> bool {
+        self.lock().refuse_inside_work("").is_err()
+    }
+
     /// Runs what `target` is ordered after.
     pub(super) fn run_until(&self, target: &Clock) {
         let here = Thread::current();

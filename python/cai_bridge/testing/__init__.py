@@ -1,0 +1,32 @@
+"""A CUDA device that needs no GPU, for tests of code that hands arrays from one library to another.
+
+`simulated_cuda` puts it in place of the driver. Queued work runs late, so that a missing wait shows
+in the values, and every access that nothing orders is reported, whatever the timing. Arrays speak
+the protocols that they are told to, and stand-in consumers take arrays in as the real libraries do.
+"""
+
+from ._array import SimulatedArray
+from ._consumer import Consumer
+from ._cuda import SimulatedCuda, simulated_cuda
+from ._errors import CallRecord, RaceError, Report, Side, SimulatedError
+from ._graph import SimulatedGraph
+from ._pending import Pending
+from ._stream import SimulatedEvent, SimulatedStream
+from ._values import SimulatedDtype
+
+__all__ = [
+    "CallRecord",
+    "Consumer",
+    "Pending",
+    "RaceError",
+    "Report",
+    "Side",
+    "SimulatedArray",
+    "SimulatedCuda",
+    "SimulatedDtype",
+    "SimulatedError",
+    "SimulatedEvent",
+    "SimulatedGraph",
+    "SimulatedStream",
+    "simulated_cuda",
+]

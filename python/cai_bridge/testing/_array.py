@@ -1,0 +1,280 @@
+"""Arrays of the simulated device, each of a type that has exactly the dunders asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge import _core
+
+from . import _work
+from ._region import Region
+from ._values import DTYPES, SimulatedDtype
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
+    from cai_bridge._core import _Session, _Tensor
+
+    from ._stream import SimulatedStream
+
+LEGACY = 1
+
+
+class SimulatedArray:
+    """An array in simulated memory; made by `SimulatedCuda.array`.
+
+    Its *pending stream* is the one that its queued work is on: the one given at creation, or the
+    one of the last `SimulatedStream.fill`, `SimulatedStream.copy` or launch that names it among its
+    writes. Its exports are ordered by it, as in a library that tracks its streams.
+
+    The memory is freed when this object and all of its exports are gone: at once and from the host
+    (``cuMemFree``), so that queued work which still uses it is a report; or, for ``memory="pool"``,
+    in the order of the stream that it was taken for.
+    """
+
+    def __init__(self, tensor: _Tensor, session: _Session, name: str) -> None:
+        self._tensor = tensor
+        self._session = session
+        self._stream: SimulatedStream | None = None
+        self.name = name
+
+    def _set_pending(self, stream: SimulatedStream) -> None:
+        self._tensor.set_pending(*stream._queue)
+        # Held, since a CUDA Array Interface exporter vouches for its stream.
+        self._stream = stream
+
+    @property
+    def _region(self) -> Region:
+        return Region(*self._tensor.region())
+
+    @property
+    def stream(self) -> SimulatedStream | None:
+        """The pending stream; None where no work was ever queued."""
+        return self._stream
+
+    @property
+    def ptr(self) -> int:
+        """The address of the first item; 0 where there is none."""
+        return self._region.ptr
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The extents, in items."""
+        return self._region.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """The strides, in bytes."""
+        return self._region.strides
+
+    @property
+    def dtype(self) -> SimulatedDtype:
+        """The element type, with a ``name``."""
+        return DTYPES[self._region.dtype]
+
+    @property
+    def itemsize(self) -> int:
+        """The size of an item, in bytes."""
+        return self._region.itemsize
+
+    @property
+    def ndim(self) -> int:
+        """The number of dimensions."""
+        return len(self._region.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of items."""
+        return self._region.size
+
+    @property
+    def nbytes(self) -> int:
+        """The number of bytes of all items, gaps not counted."""
+        return self._region.size * self._region.itemsize
+
+    @property
+    def readonly(self) -> bool:
+        """Whether exports are read-only."""
+        return self._region.readonly
+
+    @property
+    def device(self) -> tuple[int, int]:
+        """DLPack's ``(device_type, device_id)``: 2 CUDA, 3 pinned host, 13 managed memory."""
+        return self._region.device
+
+    @property
+    def exports(self) -> int:
+        """How many managed tensors of the array are alive, those in capsules included."""
+        return self._tensor.exports
+
+    def tolist(self) -> Any:
+        """Read the values from the host, as nested lists.
+
+        The read is checked against queued work and makes none run; inside queued work it is not
+        checked, since the launch has declared it.
+        """
+        return _work.host_read(self._session, self, "tolist")
+
+    def assign(self, value: Any) -> None:
+        """Write one value, or nested lists, from the host; checked as `tolist` is."""
+        _work.host_write(self._session, self, value, "assign")
+
+    def __repr__(self) -> str:
+        region = self._region
+        what = f"{type(self).__name__} {self.name!r} {region.dtype} {region.shape}"
+        return f"<{what} at {region.ptr:#x}>"
+
+
+def _check_request(
+    array: SimulatedArray, dl_device: tuple[int, int] | None, copy: bool | None
+) -> None:
+    if dl_device is not None and tuple(dl_device) != array.device:
+        raise BufferError(f"dl_device: got {dl_device}; allowed: None or {array.device}")
+    if copy:
+        raise BufferError("copy: got True; allowed: None or False")
+
+
+def _order(array: SimulatedArray, stream: int | None) -> None:
+    """Make the array usable on the consumer's stream, as the array API's ``__dlpack__``."""
+    if isinstance(stream, bool) or not isinstance(stream, int | None):
+        raise TypeError(f"stream: got {type(stream).__name__}; allowed: None or an integer")
+    if stream == 0:
+        raise ValueError("stream: got 0; allowed: None, -1, 1, 2 or a handle; 0 is ambiguous")
+    if stream is not None and stream < -1:
+        raise ValueError(f"stream: got {stream}; allowed: None, -1, 1, 2 or a handle")
+    if stream != -1:
+        array._tensor.order_before(array._tensor.ordinal, LEGACY if stream is None else stream)
+
+
+class _HasDevice(SimulatedArray):
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.device
+
+
+class _DLPack(_HasDevice):
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        _check_request(self, dl_device, copy)
+        versioned = max_version is not None and max_version[0] >= 1
+        capsule = self._tensor.versioned() if versioned else self._tensor.legacy()
+        _order(self, stream)
+        return capsule
+
+
+class _DLPackLegacy(_HasDevice):
+    def __dlpack__(self, stream: int | None = None) -> CapsuleType:
+        capsule = self._tensor.legacy()
+        _order(self, stream)
+        return capsule
+
+
+class _DLPackStrict(_HasDevice):
+    def __dlpack__(
+        self,
+        *,
+        stream: int | None = None,
+        max_version: tuple[int, int] | None = None,
+        dl_device: tuple[int, int] | None = None,
+        copy: bool | None = None,
+    ) -> CapsuleType:
+        _check_request(self, dl_device, copy)
+        if stream == -1:
+            raise RuntimeError("stream: got -1, which this producer does not take")
+        capsule = self._tensor.legacy()
+        _order(self, stream)
+        return capsule
+
+
+class _DLPackBare(_HasDevice):
+    def __dlpack__(self) -> CapsuleType:
+        capsule = self._tensor.legacy()
+        _order(self, None)
+        return capsule
+
+
+class _Cai(SimulatedArray):
+    _version = 3
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The dict, without an order of its own: what is pending is on `stream`."""
+        region, tensor = self._region, self._tensor
+        # Before version 2 strides of C-contiguous arrays were given as well.
+        compact = tensor.contiguous and self._version >= 2
+        interface = {
+            "shape": region.shape,
+            "typestr": tensor.typestr,
+            "data": (region.ptr, region.readonly),
+            "strides": None if compact else region.strides,
+            "version": self._version,
+        }
+        if self._version >= 3:
+            interface["stream"] = tensor.pending if region.size else None
+        return interface
+
+
+class _Cai0(_Cai):
+    _version = 0
+
+
+class _Cai1(_Cai):
+    _version = 1
+
+
+class _Cai2(_Cai):
+    _version = 2
+
+
+_SPEAKERS: dict[str, type] = {
+    "exchange": _core._ExchangeTensor,
+    "dlpack": _DLPack,
+    "dlpack-legacy": _DLPackLegacy,
+    "dlpack-strict": _DLPackStrict,
+    "dlpack-bare": _DLPackBare,
+    "cai0": _Cai0,
+    "cai1": _Cai1,
+    "cai2": _Cai2,
+    "cai3": _Cai,
+}
+
+
+def class_for(speaks: str | Iterable[str]) -> type[SimulatedArray]:
+    """Find the class of arrays that speak exactly that; one of each protocol."""
+    names = [speaks] if isinstance(speaks, str) else list(speaks)
+    names = ["cai3" if name == "cai" else name for name in names]
+    unknown = [name for name in names if name not in _SPEAKERS]
+    if unknown:
+        allowed = ", ".join(["cai", *_SPEAKERS])
+        raise ValueError(f"speaks: got {unknown[0]!r}; allowed: {allowed}, or several of them")
+    for kind in ("dlpack", "cai"):
+        same = sorted({name for name in names if name.startswith(kind)})
+        if len(same) > 1:
+            raise ValueError(f"speaks: got {' and '.join(same)}; allowed: one of them")
+    ordered = tuple(name for name in _SPEAKERS if name in names)
+    made = _CLASSES.get(ordered)
+    if made is None:
+        # Of two threads that get here at once, one keeps its class.
+        made = _CLASSES.setdefault(ordered, _class_of(ordered))
+    return made
+
+
+_CLASSES: dict[tuple[str, ...], type[SimulatedArray]] = {}
+
+
+def _class_of(ordered: tuple[str, ...]) -> type[SimulatedArray]:
+    bases = tuple(_SPEAKERS[name] for name in ordered)
+    if not any(issubclass(base, SimulatedArray) for base in bases):
+        bases = (*bases, SimulatedArray)
+    # The class with the table comes last: the others say how an array is made.
+    bases = tuple(sorted(bases, key=lambda base: not issubclass(base, SimulatedArray)))
+    name = f"SimulatedArray[{', '.join(ordered)}]" if ordered else "SimulatedArray"
+    return type(
+        name, bases, {"__module__": "cai_bridge.testing", "__doc__": SimulatedArray.__doc__}
+    )

@@ -1,0 +1,260 @@
+"""The simulated device as a context manager."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge import _core
+
+from . import _work
+from ._array import SimulatedArray, class_for
+from ._errors import SimulatedError
+from ._findings import Findings
+from ._queues import Queues
+from ._stream import SimulatedStream
+from ._values import dtype_named, strides_named, values_and_shape
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from types import TracebackType
+    from typing import Self
+
+
+class SimulatedCuda(Queues, Findings):
+    """A CUDA driver with devices that need no GPU; made by `simulated_cuda`.
+
+    Within its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
+    in
+    for device memory. Queued work runs late, in the least helpful order that is legal, and every
+    access to memory is checked by happens-before: each pair that nothing orders is a `Report`.
+    """
+
+    def __init__(self, devices: int, *, check: bool) -> None:
+        self._session = _core._Session(devices)
+        self._check = check
+        self._entered = False
+        self._arrays = 0
+        self.legacy = SimulatedStream._named(self._session, None, 1)
+        self.per_thread = SimulatedStream._named(self._session, None, 2)
+
+    def __enter__(self) -> Self:
+        if self._entered:
+            raise SimulatedError("a simulated device is entered once; make another one")
+        if not self._session.enter():
+            raise SimulatedError(
+                "a simulated device is in place already, and it is the driver of the whole process"
+            )
+        self._entered = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.synchronize()
+        except BaseException as error:
+            for report in self.reports if self._check else ():
+                error.add_note(str(report))
+            raise
+        finally:
+            self._session.leave()
+        if kind is None and self._check:
+            self.check()
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are."""
+        return self._session.devices
+
+    @property
+    def current_device(self) -> int | None:
+        """The ordinal of the calling thread's current device."""
+        return self._session.device
+
+    def set_device(self, device: int) -> None:
+        """Make a device the calling thread's current one, as ``cudaSetDevice``."""
+        _work.check_open(self._session)
+        self._session.set_device(device)
+
+    def stream(
+        self, name: str | None = None, *, device: int | None = None, blocking: bool = False
+    ) -> SimulatedStream:
+        """Make a stream.
+
+        Parameters
+        ----------
+        name : str, optional
+            What reports call it.
+        device : int, optional
+            Its device; by default the current one.
+        blocking : bool, optional
+            Whether it is ordered with the legacy default stream.
+        """
+        _work.check_open(self._session)
+        device = self._device(device)
+        handle = self._session.create_stream(device, blocking, name)
+        name = name or self._session.stream_name(device, handle)
+        return SimulatedStream(self._session, device, handle, name)
+
+    def default_stream(self, device: int, *, per_thread: bool = False) -> SimulatedStream:
+        """Name a default stream of a device that need not be the current one."""
+        return SimulatedStream._named(self._session, device, 2 if per_thread else 1)
+
+    @contextlib.contextmanager
+    def current_stream(self, stream: SimulatedStream) -> Iterator[SimulatedStream]:
+        """Make a stream the arrays' library's current one on its device, for the calling thread.
+
+        It is what the exchange API reports as ``current_work_stream``; without it that is the
+        legacy default stream.
+        """
+        device = stream.device
+        before = self._session.set_current_stream(device, stream.handle)
+        try:
+            yield stream
+        finally:
+            self._session.set_current_stream(device, before)
+
+    def array(
+        self,
+        data: Any = None,
+        *,
+        dtype: str = "float32",
+        shape: int | Sequence[int] | None = None,
+        fill: Any = None,
+        speaks: str | Iterable[str] = "dlpack",
+        stream: SimulatedStream | None = None,
+        name: str | None = None,
+        readonly: bool = False,
+        device: int | None = None,
+        memory: str = "device",
+        strides: str | Sequence[int] = "C",
+        offset: int = 0,
+    ) -> SimulatedArray:
+        """Make an array in memory of its own.
+
+        Parameters
+        ----------
+        data : nested sequences or a value, optional
+            The values; with neither `data` nor `fill` the memory is what it happens to be.
+        dtype : str, optional
+            The name of the element type: ``"float32"``, ``"bfloat16"``, ... Values are Python's
+            bool, int, float and complex; those of 8-bit floats are their bits.
+        shape : int or sequence of int, optional
+            The extents. Flat `data` is spread over them.
+        fill : optional
+            One value for all items, in place of `data`.
+        speaks : str or iterable of str, optional
+            The protocols that the array's type has, one DLPack and one CAI at most: ``"exchange"``
+            (the C exchange API), ``"dlpack"`` (the array API's), ``"dlpack-legacy"`` (no
+            ``max_version``), ``"dlpack-strict"`` (legacy capsules, refuses -1), ``"dlpack-bare"``
+            (no arguments), ``"cai0"`` to ``"cai3"``; ``"cai"`` is ``"cai3"``. An empty tuple is
+            none.
+        stream : SimulatedStream, optional
+            The stream that the values are written on, by queued work, and that the array is pending
+            on. Without it the host writes them at once, and nothing is pending.
+        name : str, optional
+            What reports call it.
+        readonly : bool, optional
+            Whether exports are read-only.
+        device : int, optional
+            Its device; by default the stream's, else the current one.
+        memory : str, optional
+            ``"device"``, ``"pinned"``, ``"managed"``, or ``"pool"``: device memory that is freed in
+            the order of `stream` and handed out again at once, as caching allocators do.
+        strides : str or sequence of int, optional
+            ``"C"``, ``"F"``, or bytes, one a dimension.
+        offset : int, optional
+            How many bytes the first item lies behind the data pointer that DLPack is told.
+
+        Raises
+        ------
+        ValueError, BufferError
+            An argument that does not fit.
+        """
+        _work.check_open(self._session)
+        data, extents = values_and_shape(data, shape, fill)
+        if device is None:
+            device = self._device(None) if stream is None else stream.device
+        self._arrays += 1
+        name = name or f"array#{self._arrays}"
+        element = dtype_named(dtype)
+        tensor = _core._Tensor(
+            self._session,
+            device,
+            memory,
+            1 if stream is None else stream.handle,
+            name,
+            list(extents),
+            strides_named(strides, extents, element.itemsize),
+            dtype,
+            offset,
+            readonly,
+        )
+        array: SimulatedArray = class_for(speaks)(tensor, self._session, name)
+        if stream is not None:
+            array._set_pending(stream)
+        if data is not None and stream is not None:
+            stream.fill(array, data, name=f"{name}: values")
+        elif data is not None:
+            _work.host_write(self._session, array, data, f"{name}: values")
+        return array
+
+    def alloc(
+        self, nbytes: int, *, name: str | None = None, device: int | None = None
+    ) -> SimulatedArray:
+        """Allocate bytes, as an array that speaks no protocol."""
+        return self.array(shape=nbytes, dtype="uint8", speaks=(), name=name, device=device)
+
+    def read(self, array: Any) -> Any:
+        """Read an array or any view from the host, as `SimulatedArray.tolist`."""
+        return _work.host_read(self._session, array, "read")
+
+    def _device(self, device: int | None) -> int:
+        return self.legacy.device if device is None else device
+
+    def __repr__(self) -> str:
+        place = "in place" if self._session.is_open else "not in place"
+        return f"<SimulatedCuda devices={self.devices}, {place}>"
+
+
+def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
+    """Put a simulated CUDA device in place of the driver, for the length of a ``with`` block.
+
+    At the end of the block all queued work runs, and the real driver comes back. When another
+    exception ends the block, queued work is dropped and nothing is checked.
+
+    Parameters
+    ----------
+    devices : int, optional
+        How many devices.
+    check : bool, optional
+        Whether the end of the block raises `RaceError` for what was found.
+
+    Returns
+    -------
+    SimulatedCuda
+        The context manager, which is also what it gives.
+
+    Raises
+    ------
+    SimulatedError
+        On entry: one is in place already.
+
+    Examples
+    --------
+    >>> from cai_bridge import to_cai
+    >>> from cai_bridge.testing import simulated_cuda
+    >>> with simulated_cuda() as cuda:
+    ...     producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    ...     x = cuda.array([1.0, 2.0], stream=producer)
+    ...     seen = cuda.consumer("cai-waits", mine).read(to_cai(x))
+    ...     cuda.synchronize()
+    ...     seen.value
+    [1.0, 2.0]
+    """
+    return SimulatedCuda(devices, check=check)

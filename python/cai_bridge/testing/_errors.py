@@ -1,0 +1,110 @@
+"""What the simulated device found, what it was asked, and the exceptions it raises."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+class SimulatedError(RuntimeError):
+    """The simulated device was used in a way that it does not take, such as one inside another."""
+
+
+class RaceError(AssertionError):
+    """The simulated device found accesses that nothing orders, or that are wrong in another way.
+
+    Attributes
+    ----------
+    reports : tuple of Report
+        What was found, in program order.
+    """
+
+    def __init__(self, reports: Sequence[Report]) -> None:
+        self.reports = tuple(reports)
+        lines = "\n".join(f"  {number}. {report}" for number, report in enumerate(reports, 1))
+        what = "1 report" if len(reports) == 1 else f"{len(reports)} reports"
+        super().__init__(f"the simulated device has {what}:\n{lines}")
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the operations that a report is about.
+
+    Attributes
+    ----------
+    operation : str
+        The operation's name, as it was launched.
+    place : str
+        Where it runs: the host or a stream, as in ``stream 'p' (device 0, non-blocking)``.
+    sequence : int
+        Its number among all operations and host accesses, from 1; 0 for a driver call.
+    allocation : str or None
+        The array that it touches, by name; None outside every allocation.
+    start, stop : int
+        The bytes that it touches, counted from the allocation's start.
+    access : str or None
+        ``"read"``, ``"write"`` or ``"free"``; None where it touches no memory.
+    """
+
+    operation: str
+    place: str
+    sequence: int
+    allocation: str | None
+    start: int
+    stop: int
+    access: str | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    kind : str
+        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``, ``"dead stream"``
+        or ``"another thread's stream"``.
+    message : str
+        The line that says so, both sides named.
+    first : Side or None
+        The earlier side, where there are two.
+    second : Side
+        The later side, or the only one.
+    """
+
+    kind: str
+    message: str
+    first: Side | None
+    second: Side
+
+    def __str__(self) -> str:
+        return self.message
+
+    @classmethod
+    def _of(cls, made: tuple[str, str, Any, Any]) -> Report:
+        kind, message, first, second = made
+        return cls(kind, message, None if first is None else Side(*first), Side(*second))
+
+
+@dataclass(frozen=True)
+class CallRecord:
+    """One call of the driver.
+
+    Attributes
+    ----------
+    call : str
+        The entry point, such as ``cuEventRecord``.
+    outcome : str
+        ``"done"``, ``"suppressed"``, or the error's name, such as ``"CUDA_ERROR_OUT_OF_MEMORY"``.
+    stream : int or None
+        The stream that it was given: 1, 2 or a handle.
+    event, context : int or None
+        The event and the context that it was given.
+    """
+
+    call: str
+    outcome: str
+    stream: int | None
+    event: int | None
+    context: int | None

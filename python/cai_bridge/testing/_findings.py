@@ -1,0 +1,65 @@
+"""What the simulated device found and was asked, and faults of the driver."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ._errors import CallRecord, RaceError, Report
+
+if TYPE_CHECKING:
+    from cai_bridge._core import _Session
+
+
+class Findings:
+    """The part of `SimulatedCuda` that looks at what happened, and makes calls fail."""
+
+    _session: _Session
+
+    @property
+    def reports(self) -> list[Report]:
+        """What was found so far, in program order."""
+        return [Report._of(made) for made in self._session.reports()]
+
+    def clear_reports(self) -> None:
+        """Forget what was found so far."""
+        self._session.clear_reports()
+
+    def check(self) -> None:
+        """Raise `RaceError` if anything was found, as the end of the ``with`` block does."""
+        reports = self.reports
+        if reports:
+            raise RaceError(reports)
+
+    def fail(self, call: str, nth: int = 1, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY") -> None:
+        """Make the `nth` next call of an entry point of the driver fail, without effect.
+
+        Parameters
+        ----------
+        call : str
+            The entry point, such as ``"cuEventRecord"``.
+        nth : int, optional
+            Counted from 1, calls of the arrays and consumers here included.
+        error : str or int, optional
+            The error by CUDA's name, or its code.
+        """
+        self._session.fail(call, nth, error)
+
+    def suppress(self, call: str, nth: int = 1) -> None:
+        """Make the `nth` next call of an entry point report success and do nothing.
+
+        A test that still passes with the wait taken out is not a test.
+        """
+        self._session.suppress(call, nth)
+
+    def clear_faults(self) -> int:
+        """Take back the faults that have not come yet; return how many there were."""
+        return self._session.clear_faults()
+
+    @property
+    def calls(self) -> list[CallRecord]:
+        """The driver calls so far, by whomever, in their order."""
+        return [CallRecord(*made) for made in self._session.calls()]
+
+    def clear_calls(self) -> None:
+        """Forget the driver calls so far."""
+        self._session.clear_calls()

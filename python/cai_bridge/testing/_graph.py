@@ -1,0 +1,59 @@
+"""Graph capture on the simulated device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import _work
+from ._errors import SimulatedError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from cai_bridge._core import _CapturedGraph, _Session
+
+    from ._stream import SimulatedStream
+
+
+class SimulatedGraph:
+    """A capture while its ``with`` block runs, and the graph that it became afterwards.
+
+    Made by `SimulatedCuda.capture`.
+    """
+
+    def __init__(self, session: _Session, stream: SimulatedStream, mode: str) -> None:
+        self._session = session
+        self._stream = stream
+        self._mode = mode
+        self._captured: _CapturedGraph | None = None
+
+    def __enter__(self) -> SimulatedGraph:
+        _work.check_open(self._session)
+        self._session.begin_capture(*self._stream._queue, self._mode)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self._captured = self._session.end_capture(*self._stream._queue)
+        except RuntimeError:
+            # What went wrong inside says more than that the capture was spoiled by it.
+            if kind is None:
+                raise
+
+    def launch(self, stream: SimulatedStream) -> None:
+        """Queue the captured work, after what is on the stream and after the launch before.
+
+        Raises
+        ------
+        SimulatedError
+            The capture has not ended, or failed.
+        """
+        _work.check_open(self._session)
+        if self._captured is None:
+            raise SimulatedError("the capture has not become a graph")
+        self._session.launch_graph(self._captured, *stream._queue)

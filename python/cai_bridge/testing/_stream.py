@@ -1,0 +1,154 @@
+"""Streams and events of the simulated device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import _work
+from ._errors import SimulatedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cai_bridge._core import _Session
+
+    from ._pending import Pending
+
+
+class SimulatedEvent:
+    """An event, recorded on a stream.
+
+    Attributes
+    ----------
+    handle : int
+        The driver's handle.
+    """
+
+    def __init__(self, session: _Session, handle: int) -> None:
+        self._session = session
+        self.handle = handle
+
+    @property
+    def done(self) -> bool:
+        """Whether the work before it has run; makes none run. If so, the host is ordered after."""
+        return self._session.query_event(self.handle)
+
+    def synchronize(self) -> None:
+        """Wait on the host: runs the work before it."""
+        try:
+            self._session.synchronize_event(self.handle)
+        finally:
+            _work.raise_kept(self._session)
+
+
+class SimulatedStream:
+    """A stream of the simulated device; speaks CUDA's stream protocol.
+
+    Made by `SimulatedCuda.stream`. It is destroyed with this object, as in other libraries, so
+    whoever keeps the bare handle longer names a dead stream.
+    """
+
+    def __init__(self, session: _Session, device: int | None, handle: int, name: str) -> None:
+        self._session = session
+        self._device = device
+        self._alive = handle > 2
+        self.handle = handle
+        self.name = name
+
+    @classmethod
+    def _named(cls, session: _Session, device: int | None, handle: int) -> SimulatedStream:
+        """Name a stream that somebody else made: nothing is destroyed with the object."""
+        known = {1: "legacy default stream", 2: "per-thread default stream"}
+        stream = cls(session, device, handle, known.get(handle, f"stream {handle:#x}"))
+        stream._alive = False
+        return stream
+
+    @property
+    def device(self) -> int:
+        """The ordinal of its device; a default stream's is that of the thread's current device."""
+        if self._device is not None:
+            return self._device
+        current = self._session.device
+        if current is None:
+            raise SimulatedError("the calling thread has no current device")
+        return current
+
+    @property
+    def _queue(self) -> tuple[int, int]:
+        return (self.device, self.handle)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+    def synchronize(self) -> None:
+        """Wait on the host for all work of the stream, which runs it.
+
+        Raises
+        ------
+        Exception
+            What a callable in queued work raised; the first one, further ones as its notes.
+        """
+        try:
+            self._session.synchronize_stream(*self._queue)
+        finally:
+            _work.raise_kept(self._session)
+
+    def record(self) -> SimulatedEvent:
+        """Record a new event on the stream."""
+        return SimulatedEvent(self._session, self._session.record_event(*self._queue))
+
+    def wait(self, event: SimulatedEvent) -> None:
+        """Make work queued from here on wait for an event; the host does not wait."""
+        self._session.wait_event(*self._queue, event.handle)
+
+    def launch(
+        self,
+        run: Callable[[], object] | None = None,
+        *,
+        reads: Iterable[Any] = (),
+        writes: Iterable[Any] = (),
+        name: str = "launch",
+    ) -> None:
+        """Queue work; see `SimulatedCuda.launch`."""
+        _work.launch(self, run, reads=reads, writes=writes, name=name)
+
+    def fill(self, array: Any, value: Any, *, name: str = "fill") -> None:
+        """Queue a write of one value, or of nested lists of the array's shape, to an array or view.
+
+        For an array of the simulated device, this becomes the stream that its work is pending on.
+        """
+        _work.fill(self, array, value, name=name)
+
+    def copy(self, dst: Any, src: Any, *, name: str = "copy") -> None:
+        """Queue a copy between arrays or views of the same shape and element type."""
+        _work.copy(self, dst, src, name=name)
+
+    def read(self, array: Any, *, name: str = "read") -> Pending:
+        """Queue a read of an array or view.
+
+        Returns
+        -------
+        Pending
+            What the read saw, once the work has run.
+        """
+        return _work.read(self, _work.region_of(array), name=name)
+
+    def destroy(self) -> None:
+        """Destroy the stream. What is queued on it still runs; the handle is dead.
+
+        Raises
+        ------
+        SimulatedError
+            A default stream, or one that was destroyed before.
+        """
+        if not self._alive:
+            raise SimulatedError(f"{self!r} cannot be destroyed")
+        self._alive = False
+        self._session.destroy_stream(self.handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_alive", False):
+            self.destroy()
+
+    def __repr__(self) -> str:
+        return f"<SimulatedStream {self.name!r} {self.handle:#x}>"

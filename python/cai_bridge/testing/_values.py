@@ -1,0 +1,187 @@
+"""Element types, and Python values in strided memory, without NumPy."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SimulatedDtype:
+    """An element type.
+
+    Attributes
+    ----------
+    name : str
+        NumPy's or ``ml_dtypes``' name, such as ``"bfloat16"``.
+    typestr : str
+        The typestr of NumPy's array interface; ``<V2`` for bfloat16 and ``|V1`` for 8-bit floats.
+    itemsize : int
+        The size of an item, in bytes.
+    """
+
+    name: str
+    typestr: str
+    itemsize: int
+
+    def __str__(self) -> str:
+        return self.name
+
+
+# The name, the typestr, and the letter of `struct` (doubled for complex types).
+_TABLE = """
+    bool |b1 ?    int8 |i1 b    int16 <i2 h    int32 <i4 i    int64 <i8 q
+    uint8 |u1 B   uint16 <u2 H  uint32 <u4 I   uint64 <u8 Q
+    float16 <f2 e float32 <f4 f float64 <f8 d  complex64 <c8 ff  complex128 <c16 dd
+    bfloat16 <V2 H
+    float8_e3m4 |V1 B   float8_e4m3 |V1 B     float8_e4m3b11fnuz |V1 B  float8_e4m3fn |V1 B
+    float8_e4m3fnuz |V1 B  float8_e5m2 |V1 B  float8_e5m2fnuz |V1 B     float8_e8m0fnu |V1 B
+"""
+_CELLS = _TABLE.split()
+_ROWS = list(zip(_CELLS[::3], _CELLS[1::3], _CELLS[2::3], strict=True))
+
+DTYPES = {name: SimulatedDtype(name, typestr, int(typestr[2:])) for name, typestr, _ in _ROWS}
+"""Every element type that the simulated device has, by name."""
+
+_FORMATS = {name: struct.Struct("<" + letters) for name, _, letters in _ROWS}
+_BY_TYPESTR = {typestr: name for name, typestr, _ in reversed(_ROWS) if typestr[1] != "V"}
+
+
+def dtype_named(name: str) -> SimulatedDtype:
+    """Find an element type by its name."""
+    try:
+        return DTYPES[name]
+    except KeyError:
+        raise ValueError(f"dtype: got {name!r}; allowed: {', '.join(DTYPES)}") from None
+
+
+def name_behind(typestr: str, dtype: object = None) -> str:
+    """Name the element type of a typestr; `dtype` says which where the typestr does not."""
+    known = _BY_TYPESTR.get(typestr)
+    if known is not None:
+        return known
+    named = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+    if named in DTYPES and DTYPES[named].typestr == typestr:
+        return named
+    raw = {"<V2": "uint16", "|V1": "uint8"}.get(typestr)
+    if raw is None:
+        raise ValueError(f"typestr: got {typestr!r}; allowed: {', '.join(_BY_TYPESTR)}, <V2, |V1")
+    return raw
+
+
+def _to_bfloat16(value: float) -> int:
+    """Round to the nearest bfloat16, ties to even."""
+    (bits,) = struct.unpack("<I", struct.pack("<f", value))
+    if math.isnan(value):
+        return int(bits >> 16) | 0x40
+    return int((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16)
+
+
+def _from_bfloat16(bits: int) -> float:
+    (value,) = struct.unpack("<f", struct.pack("<I", bits << 16))
+    return float(value)
+
+
+def _integer(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else int(value.__index__())
+
+
+def packer(name: str) -> Callable[[Any], bytes]:
+    """Make the function that turns a Python value into the bytes of an item."""
+    pack = _FORMATS[name].pack
+    if name == "bool":
+        return lambda value: pack(bool(value))
+    if name == "bfloat16":
+        return lambda value: pack(_to_bfloat16(float(value)))
+    if name.startswith("complex"):
+        return lambda value: pack(complex(value).real, complex(value).imag)
+    if name in {"float16", "float32", "float64"}:
+        return lambda value: pack(float(value))
+    return lambda value: pack(_integer(value))
+
+
+def unpacker(name: str) -> Callable[[bytes, int], Any]:
+    """Make the function that turns the bytes of an item, at an offset, into a Python value."""
+    unpack = _FORMATS[name].unpack_from
+    if name == "bfloat16":
+        return lambda data, offset: _from_bfloat16(unpack(data, offset)[0])
+    if name.startswith("complex"):
+        return lambda data, offset: complex(*unpack(data, offset))
+    return lambda data, offset: unpack(data, offset)[0]
+
+
+def shape_of(data: Any) -> tuple[int, ...]:
+    """Tell the shape of nested sequences; a plain value has none."""
+    if not isinstance(data, Sequence) or isinstance(data, str | bytes):
+        return ()
+    if not data:
+        return (0,)
+    shapes = {shape_of(item) for item in data}
+    if len(shapes) != 1:
+        raise ValueError("data: got rows of different lengths; allowed: nested lists of one shape")
+    return (len(data), *shapes.pop())
+
+
+def flat(data: Any) -> Iterator[Any]:
+    """Walk the values of nested sequences, the last index fastest."""
+    if isinstance(data, Sequence) and not isinstance(data, str | bytes):
+        for item in data:
+            yield from flat(item)
+    else:
+        yield data
+
+
+def nested(values: Iterator[Any], shape: tuple[int, ...]) -> Any:
+    """Make nested lists of that shape."""
+    if not shape:
+        return next(values)
+    return [nested(values, shape[1:]) for _ in range(shape[0])]
+
+
+def compact_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """Tell the strides of a C-contiguous array, in bytes."""
+    strides: list[int] = []
+    for extent in reversed(shape):
+        strides.append(itemsize)
+        itemsize *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def values_and_shape(
+    data: Any, shape: int | Sequence[int] | None, fill: Any
+) -> tuple[Any, tuple[int, ...]]:
+    """Tell the values, and the extents that they have or are spread over."""
+    if data is not None and fill is not None:
+        raise ValueError("fill: got a value beside data; allowed: one of the two")
+    if data is None:
+        if shape is None:
+            raise ValueError("shape: got None without data; allowed: the extents")
+        return fill, (shape,) if isinstance(shape, int) else tuple(shape)
+    own = shape_of(data)
+    if shape is None:
+        return data, own
+    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    if own != wanted:
+        values = list(flat(data))
+        if len(own) != 1 or len(values) != math.prod(wanted):
+            raise ValueError(f"data: got the shape {own}; allowed: {wanted}, or as many flat")
+        data = nested(iter(values), wanted)
+    return data, wanted
+
+
+def strides_named(
+    strides: str | Sequence[int], shape: tuple[int, ...], itemsize: int
+) -> list[int] | None:
+    """Tell the strides in bytes; None for a C-contiguous array."""
+    if strides == "C":
+        return None
+    if strides == "F":
+        return list(reversed(compact_strides(shape[::-1], itemsize)))
+    if isinstance(strides, str):
+        raise ValueError(f"strides: got {strides!r}; allowed: 'C', 'F', or bytes, one a dimension")
+    return list(strides)

@@ -1,0 +1,143 @@
+"""Work that is queued on streams, and the host's own accesses."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge import _core
+
+from ._errors import SimulatedError
+from ._pending import Pending, Result
+from ._region import Region
+from ._values import compact_strides, name_behind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from cai_bridge._core import _Session
+
+    from ._stream import SimulatedStream
+
+Span = tuple[int, int]
+
+
+def region_of_dict(interface: dict[str, Any], dtype: object = None) -> Region:
+    """Read a dict of the CUDA Array Interface; `dtype` says which type ``<V2`` and ``|V1`` are."""
+    typestr = interface["typestr"]
+    itemsize = int(typestr[2:])
+    shape = tuple(interface["shape"])
+    strides = interface.get("strides")
+    strides = compact_strides(shape, itemsize) if strides is None else tuple(strides)
+    ptr, readonly = interface["data"]
+    return Region(ptr, shape, strides, name_behind(typestr, dtype), itemsize, readonly)
+
+
+def region_of(array: Any) -> Region:
+    """Tell where the items of an array or view are."""
+    tensor = getattr(array, "_tensor", array)
+    if isinstance(tensor, _core._Tensor | _core._Import):
+        return Region(*tensor.region())
+    known = _core._simulated_region(array)
+    if known is not None:
+        return Region(*known)
+    dtype = getattr(array, "dtype", None)
+    if all(hasattr(array, name) for name in ("ptr", "shape", "strides", "itemsize")):
+        typestr = getattr(array, "typestr", None) or getattr(dtype, "str", f"|V{array.itemsize}")
+        name = name_behind(str(typestr), dtype)
+        return Region(array.ptr, tuple(array.shape), tuple(array.strides), name, array.itemsize)
+    interface = getattr(array, "__cuda_array_interface__", None)
+    if interface is not None:
+        return region_of_dict(interface, dtype)
+    raise TypeError(
+        f"array: got {type(array).__name__}; allowed: an array or view with ptr, shape, strides "
+        "and itemsize, or with __cuda_array_interface__"
+    )
+
+
+def _spans(member: Any) -> list[Span]:
+    if isinstance(member, tuple):
+        ptr, nbytes = member
+        return [(ptr, nbytes)]
+    return region_of(member).spans()
+
+
+def launch(
+    stream: SimulatedStream,
+    run: Callable[[], object] | None,
+    *,
+    reads: Iterable[Any],
+    writes: Iterable[Any],
+    name: str,
+) -> None:
+    """Queue work on a stream; arrays that it writes are pending there from then on."""
+    session, (device, handle) = stream._session, stream._queue
+    check_open(session)
+    read = [span for member in reads for span in _spans(member)]
+    written = list(writes)
+    write = [span for member in written for span in _spans(member)]
+    session.launch(device, handle, name, read, write, run)
+    for member in written:
+        moved = getattr(member, "_set_pending", None)
+        if moved is not None:
+            moved(stream)
+
+
+def fill(stream: SimulatedStream, array: Any, value: Any, *, name: str) -> None:
+    """Queue a write of values to an array or view."""
+    region, store = region_of(array), stream._session.store
+    items = region.pack(value)
+    launch(stream, lambda: region.write(items, store), reads=(), writes=(array,), name=name)
+
+
+def copy(stream: SimulatedStream, dst: Any, src: Any, *, name: str) -> None:
+    """Queue a copy between two arrays or views."""
+    to, source, session = region_of(dst), region_of(src), stream._session
+    if (to.shape, to.dtype) != (source.shape, source.dtype):
+        raise ValueError(
+            f"src: got {source.dtype} {source.shape}; allowed: {to.dtype} {to.shape}, as dst"
+        )
+
+    def run() -> None:
+        to.write(to.pack(source.read(session.load)), session.store)
+
+    launch(stream, run, reads=(src,), writes=(dst,), name=name)
+
+
+def read(stream: SimulatedStream, region: Region, *, name: str, held: object = None) -> Pending:
+    """Queue a read. The work refers to the memory, not to what keeps it."""
+    load, result = stream._session.load, Result()
+    spans = region.spans()
+    launch(stream, lambda: result.set(region.read(load)), reads=spans, writes=(), name=name)
+    return Pending(name, result, held)
+
+
+def host_read(session: _Session, array: Any, name: str) -> Any:
+    """Read an array or view from the host, checked by happens-before."""
+    region = region_of(array)
+    session.touch(name, region.spans(), [])
+    return region.read(session.load)
+
+
+def host_write(session: _Session, array: Any, value: Any, name: str) -> None:
+    """Write an array or view from the host, checked by happens-before."""
+    region = region_of(array)
+    items = region.pack(value)
+    session.touch(name, [], region.spans())
+    region.write(items, session.store)
+
+
+def check_open(session: _Session) -> None:
+    """Refuse what needs the simulated device in place."""
+    if not session.is_open:
+        raise SimulatedError("the simulated device is not in place: outside its with block")
+
+
+def raise_kept(session: _Session) -> None:
+    """Raise what callables in queued work raised: the first, further ones as its notes."""
+    raised = session.take_raised()
+    if not raised:
+        return
+    first, *others = raised
+    for other in others:
+        first.add_note(f"also raised by queued work: {type(other).__name__}: {other}")
+    raise first

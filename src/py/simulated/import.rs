@@ -1,0 +1,76 @@
+//! `_Import`: a managed tensor that a stand-in consumer took over, as the real ones do.
+//!
+//! Managed tensors are read by dlpark, not by the bridge's own decoder, so that an error in the one
+//! does not hide in the other.
+
+use dlpark::DlpackFlags;
+use dlpark::python::ImportedDlpack;
+use dlpark::python::consumer::exchange::ExchangeApi;
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+
+use super::tensor::region;
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dlpack::exchange::Table;
+use crate::dtype::Dtype;
+use crate::layout::Layout;
+
+/// A managed tensor, which is deleted with this.
+#[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Import")]
+pub(crate) struct Import {
+    _managed: ImportedDlpack,
+    array: Descriptor,
+}
+
+#[pymethods]
+impl Import {
+    fn region<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        region(py, &self.array)
+    }
+}
+
+fn adopt(managed: ImportedDlpack) -> PyResult<Import> {
+    let tensor = managed.validate().map_err(|error| PyBufferError::new_err(error.to_string()))?;
+    let dtype =
+        Dtype::from_dlpack(tensor.dtype().code.0, tensor.dtype().bits, tensor.dtype().lanes)?;
+    let layout = Layout::from_elements(tensor.shape(), tensor.strides(), dtype.element_size())?;
+    let device = Device::from_dlpack(tensor.device().device_type.0, tensor.device().device_id)?;
+    let ptr = (tensor.data_ptr() as u64).wrapping_add(tensor.byte_offset());
+    let readonly = managed.flags().contains(DlpackFlags::READ_ONLY);
+    let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+    Ok(Import { _managed: managed, array })
+}
+
+/// Consumes a capsule.
+#[pyfunction]
+pub(super) fn _simulated_import_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Import> {
+    adopt(dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)?)
+}
+
+/// Imports by the exchange API: the tensor, and the stream that the producer works on.
+#[pyfunction]
+pub(super) fn _simulated_import_exchange(x: &Bound<'_, PyAny>) -> PyResult<(Import, u64)> {
+    let table = ExchangeApi::from_object(x.as_borrowed())?.ok_or_else(|| no_table(x))?;
+    let (managed, stream) = table.import_managed_no_sync(x.as_borrowed())?.into_parts();
+    Ok((adopt(ImportedDlpack::Versioned(managed))?, stream as u64))
+}
+
+/// Borrows by the exchange API: the region, and the stream that the producer works on.
+#[pyfunction]
+pub(super) fn _simulated_borrow_exchange<'py>(
+    x: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyTuple>, u64)> {
+    let table = Table::of(&x.get_type())?.ok_or_else(|| no_table(x))?;
+    let array = table.borrow(x)??;
+    let stream = table.current_work_stream(x.py(), array.device())?;
+    Ok((region(x.py(), &array)?, stream))
+}
+
+fn no_table(x: &Bound<'_, PyAny>) -> PyErr {
+    let name = super::super::stream::type_name(x);
+    PyTypeError::new_err(format!(
+        "object: got {name}; allowed: a type with __dlpack_c_exchange_api__"
+    ))
+}

@@ -1,0 +1,144 @@
+//! What an array library adds to the machine: a current stream a device and thread, order between
+//! its streams, and what its callables raised.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::driver::simulated::Simulated;
+use crate::driver::{self, Driver, Event, Handle};
+use crate::error::Result;
+use crate::stream::{Stream, Thread};
+
+/// A stream and the device that it belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Queue {
+    pub(super) ordinal: i32,
+    pub(super) stream: Stream,
+}
+
+impl Queue {
+    /// The stream that the driver calls `handle`, seen from this thread.
+    pub(super) fn new(ordinal: i32, handle: u64) -> Self {
+        Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
+    }
+
+    /// The same as this thread can name it: the legacy default stream stands in for another thread's
+    /// per-thread one, which is a blocking stream.
+    pub(super) fn seen_from_here(self) -> Self {
+        match self.stream {
+            Stream::PerThread(thread) if thread != Thread::current() => {
+                Self { stream: Stream::Legacy, ..self }
+            }
+            _ => self,
+        }
+    }
+}
+
+/// The simulated array library.
+#[derive(Debug)]
+pub(super) struct Library {
+    pub(super) machine: Arc<Simulated>,
+    /// The current stream of each thread and device, as the driver names it.
+    current: Mutex<HashMap<(Thread, i32), u64>>,
+    /// An event of its own for each thread and device.
+    events: Mutex<HashMap<(Thread, i32), Event>>,
+    raised: Mutex<Vec<PyErr>>,
+}
+
+/// The one whose machine is this process's driver.
+static OPEN: Mutex<Option<Arc<Library>>> = Mutex::new(None);
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Library {
+    pub(super) fn new(devices: u32) -> Arc<Self> {
+        Arc::new(Self {
+            machine: Simulated::new(devices),
+            current: Mutex::default(),
+            events: Mutex::default(),
+            raised: Mutex::default(),
+        })
+    }
+
+    /// The library whose machine is this process's driver just now.
+    pub(super) fn open() -> Option<Arc<Self>> {
+        locked(&OPEN).clone()
+    }
+
+    /// Makes the machine this process's driver; `false` where a simulated one is in place already.
+    pub(super) fn enter(self: &Arc<Self>) -> bool {
+        let mut open = locked(&OPEN);
+        if open.is_some() || matches!(driver::current(), Handle::Simulated(_)) {
+            return false;
+        }
+        driver::install(Some(Arc::clone(&self.machine)));
+        *open = Some(Arc::clone(self));
+        true
+    }
+
+    /// Gives the real driver back, and drops all that was queued and captured.
+    pub(super) fn leave(self: &Arc<Self>) {
+        {
+            let mut open = locked(&OPEN);
+            if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, self)) {
+                driver::install(None);
+                *open = None;
+            }
+        }
+        self.machine.abandon();
+        self.machine.forget_graphs();
+    }
+
+    pub(super) fn is_open(self: &Arc<Self>) -> bool {
+        locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
+    }
+
+    /// The calling thread's current stream of a device; 0, the driver's other name for the legacy
+    /// default stream, where none was set.
+    pub(super) fn current_stream(&self, ordinal: i32) -> u64 {
+        locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0)
+    }
+
+    /// Sets it; returns the one before.
+    pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> u64 {
+        locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0)
+    }
+
+    /// Work queued on `to` after this call runs after work queued on `from` before it.
+    pub(super) fn order(&self, from: Queue, to: Queue) -> Result<()> {
+        let from = from.seen_from_here();
+        if from == to {
+            return Ok(());
+        }
+        let machine = &self.machine;
+        let event = machine.on_device(from.ordinal, || {
+            let event = self.event(from.ordinal)?;
+            machine.record_event(event, from.stream)?;
+            Ok(event)
+        })?;
+        machine.on_device(to.ordinal, || machine.wait_event(to.stream, event))
+    }
+
+    fn event(&self, ordinal: i32) -> Result<Event> {
+        let key = (Thread::current(), ordinal);
+        if let Some(event) = locked(&self.events).get(&key) {
+            return Ok(*event);
+        }
+        let event = self.machine.create_event()?;
+        locked(&self.events).insert(key, event);
+        Ok(event)
+    }
+
+    /// Keeps what a callable raised for the next sync.
+    pub(super) fn raise_later(&self, error: PyErr) {
+        locked(&self.raised).push(error);
+    }
+
+    pub(super) fn take_raised(&self) -> Vec<PyErr> {
+        std::mem::take(&mut *locked(&self.raised))
+    }
+}

@@ -1,0 +1,34 @@
+//! The simulated device as Python has it: the private classes under `cai_bridge.testing`.
+//!
+//! What a program sees is written in Python, over [`session::Session`] (the machine, its streams and
+//! work), [`tensor::Tensor`] (memory with an array in it) and [`import::Import`] (a tensor that was
+//! taken over as a consumer does). Nothing here checks what a program passes; the Python side does.
+
+mod import;
+mod library;
+mod record;
+mod session;
+mod tensor;
+mod work;
+
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+/// Sets the private classes and functions, which `__all__` is not to list.
+pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.setattr("_Session", py.get_type::<session::Session>())?;
+    module.setattr("_CapturedGraph", py.get_type::<session::CapturedGraph>())?;
+    module.setattr("_Tensor", py.get_type::<tensor::Tensor>())?;
+    module.setattr("_ExchangeTensor", py.get_type::<tensor::ExchangeTensor>())?;
+    module.setattr("_Import", py.get_type::<import::Import>())?;
+    for function in [
+        wrap_pyfunction!(import::_simulated_import_capsule, module)?,
+        wrap_pyfunction!(import::_simulated_import_exchange, module)?,
+        wrap_pyfunction!(import::_simulated_borrow_exchange, module)?,
+        wrap_pyfunction!(tensor::_simulated_region, module)?,
+    ] {
+        module.setattr(function.getattr("__name__")?.cast_into::<PyString>()?, function)?;
+    }
+    dlpark::python::install_exchange_api::<tensor::ExchangeTensor>(py)
+}

@@ -1,0 +1,239 @@
+//! `_Session`: one simulated machine with its array library.
+//!
+//! Streams are passed as `(device, handle)`, the handle as the driver has it: 0 or 1 the legacy
+//! default stream, 2 the calling thread's. Whatever can run work is done with the interpreter lock
+//! released.
+
+use std::sync::Arc;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::library::{Library, Queue};
+use super::record::{self, CallTuple, ReportTuple};
+use super::work::{launch, spans};
+use crate::driver::simulated::{CaptureMode, FaultError, Graph};
+use crate::driver::{Driver, Event};
+
+/// One simulated machine.
+#[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Session")]
+#[derive(Debug)]
+pub(crate) struct Session(pub(super) Arc<Library>);
+
+/// A graph of a machine.
+#[pyclass(frozen, module = "cai_bridge._core", name = "_CapturedGraph")]
+#[derive(Debug)]
+pub(crate) struct CapturedGraph(Graph);
+
+fn fault(error: &FaultError) -> PyErr {
+    PyValueError::new_err(error.to_string())
+}
+
+#[pymethods]
+impl Session {
+    #[new]
+    fn new(devices: u32) -> Self {
+        Self(Library::new(devices))
+    }
+
+    fn enter(&self) -> bool {
+        self.0.enter()
+    }
+
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.0.leave());
+        // Here, where the interpreter is attached to.
+        drop(self.0.take_raised());
+    }
+
+    #[getter]
+    fn is_open(&self) -> bool {
+        self.0.is_open()
+    }
+
+    #[getter]
+    fn devices(&self) -> usize {
+        self.0.machine.devices()
+    }
+
+    #[getter]
+    fn device(&self) -> Option<i32> {
+        self.0.machine.device()
+    }
+
+    fn set_device(&self, device: i32) -> PyResult<()> {
+        Ok(self.0.machine.set_device(device)?)
+    }
+
+    fn set_current_stream(&self, device: i32, handle: u64) -> u64 {
+        self.0.set_current_stream(device, handle)
+    }
+
+    fn current_stream(&self, device: i32) -> u64 {
+        self.0.current_stream(device)
+    }
+
+    #[pyo3(signature = (device, blocking, name=None))]
+    fn create_stream(&self, device: i32, blocking: bool, name: Option<&str>) -> PyResult<u64> {
+        let handle = self.0.machine.create_stream(device, blocking)?;
+        if let Some(name) = name {
+            self.0.machine.name_stream(handle, name)?;
+        }
+        Ok(handle)
+    }
+
+    fn destroy_stream(&self, handle: u64) -> PyResult<()> {
+        Ok(self.0.machine.destroy_stream(handle)?)
+    }
+
+    fn stream_name(&self, device: i32, handle: u64) -> PyResult<String> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(machine.on_device(device, || machine.stream_name(queue.stream))?)
+    }
+
+    fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(py.detach(|| machine.on_device(device, || machine.synchronize_stream(queue.stream)))?)
+    }
+
+    fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.machine.synchronize_all())?)
+    }
+
+    fn run_all(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(py.detach(|| self.0.machine.run_all())?)
+    }
+
+    #[getter]
+    fn pending(&self) -> usize {
+        self.0.machine.pending()
+    }
+
+    fn take_raised<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
+        let raised = self.0.take_raised();
+        raised.into_iter().map(|error| error.into_value(py).into_bound(py).into_any()).collect()
+    }
+
+    fn record_event(&self, device: i32, handle: u64) -> PyResult<usize> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        let event = machine.on_device(device, || {
+            let event = machine.create_event()?;
+            machine.record_event(event, queue.stream)?;
+            Ok(event)
+        })?;
+        Ok(event.0)
+    }
+
+    fn wait_event(&self, device: i32, handle: u64, event: usize) -> PyResult<()> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(machine.on_device(device, || machine.wait_event(queue.stream, Event(event)))?)
+    }
+
+    fn query_event(&self, event: usize) -> PyResult<bool> {
+        Ok(self.0.machine.query_event(Event(event))?)
+    }
+
+    fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
+        Ok(py.detach(|| self.0.machine.synchronize_event(Event(event)))?)
+    }
+
+    fn order(&self, first: (i32, u64), then: (i32, u64)) -> PyResult<()> {
+        Ok(self.0.order(Queue::new(first.0, first.1), Queue::new(then.0, then.1))?)
+    }
+
+    #[pyo3(signature = (device, handle, name, reads, writes, run=None))]
+    #[allow(clippy::too_many_arguments, reason = "a launch has as many")]
+    #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
+    fn launch(
+        &self,
+        device: i32,
+        handle: u64,
+        name: &str,
+        reads: Vec<(u64, u64)>,
+        writes: Vec<(u64, u64)>,
+        run: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let queue = Queue::new(device, handle);
+        Ok(launch(&self.0, queue, name, &spans(&reads), &spans(&writes), run)?)
+    }
+
+    /// Checks an access of the host; inside work the launch has declared it.
+    #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
+    fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) {
+        if !self.0.machine.is_inside_work() {
+            self.0.machine.host_touch(name, &spans(&reads), &spans(&writes));
+        }
+    }
+
+    fn load<'py>(&self, py: Python<'py>, ptr: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.0.machine.load(ptr, length)?))
+    }
+
+    fn store(&self, ptr: u64, data: &[u8]) -> PyResult<()> {
+        Ok(self.0.machine.store(ptr, data)?)
+    }
+
+    fn device_of(&self, ptr: u64) -> Option<i32> {
+        self.0.machine.device_of(ptr)
+    }
+
+    fn reports(&self) -> Vec<ReportTuple> {
+        self.0.machine.reports().iter().map(record::report).collect()
+    }
+
+    fn clear_reports(&self) {
+        drop(self.0.machine.take_reports());
+    }
+
+    fn fail(&self, call: &str, nth: u32, error: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.0.machine.fail(call, nth, record::code(error)?).map_err(|error| fault(&error))
+    }
+
+    fn suppress(&self, call: &str, nth: u32) -> PyResult<()> {
+        self.0.machine.suppress(call, nth).map_err(|error| fault(&error))
+    }
+
+    fn clear_faults(&self) -> usize {
+        self.0.machine.clear_faults()
+    }
+
+    fn calls(&self) -> Vec<CallTuple> {
+        self.0.machine.calls().iter().map(record::call).collect()
+    }
+
+    fn clear_calls(&self) {
+        self.0.machine.clear_calls();
+    }
+
+    fn begin_capture(&self, device: i32, handle: u64, mode: &str) -> PyResult<()> {
+        let mode = match mode {
+            "global" => CaptureMode::Global,
+            "thread_local" => CaptureMode::ThreadLocal,
+            "relaxed" => CaptureMode::Relaxed,
+            other => {
+                let text = format!("mode: got {other:?}; allowed: global, thread_local, relaxed");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(machine.on_device(device, || machine.begin_capture(queue.stream, mode))?)
+    }
+
+    fn end_capture(&self, device: i32, handle: u64) -> PyResult<CapturedGraph> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(CapturedGraph(machine.on_device(device, || machine.end_capture(queue.stream))?))
+    }
+
+    fn launch_graph(&self, graph: &CapturedGraph, device: i32, handle: u64) -> PyResult<()> {
+        let queue = Queue::new(device, handle);
+        let machine = &self.0.machine;
+        Ok(machine.on_device(device, || machine.launch_graph(graph.0, queue.stream))?)
+    }
+}

@@ -1,0 +1,284 @@
+//! `_Tensor`: an allocation of the machine with one array in it, and what it exports.
+//!
+//! The allocation is freed when the last holder goes, Python's array or a managed tensor. Exports are
+//! made as the specifications ask: ordered before they are handed out, the stream named truly.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use dlpark::Managed;
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use super::super::cai_view::CaiView;
+use super::super::dlpack_view::DLPackView;
+use super::library::{Library, Queue};
+use super::session::Session;
+use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind};
+use crate::dlpack::encode;
+use crate::dlpack::exchange::{Exchange, exchange_producer};
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::layout::{Dims, Layout, Reach};
+use crate::stream::Stream;
+
+/// The allocation and the array in it.
+#[derive(Debug)]
+struct Memory {
+    library: Arc<Library>,
+    /// Where the allocation starts; 0 where there is none.
+    start: u64,
+    array: Descriptor,
+    /// How far behind DLPack's data pointer the first element lies.
+    byte_offset: u64,
+    /// The device of the memory, which DLPack does not show for pinned and managed memory.
+    ordinal: i32,
+    /// The stream that the work on the array is queued on.
+    pending: Mutex<Option<Queue>>,
+    exports: AtomicUsize,
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // A free that is refused is a report already, and nobody is there to raise to.
+        let _ = self.library.machine.free(self.start, None);
+    }
+}
+
+/// What a managed tensor holds.
+struct Export(Arc<Memory>);
+
+impl Drop for Export {
+    fn drop(&mut self) {
+        self.0.exports.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Memory {
+    fn pending(&self) -> Option<Queue> {
+        *self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order_before(&self, consumer: Queue) -> Result<()> {
+        match self.pending() {
+            Some(pending) if self.array.ptr() != 0 => self.library.order(pending, consumer),
+            _ => Ok(()),
+        }
+    }
+
+    /// Orders what is pending before the library's current stream, which the exchange API names.
+    fn order_before_current(&self) -> Result<()> {
+        let handle = self.library.current_stream(self.ordinal);
+        self.order_before(Queue::new(self.ordinal, handle))
+    }
+
+    fn export<M: dlpark::ManagedTensorBase>(self: &Arc<Self>) -> Result<Managed<M>> {
+        self.exports.fetch_add(1, Ordering::AcqRel);
+        let keep = Box::new(Export(Arc::clone(self)));
+        encode::with_byte_offset(&self.array, self.byte_offset, keep)
+    }
+}
+
+/// `(ptr, shape, strides in bytes, dtype, item size, read-only, device)`.
+pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound<'py, PyTuple>> {
+    let device = array.device();
+    let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
+    let strides = PyTuple::new(py, array.cai_strides().as_slice())?;
+    let (name, itemsize) = (array.dtype().name(), array.dtype().itemsize());
+    let pair = (device.kind.code(), device.id);
+    (array.ptr(), shape, strides, name, itemsize, array.readonly(), pair).into_pyobject(py)
+}
+
+/// The region of a view of the bridge; None for anything else.
+#[pyfunction]
+pub(super) fn _simulated_region<'py>(
+    view: &Bound<'py, PyAny>,
+) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = view.py();
+    if let Ok(view) = view.cast::<CaiView>() {
+        return region(py, &view.get().0.array).map(Some);
+    }
+    match view.cast::<DLPackView>() {
+        Ok(view) => region(py, &view.get().0.array).map(Some),
+        Err(_) => Ok(None),
+    }
+}
+
+/// An array in memory of its own.
+#[pyclass(frozen, module = "cai_bridge._core", name = "_Tensor")]
+#[derive(Debug)]
+pub(crate) struct Tensor(Arc<Memory>);
+
+/// What is asked for, checked.
+struct Wanted {
+    kind: MemoryKind,
+    /// The stream whose pool the memory is taken from.
+    pool: Option<Queue>,
+    label: String,
+    reach: Reach,
+}
+
+impl Wanted {
+    fn allocate(&self, library: &Library, ordinal: i32, offset: u64) -> Result<u64> {
+        let machine = &library.machine;
+        let length = match self.reach.below.checked_add(self.reach.above) {
+            Some(0) => 0,
+            length => length
+                .and_then(|length| length.checked_add(offset))
+                .ok_or_else(|| Error::new(Kind::ExtentOverflow, format!("offset {offset}")))?,
+        };
+        machine.on_device(ordinal, || match self.pool {
+            Some(pool) => machine.alloc_from_pool(pool.stream, length, &self.label),
+            None => machine.alloc(ordinal, length, self.kind, &self.label),
+        })
+    }
+}
+
+#[pymethods]
+impl Tensor {
+    #[new]
+    #[allow(clippy::too_many_arguments, reason = "an array has as many properties")]
+    #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
+    fn new(
+        session: &Bound<'_, Session>,
+        device: i32,
+        memory: &str,
+        pool: u64,
+        label: String,
+        shape: Vec<i64>,
+        strides: Option<Vec<i64>>,
+        dtype: &str,
+        offset: u64,
+        readonly: bool,
+    ) -> PyResult<Self> {
+        let library = Arc::clone(&session.get().0);
+        let dtype = Dtype::from_name(dtype)
+            .ok_or_else(|| PyValueError::new_err(format!("dtype: got {dtype:?}")))?;
+        let strides = strides.map(Dims::from_iter);
+        let (layout, reach) = Layout::from_bytes(&shape, strides, dtype.itemsize())?;
+        let (kind, pool) = match memory {
+            "device" => (MemoryKind::Device, None),
+            "pool" => (MemoryKind::Device, Some(Queue::new(device, pool))),
+            "pinned" => (MemoryKind::Host, None),
+            "managed" => (MemoryKind::Managed, None),
+            other => {
+                let text = format!("memory: got {other:?}; allowed: device, pinned, managed, pool");
+                return Err(PyValueError::new_err(text));
+            }
+        };
+        let id = if kind == MemoryKind::Device { device } else { 0 };
+        let wanted = Wanted { kind, pool, label, reach };
+        let start = wanted.allocate(&library, device, offset)?;
+        let ptr = match start {
+            0 => 0,
+            start => start.saturating_add(reach.below).saturating_add(offset),
+        };
+        let array = Descriptor::new(ptr, dtype, (layout, reach), Device { kind, id }, readonly)?;
+        Ok(Self(Arc::new(Memory {
+            library,
+            start,
+            array,
+            byte_offset: offset,
+            ordinal: device,
+            pending: Mutex::new(None),
+            exports: AtomicUsize::new(0),
+        })))
+    }
+
+    fn region<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        region(py, &self.0.array)
+    }
+
+    #[getter]
+    fn typestr(&self) -> &'static str {
+        self.0.array.dtype().typestr()
+    }
+
+    #[getter]
+    fn contiguous(&self) -> bool {
+        self.0.array.layout().is_contiguous()
+    }
+
+    #[getter]
+    fn ordinal(&self) -> i32 {
+        self.0.ordinal
+    }
+
+    #[getter]
+    fn exports(&self) -> usize {
+        self.0.exports.load(Ordering::Acquire)
+    }
+
+    /// The handle of the stream that work is pending on, as this thread can name it.
+    #[getter]
+    fn pending(&self) -> Option<u64> {
+        self.0.pending().map(|queue| queue.seen_from_here().stream.handle())
+    }
+
+    fn set_pending(&self, device: i32, handle: u64) {
+        let mut pending = self.0.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        *pending = Some(Queue::new(device, handle));
+    }
+
+    /// Orders what is pending before a stream.
+    fn order_before(&self, device: i32, handle: u64) -> PyResult<()> {
+        Ok(self.0.order_before(Queue::new(device, handle))?)
+    }
+
+    fn versioned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.0.export::<DLManagedTensorVersioned>()?.into_pyobject(py)
+    }
+
+    fn legacy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        if self.0.array.readonly() {
+            return Err(PyBufferError::new_err(
+                "the array is read-only, which a legacy DLPack capsule cannot say",
+            ));
+        }
+        self.0.export::<DLManagedTensor>()?.into_pyobject(py)
+    }
+}
+
+/// The base of arrays that speak the exchange API: the table is on this type.
+#[pyclass(frozen, subclass, module = "cai_bridge._core", name = "_ExchangeTensor")]
+#[derive(Debug)]
+pub(crate) struct ExchangeTensor(Arc<Memory>);
+
+#[pymethods]
+impl ExchangeTensor {
+    #[new]
+    #[pyo3(signature = (tensor, *_rest))]
+    fn new(tensor: &Bound<'_, Tensor>, _rest: &Bound<'_, PyTuple>) -> Self {
+        Self(Arc::clone(&tensor.get().0))
+    }
+}
+
+impl Exchange for ExchangeTensor {
+    fn export(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        self.0.order_before_current()?;
+        Ok(self.0.export()?)
+    }
+
+    fn borrow(&self, _py: Python<'_>) -> PyResult<&Descriptor> {
+        self.0.order_before_current()?;
+        Ok(&self.0.array)
+    }
+
+    fn work_stream(_py: Python<'_>, device: Device) -> PyResult<u64> {
+        let legacy = Stream::Legacy.handle();
+        Ok(Library::open().map_or(legacy, |library| library.current_stream(device.id)))
+    }
+
+    fn import(
+        _py: Python<'_>,
+        _managed: Managed<DLManagedTensorVersioned>,
+        _array: Descriptor,
+    ) -> PyResult<Py<Self>> {
+        Err(PyTypeError::new_err("simulated arrays are made by SimulatedCuda.array() alone"))
+    }
+}
+
+exchange_producer!(ExchangeTensor);

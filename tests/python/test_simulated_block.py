@@ -1,0 +1,184 @@
+"""The block that a simulated device is in place for: entry, end, errors, captures, leftovers."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+
+import pytest
+
+from cai_bridge import DriverError
+from cai_bridge.testing import RaceError, SimulatedError, simulated_cuda
+
+
+@pytest.fixture
+def cuda():
+    """Two devices; what is found is the test's to look at."""
+    with simulated_cuda(devices=2, check=False) as cuda:
+        yield cuda
+
+
+def kinds(cuda):
+    return [report.kind for report in cuda.reports]
+
+
+def test_a_device_inside_another_is_refused_and_the_outer_one_stays(cuda):
+    with pytest.raises(SimulatedError, match="in place already"), simulated_cuda():
+        pass
+    assert cuda.array([1.0]).tolist() == [1.0]
+
+
+def test_the_real_driver_comes_back_after_an_exception():
+    with pytest.raises(KeyError), simulated_cuda() as first:
+        raise KeyError
+    with pytest.raises(SimulatedError, match="not in place"):
+        first.array([1.0])
+    with simulated_cuda():
+        pass
+
+
+def test_a_device_is_entered_once():
+    cuda = simulated_cuda()
+    with pytest.raises(SimulatedError, match="not in place"):
+        cuda.stream()
+    with cuda:
+        pass
+    with pytest.raises(SimulatedError, match="entered once"), cuda:
+        pass
+
+
+def race(cuda):
+    x = cuda.array([0.0], name="x")
+    cuda.stream("p").fill(x, 7.0)
+    cuda.stream("c").read(x)
+    return x
+
+
+def test_the_end_of_the_block_raises_what_was_found():
+    with (
+        pytest.raises(RaceError, match=r"1 report:\n  1\. race: 'fill'") as raised,
+        simulated_cuda() as cuda,
+    ):
+        cuda.x = race(cuda)
+    assert raised.value.reports[0].kind == "race"
+    assert isinstance(raised.value, AssertionError)
+
+
+def test_the_end_of_the_block_raises_nothing_where_no_check_was_asked_for():
+    with simulated_cuda(check=False) as cuda:
+        race(cuda)
+    with pytest.raises(RaceError):
+        cuda.check()
+
+
+def test_the_end_of_the_block_lets_another_exception_through():
+    ran = []
+
+    def race_and_stop(cuda):
+        race(cuda)
+        cuda.launch(cuda.legacy, lambda: ran.append(1))
+        raise KeyError
+
+    with pytest.raises(KeyError), simulated_cuda() as cuda:
+        race_and_stop(cuda)
+    assert ran == []
+
+
+def test_the_end_of_the_block_runs_what_is_queued():
+    with simulated_cuda() as cuda:
+        x = cuda.array([0.0])
+        cuda.stream("p").fill(x, 7.0)
+    assert x.tolist() == [7.0]
+
+
+def test_what_queued_work_raises_is_raised_at_the_sync(cuda):
+    def fail():
+        raise LookupError("in work")
+
+    p = cuda.stream("p")
+    cuda.launch(p, fail)
+    cuda.launch(p, lambda: 1 / 0)
+    assert cuda.pending == 2
+    with pytest.raises(LookupError, match="in work") as raised:
+        p.synchronize()
+    assert "ZeroDivisionError" in raised.value.__notes__[0]
+    cuda.synchronize()
+
+
+def test_what_queued_work_raises_at_the_end_comes_with_the_reports():
+    def race_and_fail(cuda):
+        race(cuda)
+        cuda.launch(cuda.legacy, lambda: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError) as raised, simulated_cuda() as cuda:
+        race_and_fail(cuda)
+    assert "race" in raised.value.__notes__[0]
+
+
+def test_queued_work_that_waits_for_the_device_is_refused(cuda):
+    cuda.launch(cuda.legacy, cuda.synchronize)
+    with pytest.raises(DriverError, match="CUDA_ERROR_NOT_PERMITTED"):
+        cuda.synchronize()
+
+
+def test_a_captured_graph_runs_at_each_launch(cuda):
+    p = cuda.stream("p")
+    x = cuda.array([1.0])
+    with cuda.capture(p) as graph:
+        cuda.launch(p, lambda: x.assign([2 * x.tolist()[0]]), reads=[x], writes=[x])
+    cuda.synchronize()
+    assert x.tolist() == [1.0]
+    graph.launch(p)
+    graph.launch(p)
+    cuda.synchronize()
+    assert x.tolist() == [4.0]
+    assert kinds(cuda) == []
+
+
+def test_a_capture_that_was_spoiled_fails_at_its_end(cuda):
+    p = cuda.stream("p")
+    event, graph = cuda.stream("c").record(), cuda.capture(p)
+    with pytest.raises(DriverError, match="CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"), graph:
+        with pytest.raises(DriverError, match="CUDA_ERROR_STREAM_CAPTURE_ISOLATION"):
+            p.wait(event)
+    with pytest.raises(SimulatedError, match="not become a graph"):
+        graph.launch(p)
+    with pytest.raises(KeyError), cuda.capture(p):
+        raise KeyError
+    with pytest.raises(ValueError, match="relaxed"), cuda.capture(p, mode="other"):
+        pass
+
+
+def stop_in_the_middle(cuda):
+    """Leave work behind that refers to the device: queued, in a graph, and in an open capture."""
+    p, q = cuda.stream("p"), cuda.stream("q")
+    with cuda.capture(p):
+        cuda.launch(p, lambda: cuda.devices)
+    with cuda.capture(p):
+        cuda.launch(p, lambda: cuda.devices)
+        cuda.launch(q, lambda: cuda.devices)
+        raise KeyError
+
+
+def test_nothing_is_left_of_a_device_whose_work_refers_to_it():
+    cuda = simulated_cuda()
+    gone = weakref.ref(cuda._session)
+    with pytest.raises(KeyError), cuda:
+        stop_in_the_middle(cuda)
+    del cuda
+    gc.collect()
+    assert gone() is None
+
+
+def test_threads_that_wait_at_once_do_not_lock_each_other_out(cuda):
+    streams = [cuda.stream(f"s{number}") for number in range(4)]
+    ran = []
+    for number in range(40):
+        cuda.launch(streams[number % 4], lambda number=number: ran.append(number))
+    threads = [threading.Thread(target=stream.synchronize) for stream in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(ran) == list(range(40))

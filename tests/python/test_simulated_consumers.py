@@ -1,0 +1,164 @@
+"""Stand-in consumers: each works where it may, and holds what it took."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import pytest
+
+from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge.testing import Consumer, simulated_cuda
+
+CAI = ["cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting"]
+DLPACK = ["dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"]
+EXCHANGE = ["dlpack-exchange", "dlpack-borrowed"]
+EVERYTHING = ("exchange", "dlpack", "cai")
+
+
+@pytest.fixture
+def cuda():
+    """Two devices; what is found is the test's to look at."""
+    with simulated_cuda(devices=2, check=False) as cuda:
+        yield cuda
+
+
+def kinds(cuda):
+    return [report.kind for report in cuda.reports]
+
+
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("kind", [*CAI, *DLPACK, *EXCHANGE])
+def test_a_consumer_reads_what_was_written_unless_it_ignores_the_order(cuda, kind, device):
+    p, c = cuda.stream("p", device=device), cuda.stream("c")
+    x = cuda.array([0.0, 0.0], speaks=EVERYTHING, name="x", device=device)
+    p.fill(x, 7.0)
+    seen = cuda.consumer(kind, c).read(x)
+    cuda.synchronize()
+    careless = kind in {"cai-trusting", "dlpack-unordered"}
+    assert kinds(cuda) == (["race"] if careless else [])
+    assert seen.value == ([0.0, 0.0] if careless else [7.0, 7.0])
+
+
+@pytest.mark.parametrize("kind", [*CAI, *DLPACK, *EXCHANGE])
+def test_a_consumers_write_is_a_write(cuda, kind):
+    c = cuda.stream("c")
+    x = cuda.array([0.0, 0.0], speaks=EVERYTHING)
+    consumer = cuda.consumer(kind, c)
+    assert isinstance(consumer, Consumer)
+    done = consumer.write(x, 7.0)
+    cuda.synchronize()
+    assert (x.tolist(), done.value, kinds(cuda)) == ([7.0, 7.0], None, [])
+
+
+@pytest.mark.parametrize("kind", ["cai-waits", "dlpack", "dlpack-exchange"])
+def test_a_consumer_does_not_write_what_is_read_only(cuda, kind):
+    x = cuda.array([0.0], speaks=EVERYTHING, readonly=True)
+    with pytest.raises(BufferError, match="read-only"):
+        cuda.consumer(kind).write(x, 7.0)
+    assert x.exports == 0
+
+
+@pytest.mark.parametrize("kind", ["cai-waits", "dlpack", "dlpack-none"])
+def test_a_consumers_order_is_an_event_wait(cuda, kind):
+    x = cuda.array([0.0], speaks=EVERYTHING, stream=cuda.stream("p"))
+    cuda.clear_calls()
+    cuda.suppress("cuStreamWaitEvent")
+    cuda.consumer(kind, cuda.stream("c")).read(x)
+    assert kinds(cuda) == ["race"]
+    assert [c.call for c in cuda.calls] == ["cuEventCreate", "cuEventRecord", "cuStreamWaitEvent"]
+
+
+def test_a_consumer_that_blocks_runs_the_work(cuda):
+    x = cuda.array([0.0], speaks="cai", stream=cuda.stream("p"))
+    assert cuda.pending == 1
+    cuda.consumer("cai-blocks").read(x)
+    assert cuda.pending == 1
+    assert [call.call for call in cuda.calls] == ["cuStreamSynchronize"]
+
+
+def test_a_consumer_of_an_old_dict_has_no_stream_to_wait_for(cuda):
+    x = cuda.array([0.0], speaks="cai2", stream=cuda.stream("p"))
+    cuda.consumer("cai-waits", cuda.stream("c")).read(x)
+    assert kinds(cuda) == ["race"]
+
+
+@pytest.mark.parametrize("kind", [*DLPACK, "dlpack-exchange"])
+def test_a_tensor_is_held_until_its_result_goes_and_deleted_once(cuda, kind):
+    x = cuda.array([1.0], speaks=EVERYTHING)
+    kept, dropped = cuda.consumer(kind).read(x), cuda.consumer(kind).read(x)
+    assert x.exports == 2
+    del dropped
+    assert x.exports == 1
+    cuda.synchronize()
+    assert (x.exports, kept.value) == (1, [1.0])
+    kept.release()
+    kept.release()
+    assert (x.exports, kept.value) == (0, [1.0])
+
+
+@pytest.mark.parametrize("kind", [*CAI, "dlpack-borrowed"])
+def test_an_object_without_a_tensor_of_its_own_is_held_itself(cuda, kind):
+    x = cuda.array([1.0], speaks=EVERYTHING)
+    gone = weakref.ref(x)
+    seen = cuda.consumer(kind).read(x)
+    del x
+    assert gone() is not None
+    cuda.synchronize()
+    del seen
+    gc.collect()
+    assert gone() is None
+    assert kinds(cuda) == []
+
+
+def test_a_consumer_that_lets_go_too_early_is_reported(cuda):
+    x = cuda.array([1.0], name="x")
+    cuda.consumer("dlpack").read(x)
+    del x
+    assert kinds(cuda) == ["race"]
+
+
+def test_a_consumer_that_is_given_the_wrong_protocol_says_so(cuda):
+    for kind, error in [("cai-waits", AttributeError), ("dlpack-exchange", TypeError)]:
+        with pytest.raises(error):
+            cuda.consumer(kind).read(cuda.array([1.0], speaks="dlpack"))
+    with pytest.raises(ValueError, match="cai-trusting"):
+        cuda.consumer("cai")
+
+
+def test_a_failed_wait_leaves_nothing_exported(cuda):
+    x = cuda.array([1.0], stream=cuda.stream("p"))
+    cuda.fail("cuEventRecord")
+    with pytest.raises(DriverError):
+        cuda.consumer("dlpack", cuda.stream("c")).read(x)
+    gc.collect()
+    assert x.exports == 0
+
+
+@pytest.mark.parametrize("kind", CAI)
+@pytest.mark.parametrize(
+    "speaks",
+    ["exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare", "cai3"],
+)
+def test_the_bridge_hands_every_producer_to_every_cai_consumer(speaks, kind):
+    with simulated_cuda() as cuda:
+        p, c = cuda.stream("p"), cuda.stream("c")
+        x = cuda.array([1.0, 2.0], speaks=speaks, stream=p, name="x")
+        seen = cuda.consumer(kind, c).read(to_cai(x, stream=c))
+        cuda.synchronize()
+        assert seen.value == [1.0, 2.0]
+
+
+@pytest.mark.parametrize("kind", ["dlpack", "dlpack-legacy-capsule", "dlpack-none", *EXCHANGE])
+def test_the_bridge_hands_a_cai_array_to_every_dlpack_consumer(kind):
+    with simulated_cuda() as cuda:
+        p, c = cuda.stream("p"), cuda.stream("c")
+        x = cuda.array([1.5, 2.0], speaks="cai", stream=p, dtype="bfloat16", name="x")
+        seen = cuda.consumer(kind, c).read(from_cai(x))
+        cuda.synchronize()
+        assert seen.value == [1.5, 2.0]
+
+
+def test_the_host_reads_views_of_the_bridge(cuda):
+    x = cuda.array([1.5, 2.0], speaks=("dlpack", "cai"), dtype="bfloat16")
+    assert cuda.read(from_cai(x)) == cuda.read(to_cai(x)) == cuda.read(x) == [1.5, 2.0]

@@ -1,0 +1,246 @@
+"""The simulated device: streams, events, work, reports, faults and captures."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from cai_bridge import DriverError
+from cai_bridge.testing import SimulatedError, simulated_cuda
+
+ORDERED = pytest.mark.parametrize("ordered", [False, True])
+
+
+@pytest.fixture
+def cuda():
+    """Two devices; what is found is the test's to look at."""
+    with simulated_cuda(devices=2, check=False) as cuda:
+        yield cuda
+
+
+def kinds(cuda):
+    return [report.kind for report in cuda.reports]
+
+
+@ORDERED
+def test_two_streams_race_until_an_event_orders_them(cuda, ordered):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([0.0], name="x")
+    p.fill(x, 7.0)
+    if ordered:
+        c.wait(p.record())
+    seen = c.read(x)
+    cuda.synchronize()
+    assert seen.value == ([7.0] if ordered else [0.0])
+    assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+def test_each_thread_has_a_default_stream_of_its_own(cuda):
+    x = cuda.array([0.0])
+    cuda.per_thread.fill(x, 7.0)
+    other = threading.Thread(target=cuda.per_thread.fill, args=(x, 8.0))
+    other.start()
+    other.join()
+    assert kinds(cuda) == ["race"]
+    assert "thread#1" in str(cuda.reports[0])
+    assert "thread#2" in str(cuda.reports[0])
+
+
+@ORDERED
+def test_a_host_read_races_until_the_host_waits(cuda, ordered):
+    p = cuda.stream("p")
+    x = cuda.array([0.0])
+    p.fill(x, 7.0)
+    if ordered:
+        p.synchronize()
+    assert x.tolist() == ([7.0] if ordered else [0.0])
+    assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+@ORDERED
+def test_a_host_write_races_until_the_host_waits(cuda, ordered):
+    p = cuda.stream("p")
+    x = cuda.array([1.0])
+    seen = p.read(x)
+    if ordered:
+        p.synchronize()
+    x.assign([2.0])
+    cuda.synchronize()
+    assert seen.value == ([1.0] if ordered else [2.0])
+    assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+def test_time_that_passes_orders_nothing(cuda):
+    p = cuda.stream("p")
+    x = cuda.array([0.0])
+    p.fill(x, 7.0)
+    cuda.run()
+    assert x.tolist() == [7.0]
+    assert kinds(cuda) == ["race"]
+
+
+def test_an_event_tells_the_host_when_it_is_reached(cuda):
+    p = cuda.stream("p")
+    x = cuda.array([0.0])
+    p.fill(x, 7.0)
+    event = p.record()
+    assert not event.done
+    event.synchronize()
+    assert event.done
+    assert x.tolist() == [7.0]
+    assert kinds(cuda) == []
+
+
+def test_a_report_names_both_sides(cuda):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([0.0, 0.0], name="x")
+    p.fill(x, 7.0, name="produce")
+    c.read(x, name="consume")
+    (report,) = cuda.reports
+    assert (report.first.operation, report.first.access) == ("produce", "write")
+    assert (report.second.operation, report.second.access) == ("consume", "read")
+    assert (report.second.allocation, report.second.start, report.second.stop) == ("x", 0, 8)
+    assert "stream 'p'" in report.first.place
+    assert str(report) == report.message
+    cuda.clear_reports()
+    assert cuda.reports == []
+
+
+def test_queued_work_may_read_and_write_what_its_launch_declared(cuda):
+    p = cuda.stream("p")
+    x, y = cuda.array([1.0, 2.0]), cuda.array([0.0, 0.0])
+    cuda.launch(p, lambda: y.assign([2 * v for v in x.tolist()]), reads=[x], writes=[y])
+    assert y.stream is p
+    cuda.synchronize()
+    assert y.tolist() == [2.0, 4.0]
+    assert kinds(cuda) == []
+
+
+@ORDERED
+def test_a_copy_reads_and_writes_when_it_runs(cuda, ordered):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x, y = cuda.array([0.0]), cuda.array([0.0])
+    p.fill(x, 7.0)
+    if ordered:
+        c.wait(p.record())
+    c.copy(y, x)
+    cuda.synchronize()
+    assert y.tolist() == ([7.0] if ordered else [0.0])
+    assert kinds(cuda) == ([] if ordered else ["race"])
+
+
+def test_a_result_that_is_not_there_yet_is_refused(cuda):
+    seen = cuda.legacy.read(cuda.array([1.0]))
+    assert not seen.done
+    with pytest.raises(SimulatedError, match="has not run"):
+        _ = seen.value
+
+
+def test_work_past_the_end_of_memory_is_reported(cuda):
+    x = cuda.array([1.0], name="x")
+    cuda.launch(cuda.legacy, reads=[(x.ptr, 8)])
+    assert kinds(cuda) == ["out of bounds"]
+
+
+def test_a_stream_speaks_the_stream_protocol(cuda):
+    p = cuda.stream("p", device=1)
+    assert p.__cuda_stream__() == (0, p.handle)
+    assert (p.name, p.device) == ("p", 1)
+    assert (cuda.legacy.handle, cuda.per_thread.handle) == (1, 2)
+    assert cuda.stream().name.startswith("stream#2 (device 0")
+
+
+def test_a_destroyed_stream_is_reported(cuda):
+    p = cuda.stream("p")
+    p.destroy()
+    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_HANDLE"):
+        p.record()
+    assert kinds(cuda) == ["dead stream"]
+    with pytest.raises(SimulatedError):
+        p.destroy()
+    with pytest.raises(SimulatedError):
+        cuda.legacy.destroy()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_stream_is_destroyed_with_its_object(cuda, held):
+    p = cuda.stream("p")
+    x = cuda.array([1.0], speaks="cai", stream=p if held else None)
+    interface = dict(x.__cuda_array_interface__, stream=p.handle)
+    stub = type("Stub", (), {"__cuda_array_interface__": interface})()
+    waits = cuda.consumer("cai-waits", cuda.stream("c"))
+    del p
+    if held:
+        waits.read(stub)
+    else:
+        with pytest.raises(DriverError):
+            waits.read(stub)
+    assert kinds(cuda) == ([] if held else ["dead stream"])
+
+
+def test_the_current_device_is_the_threads(cuda):
+    assert cuda.devices == 2
+    assert cuda.current_device == 0
+    cuda.set_device(1)
+    assert cuda.current_device == 1
+    assert cuda.stream().device == 1
+    assert cuda.legacy.device == 1
+    assert cuda.array([1.0]).device == (2, 1)
+    assert cuda.default_stream(0).device == 0
+    with pytest.raises(DriverError, match="CUDA_ERROR_INVALID_DEVICE"):
+        cuda.set_device(2)
+
+
+def test_a_driver_call_can_be_made_to_fail(cuda):
+    p = cuda.stream("p")
+    cuda.fail("cuEventRecord", nth=2)
+    p.record()
+    with pytest.raises(DriverError, match="CUDA_ERROR_OUT_OF_MEMORY") as raised:
+        p.record()
+    assert (raised.value.call, raised.value.code) == ("cuEventRecord", 2)
+    cuda.fail("cuEventRecord", error=999)
+    assert cuda.clear_faults() == 1
+    p.record()
+    outcomes = [call.outcome for call in cuda.calls if call.call == "cuEventRecord"]
+    assert outcomes == ["done", "CUDA_ERROR_OUT_OF_MEMORY", "done"]
+    assert cuda.calls[-1].stream == p.handle
+    cuda.clear_calls()
+    assert cuda.calls == []
+
+
+def test_a_wait_can_be_left_out(cuda):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([0.0])
+    p.fill(x, 7.0)
+    cuda.suppress("cuStreamWaitEvent")
+    c.wait(p.record())
+    c.read(x)
+    assert kinds(cuda) == ["race"]
+    assert [call.outcome for call in cuda.calls][-1] == "suppressed"
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (lambda cuda: cuda.fail("cuFree"), "cuEventRecord"),
+        (lambda cuda: cuda.fail("cuEventRecord", nth=0), "nth"),
+        (lambda cuda: cuda.fail("cuEventRecord", error="CUDA_SUCCESS"), "CUDA_ERROR_UNKNOWN"),
+        (lambda cuda: cuda.fail("cuEventRecord", error=0), "code"),
+        (lambda cuda: cuda.suppress("cuPointerGetAttributes"), "cuStreamWaitEvent"),
+    ],
+)
+def test_a_fault_that_cannot_be_is_refused(cuda, fault, message):
+    with pytest.raises(ValueError, match=message):
+        fault(cuda)
+
+
+@ORDERED
+def test_the_legacy_default_stream_waits_for_blocking_streams_only(cuda, ordered):
+    p = cuda.stream("p", blocking=ordered)
+    x = cuda.array([0.0])
+    p.fill(x, 7.0)
+    seen = cuda.legacy.read(x)
+    cuda.synchronize()
+    assert seen.value == ([7.0] if ordered else [0.0])
+    assert kinds(cuda) == ([] if ordered else ["race"])
