@@ -8,7 +8,7 @@
 use crate::device::Device;
 use crate::driver::{Context, Driver, Handle};
 use crate::error::Result;
-use crate::stream::{Edge, Stream};
+use crate::stream::{Edge, Elided, Stream};
 
 /// Where streams of an array live: its context, or the primary context of its device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +74,27 @@ pub fn within<R>(
 }
 
 /// Work queued on `to` after this call runs after work queued on `from` before it.
-pub fn order(driver: &dyn Driver, place: Place, from: Stream, to: Stream) -> Result<()> {
+///
+/// Where `unless_blocking` is a blocking stream of the same context, the legacy default stream, which
+/// is the other one, is ordered with it already, and the answer is why nothing was done.
+pub fn order(
+    driver: &dyn Driver,
+    place: Place,
+    from: Stream,
+    to: Stream,
+    unless_blocking: Option<u64>,
+) -> Result<Option<Elided>> {
     within(driver, place, |context| {
+        if let Some(handle) = unless_blocking
+            && driver.is_blocking(handle)?
+            && driver.stream_context(handle)? == context
+        {
+            return Ok(Some(Elided::LegacyOrder));
+        }
         let event = driver.thread_event(context)?;
         driver.record_event(event, from)?;
-        driver.wait_event(to, event)
+        driver.wait_event(to, event)?;
+        Ok(None)
     })
 }
 
@@ -87,6 +103,9 @@ pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 
+/// What [`carry_out`] may call without whatever lock its caller must not hold meanwhile.
+pub type Call<'a> = &'a (dyn Fn() -> Result<Option<Elided>> + Sync);
+
 /// Carries `edge` out and says so. `door` names the call on whose behalf; `detach` runs what may
 /// block, with whatever lock the caller must not hold meanwhile given up.
 pub fn carry_out(
@@ -94,21 +113,32 @@ pub fn carry_out(
     driver: &Handle,
     place: Place,
     edge: Edge,
-    detach: impl FnOnce(&(dyn Fn() -> Result<()> + Sync)) -> Result<()>,
+    detach: impl FnOnce(Call<'_>) -> Result<Option<Elided>>,
 ) -> Result<()> {
     match edge {
-        Edge::Elided(why) => {
-            tracing::debug!(target: "cai_bridge", door, device = place.ordinal, order = "elided", why = why.as_str(), "no wait needed");
-            Ok(())
-        }
-        Edge::Order { from, to } => {
+        Edge::Elided(why) => elided(door, place, why),
+        Edge::Order { from, to, unless_blocking } => {
             let driver = driver.get()?;
-            let made = detach(&|| order(driver, place, from, to));
-            tracing::debug!(
-                target: "cai_bridge", door, device = place.ordinal, producer = from.handle(), consumer = to.handle(),
-                order = if made.is_ok() { "made" } else { "failed" }, "the consumer's stream waits for the producer's"
-            );
-            made
+            match detach(&|| order(driver, place, from, to, unless_blocking)) {
+                Ok(Some(why)) => elided(door, place, why),
+                made => {
+                    tracing::debug!(
+                        target: "cai_bridge", door, device = place.ordinal,
+                        producer = from.handle(), consumer = to.handle(),
+                        order = if made.is_ok() { "made" } else { "failed" },
+                        "the consumer's stream waits for the producer's"
+                    );
+                    made?;
+                }
+            }
         }
     }
+    Ok(())
+}
+
+fn elided(door: &'static str, place: Place, why: Elided) {
+    tracing::debug!(
+        target: "cai_bridge", door, device = place.ordinal, order = "elided", why = why.as_str(),
+        "no wait needed"
+    );
 }

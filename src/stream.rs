@@ -153,6 +153,9 @@ pub enum Elided {
     NotAsked,
     /// The consumer is told the producer's stream and queues its work there.
     StreamPassedOn,
+    /// One is the legacy default stream and the other a blocking stream of its context, so the
+    /// driver orders them by itself ("Stream synchronization behavior" in CUDA's driver API).
+    LegacyOrder,
 }
 
 impl Elided {
@@ -163,6 +166,7 @@ impl Elided {
             Self::NothingPending => "nothing pending",
             Self::NotAsked => "no order asked for",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
+            Self::LegacyOrder => "the legacy default stream's own order",
         }
     }
 }
@@ -178,6 +182,9 @@ pub enum Edge {
         from: Stream,
         /// The stream that waits for it.
         to: Stream,
+        /// The handle among the two whose other is the legacy default stream: no edge is needed where
+        /// it turns out to be a blocking stream of the same context, which only the driver knows.
+        unless_blocking: Option<u64>,
     },
 }
 
@@ -188,16 +195,23 @@ pub enum Edge {
 /// an event recorded there follows all work queued before on every blocking stream of the context,
 /// and per-thread default streams are blocking.
 pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
-    match (ready, request) {
-        (Ready::Nothing, _) => Edge::Elided(Elided::NothingPending),
-        (_, Request::NoOrder) => Edge::Elided(Elided::NotAsked),
-        (_, Request::Unsaid) => Edge::Elided(Elided::StreamPassedOn),
-        (Ready::On(from), Request::On(to)) => {
-            let from = match from {
-                Stream::PerThread(thread) if thread != here => Stream::Legacy,
-                named => named,
-            };
-            if from == to { Edge::Elided(Elided::SameStream) } else { Edge::Order { from, to } }
+    let (from, to) = match (ready, request) {
+        (Ready::Nothing, _) => return Edge::Elided(Elided::NothingPending),
+        (_, Request::NoOrder) => return Edge::Elided(Elided::NotAsked),
+        (_, Request::Unsaid) => return Edge::Elided(Elided::StreamPassedOn),
+        (Ready::On(from), Request::On(to)) => (from, to),
+    };
+    match (from, to) {
+        _ if from == to => Edge::Elided(Elided::SameStream),
+        (Stream::Legacy, Stream::PerThread(_)) | (Stream::PerThread(_), Stream::Legacy) => {
+            Edge::Elided(Elided::LegacyOrder)
         }
+        (Stream::PerThread(thread), _) if thread != here => {
+            Edge::Order { from: Stream::Legacy, to, unless_blocking: None }
+        }
+        (Stream::Legacy, Stream::Handle(handle)) | (Stream::Handle(handle), Stream::Legacy) => {
+            Edge::Order { from, to, unless_blocking: Some(handle) }
+        }
+        _ => Edge::Order { from, to, unless_blocking: None },
     }
 }

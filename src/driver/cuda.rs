@@ -70,6 +70,8 @@ calls! {
     ctx_push = "cuCtxPushCurrent_v2": fn(CUcontext);
     ctx_pop = "cuCtxPopCurrent_v2": fn(*mut CUcontext);
     ctx_synchronize = "cuCtxSynchronize": fn();
+    stream_get_flags = "cuStreamGetFlags": fn(CUstream, *mut c_uint);
+    stream_get_ctx = "cuStreamGetCtx": fn(CUstream, *mut CUcontext);
     event_create = "cuEventCreate": fn(*mut CUevent, c_uint);
     event_record = "cuEventRecord": fn(CUevent, CUstream);
     stream_wait_event = "cuStreamWaitEvent": fn(CUstream, CUevent, c_uint);
@@ -285,6 +287,24 @@ impl Driver for Cuda {
         // A thread that is ending has no place left to keep the event; it is then used once.
         let _ = EVENTS.try_with(|events| events.borrow_mut().0.push((context, event)));
         Ok(event)
+    }
+
+    fn is_blocking(&self, handle: u64) -> Result<bool> {
+        /// `CU_STREAM_NON_BLOCKING`.
+        const NON_BLOCKING: c_uint = 1;
+        let mut flags: c_uint = 0;
+        // SAFETY: as for `record_event`; `flags` outlives the call.
+        let code = unsafe { (self.calls.stream_get_flags)(handle as CUstream, &raw mut flags) };
+        self.calls.check("cuStreamGetFlags", code)?;
+        Ok(flags & NON_BLOCKING == 0)
+    }
+
+    fn stream_context(&self, handle: u64) -> Result<Context> {
+        let mut raw: CUcontext = ptr::null_mut();
+        // SAFETY: as for `record_event`; `raw` outlives the call.
+        let code = unsafe { (self.calls.stream_get_ctx)(handle as CUstream, &raw mut raw) };
+        self.calls.check("cuStreamGetCtx", code)?;
+        context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
     fn record_event(&self, event: Event, stream: Stream) -> Result<()> {

@@ -65,6 +65,13 @@ pub trait Driver: Send + Sync + fmt::Debug {
     /// is disabled. It may be recorded again as soon as the wait on it is queued.
     fn thread_event(&self, context: Context) -> Result<Event>;
 
+    /// `cuStreamGetFlags`: whether the stream of that handle is a blocking one, which the legacy
+    /// default stream of its context is ordered with.
+    fn is_blocking(&self, handle: u64) -> Result<bool>;
+
+    /// `cuStreamGetCtx`: the context of the stream of that handle.
+    fn stream_context(&self, handle: u64) -> Result<Context>;
+
     /// `cuEventRecord`. May block.
     fn record_event(&self, event: Event, stream: Stream) -> Result<()>;
 

@@ -38,7 +38,7 @@ impl Race {
 #[test]
 fn an_order_makes_the_consumers_stream_wait_for_the_producers() {
     let race = Race::new();
-    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -48,7 +48,7 @@ fn without_the_order_or_with_its_record_or_wait_left_out_there_is_a_report() {
     for call in ["cuEventRecord", "cuStreamWaitEvent"] {
         let race = Race::new();
         race.cuda.suppress(call, 1).unwrap();
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
         assert_eq!(race.reports_of_a_read(), 1, "{call} left out");
     }
 }
@@ -67,15 +67,16 @@ fn the_callers_context_is_current_again_whatever_fails() {
         let race = Race::new();
         let before = race.cuda.current_context().unwrap();
         race.cuda.fail(call, 1, 2).unwrap();
-        let error = order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer)
-            .unwrap_err();
+        let error =
+            order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None)
+                .unwrap_err();
         assert_eq!(
             error.driver_code().map(|code| (code.call, code.code)),
             Some((call, 2)),
             "{error}"
         );
         assert_eq!(race.cuda.current_context().unwrap(), before, "after a failed {call}");
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
         assert_eq!(race.reports_of_a_read(), 0, "the next call works");
     }
 }
@@ -85,7 +86,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
     let race = Race::new();
     race.cuda.set_device(1).unwrap();
     race.cuda.clear_calls();
-    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     let names: Vec<_> = race.cuda.calls().iter().map(|record| record.call.name()).collect();
     assert!(!names.contains(&"cuCtxPushCurrent"), "{names:?}");
 }
@@ -94,7 +95,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
 fn one_event_a_thread_and_context_is_used_again() {
     let race = Race::new();
     for _ in 0..5 {
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer).unwrap();
+        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     }
     let made =
         race.cuda.calls().iter().filter(|record| record.call.name() == "cuEventCreate").count();
@@ -122,7 +123,59 @@ fn an_elided_edge_calls_no_driver() {
     )
     .unwrap();
     assert!(race.cuda.calls().is_empty());
-    let edge = Edge::Order { from: race.producer, to: race.consumer };
+    let edge = Edge::Order { from: race.producer, to: race.consumer, unless_blocking: None };
     carry_out("test", &handle, Place::of(Device::cuda(1)), edge, |call| call()).unwrap();
+    assert_eq!(race.reports_of_a_read(), 0);
+}
+
+/// A producer and a consumer of which one is the legacy default stream, and the other's handle.
+fn beside_legacy(blocking: bool, legacy_produces: bool) -> (Race, u64) {
+    let cuda = Simulated::new(1);
+    let handle = cuda.create_stream(0, blocking).unwrap();
+    let (producer, consumer) = if legacy_produces {
+        (Stream::Legacy, Stream::Handle(handle))
+    } else {
+        (Stream::Handle(handle), Stream::Legacy)
+    };
+    let block = cuda.alloc(0, 64, MemoryKind::Device, "x").unwrap();
+    cuda.launch(producer, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
+    (Race { cuda, producer, consumer, block }, handle)
+}
+
+#[test]
+fn the_legacy_default_stream_needs_an_order_with_non_blocking_streams_only() {
+    for legacy_produces in [false, true] {
+        for blocking in [false, true] {
+            let (race, handle) = beside_legacy(blocking, legacy_produces);
+            race.cuda.clear_calls();
+            let (from, to) = (race.producer, race.consumer);
+            let done = order(&*race.cuda, Place::of(Device::cuda(0)), from, to, Some(handle));
+            assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
+            let waits = race
+                .cuda
+                .calls()
+                .iter()
+                .filter(|record| record.call.name() == "cuStreamWaitEvent")
+                .count();
+            assert_eq!(waits, usize::from(!blocking));
+            assert_eq!(race.reports_of_a_read(), 0);
+            let (without, _) = beside_legacy(blocking, legacy_produces);
+            assert_eq!(without.reports_of_a_read(), usize::from(!blocking), "with no order at all");
+        }
+    }
+}
+
+#[test]
+fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order() {
+    let cuda = Simulated::new(2);
+    let handle = cuda.create_stream(1, true).unwrap();
+    let block = cuda.alloc(0, 64, MemoryKind::Device, "x").unwrap();
+    cuda.launch(Stream::Legacy, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
+    let race = Race { cuda, producer: Stream::Legacy, consumer: Stream::Handle(handle), block };
+    let place = Place::of(Device::cuda(0));
+    assert_eq!(
+        order(&*race.cuda, place, race.producer, race.consumer, Some(handle)).unwrap(),
+        None
+    );
     assert_eq!(race.reports_of_a_read(), 0);
 }

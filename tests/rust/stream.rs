@@ -59,8 +59,10 @@ fn the_plan_is_the_table() {
         };
         match plan(ready, request, HERE) {
             Edge::Elided(why) => assert_eq!(why.as_str(), text(&row, "elided"), "{row:?}"),
-            Edge::Order { from, to } => {
+            Edge::Order { from, to, unless_blocking } => {
                 assert_eq!((from, to), (stream(&row["from"]), stream(&row["to"])), "{row:?}");
+                let known = row.get("unless_blocking").and_then(Value::as_integer);
+                assert_eq!(unless_blocking.map(|handle| handle as i64), known, "{row:?}");
             }
         }
     }

@@ -67,6 +67,10 @@ calls! {
     StreamWaitEvent = "cuStreamWaitEvent", nothing;
     /// The host waits for a stream.
     StreamSynchronize = "cuStreamSynchronize", nothing;
+    /// Asks whether a stream is a blocking one.
+    StreamGetFlags = "cuStreamGetFlags", value;
+    /// The context of a stream.
+    StreamGetCtx = "cuStreamGetCtx", value;
     /// Asks whether a stream is being captured.
     StreamIsCapturing = "cuStreamIsCapturing", value;
 }

@@ -159,6 +159,22 @@ impl Driver for Simulated {
         self.lock().thread_event(context)
     }
 
+    fn is_blocking(&self, handle: u64) -> Result<bool> {
+        let (call, stream) = (Call::StreamGetFlags, Stream::Handle(handle));
+        self.lock().called_for(call, Arguments::stream(stream), |state| {
+            let id = state.native(call.name(), stream)?;
+            Ok(state.streams.get(id).role == streams::Role::Blocking)
+        })
+    }
+
+    fn stream_context(&self, handle: u64) -> Result<Context> {
+        let (call, stream) = (Call::StreamGetCtx, Stream::Handle(handle));
+        self.lock().called_for(call, Arguments::stream(stream), |state| {
+            let id = state.native(call.name(), stream)?;
+            Ok(state.streams.get(id).context)
+        })
+    }
+
     fn record_event(&self, event: Event, stream: Stream) -> Result<()> {
         let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
         self.lock()

@@ -184,6 +184,8 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::EventSynchronize => m.cuda.synchronize_event(event),
         Call::StreamWaitEvent => m.cuda.wait_event(s, event),
         Call::StreamSynchronize => m.cuda.synchronize_stream(s),
+        Call::StreamGetFlags => m.cuda.is_blocking(s.handle()).map(drop),
+        Call::StreamGetCtx => m.cuda.stream_context(s.handle()).map(drop),
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
     };
     for call in Call::ALL {
@@ -196,6 +198,18 @@ fn every_call_can_be_made_to_fail_without_effect() {
         assert_eq!(m.cuda.calls().last().unwrap().outcome, Outcome::Done);
     }
     assert_eq!(m.cuda.clear_faults(), 0);
+}
+
+#[test]
+fn a_stream_tells_its_context_and_whether_it_is_blocking() {
+    let m = Machine::new();
+    for blocking in [false, true] {
+        let s = m.stream(blocking).handle();
+        assert_eq!(m.cuda.is_blocking(s).unwrap(), blocking);
+        assert_eq!(m.cuda.stream_context(s).unwrap(), m.cuda.primary_context(0).unwrap());
+        m.cuda.destroy_stream(s).unwrap();
+        assert_eq!(code(m.cuda.is_blocking(s)), codes::INVALID_HANDLE);
+    }
 }
 
 #[test]
