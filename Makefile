@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
@@ -16,9 +17,13 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-# The package alone: all that the demo needs.
+# One wheel, installed twice: into the virtual environment for the tests, and alone into a folder, so
+# that an interpreter which has GPU libraries can import it beside them.
 $(VENV)/.installed: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps .
+	rm -rf $(VENV)/wheel $(PACKAGE)
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
+	$(BIN)/python -m pip install --quiet --no-deps --target $(PACKAGE) $(VENV)/wheel/*.whl
 	@touch $@
 
 $(VENV)/.tools: $(BIN)/python pyproject.toml
@@ -26,23 +31,21 @@ $(VENV)/.tools: $(BIN)/python pyproject.toml
 	@touch $@
 
 demo: $(VENV)/.installed  ## Run the bridge both ways, on a GPU where there is one, else simulated
-	$(BIN)/python examples/01_quickstart.py
+	PYTHONPATH=$(PACKAGE) $(PYTHON) examples/01_quickstart.py
 
 test: test-rust test-python  ## Run every test that needs no GPU
 
-test-rust:  ## Run the core's tests, with and without the Python layer
+test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
 
 test-python: $(VENV)/.installed $(VENV)/.tools  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
 
-# Uses the interpreter that has the GPU libraries: the package is put beside them for this run only.
-gpu:  ## Run the GPU tests (PYTHON=... the interpreter with torch, CuPy, JAX, Numba)
-	$(PYTHON) -m pip install --quiet --upgrade --no-deps --target $(VENV)-gpu .
-	PYTHONPATH=$(VENV)-gpu XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu
+gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
+	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu
 
-bench: $(VENV)/.installed $(VENV)/.tools  ## Print the table of times, with what this machine has
-	$(BIN)/python tests/bench/bench.py
+bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
+	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py
 
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check
@@ -58,8 +61,8 @@ format:  ## Format the sources
 	$(BIN)/ruff format python tests examples
 	$(BIN)/ruff check --fix python tests examples
 
-wheel: $(BIN)/python  ## Build a wheel into dist/
-	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+wheel: $(VENV)/.installed  ## Build a wheel into dist/
+	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) $(VENV)-gpu dist target
+	rm -rf $(VENV) dist target

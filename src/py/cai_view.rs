@@ -1,5 +1,6 @@
 //! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -100,10 +101,10 @@ fn import(
             re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), held)?, request)
         }
         Speaks::Capsule => dlpack_source::capsule(x, request, held),
-        Speaks::Foreign if facts.has_dlpack || x.hasattr("__dlpack__")? => {
+        Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack_source::protocol(x, facts, request, held)
         }
-        Speaks::Foreign if facts.has_cai || x.hasattr("__cuda_array_interface__")? => {
+        Speaks::Foreign if facts.has_cai || has_cai(x)? => {
             let said = cai_source::Said { held, ..Default::default() };
             re_export(x, cai_source::import(x, facts, said)?, request)
         }
@@ -115,6 +116,16 @@ fn import(
             Err(Error::new(Kind::Protocol, got).into())
         }
     }
+}
+
+/// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
+fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    x.hasattr(intern!(x.py(), "__dlpack__"))
+}
+
+/// The same for the other protocol.
+fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    x.hasattr(intern!(x.py(), "__cuda_array_interface__"))
 }
 
 /// An array whose readiness is known: the edge to the consumer, and what its dict then says.

@@ -55,6 +55,8 @@ def test_a_dlpack_producer_reaches_a_cai_consumer_with_its_values_and_its_pointe
 def test_a_cai_producer_reaches_a_dlpack_consumer_with_its_values_and_its_pointer(
     driver: Any, producer: str, consumer: str, dtype: str
 ) -> None:
+    if consumer == "tvm-ffi" and dtype.startswith("complex"):
+        pytest.skip("tvm-ffi 0.1.15 has no complex types")
     host = host_values(dtype)
     array = PRODUCERS[producer](host, dtype)
     driver.synchronize()
@@ -138,9 +140,12 @@ def test_a_layout_survives_the_way_from_dlpack_to_cai(
 ) -> None:
     if layout in REVERSED and producer == "torch":
         pytest.skip("torch has no negative strides")
-    if layout in REVERSED and consumer == "torch":
-        pytest.skip("torch aborts the process on a CAI with negative strides")
     array, host = layouts(producer)[layout]
+    if layout in REVERSED:
+        # CuPy 14.2 divides negative strides by the item size as unsigned numbers when it exports them.
+        with pytest.raises(ValueError, match="strides: got"):
+            to_cai(array)
+        return
     view = to_cai(array)
     contiguous = host.flags.c_contiguous
     assert view.__cuda_array_interface__["strides"] == (None if contiguous else strides_of(host))
@@ -174,10 +179,13 @@ def test_an_exported_capsule_has_explicit_strides_and_no_byte_offset(layout: str
     assert said.byte_offset == 0
     assert said.ptr == (array.data.ptr if host.size else 0)
     assert said.shape == host.shape
-    if host.ndim and host.size:
-        assert said.strides == tuple(step // host.itemsize for step in host.strides)
-    elif host.ndim:
+    if host.ndim:
         assert said.strides is not None
+    if host.size > 1:
+        # A dict leaves the strides of contiguous arrays out, those of single elements with them.
+        wanted = [step // host.itemsize for step in host.strides]
+        pairs = zip(said.strides or (), wanted, host.shape, strict=True)
+        assert all(got == want for got, want, extent in pairs if extent > 1)
 
 
 # dtypes that CAI has no name for

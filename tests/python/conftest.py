@@ -1,0 +1,28 @@
+"""What every test has: a simulated device where it asks for one, and a count of the deleters."""
+
+import gc
+
+import capsules
+import pytest
+
+from cai_bridge.testing import simulated_cuda
+
+
+@pytest.fixture
+def cuda():
+    """Two devices; whatever the happens-before check finds fails the test."""
+    with simulated_cuda(devices=2) as cuda:
+        yield cuda
+
+
+@pytest.fixture(autouse=True)
+def managed_tensors_are_deleted_once():
+    """Every managed tensor made by hand that was given away is deleted by the end, and once."""
+    capsules.made.clear()
+    capsules.ghosts.clear()
+    yield
+    if capsules.made:
+        gc.collect()
+        gone = [tensor.deleted for tensor in capsules.made.values() if tensor.has_deleter]
+        assert gone == [int(t.handed_out) for t in capsules.made.values() if t.has_deleter]
+    assert capsules.ghosts == []

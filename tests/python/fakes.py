@@ -1,0 +1,155 @@
+"""Producers that expose exactly one protocol attribute, and other stand-ins for foreign objects."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cai_bridge
+from cai_bridge import DriverError, HostSyncWarning, from_cai
+
+DATA = Path(__file__).parents[1] / "data"
+CLASSES = {
+    "TypeError": TypeError,
+    "ValueError": ValueError,
+    "BufferError": BufferError,
+    "DriverError": DriverError,
+}
+
+
+def rows(table, name):
+    """The rows of one of the contract's tables."""
+    return tomllib.loads((DATA / f"{table}.toml").read_text())[name]
+
+
+def row_id(row):
+    """The name of a row's test: its first values."""
+    return "-".join(str(value) for value in row.values())[:60]
+
+
+def each(table, name, **only):
+    """Run a test with every row of a table that has these values."""
+    chosen = [r for r in rows(table, name) if all(r.get(key) == v for key, v in only.items())]
+    assert chosen, f"no such row in {table}.toml"
+    return pytest.mark.parametrize("row", chosen, ids=row_id)
+
+
+def assert_refused(row, call):
+    """`call` raises what a row of refusals.toml says: the class, and a message of three parts."""
+    with pytest.raises(CLASSES[row["class"]]) as caught:
+        call()
+    assert type(caught.value) is CLASSES[row["class"]], caught.value
+    parts = re.fullmatch(r"(?s)(?P<field>.+?): got (?P<got>.+); allowed: .+", str(caught.value))
+    assert parts, f"not of three parts: {caught.value}"
+    assert parts["field"] == row["field"]
+    assert row["got"] in parts["got"]
+    return caught.value
+
+
+class OnlyCai:
+    """Exposes ``__cuda_array_interface__`` and nothing else; counts how often it was read."""
+
+    def __init__(self, interface, keep=None):
+        self.interface = interface
+        self.keep = keep
+        self.reads = 0
+
+    @property
+    def __cuda_array_interface__(self):
+        self.reads += 1
+        if isinstance(self.interface, BaseException):
+            raise self.interface
+        return self.interface
+
+
+def interface(x, **entries):
+    """A version 3 dict of `x` (or of the bytes at its address), with entries replaced."""
+    made = {"shape": (4,), "typestr": "<f4", "version": 3, "strides": None, "stream": None}
+    return {**made, "data": (x.ptr, False), **entries}
+
+
+def only_cai(x, **entries):
+    """`x` as an object that speaks CAI only."""
+    return OnlyCai(interface(x, **entries), keep=x)
+
+
+class OnlyDLPack:
+    """Exposes ``__dlpack__`` and nothing else; notes what it was asked for.
+
+    `answer` is called with the keywords of each call: it returns a capsule, or raises.
+    """
+
+    def __init__(self, answer):
+        self._answer = answer
+        self.asked = []
+
+    def __dlpack__(self, **wishes):
+        self.asked.append(wishes)
+        return self._answer(**wishes)
+
+
+class DLPackPair(OnlyDLPack):
+    """Exposes ``__dlpack__`` and ``__dlpack_device__``."""
+
+    def __init__(self, answer, device=(2, 0)):
+        super().__init__(answer)
+        self._device = device
+
+    def __dlpack_device__(self):
+        if isinstance(self._device, BaseException):
+            raise self._device
+        return self._device
+
+
+class StreamObject:
+    """Exposes ``__cuda_stream__`` and nothing else."""
+
+    def __init__(self, answer):
+        self._answer = answer
+
+    def __cuda_stream__(self):
+        return self._answer
+
+
+class Bits:
+    """What torch's tensors say beside the protocols."""
+
+    layout = "torch.strided"
+    _neg = _conj = False
+
+    @property
+    def requires_grad(self):
+        return getattr(self, "_grad", False)
+
+    def is_neg(self):
+        return self._neg
+
+    def is_conj(self):
+        return self._conj
+
+
+def torch_like(x, **bits):
+    """`x`, an array of the simulated device, with torch's questions answered so."""
+    kind = type("Tensor", (Bits, type(x)), {})
+    made = kind(x._tensor, x._session, x.name)
+    for name, value in bits.items():
+        setattr(made, name, value)
+    return made
+
+
+def without_warning(x, **arguments):
+    """`from_cai` of an array whose dict says nothing of streams, where the warning is no matter."""
+    with pytest.warns(HostSyncWarning):
+        return from_cai(x, **arguments)
+
+
+def restated(view):
+    """The attributes that a view has whatever it speaks."""
+    names = "shape strides typestr itemsize ndim size nbytes ptr device readonly stream".split()
+    return {name: getattr(view, name) for name in names}
+
+
+VIEWS = (cai_bridge.CaiView, cai_bridge.DLPackView)

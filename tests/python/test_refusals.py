@@ -1,0 +1,255 @@
+"""What is refused, by which exception, with what message; and that a refusal costs nothing.
+
+The rows are tests/data/refusals.toml. `test_refused_objects.py` has those of whole objects.
+"""
+
+import gc
+import weakref
+
+import capsules
+import pytest
+import tables
+from capsules import HandMade
+from fakes import (
+    DLPackPair,
+    OnlyCai,
+    OnlyDLPack,
+    StreamObject,
+    assert_refused,
+    each,
+    interface,
+    only_cai,
+    rows,
+)
+
+from cai_bridge import DLPackView, from_cai, to_cai
+
+# --- dicts -----------------------------------------------------------------------------------------
+
+CAI_DOORS = {
+    "from_cai": from_cai,
+    "from_cai of a dict": lambda x: from_cai(x.__cuda_array_interface__, owner=x),
+    "to_cai": to_cai,
+}
+
+
+def spoiled(row, good):
+    """A good dict with the row's entries in place of its own."""
+    made = dict(good)
+    for key, value in row.get("set", {}).items():
+        made[key] = tuple(value) if isinstance(value, list) else value
+    for key, text in row.get("python", {}).items():
+        made[key] = eval(text)
+    for key in row.get("unset", ()):
+        del made[key]
+    return made
+
+
+@pytest.mark.parametrize("door", CAI_DOORS)
+@each("refusals", "cai")
+def test_a_malformed_dict_is_refused_by_every_door_and_the_object_stays_usable(row, door, cuda):
+    x = cuda.array([1.0, 2.0, 3.0, 4.0], speaks=())
+    good = interface(x)
+    producer = OnlyCai(spoiled(row, good), keep=x)
+    assert_refused(row, lambda: CAI_DOORS[door](producer))
+    producer.interface = good
+    view = CAI_DOORS[door](producer)
+    assert (view.shape, view.ptr, view.owner) == ((4,), x.ptr, producer)
+    assert cuda.read(view) == [1.0, 2.0, 3.0, 4.0]
+    gone = weakref.ref(producer)
+    del view, producer
+    gc.collect()
+    assert gone() is None
+
+
+@each("refusals", "cai", kind="StreamZero")
+def test_a_refused_dict_is_not_changed(row, cuda):
+    bad = spoiled(row, interface(cuda.array(shape=4)))
+    before = dict(bad)
+    assert_refused(row, lambda: from_cai(bad, owner=object()))
+    assert bad == before
+
+
+# --- tensors ---------------------------------------------------------------------------------------
+
+
+def made_of(row, ptr):
+    """The row's tensor."""
+    fields = {**row.get("set", {}), **{name: 2**64 - 1 for name in row.get("max", ())}}
+    form = {"form": row["form"]} if "form" in row else {}
+    return HandMade(ptr, null=row.get("null", ()), **form, **fields)
+
+
+@each("refusals", "tensor")
+def test_a_refused_capsule_is_not_consumed(row, cuda):
+    x = cuda.array(shape=4)
+    tensor = made_of(row, x.ptr)
+    capsule = tensor.capsule()
+    name = capsules.name_of(capsule)
+    for _ in range(2):
+        assert_refused(row, lambda: to_cai(capsule))
+        assert (capsules.name_of(capsule), tensor.deleted) == (name, 0)
+    taken = capsules.take(capsule)
+    del capsule
+    assert tensor.deleted == 0
+    taken.delete()
+    assert tensor.deleted == 1
+    assert to_cai(HandMade(x.ptr).capsule()).ptr == x.ptr
+
+
+@each("refusals", "tensor")
+def test_a_refused_capsule_that_nobody_wants_deletes_its_tensor_once(row, cuda):
+    tensor = made_of(row, cuda.array(shape=4).ptr)
+    capsule = tensor.capsule()
+    assert_refused(row, lambda: to_cai(capsule))
+    del capsule
+    assert tensor.deleted == 1
+
+
+@pytest.mark.parametrize("made", [OnlyDLPack, DLPackPair])
+@each("refusals", "tensor")
+def test_what_dlpack_methods_return_is_refused_alike(row, made, cuda):
+    x = cuda.array(shape=4)
+    bad, good = made_of(row, x.ptr), HandMade(x.ptr)
+    kept = bad.capsule()
+    answers = [kept, good.capsule()]
+    producer = made(lambda **_: answers.pop(0))
+    assert_refused(row, lambda: to_cai(producer))
+    assert not capsules.name_of(kept).startswith("used")
+    assert bad.deleted == 0
+    view = to_cai(producer)
+    assert (view.ptr, view.owner) == (x.ptr, producer)
+    del view, kept
+    assert (bad.deleted, good.deleted) == (1, 1)
+
+
+@pytest.mark.parametrize("pair", [(1, 0), (10, 0), (2, -1), (2**33, 0), (2, 2**33), (-1, 0)])
+def test_a_device_out_of_reach_is_refused_before_a_capsule_is_asked_for(pair):
+    producer = DLPackPair(lambda **_: pytest.fail("asked"), device=pair)
+    with pytest.raises((BufferError, ValueError), match="^device: got .+; allowed: "):
+        to_cai(producer)
+    assert producer.asked == []
+
+
+@each("refusals", "tensor")
+def test_what_an_exchange_table_hands_out_is_refused_alike_and_deleted_once(row, cuda):
+    x = cuda.array(shape=4)
+    bad, good = made_of(row, x.ptr), HandMade(x.ptr)
+    answers = [bad, good]
+    producer = tables.speaker(tables.table(lambda _: answers.pop(0)))()
+    assert_refused(row, lambda: to_cai(producer))
+    assert bad.deleted == 1
+    view = to_cai(producer)
+    assert (view.ptr, good.deleted) == (x.ptr, 0)
+    del view
+    assert good.deleted == 1
+
+
+# --- arguments -------------------------------------------------------------------------------------
+
+
+def arguments(row):
+    names = {"StreamObject": StreamObject}
+    return {name: eval(text, names) for name, text in row["with"].items()}
+
+
+SPEAKS = ["exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare", "cai3"]
+ARGUMENTS = [(row, call) for row in rows("refusals", "argument") for call in row["call"]]
+
+
+def refused_by(call):
+    """Run a test with every row of an argument that this door refuses."""
+    return pytest.mark.parametrize(
+        "row",
+        [row for row, name in ARGUMENTS if name == call],
+        ids=lambda row: f"{row['kind']}-{row['with']}",
+    )
+
+
+def test_every_door_of_the_rows_is_tested():
+    assert {call for _, call in ARGUMENTS} == {"to_cai", "from_cai", "dlpack"}
+
+
+@pytest.mark.parametrize("speaks", SPEAKS)
+@refused_by("to_cai")
+def test_to_cai_refuses_an_argument_and_takes_the_array_afterwards(row, speaks, cuda):
+    x = cuda.array([1.0], speaks=speaks)
+    assert_refused(row, lambda: to_cai(x, **arguments(row)))
+    assert x.exports == 0
+    assert cuda.read(to_cai(x)) == [1.0]
+
+
+@refused_by("to_cai")
+def test_to_cai_refuses_an_argument_beside_a_capsule_and_leaves_it(row, cuda):
+    tensor = HandMade(cuda.array(shape=4).ptr)
+    capsule = tensor.capsule()
+    assert_refused(row, lambda: to_cai(capsule, **arguments(row)))
+    assert capsules.name_of(capsule) == "dltensor_versioned"
+    assert to_cai(capsule).shape == (4,)
+
+
+@refused_by("from_cai")
+def test_from_cai_refuses_an_argument_and_takes_the_array_afterwards(row, cuda):
+    x = cuda.array([1.0], speaks="cai")
+    assert_refused(row, lambda: from_cai(x, **arguments(row)))
+    assert cuda.read(from_cai(x)) == [1.0]
+
+
+@refused_by("dlpack")
+def test_a_view_refuses_an_argument_and_exports_afterwards(row, cuda):
+    x = cuda.array([1.0, 2.0], speaks="cai")
+    view = from_cai(x)
+    assert_refused(row, lambda: view.__dlpack__(**arguments(row)))
+    seen = cuda.consumer("dlpack").read(view)
+    cuda.synchronize()
+    assert seen.value == [1.0, 2.0]
+    seen.release()
+    gone = weakref.ref(x)
+    del x, view
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: to_cai(x, readonly=1),
+        lambda x: to_cai(x, readonly="yes"),
+        lambda x: from_cai(only_cai(x), readonly=0),
+        lambda x: from_cai(only_cai(x)).__dlpack__(copy=1),
+        lambda x: from_cai(only_cai(x)).__dlpack__(None),
+        lambda x: to_cai(),
+    ],
+)
+def test_flags_are_bool_and_dlpack_takes_keywords_only(call, cuda):
+    with pytest.raises(TypeError):
+        call(cuda.array(shape=4))
+
+
+def test_the_error_of_a_stream_object_passes_through_unchanged(cuda):
+    class Torn:
+        def __cuda_stream__(self):
+            raise OSError("torn")
+
+    with pytest.raises(OSError, match="^torn$"):
+        to_cai(cuda.array([1.0]), stream=Torn())
+
+
+def test_a_released_managed_tensor_is_refused_by_the_views_table(cuda):
+    view = from_cai(cuda.array([1.0], speaks="cai"))
+    view.release()
+    for call in (tables.managed, tables.borrowed):
+        with pytest.raises(BufferError, match="^view: got a released view; allowed: "):
+            call(view)
+
+
+@each("refusals", "tensor")
+def test_a_view_is_not_made_of_a_tensor_that_is_refused(row, cuda):
+    tensor = made_of(row, cuda.array(shape=4).ptr)
+    if tensor.struct.major != 1:
+        # dlpark looks at the version before the bridge does.
+        with pytest.raises((BufferError, RuntimeError), match="version"):
+            tables.to_object(DLPackView, tensor)
+    else:
+        assert_refused(row, lambda: tables.to_object(DLPackView, tensor))
+    assert tensor.deleted == 1

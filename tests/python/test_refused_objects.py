@@ -1,0 +1,256 @@
+"""Objects that are refused whole: the [[object]] rows of tests/data/refusals.toml."""
+
+import contextlib
+import ctypes
+import gc
+import weakref
+
+import capsules
+import numpy as np
+import pytest
+import tables
+from capsules import HandMade
+from fakes import (
+    Bits,
+    OnlyCai,
+    OnlyDLPack,
+    assert_refused,
+    each,
+    interface,
+    only_cai,
+    rows,
+    torch_like,
+)
+
+from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge.testing import simulated_cuda
+
+CALLS = {
+    "to_cai": to_cai,
+    "from_cai": from_cai,
+    "dlpack": lambda view: view.__dlpack__(),
+    "dict": lambda view: view.__cuda_array_interface__,
+}
+TORCH = {
+    "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},
+    "conj": {"dtype": "complex64", "bits": {"_conj": True}},
+    "neg": {"dtype": "int32", "bits": {"_neg": True}},
+}
+SPEAKS = ["exchange", "dlpack", "cai", ("exchange", "dlpack", "cai")]
+
+
+def sparse():
+    """A sparse tensor as torch has it: its table fails, and so does its property."""
+
+    class SparseBits(Bits):
+        layout = "torch.sparse_coo"
+
+        @property
+        def __cuda_array_interface__(self):
+            raise AttributeError("Can't get __cuda_array_interface__ on sparse type")
+
+    return tables.speaker(tables.table(None), SparseBits)()
+
+
+def used(form):
+    capsule = HandMade(4096, form=form).capsule()
+    capsules.take(capsule).delete()
+    return capsule
+
+
+def released(view):
+    view.release()
+    return view
+
+
+MAKERS = {
+    "mute": [lambda cuda, x: object(), lambda cuda, x: 3, lambda cuda, x: None],
+    "cai that raises AttributeError": [lambda cuda, x: OnlyCai(AttributeError("not today"))],
+    "a dict": [lambda cuda, x: interface(x)],
+    "cai that is a list": [lambda cuda, x: OnlyCai([1, 2])],
+    "numpy": [lambda cuda, x: np.zeros(4), lambda cuda, x: np.zeros((0, 2))],
+    "dlpack that is an int": [lambda cuda, x: OnlyDLPack(lambda **_: 7)],
+    "a used capsule": [lambda cuda, x: used("versioned"), lambda cuda, x: used("legacy")],
+    "a foreign capsule": [
+        lambda cuda, x: capsules.capsule_of(x.ptr, "something else"),
+        lambda cuda, x: capsules.capsule_of(x.ptr, "dlpack_exchange_api"),
+    ],
+    "sparse": [
+        lambda cuda, x: sparse(),
+        lambda cuda, x: torch_like(cuda.array([1.0], speaks="cai"), layout="torch.sparse_coo"),
+    ],
+    "read-only view": [
+        lambda cuda, x: from_cai(only_cai(x), readonly=True),
+        lambda cuda, x: from_cai(only_cai(x, data=(x.ptr, True))),
+    ],
+    "released DLPackView": [lambda cuda, x: released(from_cai(only_cai(x)))],
+    "released CaiView": [lambda cuda, x: released(to_cai(only_cai(x)))],
+}
+ELSEWHERE = {*TORCH, "no driver", "failing driver"}
+CASES = [
+    pytest.param(row, call, make, id=f"{call} of {row['object']} {number}")
+    for row in rows("refusals", "object")
+    if row["object"] not in ELSEWHERE
+    for call in row["call"]
+    for number, make in enumerate(MAKERS[row["object"]])
+]
+
+
+@pytest.mark.parametrize(("row", "call", "make"), CASES)
+def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
+    x = cuda.array([1.0] * 4, speaks=())
+    made = make(cuda, x)
+    assert_refused(row, lambda: CALLS[call](made))
+    with contextlib.suppress(TypeError):
+        gone = weakref.ref(made)
+        del made
+        gc.collect()
+        assert gone() is None
+
+
+def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
+    with pytest.raises(TypeError, match="^object: got an object of type dict without .+; allowed"):
+        to_cai(interface(cuda.array(shape=4)))
+
+
+TORCH_CASES = [
+    pytest.param(row, call, speaks, id=f"{call} of {row['object']} {speaks}")
+    for row in rows("refusals", "object")
+    if row["object"] in TORCH
+    for call in row["call"]
+    for speaks in SPEAKS
+    if call == "to_cai" or "cai" in speaks
+]
+
+
+@pytest.mark.parametrize(("row", "call", "speaks"), TORCH_CASES)
+def test_a_tensor_whose_memory_is_not_its_value_is_refused_until_it_is(row, call, speaks, cuda):
+    made = TORCH[row["object"]]
+    x = torch_like(cuda.array([1, 2], dtype=made["dtype"], speaks=speaks), **made["bits"])
+    assert_refused(row, lambda: CALLS[call](x))
+    assert x.exports == 0
+    for bit in made["bits"]:
+        setattr(x, bit, False)
+    view = CALLS[call](x)
+    assert cuda.read(view) == [1, 2]
+    assert view.owner is x
+
+
+def test_the_bits_are_read_anew_at_every_call(cuda):
+    x = torch_like(cuda.array([1.0], speaks="exchange"))
+    view = to_cai(x)
+    x._neg = True
+    with pytest.raises(BufferError, match="^neg: "):
+        to_cai(x)
+    assert cuda.read(view) == [1.0]
+
+
+def test_the_error_of_a_question_passes_through_unchanged(cuda):
+    class Torn(Bits):
+        def is_neg(self):
+            raise LookupError("torn")
+
+    x = cuda.array([1.0], speaks="exchange")
+    torn = type("Tensor", (Torn, type(x)), {})(x._tensor, x._session, x.name)
+    with pytest.raises(LookupError, match="^torn$"):
+        to_cai(torn)
+    assert x.exports == 0
+
+
+def test_a_producers_failure_is_the_cause_of_the_refusal_of_its_layout():
+    with pytest.raises(BufferError, match=r"^layout: got torch\.sparse_coo") as caught:
+        to_cai(sparse())
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+
+@pytest.mark.parametrize("max_version", [None, (0, 8), (0, 0)])
+def test_read_only_memory_needs_a_versioned_capsule(max_version, cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)), readonly=True)
+    with pytest.raises(BufferError, match="^readonly: got .+legacy capsule; allowed: "):
+        view.__dlpack__(max_version=max_version)
+    seen = capsules.read(view.__dlpack__(max_version=(1, 0)))
+    assert (seen.version, seen.flags) == ((1, 3), capsules.READ_ONLY)
+
+
+@each("refusals", "object", object="failing driver")
+def test_a_call_of_the_driver_that_fails_is_named(row, cuda):
+    x = cuda.array([1.0], speaks="cai")
+    cuda.fail(row["field"])
+    error = assert_refused(row, lambda: from_cai(x))
+    assert (error.call, error.code) == ("cuPointerGetAttributes", 2)
+    assert cuda.read(from_cai(x)) == [1.0]
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent", "cuEventCreate"])
+@pytest.mark.parametrize("speaks", ["exchange", "capsule", "cai", "dlpack-bare"])
+def test_an_order_that_fails_costs_nothing(call, speaks, cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    tensor = HandMade(cuda.array([1.0] * 4).ptr)
+    x = tensor.capsule()
+    if speaks != "capsule":
+        x = cuda.array([1.0] * 4, speaks=speaks, stream=producer)
+    if speaks == "dlpack-bare" and call != "cuEventCreate":
+        # The stand-in makes an order of its own first.
+        cuda.fail(call, nth=2)
+    else:
+        cuda.fail(call)
+    with pytest.raises(DriverError, match=f"^{call}: got .+; allowed: "):
+        to_cai(x, stream=mine)
+    assert cuda.clear_faults() == 0
+    if speaks == "capsule":
+        assert (capsules.name_of(x), tensor.deleted) == ("dltensor_versioned", 0)
+    else:
+        assert x.exports == 0
+    view = to_cai(x, stream=mine)
+    assert view.stream == mine.handle
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent"])
+def test_an_export_whose_order_fails_hands_nothing_out(call, cuda):
+    producer, mine = cuda.stream("producer"), cuda.stream("mine")
+    x = cuda.array([1.0], speaks="cai", stream=producer)
+    view = from_cai(x)
+    cuda.synchronize()
+    for door in (
+        lambda: view.__dlpack__(stream=mine, max_version=(1, 0)),
+        lambda: tables.managed(view),
+        lambda: tables.borrowed(view),
+    ):
+        cuda.fail(call)
+        with pytest.raises(DriverError, match=f"^{call}: got "):
+            door()
+    gone = weakref.ref(x)
+    del view, x
+    gc.collect()
+    assert gone() is None
+
+
+def driver_is_there():
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libcuda.so.1")
+        return True
+    return False
+
+
+@pytest.mark.skipif(driver_is_there(), reason="this machine has a CUDA driver")
+@each("refusals", "object", object="no driver")
+def test_without_a_driver_only_what_needs_none_works(row):
+    made = OnlyCai({"shape": (1,), "typestr": "<f4", "data": (4096, False), "version": 3})
+    error = assert_refused(row, lambda: from_cai(made))
+    assert "simulated_cuda" in str(error)
+    assert (error.call, error.code) == (None, None)
+    view = to_cai(HandMade(4096).capsule())
+    assert view.__cuda_array_interface__["data"] == (4096, False)
+    with pytest.raises(DriverError, match="no CUDA driver library"):
+        to_cai(view, stream=7)
+
+
+def test_the_driver_is_back_as_it_was_after_the_simulated_device():
+    with simulated_cuda() as cuda:
+        x = cuda.array([1.0], speaks="cai")
+        view = from_cai(x)
+    if not driver_is_there():
+        with pytest.raises(DriverError):
+            from_cai(x)
+    view.release()
