@@ -18,7 +18,7 @@ use super::keep::Keep;
 use super::source::Source;
 use super::stream::type_name;
 use super::types::{Facts, Speaks};
-use super::{fields, guards, types};
+use super::{adopt, fields, guards, types};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind};
@@ -67,7 +67,8 @@ pub(super) fn import<'py>(
         (_, Claim::Said(ready)) => ready,
         (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
     };
-    let keep = Keep::new(owner.clone().unbind(), None, said.held);
+    let held = said.held.or_else(|| adopt::adopt(py, ready));
+    let keep = Keep::new(owner.clone().unbind(), None, held);
     Ok(Source { array, ready, place, driver, keep })
 }
 

@@ -21,6 +21,8 @@ mod types;
 
 mod guards;
 
+mod adopt;
+
 mod dlpack_source;
 
 mod cai_source;

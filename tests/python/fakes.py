@@ -37,16 +37,19 @@ def each(table, name, **only):
     return pytest.mark.parametrize("row", chosen, ids=row_id)
 
 
-def assert_refused(row, call):
-    """`call` raises what a row of refusals.toml says: the class, and a message of three parts."""
+def assert_refused(row, call, *arguments, **keywords):
+    """The call raises what a row of refusals.toml says: the class, and a message of three parts."""
     with pytest.raises(CLASSES[row["class"]]) as caught:
-        call()
+        call(*arguments, **keywords)
     assert type(caught.value) is CLASSES[row["class"]], caught.value
     parts = re.fullmatch(r"(?s)(?P<field>.+?): got (?P<got>.+); allowed: .+", str(caught.value))
     assert parts, f"not of three parts: {caught.value}"
     assert parts["field"] == row["field"]
     assert row["got"] in parts["got"]
-    return caught.value
+    # The traceback holds the frames, and with them what was refused.
+    error = caught.value.with_traceback(None)
+    del caught
+    return error
 
 
 class OnlyCai:
@@ -146,10 +149,15 @@ def without_warning(x, **arguments):
         return from_cai(x, **arguments)
 
 
+ATTRIBUTES = (
+    *("shape", "strides", "typestr", "itemsize", "ndim", "size", "nbytes"),
+    *("ptr", "device", "readonly", "stream"),
+)
+
+
 def restated(view):
     """The attributes that a view has whatever it speaks."""
-    names = "shape strides typestr itemsize ndim size nbytes ptr device readonly stream".split()
-    return {name: getattr(view, name) for name in names}
+    return {name: getattr(view, name) for name in ATTRIBUTES}
 
 
 VIEWS = (cai_bridge.CaiView, cai_bridge.DLPackView)

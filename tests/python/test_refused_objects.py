@@ -100,7 +100,7 @@ CASES = [
 def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
     x = cuda.array([1.0] * 4, speaks=())
     made = make(cuda, x)
-    assert_refused(row, lambda: CALLS[call](made))
+    assert_refused(row, CALLS[call], made)
     with contextlib.suppress(TypeError):
         gone = weakref.ref(made)
         del made
@@ -109,7 +109,7 @@ def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
 
 
 def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
-    with pytest.raises(TypeError, match="^object: got an object of type dict without .+; allowed"):
+    with pytest.raises(TypeError, match=r"^object: got an object of type dict without .+; allowed"):
         to_cai(interface(cuda.array(shape=4)))
 
 
@@ -127,7 +127,7 @@ TORCH_CASES = [
 def test_a_tensor_whose_memory_is_not_its_value_is_refused_until_it_is(row, call, speaks, cuda):
     made = TORCH[row["object"]]
     x = torch_like(cuda.array([1, 2], dtype=made["dtype"], speaks=speaks), **made["bits"])
-    assert_refused(row, lambda: CALLS[call](x))
+    assert_refused(row, CALLS[call], x)
     assert x.exports == 0
     for bit in made["bits"]:
         setattr(x, bit, False)
@@ -140,7 +140,7 @@ def test_the_bits_are_read_anew_at_every_call(cuda):
     x = torch_like(cuda.array([1.0], speaks="exchange"))
     view = to_cai(x)
     x._neg = True
-    with pytest.raises(BufferError, match="^neg: "):
+    with pytest.raises(BufferError, match=r"^neg: "):
         to_cai(x)
     assert cuda.read(view) == [1.0]
 
@@ -152,7 +152,7 @@ def test_the_error_of_a_question_passes_through_unchanged(cuda):
 
     x = cuda.array([1.0], speaks="exchange")
     torn = type("Tensor", (Torn, type(x)), {})(x._tensor, x._session, x.name)
-    with pytest.raises(LookupError, match="^torn$"):
+    with pytest.raises(LookupError, match=r"^torn$"):
         to_cai(torn)
     assert x.exports == 0
 
@@ -166,7 +166,7 @@ def test_a_producers_failure_is_the_cause_of_the_refusal_of_its_layout():
 @pytest.mark.parametrize("max_version", [None, (0, 8), (0, 0)])
 def test_read_only_memory_needs_a_versioned_capsule(max_version, cuda):
     view = from_cai(only_cai(cuda.array(shape=4)), readonly=True)
-    with pytest.raises(BufferError, match="^readonly: got .+legacy capsule; allowed: "):
+    with pytest.raises(BufferError, match=r"^readonly: got .+legacy capsule; allowed: "):
         view.__dlpack__(max_version=max_version)
     seen = capsules.read(view.__dlpack__(max_version=(1, 0)))
     assert (seen.version, seen.flags) == ((1, 3), capsules.READ_ONLY)
@@ -176,7 +176,7 @@ def test_read_only_memory_needs_a_versioned_capsule(max_version, cuda):
 def test_a_call_of_the_driver_that_fails_is_named(row, cuda):
     x = cuda.array([1.0], speaks="cai")
     cuda.fail(row["field"])
-    error = assert_refused(row, lambda: from_cai(x))
+    error = assert_refused(row, from_cai, x)
     assert (error.call, error.code) == ("cuPointerGetAttributes", 2)
     assert cuda.read(from_cai(x)) == [1.0]
 
@@ -194,7 +194,7 @@ def test_an_order_that_fails_costs_nothing(call, speaks, cuda):
         cuda.fail(call, nth=2)
     else:
         cuda.fail(call)
-    with pytest.raises(DriverError, match=f"^{call}: got .+; allowed: "):
+    with pytest.raises(DriverError, match=rf"^{call}: got .+; allowed: "):
         to_cai(x, stream=mine)
     assert cuda.clear_faults() == 0
     if speaks == "capsule":
@@ -212,14 +212,14 @@ def test_an_export_whose_order_fails_hands_nothing_out(call, cuda):
     x = cuda.array([1.0], speaks="cai", stream=producer)
     view = from_cai(x)
     cuda.synchronize()
-    for door in (
-        lambda: view.__dlpack__(stream=mine, max_version=(1, 0)),
-        lambda: tables.managed(view),
-        lambda: tables.borrowed(view),
+    for export in (
+        lambda view: view.__dlpack__(stream=mine, max_version=(1, 0)),
+        tables.managed,
+        tables.borrowed,
     ):
         cuda.fail(call)
-        with pytest.raises(DriverError, match=f"^{call}: got "):
-            door()
+        with pytest.raises(DriverError, match=rf"^{call}: got "):
+            export(view)
     gone = weakref.ref(x)
     del view, x
     gc.collect()
@@ -237,12 +237,12 @@ def driver_is_there():
 @each("refusals", "object", object="no driver")
 def test_without_a_driver_only_what_needs_none_works(row):
     made = OnlyCai({"shape": (1,), "typestr": "<f4", "data": (4096, False), "version": 3})
-    error = assert_refused(row, lambda: from_cai(made))
+    error = assert_refused(row, from_cai, made)
     assert "simulated_cuda" in str(error)
     assert (error.call, error.code) == (None, None)
     view = to_cai(HandMade(4096).capsule())
     assert view.__cuda_array_interface__["data"] == (4096, False)
-    with pytest.raises(DriverError, match="no CUDA driver library"):
+    with pytest.raises(DriverError, match=r"no CUDA driver library"):
         to_cai(view, stream=7)
 
 

@@ -1,0 +1,268 @@
+"""Shape, strides, offsets and pointers, both ways. The rows are tests/data/layout.toml."""
+
+import math
+
+import capsules
+import pytest
+import tables
+from capsules import HandMade
+from fakes import OnlyCai, interface, only_cai, rows
+
+from cai_bridge import from_cai, to_cai
+
+TYPESTR = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
+ALL = rows("layout", "layout")
+FORMS = ["versioned", "legacy", "1.0", "1.1", "1.2", "1.9"]
+TAKEN = pytest.mark.parametrize(
+    "row",
+    [row for row in ALL if "kind" not in row],
+    ids=lambda row: f"{row['shape']} {row.get('bytes', '')} of {row['itemsize']}",
+)
+REFUSED = pytest.mark.parametrize(
+    "row", [row for row in ALL if "kind" in row], ids=lambda row: f"{row['kind']}-{row['shape']}"
+)
+
+
+def memory(cuda):
+    """An address with room on both sides for every row."""
+    x = cuda.array(shape=16384, dtype="uint8", speaks=())
+    return x, x.ptr + 8192
+
+
+def strides_of(row):
+    return tuple(row["bytes"]) if "bytes" in row else None
+
+
+def dict_of(row, ptr):
+    return {
+        "shape": tuple(row["shape"]),
+        "typestr": TYPESTR[row["itemsize"]],
+        "data": (ptr, False),
+        "strides": strides_of(row),
+        "version": 3,
+    }
+
+
+def tensor_of(row, ptr, **more):
+    return HandMade(
+        ptr,
+        shape=tuple(row["shape"]),
+        strides=tuple(row["elements"]),
+        code=1,
+        bits=8 * row["itemsize"],
+        **more,
+    )
+
+
+@TAKEN
+def test_strides_of_a_dict_become_elements_and_are_always_explicit(row, cuda):
+    x, ptr = memory(cuda)
+    view = from_cai(dict_of(row, ptr), owner=x)
+    seen = [capsules.read(view.__dlpack__(max_version=version)) for version in (None, (1, 3))]
+    managed = tables.managed(view)
+    for said in (*seen, managed.seen, tables.borrowed(view)):
+        assert said.shape == tuple(row["shape"])
+        assert said.strides == tuple(row["elements"])
+        assert said.byte_offset == 0
+        assert said.ptr == (ptr if row["size"] else 0)
+    managed.delete()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@TAKEN
+def test_elements_become_bytes_or_none_where_they_are_compact(row, form, cuda):
+    x, ptr = memory(cuda)
+    view = to_cai(tensor_of(row, ptr, form=form).capsule())
+    made = view.__cuda_array_interface__
+    in_bytes = tuple(stride * row["itemsize"] for stride in row["elements"])
+    assert made["shape"] == view.shape == tuple(row["shape"])
+    assert made["strides"] == (None if row["contiguous"] else in_bytes)
+    assert made["data"] == (ptr if row["size"] else 0, False)
+    assert view.strides == in_bytes
+    assert (view.size, view.ndim) == (row["size"], len(row["shape"]))
+    assert view.nbytes == row["size"] * row["itemsize"]
+    del x
+
+
+@TAKEN
+def test_a_layout_survives_the_way_there_and_back(row, cuda):
+    x, ptr = memory(cuda)
+    back = from_cai(to_cai(tensor_of(row, ptr).capsule()))
+    said = capsules.read(back.__dlpack__(max_version=(1, 0)))
+    assert (said.shape, said.strides) == (tuple(row["shape"]), tuple(row["elements"]))
+    there = to_cai(from_cai(dict_of(row, ptr), owner=x)).__cuda_array_interface__
+    assert there["strides"] == (None if row["contiguous"] else strides_of(row))
+
+
+@REFUSED
+def test_a_layout_that_cannot_be_is_refused_by_both_doors(row, cuda):
+    x, ptr = memory(cuda)
+    error = BufferError if row["kind"] == "StrideNotMultiple" else ValueError
+    for call in (from_cai, to_cai):
+        with pytest.raises(error, match=r"^(shape|strides|ndim)(\[\d\])?: got .+; allowed: "):
+            call(OnlyCai(dict_of(row, ptr), keep=x))
+
+
+@pytest.mark.parametrize("form", ["legacy", "1.0", "1.1"])
+@pytest.mark.parametrize(
+    ("shape", "strides"),
+    [((), ()), ((3,), (4,)), ((2, 3), (12, 4)), ((0, 3), (12, 4)), ((2,) * 7, None)],
+)
+def test_null_strides_of_older_producers_are_compact(form, shape, strides, cuda):
+    _x, ptr = memory(cuda)
+    view = to_cai(HandMade(ptr, form=form, shape=shape, null=["strides"]).capsule())
+    assert view.__cuda_array_interface__["strides"] is None
+    assert view.strides == (strides or tuple(4 * 2**axis for axis in range(6, -1, -1)))
+    assert capsules.read(from_cai(view).__dlpack__()).strides is not None
+
+
+@pytest.mark.parametrize("form", ["versioned", "legacy"])
+def test_an_array_without_dimensions_needs_neither_shape_nor_strides(form, cuda):
+    _x, ptr = memory(cuda)
+    view = to_cai(HandMade(ptr, form=form, shape=(), null=["shape", "strides"]).capsule())
+    made = view.__cuda_array_interface__
+    assert (made["shape"], made["strides"], made["data"]) == ((), None, (ptr, False))
+    assert (view.size, view.nbytes, view.ndim) == (1, 4, 0)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 4, 256, 4096])
+@pytest.mark.parametrize("form", ["versioned", "legacy"])
+def test_a_byte_offset_is_added_on_import_and_is_0_on_export(form, offset, cuda):
+    _x, ptr = memory(cuda)
+    view = to_cai(HandMade(ptr, form=form, byte_offset=offset).capsule())
+    assert view.ptr == view.__cuda_array_interface__["data"][0] == ptr + offset
+    said = capsules.read(from_cai(view).__dlpack__())
+    assert (said.ptr, said.byte_offset) == (ptr + offset, 0)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy"])
+def test_values_behind_a_byte_offset_are_the_ones_that_are_seen(speaks, cuda):
+    x = cuda.array([1.0, 2.0], speaks=speaks, offset=64)
+    view = to_cai(x)
+    assert view.ptr == x.ptr
+    assert cuda.read(view) == cuda.read(from_cai(view)) == [1.0, 2.0]
+
+
+VALUES = [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]
+
+
+@pytest.mark.parametrize("strides", ["C", "F", (40, 8), (-12, 4), (12, -4), (-4, -8), (4, 12)])
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "cai", "cai0"])
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+def test_values_of_every_order_are_seen_through_both_views(speaks, strides, cuda):
+    x = cuda.array(
+        VALUES if strides != (4, 12) else [[1.0] * 3] * 2, strides=strides, speaks=speaks
+    )
+    views = [to_cai(x)]
+    views.append(from_cai(views[0]))
+    if speaks.startswith("cai"):
+        views.append(from_cai(x))
+    for view in views:
+        assert view.strides == x.strides
+        assert cuda.read(view) == x.tolist()
+
+
+def test_a_broadcast_dimension_has_a_stride_of_0_both_ways(cuda):
+    x = cuda.array([1.0, 2.0], speaks=())
+    there = from_cai(only_cai(x, shape=(3, 2), strides=(0, 4)))
+    assert cuda.read(there) == [[1.0, 2.0]] * 3
+    back = to_cai(there)
+    assert back.__cuda_array_interface__["strides"] == (0, 4)
+    assert capsules.read(there.__dlpack__()).strides == (0, 1)
+
+
+@pytest.mark.parametrize("ndim", [0, 1, 4, 5, 6, 7, 8, 32, 64])
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_any_number_of_dimensions_up_to_64_is_taken(ndim, contiguous, cuda):
+    x, ptr = memory(cuda)
+    shape = tuple(2 if axis < 6 else 1 for axis in range(ndim))
+    compact = tuple(math.prod(shape[axis + 1 :]) for axis in range(ndim))
+    elements = compact if contiguous else tuple(2 * stride for stride in compact)
+    view = to_cai(HandMade(ptr, shape=shape, strides=elements).capsule())
+    in_bytes = tuple(4 * stride for stride in elements)
+    made = view.__cuda_array_interface__
+    assert (made["shape"], view.strides) == (shape, in_bytes)
+    assert made["strides"] == (None if contiguous or ndim == 0 else in_bytes)
+    again = from_cai(made, owner=x)
+    said = capsules.read(again.__dlpack__(max_version=(1, 3)))
+    assert (said.shape, said.strides) == (shape, elements)
+    assert tables.borrowed(again).strides == elements
+
+
+# --- no elements ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ptr", [0, 4096, 2**63])
+@pytest.mark.parametrize("offset", [0, 64])
+@pytest.mark.parametrize("form", ["versioned", "legacy"])
+def test_without_elements_the_pointer_is_0_whatever_it_was(form, offset, ptr, cuda):
+    view = to_cai(HandMade(ptr, form=form, shape=(0, 3), byte_offset=offset).capsule())
+    made = view.__cuda_array_interface__
+    assert (made["data"], made["strides"], made["stream"]) == ((0, False), None, None)
+    assert (view.size, view.nbytes, view.ptr) == (0, 0, 0)
+    said = capsules.read(from_cai(view).__dlpack__(max_version=(1, 0)))
+    assert (said.ptr, said.shape, said.strides) == (0, (0, 3), (3, 1))
+
+
+@pytest.mark.parametrize("version", range(4))
+@pytest.mark.parametrize("ptr", [0, 4096])
+@pytest.mark.parametrize("stream", [None, -1, 1, 2, 4096])
+def test_without_elements_nothing_is_asked_and_nothing_is_pending(stream, ptr, version, cuda):
+    made = {"shape": (0,), "typestr": "<f4", "data": (ptr, False), "version": version}
+    cuda.clear_calls()
+    view = from_cai(made, owner=object(), stream=stream)
+    assert (view.ptr, view.stream, view.device) == (0, None, (2, 0))
+    view.__dlpack__(stream=1)
+    assert not {call.call for call in cuda.calls} & {"cuEventRecord", "cuPointerGetAttributes"}
+
+
+@pytest.mark.parametrize(
+    ("device", "said"),
+    [(None, (2, 1)), (0, (2, 0)), (1, (2, 1)), ((3, 0), (3, 0)), ((13, 0), (13, 0))],
+)
+def test_the_device_of_an_array_without_elements_is_the_callers_or_the_current(device, said, cuda):
+    cuda.set_device(1)
+    made = {"shape": (0,), "typestr": "<f4", "data": (0, False), "version": 3}
+    view = from_cai(made, owner=object(), device=device)
+    assert view.device == view.__dlpack_device__() == said
+    assert capsules.read(view.__dlpack__()).device == said
+
+
+# --- where the memory is --------------------------------------------------------------------------
+
+KINDS = {"device": 2, "pool": 2, "pinned": 3, "managed": 13}
+
+
+@pytest.mark.parametrize("memory_kind", KINDS)
+@pytest.mark.parametrize("ordinal", [0, 1])
+def test_the_pointer_knows_the_device(memory_kind, ordinal, cuda):
+    x = cuda.array([1.0], memory=memory_kind, device=ordinal, speaks="cai")
+    kind = KINDS[memory_kind]
+    said = (kind, ordinal if kind == 2 else 0)
+    view = from_cai(x)
+    assert view.device == view.__dlpack_device__() == said
+    assert capsules.read(view.__dlpack__()).device == tables.borrowed(view).device == said
+    assert to_cai(x).device == said
+
+
+@pytest.mark.parametrize("memory_kind", ["pinned", "managed"])
+@pytest.mark.parametrize("device", [0, 1, (2, 0), (2, 1)])
+def test_memory_that_every_device_reaches_can_go_out_as_a_devices_own(device, memory_kind, cuda):
+    view = from_cai(cuda.array([1.0], memory=memory_kind, speaks="cai"), device=device)
+    said = device if isinstance(device, tuple) else (2, device)
+    assert view.device == capsules.read(view.__dlpack__()).device == said
+    assert cuda.read(view) == [1.0]
+
+
+@pytest.mark.parametrize("memory_kind", KINDS)
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-bare"])
+def test_dlpacks_device_is_the_views(speaks, memory_kind, cuda):
+    x = cuda.array([1.0], memory=memory_kind, speaks=speaks)
+    assert to_cai(x).device == from_cai(to_cai(x)).device == (KINDS[memory_kind], 0)
+
+
+def test_a_pointer_into_the_middle_of_memory_is_known(cuda):
+    x = cuda.array([1.0, 2.0, 3.0, 4.0], device=1, speaks=())
+    view = from_cai(OnlyCai(interface(x, shape=(2,), data=(x.ptr + 8, False)), keep=x))
+    assert view.device == (2, 1)
+    assert cuda.read(view) == [3.0, 4.0]
