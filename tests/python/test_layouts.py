@@ -106,13 +106,13 @@ def test_a_layout_that_cannot_be_is_refused_by_both_doors(row, cuda):
 @pytest.mark.parametrize("form", ["legacy", "1.0", "1.1"])
 @pytest.mark.parametrize(
     ("shape", "strides"),
-    [((), ()), ((3,), (4,)), ((2, 3), (12, 4)), ((0, 3), (12, 4)), ((2,) * 7, None)],
+    [((), ()), ((3,), (4,)), ((2, 3), (12, 4)), ((0, 3), (12, 4)), ((2,) * 5, (64, 32, 16, 8, 4))],
 )
 def test_null_strides_of_older_producers_are_compact(form, shape, strides, cuda):
     _x, ptr = memory(cuda)
     view = to_cai(HandMade(ptr, form=form, shape=shape, null=["strides"]).capsule())
     assert view.__cuda_array_interface__["strides"] is None
-    assert view.strides == (strides or tuple(4 * 2**axis for axis in range(6, -1, -1)))
+    assert view.strides == strides
     assert capsules.read(from_cai(view).__dlpack__()).strides is not None
 
 
