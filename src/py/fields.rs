@@ -22,7 +22,12 @@ pub(super) fn decode(
     dict: &Bound<'_, PyDict>,
     dtype_name: impl FnOnce() -> Option<String>,
 ) -> PyResult<Decoded> {
-    let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict)?;
+    let here = Thread::current();
+    let names = names(dict.py());
+    if let Some(decoded) = native::plain(dict, names, |fields| cai::decode(fields, here, || None)) {
+        return Ok(decoded?);
+    }
+    let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict, names)?;
     let version = required(version, "version")?;
     let version = int(&version).map_err(|got| Error::new(Kind::CaiVersion, got))?;
     let typestr = required(typestr, "typestr")?;
@@ -40,13 +45,12 @@ pub(super) fn decode(
     let structured = typestr.as_bytes().get(1) == Some(&b'V')
         && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
     let fields = Fields { shape, typestr, data, strides, version, stream, masked, structured };
-    Ok(cai::decode(fields, Thread::current(), dtype_name)?)
+    Ok(cai::decode(fields, here, dtype_name)?)
 }
 
-/// The entries that the specification names, in the order of the names below.
-fn entries<'py>(dict: &Bound<'py, PyDict>) -> PyResult<[Option<Bound<'py, PyAny>>; 8]> {
-    let py = dict.py();
-    let names = [
+/// The entries that the specification names.
+fn names(py: Python<'_>) -> native::Names<'_, '_> {
+    [
         intern!(py, "shape"),
         intern!(py, "typestr"),
         intern!(py, "data"),
@@ -55,15 +59,16 @@ fn entries<'py>(dict: &Bound<'py, PyDict>) -> PyResult<[Option<Bound<'py, PyAny>
         intern!(py, "stream"),
         intern!(py, "mask"),
         intern!(py, "descr"),
-    ];
-    let (mut found, all_known) = native::entries(dict, names);
-    if !all_known {
-        // Keys of another kind, or equal to a name without being the same string.
-        for (slot, name) in found.iter_mut().zip(names) {
-            if slot.is_none() {
-                *slot = dict.get_item(name)?;
-            }
-        }
+    ]
+}
+
+fn entries<'py>(
+    dict: &Bound<'py, PyDict>,
+    names: native::Names<'_, 'py>,
+) -> PyResult<[Option<Bound<'py, PyAny>>; 8]> {
+    let mut found = [const { None }; 8];
+    for (slot, name) in found.iter_mut().zip(names) {
+        *slot = dict.get_item(name)?;
     }
     Ok(found)
 }

@@ -1,8 +1,9 @@
-//! Two short cuts through Python's C API, for the reading of dicts: a door like the other three.
+//! Short cuts through Python's C API, for the reading of dicts: a door like the other three.
 //!
-//! A dict is read at every import. Through PyO3's safe calls seven look-ups and five integers are
-//! about 1,600 instructions of an import's 4,000 (callgrind, CPython 3.11, 2026-11); here they are
-//! 600. Nothing is decided here: what is not found, or is no plain small integer, takes the long way.
+//! A dict is read at every import. Most dicts have the specification's keys, interned, and values of
+//! its plain types; those are read here without a reference taken or a Python call made. Through
+//! PyO3's safe calls the same is about 1,600 instructions of an import's 4,000 (callgrind, CPython
+//! 3.11, 2026-11), here 700. Nothing is decided here: whatever is not plain takes the long way.
 #![allow(unsafe_code)]
 
 use std::ptr;
@@ -10,20 +11,26 @@ use std::ptr;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::{PyDict, PyInt, PyString};
+use pyo3::types::{PyDict, PyString};
 
-/// The values in `dict` of the keys `names`, found by the identity of the keys, which are interned
-/// wherever they are literals. The flag says whether every key of the dict was one of `names`: where
-/// it is false, what is missing has to be looked up.
-pub(super) fn entries<'py, const N: usize>(
-    dict: &Bound<'py, PyDict>,
-    names: [&Bound<'py, PyString>; N],
-) -> ([Option<Bound<'py, PyAny>>; N], bool) {
-    let py = dict.py();
-    let mut found = [ptr::null_mut::<ffi::PyObject>(); N];
-    let mut all_known = true;
+use crate::cai::Fields;
+use crate::layout::Dims;
+
+/// The names of the entries, in the order that [`plain`] takes them in; the last is passed over.
+pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
+
+/// Calls `read` with the entries of `dict`, where all of them are plain; otherwise it does nothing.
+///
+/// `names` are `shape`, `typestr`, `data`, `version`, `strides`, `stream`, `mask` and `descr`. `read`
+/// must not run Python code: what it is given is the dict's own.
+pub(super) fn plain<R>(
+    dict: &Bound<'_, PyDict>,
+    names: Names<'_, '_>,
+    read: impl FnOnce(Fields<'_>) -> R,
+) -> Option<R> {
     // Builds without a global lock need the dict's own: `PyDict_Next` takes none.
     with_critical_section(dict, || {
+        let mut found = [ptr::null_mut::<ffi::PyObject>(); 8];
         let mut position: ffi::Py_ssize_t = 0;
         let (mut key, mut value) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: `dict` is a dict and alive, its lock is held, and nothing in the loop runs Python
@@ -32,26 +39,138 @@ pub(super) fn entries<'py, const N: usize>(
             ffi::PyDict_Next(dict.as_ptr(), &raw mut position, &raw mut key, &raw mut value)
         } != 0
         {
-            match names.iter().position(|name| name.as_ptr() == key) {
-                Some(at) => found[at] = value,
-                None => all_known = false,
-            }
+            let at = names.iter().position(|name| name.as_ptr() == key)?;
+            found[at] = value;
         }
-        let owned = found.map(|value| {
-            // SAFETY: NULL or an object that the dict, still locked, holds; the reference is our own.
-            unsafe { Bound::from_borrowed_ptr_or_opt(py, value) }
-        });
-        (owned, all_known)
+        // SAFETY: each is NULL or held by the dict, which nobody can change meanwhile.
+        let fields = unsafe { fields(found) }?;
+        Some(read(fields))
     })
 }
 
-/// The value of an exact `int` that fits; `None` for anything else.
-pub(super) fn small(value: &Bound<'_, PyAny>) -> Option<i64> {
-    if !value.is_exact_instance_of::<PyInt>() {
+/// The entries, if all are there and plain.
+///
+/// # Safety
+///
+/// Each of `found` is NULL or an object that lives as long as the result.
+unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
+    let [shape, typestr, data, version, strides, stream, mask, _] = found;
+    if shape.is_null() || typestr.is_null() || data.is_null() || version.is_null() {
+        return None;
+    }
+    // SAFETY: `None` lives as long as the interpreter.
+    let none = unsafe { ffi::Py_None() };
+    let absent = |value: *mut ffi::PyObject| value.is_null() || value == none;
+    if !absent(mask) {
+        return None;
+    }
+    // SAFETY: not NULL, and alive by the caller's word; so for all calls below.
+    let (typestr, shape) = unsafe { (text(typestr)?, dims(shape)?) };
+    // SAFETY: as above.
+    let (data, version) = unsafe { (pair(data)?, int(version)?) };
+    // SAFETY: as above.
+    let strides = if absent(strides) { None } else { Some(unsafe { dims(strides) }?) };
+    // SAFETY: as above.
+    let stream = if absent(stream) { None } else { Some(i128::from(unsafe { int(stream) }?)) };
+    // `V` types need the object's dtype, which is asked by running Python code.
+    let named = typestr.as_bytes().get(1) != Some(&b'V');
+    named.then_some(Fields {
+        shape,
+        typestr,
+        data,
+        strides,
+        version,
+        stream,
+        masked: false,
+        structured: false,
+    })
+}
+
+/// The characters of an exact `str`.
+///
+/// # Safety
+///
+/// `value` is an object that lives as long as the result.
+unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
+    // SAFETY: `value` is an object.
+    if unsafe { ffi::PyUnicode_CheckExact(value) } == 0 {
+        return None;
+    }
+    let mut length: ffi::Py_ssize_t = 0;
+    // SAFETY: an exact str; its UTF-8 form is kept with it, and `length` outlives the call.
+    let bytes = unsafe { ffi::PyUnicode_AsUTF8AndSize(value, &raw mut length) };
+    if bytes.is_null() {
+        // Lone surrogates: the long way says so.
+        // SAFETY: the exception is the call's own.
+        unsafe { ffi::PyErr_Clear() };
+        return None;
+    }
+    let length = usize::try_from(length).ok()?;
+    // SAFETY: `length` bytes that live as long as the str.
+    let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
+    // SAFETY: CPython's own encoder made them: they are UTF-8 (PyUnicode_AsUTF8AndSize's contract).
+    Some(unsafe { std::str::from_utf8_unchecked(bytes) })
+}
+
+/// The items of an exact `tuple` of exact ints.
+///
+/// # Safety
+///
+/// `value` is an object that lives during the call.
+unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
+    // SAFETY: `value` is an object.
+    if unsafe { ffi::PyTuple_CheckExact(value) } == 0 {
+        return None;
+    }
+    let mut dims = Dims::new();
+    // SAFETY: an exact tuple.
+    for at in 0..unsafe { ffi::PyTuple_Size(value) } {
+        // SAFETY: inside the tuple, so an object that it holds.
+        dims.push(unsafe { int(ffi::PyTuple_GetItem(value, at)) }?);
+    }
+    Some(dims)
+}
+
+/// A pointer and a flag.
+///
+/// # Safety
+///
+/// `value` is an object that lives during the call.
+unsafe fn pair(value: *mut ffi::PyObject) -> Option<(u64, bool)> {
+    // SAFETY: `value` is an object; the size is asked of an exact tuple only.
+    if unsafe { ffi::PyTuple_CheckExact(value) == 0 || ffi::PyTuple_Size(value) != 2 } {
+        return None;
+    }
+    // SAFETY: a tuple of two.
+    let pointer = u64::try_from(unsafe { int(ffi::PyTuple_GetItem(value, 0)) }?).ok()?;
+    // SAFETY: as above.
+    let flag = unsafe { ffi::PyTuple_GetItem(value, 1) };
+    // SAFETY: `True` and `False` live as long as the interpreter.
+    if flag == unsafe { ffi::Py_False() } {
+        return Some((pointer, false));
+    }
+    // SAFETY: as above.
+    (flag == unsafe { ffi::Py_True() }).then_some((pointer, true))
+}
+
+/// An exact `int` that fits.
+///
+/// # Safety
+///
+/// `value` is an object that lives during the call.
+unsafe fn int(value: *mut ffi::PyObject) -> Option<i64> {
+    // SAFETY: `value` is an object.
+    if unsafe { ffi::PyLong_CheckExact(value) } == 0 {
         return None;
     }
     let mut overflow = 0;
     // SAFETY: an exact int, so no Python code runs and no exception is set; `overflow` outlives the call.
-    let number = unsafe { ffi::PyLong_AsLongLongAndOverflow(value.as_ptr(), &raw mut overflow) };
+    let number = unsafe { ffi::PyLong_AsLongLongAndOverflow(value, &raw mut overflow) };
     (overflow == 0).then_some(number)
+}
+
+/// The value of an exact `int` that fits; `None` for anything else.
+pub(super) fn small(value: &Bound<'_, PyAny>) -> Option<i64> {
+    // SAFETY: a bound object is alive.
+    unsafe { int(value.as_ptr()) }
 }
