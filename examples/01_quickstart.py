@@ -32,7 +32,7 @@ def both_ways(array: Any, pointer: int, producer: Any, consumer: Any) -> Any:
         capsule = dlpack.__dlpack__(stream=stream, max_version=(1, 3))
         print(f"      {capsule!r}")
         back = to_cai(capsule, stream=-1)
-        assert back.ptr == pointer and back.shape == cai.shape, "the round trip is the same array"
+        assert (back.ptr, back.shape) == (pointer, cai.shape), "the round trip is the same array"
         print(f"      {capsule!r}, consumed by to_cai: {back!r}")
     return cai
 

@@ -1,8 +1,8 @@
 """Give a torch tensor to a library that speaks only the CUDA Array Interface.
 
-Warp, pylibcudf, ucxx, cuCIM, Numba and pyarrow.cuda are such libraries. Torch's own dict has no stream,
-so they read the tensor while torch still writes it. Without a GPU a simulated array stands in for the
-tensor, and a consumer that reads the dict as CuPy and Numba do for the library.
+Warp, pylibcudf, ucxx, cuCIM, Numba and pyarrow.cuda are such libraries. Torch's own dict has no
+stream, so they read the tensor while torch still writes it. Without a GPU a simulated array stands
+in for the tensor, and a consumer that reads the dict as cuda.core does for the library.
 """
 
 from __future__ import annotations

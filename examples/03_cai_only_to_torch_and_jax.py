@@ -1,7 +1,7 @@
 """Bring an array that speaks only the CUDA Array Interface to torch and to JAX.
 
-`torch.as_tensor` ignores the dict's stream, and `jnp.asarray` keeps no owner of the memory: both are
-given a `DLPackView` instead, which they take by `from_dlpack`.
+`torch.as_tensor` ignores the dict's stream, and `jnp.asarray` keeps no owner of the memory: both
+are given a `DLPackView` instead, which they take by `from_dlpack`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cai_bridge import from_cai
 
 
 class Frame:
-    """An in-house buffer: it owns device memory and speaks the CUDA Array Interface, nothing else."""
+    """An in-house buffer: it owns device memory, and speaks the CUDA Array Interface alone."""
 
     def __init__(self, memory: Any) -> None:
         self._memory = memory

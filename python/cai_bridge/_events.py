@@ -1,9 +1,9 @@
 """The bridge's events, as records of the logger ``cai_bridge``.
 
 Each order that is made or elided is a record of level DEBUG, with what was ordered as attributes:
-``door``, ``device``, ``producer``, ``consumer`` (streams), ``order`` and ``why``. While the logger's
-effective level is above that, no event is made at all: `logging` clears the logger's level cache
-whenever a level changes anywhere, and that is the moment when the extension is told.
+``door``, ``device``, ``producer``, ``consumer`` (streams), ``order`` and ``why``. While the
+logger's effective level is above that, no event is made at all: `logging` clears the logger's level
+cache whenever a level changes anywhere, and that is the moment when the extension is told.
 """
 
 import logging
@@ -41,7 +41,7 @@ def _watch() -> None:
         _logger._cache = _LevelCache()  # type: ignore[attr-defined]
         _tell()
     else:
-        # A `logging` without that cache tells of no change: every event is made, and filtered there.
+        # Without that cache `logging` tells of no change: every event is made, and filtered.
         _core._set_event_level(logging.DEBUG)
 
 

@@ -142,7 +142,7 @@ def test_a_layout_survives_the_way_from_dlpack_to_cai(
         pytest.skip("torch has no negative strides")
     array, host = layouts(producer)[layout]
     if layout in REVERSED:
-        # CuPy 14.2 divides negative strides by the item size as unsigned numbers when it exports them.
+        # CuPy 14.2 exports negative strides divided by the item size as unsigned numbers.
         with pytest.raises(ValueError, match="strides: got"):
             to_cai(array)
         return

@@ -38,11 +38,11 @@ class Table(ctypes.Structure):
 _forever: list[object] = []
 
 
-def table(make=None, *, stream=0, version=(1, 3), prev=None, asked=None, **functions):
+def table(make=None, *, work_on=0, version=(1, 3), prev=None, asked=None, **functions):
     """A table whose tensors are the `HandMade` that `make(x)` returns.
 
-    `make` of None fails without an exception; `functions` replaces entries by addresses, 0 for
-    NULL. The devices that the stream is asked for are added to `asked`.
+    `make` or `work_on` of None fails without an exception; `functions` replaces entries by
+    addresses, 0 for NULL. The devices that the stream is asked for are added to `asked`.
     """
 
     @_FROM_OBJECT
@@ -57,9 +57,9 @@ def table(make=None, *, stream=0, version=(1, 3), prev=None, asked=None, **funct
     def current_work_stream(kind, index, out):
         if asked is not None:
             asked.append((kind, index))
-        if stream is None:
+        if work_on is None:
             return -1
-        out[0] = stream
+        out[0] = work_on
         return 0
 
     entries = {

@@ -1,17 +1,10 @@
 """The dict of a `CaiView`: its keys and exact types, what is read, and what `stream` says."""
 
-import gc
-import subprocess
-import sys
-import textwrap
-import weakref
-
 import numpy as np
 import pytest
-from capsules import READ_ONLY, HandMade
-from fakes import OnlyCai, StreamObject, interface, only_cai, restated, without_warning
+from fakes import OnlyCai, interface, only_cai
 
-from cai_bridge import CaiView, DLPackView, HostSyncWarning, from_cai, to_cai
+from cai_bridge import from_cai, to_cai
 
 KEYS = {"shape", "typestr", "data", "version", "strides", "stream"}
 SPEAKS = ["exchange", "dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare", "cai3"]
@@ -40,6 +33,7 @@ def test_entries_have_exactly_the_types_that_the_specification_gives(speaks, rea
     stream = cuda.stream()
     x = cuda.array([[1.0, 2.0]] * 2, speaks=speaks, strides="F", stream=stream)
     types = dict(exact_types(to_cai(x, stream, readonly).__cuda_array_interface__))
+    cuda.synchronize()
     whole = {"shape": tuple, "typestr": str, "data": tuple, "version": int, "strides": tuple}
     assert {name: types[name] for name in whole} == whole
     assert (types["data[0]"], types["data[1]"], types["stream"]) == (int, bool, int)

@@ -1,20 +1,21 @@
-"""Every example runs, as it stands, and says what it claims."""
+"""Every example and the README's program run as they stand, and say what they claim."""
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
 
 
 def run(example: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", example], capture_output=True, text=True, timeout=60
-    )
+    command = [sys.executable, "-W", "error", example]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout
@@ -34,3 +35,13 @@ def test_the_quickstart_shows_the_dict_the_capsules_and_each_wait() -> None:
     for part in ("'typestr': '<f4'", "used_dltensor_versioned", "order=made", "order=elided"):
         assert part in shown
     assert "the consumer reads [[7.0, 7.0, 7.0, 7.0], [7.0, 7.0, 7.0, 7.0]]" in shown
+
+
+def test_the_readmes_test_of_somebodys_library_passes() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (program,) = [block for block in blocks if "def test_" in block]
+    names: dict[str, object] = {}
+    exec(program, names)
+    (test,) = [value for name, value in names.items() if name.startswith("test_")]
+    assert callable(test)
+    test()

@@ -1,10 +1,10 @@
-"""Every door, version, stream situation and kind of consumer: ordered, and by no wait too many.
+"""Every door, version, stream situation and kind of consumer: ordered, by no wait too many.
 
-Each case runs on the simulated device. Its consumer must see the producer's values and nothing may be
-reported. Then it runs again once for every wait that the bridge made, with that wait left out: each of
-these runs must be reported, or the wait was not needed, or the test cannot see. The exception is a
-consumer that goes on to work on a stream which the driver itself orders with the producer's, where
-nothing could go wrong: the bridge had no way to know.
+Each case runs on the simulated device. Its consumer must see the producer's values and nothing may
+be reported. Then it runs again once for every call that an order of the bridge is made of, with that
+call left out: each of these runs must be reported, or the order was not needed, or the test cannot
+see. The exception is a consumer that goes on to work on a stream which the driver itself orders with
+the producer's, where nothing could go wrong: the bridge had no way to know.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
 ORDER, HOST_WAIT = ("cuEventRecord", "cuStreamWaitEvent"), ("cuCtxSynchronize",)
 
 
-
 def independent(one: str, other: str) -> bool:
-    """Whether the driver leaves work on two streams unordered; each name but a default one is new."""
+    """Whether the driver leaves two streams unordered; each that is no default one is new."""
     if "legacy" in (one, other):
         return "non-blocking" in (one, other)
     return not one == other == "per-thread"
@@ -43,7 +42,7 @@ PROVEN: Counter[str] = Counter()
 
 @dataclass
 class Run:
-    """One run of a case: what the consumer saw, what was reported, and which waits the bridge made."""
+    """What the consumer saw, what was reported, and which calls the bridge's orders were."""
 
     value: list[float]
     reports: list[Any]
@@ -73,7 +72,7 @@ class Case:
 
     @contextmanager
     def bridge(self) -> Iterator[None]:
-        """Note the calls of the orders that the bridge makes in here, which come after the producer's."""
+        """Note the calls of the bridge's orders in here, which come after the producer's."""
         before = len(self.cuda.calls)
         with listening() as made:
             yield
@@ -193,10 +192,10 @@ QUEUES = {"cai-waits": "own", "cai-enqueues": "given", "cai-blocks": "own"}
 def test_a_cai_consumer_that_keeps_the_specification_sees_what_was_written(
     door: str, produced_on: str, given: str | None
 ) -> None:
-    for kind in QUEUES:
+    for kind, queues_on in QUEUES.items():
         for consumes_on in (*STREAMS, *(["given"] if given else [])):
             body = to_cai_body(door, given, kind, consumes_on)
-            works_on = given if given and "given" in (consumes_on, QUEUES[kind]) else consumes_on
+            works_on = given if given and "given" in (consumes_on, queues_on) else consumes_on
             ready_on = READY_ON.get(door, produced_on)
             needed = all(independent(ready_on, other) for other in (works_on, given or works_on))
             prove(door, produced_on, body, f"{kind} on {consumes_on}", needed=needed)
@@ -240,7 +239,7 @@ FROM_CAI: dict[str, Callable[[Case, Any], Any]] = {
     "cai1": lambda case, stream: from_cai(case.array("cai1"), stream=stream),
     "cai2": lambda case, stream: from_cai(case.array("cai2"), stream=stream),
     "cai3": lambda case, stream: from_cai(case.array("cai3"), stream=stream),
-    "dict": lambda case, stream: a_dict(case, stream),
+    "dict": lambda case, stream: from_cai(**a_dict(case), stream=stream),
     "cai2 with the exchange API": lambda case, stream: from_cai(
         case.array(("exchange", "cai2")), stream=stream
     ),
@@ -251,9 +250,9 @@ ON_LEGACY = ("dlpack-none", "dlpack-exchange", "dlpack-borrowed")
 DLPACK_CONSUMERS = ("dlpack", "dlpack-legacy-capsule", *ON_LEGACY)
 
 
-def a_dict(case: Case, stream: Any) -> Any:
+def a_dict(case: Case) -> dict[str, Any]:
     array = case.array("cai3")
-    return from_cai(array.__cuda_array_interface__, stream=stream, owner=array)
+    return {"x": array.__cuda_array_interface__, "owner": array}
 
 
 def from_cai_body(door: str, declared: bool, kind: str, consumes_on: str) -> Callable[[Case], Any]:

@@ -1,0 +1,253 @@
+"""What a `DLPackView` hands out: capsules by what was asked, and the exchange API of its type."""
+
+import ctypes
+import enum
+
+import capsules
+import numpy as np
+import pytest
+import tables
+import tvm_ffi
+from capsules import READ_ONLY, DLTensor, HandMade
+from fakes import StreamObject, only_cai
+
+from cai_bridge import DLPackView, from_cai, to_cai
+
+
+@pytest.fixture
+def view(cuda):
+    return from_cai(cuda.array([[1.0, 2.0, 3.0]] * 2, speaks="cai"))
+
+
+# --- __dlpack__ -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("max_version", "name", "version"),
+    [
+        (None, "dltensor", None),
+        ((0, 0), "dltensor", None),
+        ((0, 8), "dltensor", None),
+        ((0, 99), "dltensor", None),
+        ((-1, 0), "dltensor", None),
+        ((1, 0), "dltensor_versioned", (1, 3)),
+        ((1, 1), "dltensor_versioned", (1, 3)),
+        ((1, 3), "dltensor_versioned", (1, 3)),
+        ((1, 99), "dltensor_versioned", (1, 3)),
+        ((2, 0), "dltensor_versioned", (1, 3)),
+        ((np.int64(1), np.int64(0)), "dltensor_versioned", (1, 3)),
+    ],
+)
+def test_the_capsule_is_versioned_from_1_0_on(max_version, name, version, view):
+    capsule = view.__dlpack__(max_version=max_version)
+    assert capsules.name_of(capsule) == name
+    said = capsules.read(capsule)
+    assert said.version == version
+    assert said.flags == (None if version is None else 0)
+    assert (said.shape, said.strides, said.dtype) == ((2, 3), (3, 1), (2, 32, 1))
+    assert (said.ptr, said.byte_offset, said.device) == (view.ptr, 0, (2, 0))
+
+
+def test_every_call_makes_a_capsule_and_a_tensor_of_its_own(view):
+    both = [view.__dlpack__(max_version=(1, 3)) for _ in range(2)]
+    first, second = (capsules.take(capsule) for capsule in both)
+    assert ctypes.addressof(first.struct) != ctypes.addressof(second.struct)
+    assert first.seen == second.seen
+    shapes = {ctypes.addressof(taken.struct.tensor.shape.contents) for taken in (first, second)}
+    assert len(shapes) == 2
+    first.delete()
+    assert second.seen.shape == (2, 3)
+    second.delete()
+
+
+class Device(enum.IntEnum):
+    CUDA = 2
+
+
+@pytest.mark.parametrize("dl_device", [None, (2, 0), (Device.CUDA, 0), (np.int32(2), np.int64(0))])
+@pytest.mark.parametrize("copy", [None, False])
+def test_the_arrays_own_device_and_no_copy_are_taken(dl_device, copy, view):
+    capsule = view.__dlpack__(dl_device=dl_device, copy=copy, max_version=(1, 3))
+    assert capsules.read(capsule).device == (2, 0)
+
+
+@pytest.mark.parametrize("dl_device", [(2, 1), (1, 0), (13, 0), (3, 0), (2,), (2, 0, 0), 2, "cuda"])
+def test_another_device_is_refused(dl_device, view):
+    with pytest.raises(BufferError, match=r"^dl_device: got .+ on \(2, 0\); allowed: None, or"):
+        view.__dlpack__(dl_device=dl_device)
+
+
+@pytest.mark.parametrize("max_version", [1, "1.0", [1, 0], (1,), (1, 0, 0), ("1", "0"), (1.0, 0)])
+def test_a_malformed_version_is_refused(max_version, view):
+    with pytest.raises(ValueError, match=r"^max_version: got .+; allowed: None, or a tuple"):
+        view.__dlpack__(max_version=max_version)
+
+
+@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
+@pytest.mark.parametrize("stream", [None, 1, 2, "other", "object", -1])
+def test_the_consumers_stream_waits_for_the_arrays(stream, theirs, cuda):
+    own, other = cuda.stream(), cuda.stream()
+    first = own.handle if theirs == "own" else theirs
+    given = {"other": other.handle, "object": other}.get(stream, stream)
+    then = {None: 1, "other": other.handle, "object": other.handle}.get(stream, stream)
+    view = from_cai(only_cai(cuda.array(shape=4), stream=first))
+    cuda.clear_calls()
+    view.__dlpack__(stream=given)
+    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+    waits = first is not None and then not in (first, -1)
+    wanted = [("cuEventRecord", first), ("cuStreamWaitEvent", then)] if waits else []
+    assert [(call.call, call.stream) for call in calls] == wanted
+    assert {call.outcome for call in cuda.calls} <= {"done"}
+
+
+def test_an_export_leaves_the_current_device_as_it_was(cuda):
+    far, near = cuda.stream(device=1), cuda.stream(device=1)
+    view = from_cai(cuda.array([1.0], speaks="cai", device=1, stream=far))
+    view.__dlpack__(stream=near)
+    assert cuda.current_device == 0
+    cuda.synchronize()
+
+
+def test_a_refused_export_queues_nothing(cuda):
+    view = from_cai(only_cai(cuda.array(shape=4), stream=2), readonly=True)
+    cuda.clear_calls()
+    for wishes in ({}, {"copy": True}, {"dl_device": (1, 0)}, {"max_version": 1}, {"stream": 0}):
+        with pytest.raises((BufferError, ValueError)):
+            view.__dlpack__(**wishes)
+    assert cuda.calls == []
+
+
+# --- the exchange API -----------------------------------------------------------------------------
+
+
+def test_the_table_is_of_1_3_and_on_the_type():
+    table = tables.of(DLPackView)
+    assert (table.major, table.minor, table.prev) == (1, 3, None)
+    entries = ("allocate", "from_object", "to_object", "borrow", "stream")
+    assert all(getattr(table, entry) for entry in entries)
+    assert "__dlpack_c_exchange_api__" in vars(DLPackView)
+
+
+def test_the_tables_managed_tensor_is_the_versioned_capsules(view):
+    taken = tables.managed(view)
+    assert taken.seen == capsules.read(view.__dlpack__(max_version=(1, 3)))
+    assert taken.seen.version == (1, 3)
+    taken.delete()
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (1,) * 5, (1,) * 9, (0, 2)])
+def test_the_borrowed_tensor_is_the_views_own(shape, cuda):
+    view = from_cai(cuda.array(shape=shape, speaks="cai", dtype="int16"))
+    lent, owned = tables.borrowed(view), capsules.read(view.__dlpack__())
+    assert (lent.ptr, lent.shape, lent.strides) == (owned.ptr, owned.shape, owned.strides)
+    assert (lent.device, lent.dtype, lent.byte_offset) == ((2, 0), (0, 16, 1), 0)
+
+
+@pytest.mark.parametrize("device", [(2, 0), (2, 1), (3, 0), (13, 0)])
+def test_the_work_stream_is_the_legacy_stream(device):
+    assert tables.work_stream(DLPackView, device) == 1
+
+
+def test_the_cpu_has_no_work_stream():
+    assert tables.work_stream(DLPackView, (1, 0)) == 0
+
+
+def test_the_work_stream_of_another_device_is_refused():
+    with pytest.raises(BufferError, match=r"^device: got \(10, 0\); allowed: "):
+        tables.work_stream(DLPackView, (10, 0))
+
+
+@pytest.mark.parametrize("export", [lambda view: tables.managed(view).delete(), tables.borrowed])
+@pytest.mark.parametrize("theirs", [None, 1, 2, 77])
+def test_every_export_through_the_table_makes_the_work_stream_wait(theirs, export, cuda):
+    own = cuda.stream()
+    theirs = own.handle if theirs == 77 else theirs
+    view = from_cai(only_cai(cuda.array(shape=4), stream=theirs))
+    for _ in range(2):
+        cuda.clear_calls()
+        export(view)
+        calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+        waits = theirs not in (None, 1)
+        wanted = [("cuEventRecord", theirs), ("cuStreamWaitEvent", 1)] if waits else []
+        assert [(call.call, call.stream) for call in calls] == wanted
+
+
+def test_the_allocator_says_that_it_is_not_supported():
+    code, made, ((context, kind, text),) = tables.allocate(DLPackView, DLTensor())
+    assert (code, made, context, kind) == (-1, None, 42, b"RuntimeError")
+    assert b"not supported" in text
+
+
+@pytest.mark.parametrize("flags", [0, READ_ONLY])
+def test_a_managed_tensor_becomes_a_view_that_owns_it(flags, cuda):
+    x = cuda.array([1.0, 2.0, 3.0, 4.0])
+    tensor = HandMade(x.ptr - 8, flags=flags, byte_offset=8)
+    view = tables.to_object(DLPackView, tensor)
+    assert type(view) is DLPackView
+    assert (view.ptr, view.shape, view.readonly) == (x.ptr, (4,), bool(flags))
+    assert (view.stream, view.owner) == (1, None)
+    assert cuda.read(view) == [1.0, 2.0, 3.0, 4.0]
+    assert tensor.deleted == 0
+    capsule = view.__dlpack__(max_version=(1, 0))
+    del view
+    assert tensor.deleted == 0
+    del capsule
+    assert tensor.deleted == 1
+
+
+def test_an_object_of_another_type_is_refused_by_the_table(view):
+    table = tables.of(DLPackView)
+    fake = tables.speaker(
+        tables.table(from_object=table.from_object, borrow=table.borrow), bits=view
+    )()
+    for call in (tables.managed, tables.borrowed):
+        with pytest.raises(TypeError, match="DLPackView"):
+            call(fake)
+    # The producer's own exception passes through unchanged.
+    with pytest.raises(TypeError, match="DLPackView"):
+        to_cai(fake)
+
+
+# --- real consumers -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bfloat16", "float8_e4m3fn", "bool"])
+def test_tvm_ffi_takes_a_view_by_the_exchange_api(dtype, cuda):
+    x = cuda.array([[1, 0]] * 3, dtype=dtype, speaks="cai", device=1)
+    tensor = tvm_ffi.from_dlpack(from_cai(x))
+    assert (tuple(tensor.shape), str(tensor.dtype)) == ((3, 2), dtype)
+    assert str(tensor.device) == "cuda:1"
+    assert tensor.data_ptr() == x.ptr
+    view = to_cai(tensor)
+    assert (view.ptr, view.shape, view.device) == (x.ptr, (3, 2), (2, 1))
+    assert cuda.read(from_cai(view)) == [[1, 0]] * 3
+
+
+def test_what_tvm_ffi_took_keeps_the_producer_until_it_is_gone(cuda):
+    x = cuda.array([1.0], speaks="dlpack")
+    tensor = tvm_ffi.from_dlpack(from_cai(to_cai(x)))
+    assert x.exports == 1
+    del tensor
+    assert x.exports == 0
+
+
+@pytest.mark.parametrize("readonly", [True, False])
+def test_numpy_takes_a_view_of_pinned_memory(readonly, cuda):
+    x = cuda.array([[1.0, 2.0]] * 2, memory="pinned", speaks="cai", strides="F", readonly=readonly)
+    array = np.from_dlpack(from_cai(x))
+    assert array.tolist() == [[1.0, 2.0]] * 2
+    assert array.ctypes.data == x.ptr
+    assert (array.strides, array.flags.writeable) == (x.strides, not readonly)
+
+
+def test_a_stream_object_is_asked_once(cuda):
+    class Counting(StreamObject):
+        asked = 0
+
+        def __cuda_stream__(self):
+            self.asked += 1
+            return super().__cuda_stream__()
+
+    stream = Counting((0, 2))
+    from_cai(only_cai(cuda.array(shape=4), stream=1)).__dlpack__(stream=stream)
+    assert stream.asked == 1

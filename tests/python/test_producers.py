@@ -1,0 +1,254 @@
+"""How producers are asked: what is left out when an argument is refused, and on which device."""
+
+import pytest
+from capsules import HandMade
+from fakes import DLPackPair, OnlyDLPack
+
+from cai_bridge import DriverError, to_cai
+
+FULL = (1, 3)
+
+
+def wishes(stream, *, version=True):
+    return {"stream": stream, **({"max_version": FULL} if version else {})}
+
+
+@pytest.fixture
+def made(cuda):
+    """A maker of capsules, of the form given."""
+    x = cuda.array(shape=4)
+    return lambda form="versioned": HandMade(x.ptr, form=form).capsule()
+
+
+def refusing(made, *names, error=TypeError, streams=()):
+    """An answer that takes neither these keywords nor these streams."""
+
+    def answer(**wishes):
+        for name in names:
+            if name in wishes:
+                raise error(f"unexpected keyword argument {name!r}")
+        if wishes.get("stream") in streams:
+            raise error(f"stream {wishes['stream']} is not taken")
+        return made()
+
+    return answer
+
+
+# --- the ladder -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("refuses", "stream", "asked", "says"),
+    [
+        ((), None, [wishes(1)], 1),
+        ((), 1, [wishes(1)], 1),
+        ((), 2, [wishes(2)], 2),
+        ((), 77, [wishes(77)], 77),
+        ((), -1, [wishes(-1)], None),
+        (("max_version",), None, [wishes(1), wishes(1, version=False)], 1),
+        (("max_version",), 77, [wishes(77), wishes(77, version=False)], 77),
+        (("max_version",), -1, [wishes(-1), wishes(-1, version=False)], None),
+        (("stream",), None, [wishes(1), wishes(1, version=False), {}], 1),
+        (("stream",), -1, [wishes(-1), wishes(-1, version=False), {}], None),
+        (("stream",), 1, [wishes(1), wishes(1, version=False), {}], 1),
+    ],
+)
+def test_what_a_producer_does_not_take_is_left_out(refuses, stream, asked, says, made, cuda):
+    producer = DLPackPair(refusing(made, *refuses))
+    view = to_cai(producer, stream=stream)
+    assert producer.asked == asked
+    assert view.stream == says
+    assert {call.call for call in cuda.calls}.isdisjoint({"cuEventRecord", "cuStreamWaitEvent"})
+
+
+def test_a_producer_without_a_stream_argument_is_ready_on_the_legacy_stream(made, cuda):
+    mine = cuda.stream()
+    producer = DLPackPair(refusing(made, "stream"))
+    cuda.clear_calls()
+    assert to_cai(producer, stream=mine).stream == mine.handle
+    assert producer.asked == [wishes(mine.handle), wishes(mine.handle, version=False), {}]
+    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+    assert [call.stream for call in calls] == [1, mine.handle]
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError, BufferError, ValueError, AssertionError, TypeError]
+)
+def test_a_producer_that_refuses_minus_1_is_asked_for_1(error, made):
+    producer = DLPackPair(refusing(made, streams=(-1,), error=error))
+    assert to_cai(producer, stream=-1).stream is None
+    first = [wishes(-1)]
+    if error is TypeError:
+        # It may have been the version, or that there is a stream at all.
+        first = [wishes(-1), wishes(-1, version=False), {}]
+        assert producer.asked == first
+    else:
+        assert producer.asked == [*first, wishes(1)]
+
+
+def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_an_order_is_made(made, cuda):
+    producer = DLPackPair(refusing(made, streams=(2,), error=BufferError))
+    cuda.clear_calls()
+    assert to_cai(producer, stream=2).stream == 2
+    assert producer.asked == [wishes(2), wishes(1)]
+    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+    assert [call.stream for call in calls] == [1, 2]
+
+
+@pytest.mark.parametrize("stream", [None, 1, 77])
+def test_a_producer_that_refuses_another_stream_is_not_asked_again(stream, made):
+    producer = DLPackPair(refusing(made, streams=(1, 77), error=BufferError))
+    with pytest.raises(BufferError, match=r"stream \d+ is not taken"):
+        to_cai(producer, stream=stream)
+    assert len(producer.asked) == 1
+
+
+@pytest.mark.parametrize("stream", [None, 1, 2, 77, -1])
+@pytest.mark.parametrize("form", ["versioned", "legacy", "1.0", "1.1"])
+def test_the_capsules_name_decides_and_never_what_was_asked(form, stream, made):
+    view = to_cai(DLPackPair(lambda **_: made(form)), stream=stream)
+    assert view.shape == (4,)
+
+
+def test_positional_streams_of_old_producers_are_reached_by_the_keyword(cuda):
+    made = HandMade(cuda.array(shape=4).ptr, form="legacy").capsule()
+
+    class Old:
+        def __dlpack__(self, stream=None):
+            assert stream == 1
+            return made
+
+    assert to_cai(Old()).ptr
+
+
+# --- exceptions -----------------------------------------------------------------------------------
+
+
+class Torn(Exception):
+    """No exception that anybody expects."""
+
+
+RAISED = [Torn("torn"), BufferError("torn"), ValueError("torn"), OSError(5, "torn")]
+FATAL = [KeyboardInterrupt(), SystemExit(3), GeneratorExit()]
+
+
+@pytest.mark.parametrize("raised", [*RAISED, *FATAL, MemoryError()], ids=repr)
+@pytest.mark.parametrize("stream", [None, 1, 77])
+def test_a_producers_own_exception_passes_through_unchanged(stream, raised):
+    def answer(**_):
+        raise raised
+
+    producer = DLPackPair(answer)
+    with pytest.raises(type(raised)) as caught:
+        to_cai(producer, stream=stream)
+    assert caught.value is raised
+    assert raised.__cause__ is None
+    assert len(producer.asked) == 1
+
+
+@pytest.mark.parametrize("raised", RAISED, ids=repr)
+@pytest.mark.parametrize("stream", [-1, 2])
+def test_the_last_exception_passes_through_with_the_one_before_as_its_context(stream, raised):
+    first = BufferError("first")
+    answers = [first, raised]
+
+    def answer(**_):
+        raise answers.pop(0)
+
+    with pytest.raises(type(raised)) as caught:
+        to_cai(DLPackPair(answer), stream=stream)
+    assert caught.value is raised
+    if stream == -1:
+        assert raised.__context__ is first
+    raised.__context__ = None
+
+
+@pytest.mark.parametrize("raised", FATAL, ids=repr)
+def test_an_exit_or_interrupt_is_no_refusal_of_a_stream(raised, made):
+    answers = [raised]
+
+    def answer(**_):
+        if answers:
+            raise answers.pop()
+        return made()
+
+    producer = DLPackPair(answer)
+    with pytest.raises(type(raised)) as caught:
+        to_cai(producer, stream=-1)
+    assert caught.value is raised
+    assert len(producer.asked) == 1
+
+
+def test_a_producer_that_takes_no_call_at_all_has_its_first_exception_told():
+    calls = []
+
+    def answer(**wishes):
+        calls.append(wishes)
+        raise TypeError(f"call {len(calls)}")
+
+    with pytest.raises(TypeError, match=r"^call 1$"):
+        to_cai(DLPackPair(answer))
+    assert len(calls) == 3
+
+
+@pytest.mark.parametrize("answer", [7, None, b"dltensor", object(), [1]])
+def test_an_answer_that_is_no_capsule_is_refused(answer):
+    with pytest.raises(ValueError, match=r"^__dlpack__: got an object of type \w+; allowed: a Py"):
+        to_cai(OnlyDLPack(lambda **_: answer))
+
+
+@pytest.mark.parametrize("raised", [Torn("torn"), KeyboardInterrupt(), AttributeError("torn")])
+def test_the_exception_of_the_device_method_passes_through_unchanged(raised):
+    producer = DLPackPair(lambda **_: pytest.fail("asked"), device=raised)
+    with pytest.raises(type(raised)) as caught:
+        to_cai(producer)
+    assert caught.value is raised
+
+
+# --- devices --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("device", [(2, 0), (2, 1)])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_producer_is_called_with_its_device_current(start, fails, device, cuda):
+    x = cuda.array(shape=4, device=device[1])
+    seen = []
+
+    def answer(**_):
+        seen.append(cuda.current_device)
+        if fails:
+            raise Torn
+        return HandMade(x.ptr, device_id=device[1]).capsule()
+
+    cuda.set_device(start)
+    producer = DLPackPair(answer, device=device)
+    if fails:
+        with pytest.raises(Torn):
+            to_cai(producer)
+    else:
+        assert to_cai(producer).device == device
+    assert (seen, cuda.current_device) == ([device[1]], start)
+
+
+def test_a_producer_without_the_device_method_is_called_as_things_are(made, cuda):
+    seen = []
+
+    def answer(**_):
+        seen.append(cuda.current_device)
+        return made()
+
+    cuda.set_device(1)
+    to_cai(OnlyDLPack(answer))
+    assert seen == [1]
+
+
+def test_a_device_that_is_not_there_is_an_error_of_the_driver(made, cuda):
+    with pytest.raises(DriverError, match=r"got CUDA_ERROR_INVALID_DEVICE"):
+        to_cai(DLPackPair(lambda **_: made(), device=(2, 9)))
+
+
+def test_without_a_driver_the_producer_is_called_all_the_same():
+    capsule = HandMade(4096).capsule()
+    view = to_cai(DLPackPair(lambda **_: capsule))
+    assert (view.ptr, view.stream) == (4096, 1)

@@ -1,0 +1,262 @@
+"""What `stream=` does at each door, by what views then say and which orders were made."""
+
+import subprocess
+import sys
+import textwrap
+import threading
+import warnings
+
+import pytest
+from capsules import HandMade
+from fakes import DLPackPair, OnlyCai, StreamObject, interface, only_cai, without_warning
+
+from cai_bridge import HostSyncWarning, from_cai, to_cai
+
+
+def said(view):
+    """The stream of a `CaiView`, which its dict and its attribute agree on."""
+    assert view.__cuda_array_interface__["stream"] == view.stream
+    return view.stream
+
+
+def orders(cuda):
+    """The orders made since the calls were cleared: streams recorded on, streams that wait."""
+    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+    return [(call.call, call.stream) for call in calls]
+
+
+def order(first, then):
+    return [("cuEventRecord", first), ("cuStreamWaitEvent", then)]
+
+
+# --- to_cai ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("current", [None, "legacy", "per_thread", "own"])
+def test_exchange_api_without_a_stream_says_the_librarys_own(current, cuda):
+    x = cuda.array([1.0], speaks="exchange")
+    streams = {"legacy": cuda.legacy, "per_thread": cuda.per_thread, "own": cuda.stream()}
+    cuda.clear_calls()
+    if current is None:
+        # The table then says 0, which is no stream for CAI.
+        assert said(to_cai(x)) == 1
+    else:
+        with cuda.current_stream(streams[current]) as stream:
+            assert said(to_cai(x)) == stream.handle
+    assert orders(cuda) == []
+
+
+@pytest.mark.parametrize("stream", [1, 2, "own", "object", "numpy"])
+def test_exchange_api_with_a_stream_orders_it_and_says_it(stream, cuda):
+    import numpy as np
+
+    own, theirs = cuda.stream(), cuda.stream()
+    given = {"own": own.handle, "object": own, "numpy": np.uint64(own.handle)}.get(stream, stream)
+    handle = stream if isinstance(stream, int) else own.handle
+    x = cuda.array([1.0], speaks="exchange")
+    cuda.clear_calls()
+    with cuda.current_stream(theirs):
+        assert said(to_cai(x, stream=given)) == handle
+    assert orders(cuda) == order(theirs.handle, handle)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-strict", "dlpack-bare", "cai3"])
+def test_minus_1_makes_no_order_and_says_none(speaks, cuda):
+    x = cuda.array([1.0], speaks=speaks)
+    cuda.clear_calls()
+    assert said(to_cai(x, stream=-1)) is None
+    assert orders(cuda) == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "asked", "says"), [(None, 1, 1), (1, 1, 1), (2, 2, 2), (77, 77, 77), (-1, -1, None)]
+)
+def test_dlpack_methods_are_asked_for_the_stream_that_the_dict_says(stream, asked, says, cuda):
+    tensor = HandMade(cuda.array(shape=4).ptr)
+    producer = DLPackPair(lambda **_: tensor.capsule())
+    cuda.clear_calls()
+    assert said(to_cai(producer, stream=stream)) == says
+    assert [wishes["stream"] for wishes in producer.asked] == [asked]
+    assert orders(cuda) == []
+
+
+@pytest.mark.parametrize(
+    ("stream", "says", "made"),
+    [(None, 1, []), (1, 1, []), (2, 2, order(1, 2)), (-1, None, [])],
+)
+@pytest.mark.parametrize("form", ["versioned", "legacy"])
+def test_capsules_are_taken_as_ready_on_the_legacy_stream(form, stream, says, made, cuda):
+    tensor = HandMade(cuda.array(shape=4).ptr, form=form)
+    cuda.clear_calls()
+    assert said(to_cai(tensor.capsule(), stream=stream)) == says
+    assert orders(cuda) == made
+
+
+@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
+@pytest.mark.parametrize("stream", [None, 1, 2, "other", -1])
+@pytest.mark.parametrize("how", ["an array", "a DLPackView", "a CaiView"])
+def test_cai_arrays_and_views_are_passed_on_with_their_order_made_explicit(
+    how, stream, theirs, cuda
+):
+    own, other = cuda.stream(), cuda.stream()
+    theirs = own.handle if theirs == "own" else theirs
+    stream = other.handle if stream == "other" else stream
+    x = only_cai(cuda.array(shape=4), stream=theirs)
+    x = {"an array": lambda x: x, "a DLPackView": from_cai, "a CaiView": to_cai}[how](x)
+    cuda.clear_calls()
+    view = to_cai(x, stream=stream)
+    assert said(view) == {None: theirs, -1: None}.get(stream, stream)
+    waits = theirs is not None and stream not in (None, -1, theirs)
+    assert orders(cuda) == (order(theirs, stream) if waits else [])
+
+
+@pytest.mark.parametrize("handle", [0, 1])
+def test_a_stream_object_of_handle_0_is_the_legacy_stream(handle, cuda):
+    x = cuda.array([1.0], speaks="exchange")
+    assert said(to_cai(x, stream=StreamObject((0, handle)))) == 1
+    assert from_cai(only_cai(x), stream=StreamObject((0, handle))).stream == 1
+
+
+def test_another_threads_per_thread_stream_is_named_by_one_that_follows_it(cuda):
+    x = cuda.array([1.0], speaks="exchange")
+    view = to_cai(x, stream=2)
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(said(view)))
+    thread.start()
+    thread.join()
+    assert said(view) == 2
+    # There 2 is that thread's own stream, which nothing orders after the array.
+    assert seen == [1]
+
+
+# --- from_cai -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 3])
+@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
+@pytest.mark.parametrize("stream", [1, 2, "other", -1])
+def test_the_callers_word_comes_before_the_dicts(stream, theirs, version, cuda):
+    own, other = cuda.stream(), cuda.stream()
+    theirs = own.handle if theirs == "own" else theirs
+    stream = other.handle if stream == "other" else stream
+    x = only_cai(cuda.array(shape=4), stream=theirs, version=version)
+    cuda.clear_calls()
+    assert from_cai(x, stream=stream).stream == (None if stream == -1 else stream)
+    assert orders(cuda) == []
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+
+
+@pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
+def test_without_one_version_3_is_taken_at_its_word(theirs, cuda):
+    own = cuda.stream()
+    theirs = own.handle if theirs == "own" else theirs
+    cuda.clear_calls()
+    x = cuda.array(shape=4)
+    assert from_cai(only_cai(x, stream=theirs)).stream == theirs
+    made = interface(x)
+    del made["stream"]
+    assert from_cai(made, owner=x).stream is None
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+
+
+@pytest.mark.parametrize("stream", [None, -1, 1, 7])
+def test_a_view_of_our_own_is_declared_to_be_ready_where_the_caller_says(stream, cuda):
+    view = to_cai(only_cai(cuda.array(shape=4), stream=2))
+    assert from_cai(view, stream=stream).stream == {None: 2, -1: None}.get(stream, stream)
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_older_versions_ask_the_exchange_api_of_the_type(version, cuda):
+    x = cuda.array([1.0], speaks=("exchange", f"cai{version}"))
+    cuda.clear_calls()
+    with cuda.current_stream(cuda.stream()) as stream:
+        assert from_cai(x).stream == stream.handle
+    assert from_cai(x).stream == 1
+    assert from_cai(x.__cuda_array_interface__, owner=x).stream == 1
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize("call", [from_cai, to_cai])
+def test_older_versions_of_other_types_wait_on_the_host_and_warn_once_a_type(call, version, cuda):
+    stream = cuda.stream("late")
+    x = cuda.array([1.0] * 4, speaks=(), stream=stream)
+    kind = type(f"Silent{version}{call.__name__}", (OnlyCai,), {})
+    made = kind(interface(x, version=version), keep=x)
+    cuda.clear_calls()
+    with pytest.warns(HostSyncWarning) as caught:
+        view = call(made)
+    assert view.stream is None
+    assert [call.call for call in cuda.calls].count("cuCtxSynchronize") == 1
+    # The work has run: the host may look.
+    assert cuda.read(view) == [1.0] * 4
+    (warning,) = caught
+    assert kind.__qualname__ in str(warning.message)
+    assert "stream=" in str(warning.message)
+    assert warning.filename == __file__
+    with warnings.catch_warnings(record=True) as again:
+        warnings.simplefilter("always")
+        call(kind(interface(x, version=version), keep=x))
+    assert again == []
+    assert [call.call for call in cuda.calls].count("cuCtxSynchronize") == 2
+
+
+def test_the_warning_is_avoided_by_a_stream(cuda):
+    x = cuda.array(shape=4)
+    made = type("Quiet", (OnlyCai,), {})(interface(x, version=2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for stream in (-1, 1, 2, 77, StreamObject((0, 77))):
+            from_cai(made, stream=stream)
+
+
+def test_a_warning_that_is_an_error_costs_nothing(cuda):
+    x = cuda.array([1.0] * 4, speaks=())
+    made = type("Strict", (OnlyCai,), {})(interface(x, version=2), keep=x)
+    with pytest.raises(HostSyncWarning):
+        from_cai(made)
+    assert cuda.read(from_cai(made)) == [1.0] * 4
+
+
+def test_the_host_waits_for_the_context_of_the_memory(cuda):
+    x = cuda.array([1.0] * 4, speaks=(), device=1, stream=cuda.stream(device=1))
+    view = without_warning(type("Far", (OnlyCai,), {})(interface(x, version=2), keep=x))
+    assert cuda.read(view) == [1.0] * 4
+    assert cuda.current_device == 0
+
+
+CHILD = """
+    from cai_bridge import from_cai, to_cai
+    from cai_bridge.testing import simulated_cuda
+    with simulated_cuda(check=False) as cuda:
+        streams = []
+        for speaks in ("cai2", "cai3"):
+            x = cuda.array([1.0], speaks=speaks, stream=cuda.stream())
+            cuda.clear_calls()
+            streams += [from_cai(x).stream is None, to_cai(x).stream is None]
+            streams += [from_cai(x, stream=1).stream]
+            streams += [any(call.call == "cuCtxSynchronize" for call in cuda.calls)]
+        print(*streams)
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("0", "True True 1 False True True 1 False"),
+        ("1", "True True 1 True False False 1 False"),
+        (None, "True True 1 True False False 1 False"),
+    ],
+)
+def test_the_variable_0_leaves_waits_at_import_out(value, said, monkeypatch):
+    monkeypatch.delenv("CAI_BRIDGE_SYNC", raising=False)
+    if value is not None:
+        monkeypatch.setenv("CAI_BRIDGE_SYNC", value)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", textwrap.dedent(CHILD)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout.strip() == said

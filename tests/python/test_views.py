@@ -1,0 +1,230 @@
+"""What a view passes on: its producer, its read-only flag, and which protocol it speaks."""
+
+import gc
+import types
+import weakref
+
+import capsules
+import pytest
+import tables
+from capsules import READ_ONLY, HandMade
+from fakes import DLPackPair, OnlyCai, interface, only_cai, restated
+
+from cai_bridge import CaiView, DLPackView, from_cai, to_cai
+
+PROTOCOLS = ["__cuda_array_interface__", "__dlpack__", "__dlpack_device__"]
+PROTOCOLS += ["__dlpack_c_exchange_api__", "__array_interface__", "__array__"]
+
+
+def test_a_view_speaks_the_protocol_that_was_asked_for_and_no_other(cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    cai, dlpack = to_cai(x), from_cai(x)
+    assert [name for name in PROTOCOLS if hasattr(cai, name)] == PROTOCOLS[:1]
+    assert [name for name in PROTOCOLS if hasattr(dlpack, name)] == PROTOCOLS[1:4]
+    assert (type(cai), type(dlpack)) == (CaiView, DLPackView)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "cai"])
+def test_both_views_say_the_same_of_an_array(speaks, cuda):
+    x = cuda.array([[1, 2], [3, 4]], dtype="int16", strides="F", speaks=speaks, device=1)
+    view = to_cai(x)
+    said = restated(view)
+    assert said == restated(from_cai(view))
+    stream = said.pop("stream")
+    assert stream == (None if speaks == "cai" else 1)
+    assert said == {
+        "shape": (2, 2),
+        "strides": (2, 4),
+        "typestr": "<i2",
+        "itemsize": 2,
+        "ndim": 2,
+        "size": 4,
+        "nbytes": 8,
+        "ptr": x.ptr,
+        "device": (2, 1),
+        "readonly": False,
+    }
+
+
+# --- own views are unwrapped, not stacked ---------------------------------------------------------
+
+CHAINS = {
+    "cai, cai": [to_cai, to_cai],
+    "cai, dlpack": [to_cai, from_cai],
+    "dlpack, cai": [from_cai, to_cai],
+    "a long one": [from_cai, to_cai, to_cai, from_cai, to_cai, from_cai, to_cai] * 5,
+    "cai, dlpack of a device": [to_cai, lambda view: from_cai(view, device=0)],
+    "cai, dlpack of a type": [to_cai, lambda view: from_cai(view, dtype="float32")],
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_the_owner_of_a_view_of_a_view_is_the_original_producer(chain, cuda):
+    x = only_cai(cuda.array([1.0] * 4))
+    view, gone = x, []
+    for call in CHAINS[chain]:
+        view = call(view)
+        gone.append(weakref.ref(view))
+    assert view.owner is x
+    assert cuda.read(view) == [1.0] * 4
+    # Those in between are gone, so nothing is stacked.
+    assert [ref() for ref in gone[:-1]] == [None] * (len(gone) - 1)
+
+
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn"])
+def test_the_exact_type_survives_a_device_that_is_given_along(name, cuda):
+    view = to_cai(cuda.array([1, 2], dtype=name, speaks="dlpack"))
+    plain = capsules.read(from_cai(view).__dlpack__()).dtype
+    assert capsules.read(from_cai(view, device=0).__dlpack__()).dtype == plain
+
+
+def test_the_owner_is_what_was_given(cuda):
+    tensor = HandMade(cuda.array(shape=4).ptr)
+    capsule, owner = tensor.capsule(), object()
+    assert to_cai(capsule).owner is capsule
+    x = cuda.array([1.0] * 4)
+    assert from_cai(interface(x), owner=owner).owner is owner
+    producer = DLPackPair(lambda **_: HandMade(x.ptr).capsule())
+    assert to_cai(producer).owner is producer
+    assert tables.to_object(DLPackView, HandMade(x.ptr)).owner is None
+
+
+# --- read-only ------------------------------------------------------------------------------------
+
+
+def flagged(form="versioned", module=None):
+    """A maker of producers whose capsules are read-only where they can say so."""
+
+    def make(cuda, readonly):
+        flags = {"flags": READ_ONLY * readonly} if form != "legacy" else {}
+        x = cuda.array(shape=4)
+        kind = type("Array", (DLPackPair,), {"__module__": module} if module else {})
+        producer = kind(lambda **_: HandMade(x.ptr, form=form, **flags).capsule())
+        producer.keep = x
+        return producer
+
+    return make
+
+
+def as_capsule(cuda, readonly):
+    return HandMade(cuda.array(shape=4).ptr, flags=READ_ONLY * readonly).capsule()
+
+
+def by_table(cuda, readonly):
+    x = cuda.array(shape=4)
+    made = tables.table(lambda _: HandMade(x.ptr, flags=READ_ONLY * readonly))
+    return tables.speaker(made)()
+
+
+def simulated(speaks):
+    return lambda cuda, readonly: cuda.array([1.0], speaks=speaks, readonly=readonly)
+
+
+TO_CAI = {
+    "a capsule": as_capsule,
+    "a method's capsule": flagged(),
+    "a table by hand": by_table,
+    "exchange": simulated("exchange"),
+    "dlpack": simulated("dlpack"),
+    "cai": simulated("cai"),
+    "a CaiView": lambda cuda, readonly: to_cai(cuda.array([1.0], readonly=readonly)),
+    "a DLPackView": lambda cuda, readonly: from_cai(
+        cuda.array([1.0], speaks="cai", readonly=readonly)
+    ),
+}
+FROM_CAI = {name: TO_CAI[name] for name in ("cai", "a CaiView")}
+WANTED = pytest.mark.parametrize("wanted", [None, True, False])
+THEIRS = pytest.mark.parametrize("theirs", [True, False])
+
+
+@WANTED
+@THEIRS
+@pytest.mark.parametrize("producer", TO_CAI)
+def test_read_only_is_the_producers_word_unless_the_caller_has_another(
+    producer, theirs, wanted, cuda
+):
+    view = to_cai(TO_CAI[producer](cuda, theirs), readonly=wanted)
+    said = theirs if wanted is None else wanted
+    assert (view.readonly, view.__cuda_array_interface__["data"][1]) == (said, said)
+    # It goes on with the view.
+    assert to_cai(view).readonly == from_cai(view).readonly == said
+
+
+@WANTED
+@THEIRS
+@pytest.mark.parametrize("producer", FROM_CAI)
+def test_read_only_goes_into_the_flags_of_what_is_exported(producer, theirs, wanted, cuda):
+    view = from_cai(FROM_CAI[producer](cuda, theirs), readonly=wanted)
+    said = theirs if wanted is None else wanted
+    assert view.readonly == said
+    flags = READ_ONLY if said else 0
+    assert capsules.read(view.__dlpack__(max_version=(1, 3))).flags == flags
+    taken = tables.managed(view)
+    assert taken.seen.flags == flags
+    taken.delete()
+    made = tables.to_object(DLPackView, HandMade(view.ptr, flags=flags))
+    assert made.readonly == said
+
+
+@WANTED
+@pytest.mark.parametrize("module", ["jaxlib._jax", "jax", "jaxlib", "jax._src.array"])
+def test_arrays_that_never_change_are_read_only_where_a_capsule_cannot_say_so(module, wanted, cuda):
+    producer = flagged("legacy", module)(cuda, False)
+    view = to_cai(producer, readonly=wanted)
+    assert view.readonly is (True if wanted is None else wanted)
+    assert view.__cuda_array_interface__["data"][1] is view.readonly
+
+
+@pytest.mark.parametrize(
+    ("module", "form"), [("jaxtyping", "legacy"), ("cupy", "legacy"), ("jaxlib._jax", "versioned")]
+)
+def test_other_arrays_are_what_their_capsule_says(module, form, cuda):
+    assert to_cai(flagged(form, module)(cuda, False)).readonly is False
+
+
+@pytest.mark.parametrize("flags", [0, READ_ONLY, 4, 1 << 63, (1 << 64) - 3])
+def test_flags_that_nobody_knows_are_no_reason_to_refuse(flags, cuda):
+    x = cuda.array(shape=4)
+    assert to_cai(HandMade(x.ptr, flags=flags).capsule()).readonly is bool(flags & 1)
+    made = tables.table(lambda _: HandMade(x.ptr, flags=flags))
+    assert to_cai(tables.speaker(made)()).readonly is bool(flags & 1)
+
+
+# --- attributes -----------------------------------------------------------------------------------
+
+
+def test_attributes_are_read_only_and_there_are_no_others(cuda):
+    for view in (to_cai(cuda.array([1.0])), from_cai(cuda.array([1.0], speaks="cai"))):
+        for name in (*restated(view), "owner", "anything"):
+            with pytest.raises(AttributeError):
+                setattr(view, name, None)
+
+
+@pytest.mark.parametrize("kind", [CaiView, DLPackView])
+def test_views_are_made_by_the_two_functions_only(kind):
+    with pytest.raises(TypeError):
+        kind()
+    with pytest.raises(TypeError):
+        types.new_class("Mine", (kind,))
+
+
+@pytest.mark.parametrize("kind", [CaiView, DLPackView])
+def test_a_view_has_the_identity_of_an_object(kind, cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    call = to_cai if kind is CaiView else from_cai
+    one, other = call(x), call(x)
+    assert one == one
+    assert one != other
+    assert len({one, other}) == 2
+    del one, other
+    gc.collect()
+
+
+def test_an_object_that_speaks_both_is_read_by_the_door_that_it_goes_through(cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    cuda.clear_calls()
+    assert to_cai(x).stream == 1
+    assert from_cai(x).stream is None
+    made = OnlyCai(x.__cuda_array_interface__, keep=x)
+    made.__dlpack__ = "no method"
+    assert from_cai(made).ptr == x.ptr
