@@ -1,10 +1,10 @@
 """Every door, version, stream situation and kind of consumer: ordered, by no wait too many.
 
 Each case runs on the simulated device. Its consumer must see the producer's values and nothing may
-be reported. Then it runs again once for every call that an order of the bridge is made of, with that
-call left out: each of these runs must be reported, or the order was not needed, or the test cannot
-see. The exception is a consumer that goes on to work on a stream which the driver itself orders with
-the producer's, where nothing could go wrong: the bridge had no way to know.
+be reported. Then it runs again once for every call that an order of the bridge is made of, with
+that call left out: each of these runs must be reported, or the order was not needed, or the test cannot
+see. The exception is a consumer that goes on to work on a stream which the driver itself orders
+with the producer's, where nothing could go wrong: the bridge had no way to know.
 """
 
 from __future__ import annotations
