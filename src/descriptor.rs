@@ -77,6 +77,13 @@ impl Descriptor {
         self
     }
 
+    /// The same memory under another of the names that reach it.
+    #[must_use]
+    pub fn on(mut self, device: Device) -> Self {
+        self.device = device;
+        self
+    }
+
     /// What is pending on its memory, given what the producer says: nothing where there is none.
     pub const fn pending(&self, ready: Ready) -> Ready {
         if self.ptr == 0 { Ready::Nothing } else { ready }

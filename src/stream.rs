@@ -102,10 +102,12 @@ impl Ready {
         value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
     }
 
-    /// The `stream` entry for a CAI dict.
-    pub const fn to_cai(self) -> Option<u64> {
+    /// The `stream` entry for a CAI dict that the thread `here` reads. There 2 is that thread's own
+    /// stream; the legacy default stream, which follows them all, stands in for another thread's.
+    pub fn to_cai(self, here: Thread) -> Option<u64> {
         match self {
             Self::Nothing => None,
+            Self::On(Stream::PerThread(thread)) if thread != here => Some(Stream::Legacy.handle()),
             Self::On(stream) => Some(stream.handle()),
         }
     }

@@ -24,7 +24,9 @@ use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
 use crate::order::{self, Place};
 use crate::stream::{Ready, Request, Stream, Thread};
 
@@ -54,10 +56,10 @@ pub(super) fn import<'py>(
     let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
     let decoded =
         fields::decode(&interface, || said.dtype.map_or_else(|| dtype_of(owner), name_of))?;
-    check_dtype(said.dtype, &decoded)?;
+    check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::current();
     let wanted = said.device.map(device_argument).transpose()?;
-    let (device, place) = locate(&driver, &decoded, wanted)?;
+    let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     let Decoded { ptr, readonly, dtype, layout, claim } = decoded;
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     let ready = match (said.stream, claim) {
@@ -138,22 +140,24 @@ fn silent(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
 }
 
 /// Where the memory is: the driver knows by the pointer, the caller where there is none.
-fn locate(driver: &Handle, decoded: &Decoded, wanted: Option<Device>) -> Result<(Device, Place)> {
-    if decoded.layout.0.size() == 0 {
+fn locate(
+    driver: &Handle,
+    ptr: u64,
+    layout: &Layout,
+    wanted: Option<Device>,
+) -> Result<(Device, Place)> {
+    if layout.size() == 0 {
         let device = match wanted {
             Some(device) => device,
             None => Device::cuda(current_ordinal(driver)?),
         };
         return Ok((device, Place::of(device)));
     }
-    if decoded.ptr == 0 {
-        return Err(null(&decoded.layout.0));
+    if ptr == 0 {
+        return Err(null(layout));
     }
-    let Some(found) = driver.get()?.pointer(decoded.ptr)? else {
-        return Err(Error::new(
-            Kind::HostPointer,
-            format!("{:#x}, which CUDA does not know", decoded.ptr),
-        ));
+    let Some(found) = driver.get()?.pointer(ptr)? else {
+        return Err(Error::new(Kind::HostPointer, format!("{ptr:#x}, which CUDA does not know")));
     };
     let own = match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
@@ -189,7 +193,7 @@ fn current_ordinal(driver: &Handle) -> Result<i32> {
 }
 
 fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let malformed = || Error::new(Kind::DeviceArgument, format!("{value}"));
+    let malformed = || Error::new(Kind::DeviceArgument, super::stream::shown(value));
     let (kind, id) = if value.is_exact_instance_of::<PyInt>() {
         (2, value.extract::<i32>().map_err(|_| malformed())?)
     } else {
@@ -263,12 +267,28 @@ fn name_of(dtype: &Bound<'_, PyAny>) -> Option<String> {
     text.rsplit('.').next().map(str::to_owned)
 }
 
-fn check_dtype(dtype: Option<&Bound<'_, PyAny>>, decoded: &Decoded) -> Result<()> {
-    match dtype.map(|dtype| name_of(dtype).unwrap_or_default()) {
-        Some(name) if name != decoded.dtype.name() => {
-            let got = format!("{name:?} for a typestr that says {}", decoded.dtype.name());
+fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Result<()> {
+    match wanted.map(|wanted| name_of(wanted).unwrap_or_default()) {
+        Some(name) if name != dtype.name() => {
+            let got = format!("{name:?} for a typestr that says {}", dtype.name());
             Err(Error::new(Kind::DtypeArgument, got))
         }
         _ => Ok(()),
     }
+}
+
+/// One of our own views, taken in again with what the caller says beside it.
+pub(super) fn adapt(view: Source, said: &Said<'_, '_>) -> PyResult<Source> {
+    check_dtype(said.dtype, view.array.dtype())?;
+    let ready = match said.stream {
+        None | Some(Request::Unsaid) => view.ready,
+        Some(Request::NoOrder) => Ready::Nothing,
+        Some(Request::On(stream)) => view.array.pending(Ready::On(stream)),
+    };
+    let Some(wanted) = said.device.map(device_argument).transpose()? else {
+        return Ok(Source { ready, ..view });
+    };
+    let (device, place) =
+        locate(&view.driver, view.array.ptr(), view.array.layout(), Some(wanted))?;
+    Ok(Source { array: view.array.on(device), ready, place, ..view })
 }

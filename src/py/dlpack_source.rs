@@ -6,7 +6,7 @@
 //! out, and the capsule's name decides, never what was asked for.
 
 use dlpark::python::ImportedDlpack;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
@@ -126,6 +126,8 @@ fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyA
         Request::Unsaid => Ok((call(x, 1)?.0, legacy)),
         Request::NoOrder => match call(x, -1) {
             Ok((capsule, _)) => Ok((capsule, legacy)),
+            // An interrupt or an exit is no refusal.
+            Err(error) if !error.is_instance_of::<PyException>(x.py()) => Err(error),
             Err(refused) => call(x, 1)
                 .map(|(capsule, _)| (capsule, legacy))
                 .inspect_err(|error| error.set_context(x.py(), Some(refused))),

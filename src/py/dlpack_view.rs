@@ -101,7 +101,7 @@ fn wants_versioned(max_version: &Bound<'_, PyAny>) -> PyResult<bool> {
     let pair = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
     match pair {
         Some((major, _)) => Ok(major >= 1),
-        None => Err(Error::new(Kind::MaxVersion, format!("{max_version}")).into()),
+        None => Err(Error::new(Kind::MaxVersion, stream::shown(max_version)).into()),
     }
 }
 
@@ -115,7 +115,7 @@ fn check_device(dl_device: Option<&Bound<'_, PyAny>>, own: Device) -> PyResult<(
     }
     Err(Error::new(
         Kind::DlDevice,
-        format!("{wanted} for an array on ({}, {})", own.kind.code(), own.id),
+        format!("{} for an array on ({}, {})", stream::shown(wanted), own.kind.code(), own.id),
     )
     .into())
 }
@@ -222,17 +222,12 @@ pub(crate) fn from_cai<'py>(
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
     let facts = facts(x)?;
-    let plain = owner.is_none() && device.is_none() && dtype.is_none();
-    let source = if facts.speaks == Speaks::CaiView && plain {
-        let source = x.cast::<CaiView>()?.get().0.unwrap(x.py(), held)?;
-        let ready = match declared {
-            None | Some(Request::Unsaid) => source.ready,
-            Some(Request::NoOrder) => Ready::Nothing,
-            Some(Request::On(stream)) => Ready::On(stream),
-        };
-        Source { ready, ..source }
+    let mut said = Said { stream: declared, held, owner, device, dtype };
+    let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
+        let view = x.cast::<CaiView>()?.get();
+        cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?
     } else {
-        cai_source::import(x, &facts, Said { stream: declared, held, owner, device, dtype })?
+        cai_source::import(x, &facts, said)?
     };
     Bound::new(x.py(), DLPackView(View::new(source, readonly)))
 }

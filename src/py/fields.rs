@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use super::native;
-use super::stream::{integer, type_name};
+use super::stream::{integer, shown, type_name};
 use crate::cai::{self, Decoded, Fields};
 use crate::descriptor::Descriptor;
 use crate::dtype::Dtype;
@@ -24,8 +24,11 @@ pub(super) fn decode(
 ) -> PyResult<Decoded> {
     let here = Thread::current();
     let names = names(dict.py());
-    if let Some(decoded) = native::plain(dict, names, |fields| cai::decode(fields, here, || None)) {
-        return Ok(decoded?);
+    match native::plain(dict, names, |fields| cai::decode(fields, here, || None)) {
+        // Some spellings leave the type open, which takes asking the object: the long way.
+        Some(Err(error)) if error.kind() == Kind::DtypeAmbiguous => {}
+        Some(decoded) => return Ok(decoded?),
+        None => {}
     }
     let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict, names)?;
     let version = required(version, "version")?;
@@ -98,7 +101,7 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> Result<i64, String> {
     }
     value.extract::<i64>().map_err(|_| {
         if value.is_instance_of::<PyInt>() {
-            format!("{value}")
+            shown(value)
         } else {
             format!("an object of type {}", type_name(value))
         }
@@ -134,7 +137,7 @@ fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind)
 }
 
 fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
-    let malformed = || Error::new(Kind::DataMalformed, format!("{value}"));
+    let malformed = || Error::new(Kind::DataMalformed, shown(value));
     let pair = value.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.ok_or_else(malformed)?;
     let (pointer, readonly) = (pair.get_item(0)?, pair.get_item(1)?);
@@ -191,7 +194,8 @@ pub(super) fn encode<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     static TEMPLATES: PyOnceLock<Vec<Py<PyDict>>> = PyOnceLock::new();
     let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
-    let fields = cai::encode(array, ready);
+    let here = Thread::current();
+    let fields = cai::encode(array, ready, here);
     // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
     let dict = templates[array.dtype().index()].bind(py).copy()?;
     dict.set_item(intern!(py, "shape"), PyTuple::new(py, fields.shape.as_slice())?)?;
@@ -199,7 +203,7 @@ pub(super) fn encode<'py>(
     if let Some(strides) = &fields.strides {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
     }
-    if let Some(stream) = ready.to_cai() {
+    if let Some(stream) = ready.to_cai(here) {
         dict.set_item(intern!(py, "stream"), stream)?;
     }
     Ok(dict)

@@ -72,9 +72,7 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     let strides = if absent(strides) { None } else { Some(unsafe { dims(strides) }?) };
     // SAFETY: as above.
     let stream = if absent(stream) { None } else { Some(i128::from(unsafe { int(stream) }?)) };
-    // `V` types need the object's dtype, which is asked by running Python code.
-    let named = typestr.as_bytes().get(1) != Some(&b'V');
-    named.then_some(Fields {
+    Some(Fields {
         shape,
         typestr,
         data,

@@ -56,7 +56,7 @@ pub(super) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     }
     value.extract::<u64>().map(i128::from).map_err(|error| {
         if error.is_instance_of::<PyOverflowError>(value.py()) {
-            Error::new(Kind::StreamNegative, format!("{value}")).into()
+            Error::new(Kind::StreamNegative, shown(value)).into()
         } else {
             error
         }
@@ -68,14 +68,22 @@ fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     let answer = method.call0()?;
     let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let Some(pair) = pair else {
-        return Err(malformed(format!("{answer}")).into());
+        return Err(malformed(shown(&answer)).into());
     };
-    let version = pair.get_item(0)?.extract::<i64>().map_err(|_| malformed(format!("{answer}")))?;
+    let version = pair.get_item(0)?.extract::<i64>().map_err(|_| malformed(shown(&answer)))?;
     if version != 0 {
         return Err(malformed(format!("version {version}")).into());
     }
-    let handle = pair.get_item(1)?.extract::<u64>().map_err(|_| malformed(format!("{answer}")))?;
+    let handle = pair.get_item(1)?.extract::<u64>().map_err(|_| malformed(shown(&answer)))?;
     Ok(handle)
+}
+
+/// What `object` is, for messages: its `repr`, or its type where that fails.
+pub(super) fn shown(object: &Bound<'_, PyAny>) -> String {
+    match object.repr() {
+        Ok(text) => text.to_string(),
+        Err(_) => format!("an object of type {}", type_name(object)),
+    }
 }
 
 /// The name of the type of `object`, module included, for messages.

@@ -12,7 +12,7 @@ use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
 use crate::order::Place;
 use crate::owner::Owner;
-use crate::stream::Ready;
+use crate::stream::{Ready, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl View {
             MemoryKind::Host => "pinned host memory".to_owned(),
             MemoryKind::Managed => "managed memory".to_owned(),
         };
-        let ready = match self.ready.to_cai() {
+        let ready = match self.ready.to_cai(Thread::current()) {
             None => "nothing pending".to_owned(),
             Some(1) => "ready on the legacy default stream (1)".to_owned(),
             Some(2) => "ready on the per-thread default stream (2)".to_owned(),
@@ -218,7 +218,7 @@ macro_rules! view_class {
             /// The stream that the array is ready on: 1, 2, a handle, or None where nothing is pending.
             #[getter]
             fn stream(&self) -> Option<u64> {
-                self.0.ready.to_cai()
+                self.0.ready.to_cai($crate::stream::Thread::current())
             }
 
             /// The producer that the view keeps alive; None once the view is released.

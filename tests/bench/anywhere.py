@@ -14,6 +14,8 @@ from timing import Pair, Row
 
 IMPORT_RUNS = 10
 IMPORT_BUDGET_MS = 20.0
+WHEEL_BUDGET_KIB = 1536.0
+ROOT = Path(__file__).parents[2]
 FRAMEWORKS = ["numpy", "torch", "cupy", "jax", "numba"]
 
 IMPORT_PROBE = f"""
@@ -53,7 +55,11 @@ def import_rows() -> Iterator[Row]:
 
 
 def size_rows() -> Iterator[Row]:
-    """Bytes on disk: the extension, and the whole package."""
+    """Bytes on disk: the wheel, where `make` has built one, the extension, the package."""
+    wheels = [*ROOT.glob(".venv/wheel/*.whl"), *ROOT.glob("dist/*.whl")]
+    for wheel in wheels[:1]:
+        size = wheel.stat().st_size / 1024
+        yield Row("package", "wheel", size, "KiB", budget=WHEEL_BUDGET_KIB)
     spec = importlib.util.find_spec("cai_bridge._core")
     if spec is not None and spec.origin is not None:
         yield Row("package", "extension", Path(spec.origin).stat().st_size / 1024, "KiB")

@@ -165,8 +165,8 @@ class HandMade:
 
 
 def capsule_of(address, name):
-    """A capsule of any name, without a destructor; NULL is no address for one."""
-    return _new(address, NAMES[name], None)
+    """A capsule of any name or none, without a destructor."""
+    return _new(address, NAMES[name] if name else None, None)
 
 
 def name_of(capsule):

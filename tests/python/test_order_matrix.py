@@ -1,10 +1,10 @@
 """Every door, version, stream situation and kind of consumer: ordered, by no wait too many.
 
 Each case runs on the simulated device. Its consumer must see the producer's values and nothing may
-be reported. Then it runs again once for every call that an order of the bridge is made of, with
-that call left out: each of these runs must be reported, or the order was not needed, or the test cannot
-see. The exception is a consumer that goes on to work on a stream which the driver itself orders
-with the producer's, where nothing could go wrong: the bridge had no way to know.
+be reported. Then it runs again once for every call that an order of the bridge consists of, with
+that call left out: each of these runs must be reported, or the order was not needed, or the test
+cannot see. The exception is a consumer that goes on to work on a stream which the driver itself
+orders with the producer's, where nothing could go wrong: the bridge had no way to know.
 """
 
 from __future__ import annotations
@@ -305,11 +305,12 @@ def test_another_threads_per_thread_stream_is_waited_for(kind: str, consumes_on:
             array = case.cuda.array([0.0] * 8, dtype="float32", speaks="cai3", name="x")
             case.cuda.per_thread.fill(array, 7.0, name="the other thread's write")
             made.append(from_cai(array))
+            assert made[0].stream == 2
 
         thread = threading.Thread(target=produce)
         thread.start()
         thread.join()
-        assert made[0].stream == 2
+        assert made[0].stream == 1, "2 is another stream here"
         consumes = case.stream(consumes_on)
         with case.bridge():
             pending = case.cuda.consumer(kind, stream=consumes).read(made[0])

@@ -9,6 +9,7 @@ import capsules
 import numpy as np
 import pytest
 import tables
+import tvm_ffi
 from capsules import HandMade
 from fakes import (
     Bits,
@@ -68,12 +69,17 @@ MAKERS = {
     "cai that raises AttributeError": [lambda cuda, x: OnlyCai(AttributeError("not today"))],
     "a dict": [lambda cuda, x: interface(x)],
     "cai that is a list": [lambda cuda, x: OnlyCai([1, 2])],
-    "numpy": [lambda cuda, x: np.zeros(4), lambda cuda, x: np.zeros((0, 2))],
+    "numpy": [
+        lambda cuda, x: np.zeros(4),
+        lambda cuda, x: np.zeros((0, 2)),
+        lambda cuda, x: tvm_ffi.from_dlpack(np.zeros(4)),
+    ],
     "dlpack that is an int": [lambda cuda, x: OnlyDLPack(lambda **_: 7)],
     "a used capsule": [lambda cuda, x: used("versioned"), lambda cuda, x: used("legacy")],
     "a foreign capsule": [
         lambda cuda, x: capsules.capsule_of(x.ptr, "something else"),
         lambda cuda, x: capsules.capsule_of(x.ptr, "dlpack_exchange_api"),
+        lambda cuda, x: capsules.capsule_of(x.ptr, None),
     ],
     "sparse": [
         lambda cuda, x: sparse(),

@@ -30,7 +30,7 @@ fn integers_name_streams_as_both_specifications_have_it() {
         let named = stream(&row["stream"]);
         assert_eq!(cai.unwrap(), Ready::On(named));
         assert_eq!(dlpack.unwrap(), Request::On(named));
-        assert_eq!(Ready::On(named).to_cai(), Some(value as u64));
+        assert_eq!(Ready::On(named).to_cai(HERE), Some(value as u64));
         assert_eq!(Stream::from_native(value as u64, HERE), named);
     }
 }
@@ -73,4 +73,12 @@ fn each_thread_has_a_number_of_its_own() {
     let here = Thread::current();
     assert_eq!(here, Thread::current());
     assert_ne!(here, std::thread::spawn(Thread::current).join().unwrap());
+}
+
+#[test]
+fn a_dict_read_on_another_thread_does_not_name_that_threads_own_stream() {
+    let ready = Ready::On(Stream::PerThread(HERE));
+    assert_eq!(ready.to_cai(HERE), Some(2));
+    assert_eq!(ready.to_cai(Thread::numbered(2)), Some(1));
+    assert_eq!(Ready::Nothing.to_cai(Thread::numbered(2)), None);
 }

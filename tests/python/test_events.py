@@ -1,0 +1,277 @@
+"""Events: each order, made or elided, is a record of the logger ``cai_bridge``, or nothing."""
+
+import logging
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import tables
+from capsules import HandMade
+from fakes import OnlyCai, interface, only_cai, without_warning
+
+from cai_bridge import DriverError, _core, _events, from_cai, to_cai
+
+LOGGER = logging.getLogger("cai_bridge")
+
+
+@pytest.fixture(autouse=True)
+def level():
+    """The levels as they were, afterwards."""
+    before = (LOGGER.level, logging.root.level, logging.root.manager.disable)
+    yield
+    LOGGER.setLevel(before[0])
+    logging.root.setLevel(before[1])
+    logging.disable(before[2])
+
+
+@pytest.fixture
+def events(caplog):
+    """The records so far; asking for them forgets them."""
+    caplog.set_level(logging.DEBUG, logger="cai_bridge")
+
+    def take():
+        records = [record for record in caplog.records if record.name == "cai_bridge"]
+        caplog.clear()
+        return records
+
+    return take
+
+
+FIELDS = ("door", "device", "producer", "consumer", "order", "why")
+
+
+def fields(record):
+    return {name: getattr(record, name) for name in FIELDS if hasattr(record, name)}
+
+
+def made(door, first, then, device=0):
+    return {"door": door, "device": device, "producer": first, "consumer": then, "order": "made"}
+
+
+def elided(door, why, device=0):
+    return {"door": door, "device": device, "order": "elided", "why": why}
+
+
+PASSED_ON = "the consumer is told the producer's stream"
+NOTHING = "nothing pending"
+SAME = "same stream"
+LEGACY_ORDER = "the legacy default stream's own order"
+NOT_ASKED = "no order asked for"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "stream", "why"),
+    [
+        ("own", 1, None),
+        ("own", 2, None),
+        (1, "own", None),
+        (1, 2, LEGACY_ORDER),
+        (2, 1, LEGACY_ORDER),
+        (1, "blocking", LEGACY_ORDER),
+        ("blocking", 1, LEGACY_ORDER),
+        (1, 1, SAME),
+        ("own", "own", SAME),
+        (1, None, PASSED_ON),
+        (1, -1, NOT_ASKED),
+        (None, 1, NOTHING),
+    ],
+)
+def test_each_order_of_to_cai_made_or_elided_is_one_record(theirs, stream, why, events, cuda):
+    streams = {"own": cuda.stream(), "blocking": cuda.stream(blocking=True)}
+    theirs, stream = (getattr(streams.get(s), "handle", s) for s in (theirs, stream))
+    to_cai(only_cai(cuda.array(shape=4), stream=theirs), stream=stream)
+    wanted = elided("to_cai", why) if why else made("to_cai", theirs, stream)
+    (record,) = events()
+    assert fields(record) == wanted
+    assert (record.levelno, record.levelname) == (logging.DEBUG, "DEBUG")
+    assert (record.name, record.exc_info) == ("cai_bridge", None)
+    for name, value in wanted.items():
+        assert f"{name}={value}" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("door", "export"),
+    [
+        ("__dlpack__", lambda view: view.__dlpack__()),
+        ("__dlpack__", lambda view: view.__dlpack__(stream=1, max_version=(1, 3))),
+        ("exchange API", tables.borrowed),
+        ("exchange API", lambda view: tables.managed(view).delete()),
+    ],
+)
+@pytest.mark.parametrize(
+    ("theirs", "why"), [("own", None), (2, LEGACY_ORDER), (1, SAME), (None, NOTHING)]
+)
+def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events, cuda):
+    own = cuda.stream(device=1)
+    theirs = own.handle if theirs == "own" else theirs
+    view = from_cai(only_cai(cuda.array(shape=4, device=1), stream=theirs))
+    assert events() == []
+    export(view)
+    (record,) = events()
+    assert fields(record) == (elided(door, why, 1) if why else made(door, theirs, 1, 1))
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-strict", "dlpack-bare"])
+def test_every_door_into_to_cai_tells(speaks, events, cuda):
+    to_cai(cuda.array(shape=4, speaks=speaks))
+    to_cai(HandMade(cuda.array(shape=4).ptr).capsule())
+    assert [fields(record) for record in events()] == [elided("to_cai", PASSED_ON)] * 2
+
+
+def test_a_wait_on_the_host_is_a_record(events, cuda):
+    x = cuda.array(shape=4)
+    view = without_warning(type("Waited", (OnlyCai,), {})(interface(x, version=2)))
+    (record,) = events()
+    assert (record.door, record.order, record.why) == ("from_cai", "made", "host wait")
+    assert view.stream is None
+
+
+def test_an_order_that_failed_is_a_record_and_raises(events, cuda):
+    own = cuda.stream()
+    cuda.fail("cuEventRecord")
+    with pytest.raises(DriverError):
+        to_cai(only_cai(cuda.array(shape=4), stream=1), stream=own)
+    (record,) = events()
+    assert fields(record) == {**made("to_cai", 1, own.handle), "order": "failed"}
+
+
+# --- who listens ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def emitted(monkeypatch):
+    """What the extension hands to Python, whatever becomes of it there."""
+    calls = []
+    monkeypatch.setattr(_events, "emit", lambda *event: calls.append(event))
+    return calls
+
+
+def convert(cuda):
+    x = cuda.array(shape=4)
+    from_cai(to_cai(only_cai(x, stream=1), stream=2)).__dlpack__()
+    return x
+
+
+LEVELS = {
+    "setLevel": LOGGER.setLevel,
+    "basicConfig": lambda level: logging.basicConfig(level=level, force=True),
+    "root.setLevel": logging.root.setLevel,
+}
+
+
+@pytest.mark.parametrize("how", LEVELS)
+def test_a_change_of_the_level_takes_effect_at_once(how, emitted, cuda):
+    handlers = logging.root.handlers[:]
+    logging.root.handlers.clear()
+    try:
+        for level, heard in [("WARNING", 0), ("DEBUG", 2), ("INFO", 0), (1, 2), ("CRITICAL", 0)]:
+            LEVELS[how](level)
+            emitted.clear()
+            convert(cuda)
+            assert len(emitted) == heard, level
+    finally:
+        logging.root.handlers[:] = handlers
+
+
+def test_logging_disable_takes_effect_at_once(emitted, cuda):
+    LOGGER.setLevel(logging.DEBUG)
+    for level, heard in [
+        (logging.NOTSET, 2),
+        (logging.DEBUG, 0),
+        (logging.NOTSET, 2),
+        (logging.CRITICAL, 0),
+    ]:
+        logging.disable(level)
+        emitted.clear()
+        convert(cuda)
+        assert len(emitted) == heard
+
+
+@pytest.mark.parametrize("level", [logging.INFO, logging.WARNING, logging.CRITICAL, 11, 10_000])
+def test_nothing_is_made_while_nobody_wants_it(level, emitted, cuda):
+    LOGGER.setLevel(level)
+    convert(cuda)
+    assert emitted == []
+
+
+def test_a_level_that_is_inherited_counts(emitted, cuda):
+    LOGGER.setLevel(logging.NOTSET)
+    logging.root.setLevel(logging.WARNING)
+    convert(cuda)
+    assert emitted == []
+    logging.root.setLevel(logging.DEBUG)
+    convert(cuda)
+    assert len(emitted) == 2
+
+
+def test_the_extension_is_told_at_every_change(monkeypatch):
+    told = []
+    monkeypatch.setattr(_core, "_set_event_level", told.append)
+    LOGGER.setLevel(logging.DEBUG)
+    LOGGER.setLevel(logging.WARNING)
+    LOGGER.setLevel(10_000)
+    logging.disable(logging.ERROR)
+    assert told == [10, 30, 0, 0]
+    monkeypatch.undo()
+    LOGGER.setLevel(logging.NOTSET)
+
+
+def test_a_record_is_filtered_once_more_where_it_is_logged(caplog, cuda):
+    LOGGER.setLevel(logging.DEBUG)
+    LOGGER.disabled = True
+    try:
+        convert(cuda)
+    finally:
+        LOGGER.disabled = False
+    assert caplog.records == []
+
+
+def test_a_handler_that_converts_comes_back_in(cuda):
+    said = []
+
+    class Converting(logging.Handler):
+        def emit(self, record):
+            said.append(record.door)
+            if len(said) == 1:
+                to_cai(only_cai(x, stream=1), stream=2)
+
+    x, handler = cuda.array(shape=4), Converting()
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.DEBUG)
+    try:
+        to_cai(only_cai(x, stream=1), stream=2)
+    finally:
+        LOGGER.removeHandler(handler)
+    assert said == ["to_cai", "to_cai"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_event_that_fails_fails_no_conversion(monkeypatch, cuda):
+    def torn(*_):
+        raise LookupError("torn")
+
+    monkeypatch.setattr(_events, "emit", torn)
+    LOGGER.setLevel(logging.DEBUG)
+    x = cuda.array([1.0] * 4)
+    assert cuda.read(to_cai(only_cai(x, stream=1), stream=2)) == [1.0] * 4
+
+
+def test_a_library_says_nothing_of_its_own_accord():
+    program = """
+        from cai_bridge import to_cai
+        from cai_bridge.testing import simulated_cuda
+        import logging
+        assert logging.getLogger("cai_bridge").level == logging.NOTSET
+        assert [type(h) for h in logging.getLogger("cai_bridge").handlers] == [logging.NullHandler]
+        assert logging.root.handlers == []
+        with simulated_cuda() as cuda:
+            to_cai(cuda.array([1.0]))
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)

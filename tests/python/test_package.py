@@ -1,0 +1,219 @@
+"""The package: what importing it costs, its names and docs, and how views show themselves."""
+
+import copy
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from fakes import DLPackPair, OnlyDLPack, StreamObject, only_cai
+
+import cai_bridge
+from cai_bridge import (
+    CaiView,
+    DLPackView,
+    DriverError,
+    HostSyncWarning,
+    SupportsCudaArrayInterface,
+    SupportsCudaStream,
+    SupportsDLPack,
+    from_cai,
+    to_cai,
+)
+
+
+def run(program, *flags):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", *flags, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("module", ["cai_bridge", "cai_bridge.testing"])
+def test_importing_imports_no_framework(module):
+    program = f"""
+        import sys, {module}
+        heavy = "numpy torch cupy jax jaxlib numba cuda tvm_ffi ml_dtypes typing_extensions".split()
+        print([name for name in heavy if name in sys.modules])
+    """
+    assert run(program) == "[]"
+
+
+def test_importing_is_fast():
+    program = """
+        import time
+        start = time.perf_counter()
+        import cai_bridge
+        print(time.perf_counter() - start)
+    """
+    # About 20 ms, of which most is `logging` and `typing`.
+    assert min(float(run(program)) for _ in range(3)) < 0.5
+
+
+def test_importing_twice_and_anew_works():
+    program = """
+        import importlib, cai_bridge
+        importlib.reload(cai_bridge)
+        importlib.reload(cai_bridge._events)
+        from cai_bridge.testing import simulated_cuda
+        with simulated_cuda() as cuda:
+            print(cai_bridge.to_cai(cuda.array([1.0])).shape)
+    """
+    assert run(program) == "(1,)"
+
+
+def test_the_module_runs_without_the_docs_and_asserts():
+    assert run("import cai_bridge; print(cai_bridge.__version__)", "-OO") == cai_bridge.__version__
+
+
+# --- names and docs -------------------------------------------------------------------------------
+
+
+def test_all_is_sorted_and_complete():
+    public = [
+        name
+        for name, value in vars(cai_bridge).items()
+        if (not name.startswith("_") or name == "__version__") and not inspect.ismodule(value)
+    ]
+    assert cai_bridge.__all__ == sorted(public)
+    assert cai_bridge.__all__ == sorted(cai_bridge.__all__)
+
+
+def test_the_version_is_the_distributions():
+    from importlib.metadata import version
+
+    assert cai_bridge.__version__ == version("cai-bridge")
+
+
+def test_the_package_is_typed():
+    from importlib.resources import files
+
+    assert files("cai_bridge").joinpath("py.typed").is_file()
+    assert files("cai_bridge").joinpath("_core.pyi").is_file()
+
+
+@pytest.mark.parametrize(
+    "call", [to_cai, from_cai, DLPackView.__dlpack__], ids=lambda c: c.__name__
+)
+def test_a_functions_doc_names_every_argument_what_it_returns_and_raises(call):
+    doc = inspect.getdoc(call)
+    sections = re.findall(r"^(\w+)\n-+$", doc, flags=re.M)
+    assert sections == ["Parameters", "Returns", "Raises", "Notes"]
+    documented = re.findall(r"^(\w+) : ", doc.split("Returns\n")[0], flags=re.M)
+    names = [name for name in inspect.signature(call).parameters if name != "self"]
+    assert documented == names
+    for error in ("BufferError", "ValueError", "TypeError", "DriverError"):
+        assert error in doc.split("Raises\n")[1]
+    assert re.search(r"CUDA Array Interface \(Version 3\)|DLPack 1\.3", doc.split("Notes\n")[1])
+
+
+def test_signatures_are_the_contracts():
+    assert str(inspect.signature(to_cai)) == "(x, stream=None, readonly=None)"
+    assert str(inspect.signature(from_cai)) == (
+        "(x, stream=None, readonly=None, owner=None, device=None, dtype=None)"
+    )
+    assert str(inspect.signature(DLPackView.__dlpack__)) == (
+        "(self, /, *, stream=None, max_version=None, dl_device=None, copy=None)"
+    )
+
+
+@pytest.mark.parametrize("kind", [CaiView, DLPackView])
+def test_every_attribute_of_a_view_has_a_doc(kind):
+    assert inspect.getdoc(kind)
+    public = [name for name in vars(kind) if not name.startswith("_")]
+    assert {"shape", "strides", "typestr", "dtype", "owner", "stream", "release"} <= set(public)
+    for name in public:
+        assert len(inspect.getdoc(getattr(kind, name)) or "") >= 20, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "base"), [(DriverError, RuntimeError), (HostSyncWarning, RuntimeWarning)]
+)
+def test_the_exceptions_are_what_they_derive_from(kind, base):
+    assert issubclass(kind, base)
+    assert kind.__module__ == "cai_bridge"
+    assert inspect.getdoc(kind)
+
+
+# --- protocols ------------------------------------------------------------------------------------
+
+
+def test_the_protocols_accept_what_the_functions_take(cuda):
+    x = cuda.array([1.0], speaks=("dlpack", "cai"))
+    pair = DLPackPair(None)
+    accepted = {
+        SupportsDLPack: [x, from_cai(x), pair],
+        SupportsCudaArrayInterface: [x, to_cai(x), only_cai(x)],
+        SupportsCudaStream: [cuda.stream(), StreamObject((0, 1))],
+    }
+    refused = {
+        SupportsDLPack: [OnlyDLPack(None), to_cai(x), only_cai(x), object(), 1],
+        SupportsCudaArrayInterface: [from_cai(x), pair, {}],
+        SupportsCudaStream: [1, None, x],
+    }
+    for protocol, objects in accepted.items():
+        assert all(isinstance(made, protocol) for made in objects)
+    for protocol, objects in refused.items():
+        assert not any(isinstance(made, protocol) for made in objects)
+
+
+# --- how views show themselves --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("take", [pickle.dumps, copy.copy, copy.deepcopy])
+@pytest.mark.parametrize("call", [to_cai, from_cai])
+def test_a_view_is_not_copied_or_pickled(call, take, cuda):
+    view = call(only_cai(cuda.array(shape=4)))
+    with pytest.raises(TypeError, match=f"cannot pickle a {type(view).__name__}: it refers to mem"):
+        take(view)
+
+
+@pytest.mark.parametrize(
+    ("made", "call", "stream", "shown"),
+    [
+        ({"shape": 3}, to_cai, -1, "CaiView float32 (3,) at {ptr} on cuda:0, nothing pending"),
+        ({"shape": ()}, to_cai, None, "float32 () at {ptr} on cuda:0, ready on the legacy"),
+        (
+            {"shape": (2, 3), "dtype": "bfloat16"},
+            to_cai,
+            2,
+            "bfloat16 (2, 3) at {ptr} on cuda:0",
+        ),
+        ({"shape": 3}, to_cai, 2, "ready on the per-thread default stream (2)>"),
+        ({"shape": 3, "device": 1}, to_cai, -1, "on cuda:1, nothing pending>"),
+        ({"shape": 3, "memory": "pinned"}, to_cai, -1, "on pinned host memory, nothing pending>"),
+        ({"shape": 3, "memory": "managed"}, to_cai, -1, "on managed memory, nothing pending>"),
+        ({"shape": 3, "readonly": True}, to_cai, -1, "nothing pending, read-only>"),
+        ({"shape": (2, 3), "strides": "F"}, to_cai, -1, "(2, 3) strides=(4, 8) at {ptr}"),
+        (
+            {"shape": 3},
+            from_cai,
+            77,
+            "<DLPackView float32 (3,) at {ptr} on cuda:0, ready on str",
+        ),
+        ({"shape": (0, 3)}, from_cai, 77, "(0, 3) at 0x0 on cuda:0, nothing pending>"),
+    ],
+)
+def test_a_repr_says_what_where_and_when(made, call, stream, shown, cuda):
+    x = cuda.array(speaks="dlpack" if call is to_cai else "cai", **made)
+    text = repr(call(x, stream=stream))
+    assert shown.format(ptr=hex(x.ptr)) in text
+    assert re.fullmatch(r"<(CaiView|DLPackView) \w+ \([\d, ]*\).* at 0x[0-9a-f]+ on .+>", text)
+
+
+def test_the_examples_of_the_docs_hold():
+    import doctest
+
+    import cai_bridge.testing
+
+    for module in (cai_bridge, cai_bridge.testing._cuda):
+        failed, _ = doctest.testmod(module)
+        assert failed == 0

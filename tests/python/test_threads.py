@@ -1,0 +1,121 @@
+"""Threads: deleters without the lock, and views that several threads use at once."""
+
+import ctypes
+import threading
+import weakref
+
+import capsules
+import pytest
+import tables
+from capsules import HandMade
+from fakes import only_cai
+
+from cai_bridge import DLPackView, from_cai, to_cai
+
+
+def on_threads(count, call):
+    threads = [threading.Thread(target=call) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("form", [None, (1, 3)])
+def test_a_deleter_may_be_called_on_any_thread_without_the_lock(form, cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    gone = weakref.ref(view.owner)
+    taken = capsules.take(view.__dlpack__(max_version=form))
+    del view
+    on_threads(1, taken.delete)
+    assert gone() is None
+
+
+@pytest.mark.parametrize("form", [None, (1, 3)])
+def test_a_deleter_may_be_called_on_a_thread_that_python_has_never_seen(form, cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    gone = weakref.ref(view.owner)
+    taken = capsules.take(view.__dlpack__(max_version=form))
+    del view
+    # A thread of C's own, whose start routine is the deleter itself.
+    c, thread = ctypes.CDLL(None), ctypes.c_ulong()
+    arguments = (ctypes.c_void_p(taken.struct.deleter), ctypes.byref(taken.struct))
+    assert c.pthread_create(ctypes.byref(thread), None, *arguments) == 0
+    assert c.pthread_join(thread, None) == 0
+    assert gone() is None
+
+
+def test_a_view_may_be_released_or_dropped_on_another_thread(cuda):
+    views = [from_cai(only_cai(cuda.array(shape=4))) for _ in range(2)]
+    gone = [weakref.ref(view.owner) for view in views]
+    on_threads(1, views[0].release)
+    on_threads(1, views.clear)
+    assert [ref() for ref in gone] == [None, None]
+
+
+def test_many_threads_convert_export_and_release_the_same_view(cuda):
+    tensor = HandMade(cuda.array([1.0] * 4).ptr)
+    view = to_cai(tensor.capsule())
+    start, unexpected = threading.Barrier(8), []
+
+    def work(view=view):
+        start.wait()
+        try:
+            for turn in range(300):
+                other = from_cai(view)
+                capsule = other.__dlpack__(max_version=(1, 3), stream=turn % 3 or None)
+                taken = tables.managed(other)
+                other.release()
+                assert view.__cuda_array_interface__["shape"] == (4,)
+                assert repr(to_cai(view))
+                taken.delete()
+                del capsule, other
+        except BaseException as error:
+            unexpected.append(error)
+
+    on_threads(8, work)
+    assert unexpected == []
+    assert tensor.deleted == 0
+    # The function's default holds it as well.
+    del view, work
+    assert tensor.deleted == 1
+
+
+def test_threads_that_release_one_view_at_once_let_go_once(cuda):
+    for _ in range(50):
+        tensor = HandMade(cuda.array(shape=4).ptr)
+        view = to_cai(tensor.capsule())
+        start = threading.Barrier(4)
+
+        def release(view=view, start=start):
+            start.wait()
+            view.release()
+
+        on_threads(4, release)
+        assert tensor.deleted == 1
+
+
+def test_one_capsule_is_taken_by_one_of_many_threads(cuda):
+    mine = cuda.stream()
+    for _ in range(50):
+        tensor = HandMade(cuda.array(shape=4).ptr)
+        capsule, start, taken, refused = tensor.capsule(), threading.Barrier(4), [], []
+
+        def take(capsule=capsule, start=start, taken=taken, refused=refused):
+            start.wait()
+            try:
+                taken.append(to_cai(capsule, stream=mine))
+            except ValueError as error:
+                refused.append(str(error))
+
+        on_threads(4, take)
+        assert (len(taken), len(refused)) == (1, 3)
+        taken.clear()
+        assert tensor.deleted == 1
+
+
+def test_a_view_made_of_a_table_by_another_thread_is_an_ordinary_one(cuda):
+    tensor, made = HandMade(cuda.array(shape=4).ptr), []
+    on_threads(1, lambda: made.append(tables.to_object(DLPackView, tensor)))
+    assert made[0].shape == (4,)
