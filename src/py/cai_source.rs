@@ -11,7 +11,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt, PyString};
+use pyo3::types::{PyDict, PyInt};
 
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
@@ -255,14 +255,15 @@ fn dtype_of(x: &Bound<'_, PyAny>) -> Option<String> {
     name_of(&x.getattr(intern!(x.py(), "dtype")).ok()?)
 }
 
-/// The name of an element type: a string, NumPy's `name`, or what it prints as (`torch.bfloat16`).
+/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
+/// (`torch.bfloat16`).
 fn name_of(dtype: &Bound<'_, PyAny>) -> Option<String> {
-    let text = match dtype.cast::<PyString>() {
-        Ok(text) => text.to_string(),
-        Err(_) => match dtype.getattr(intern!(dtype.py(), "name")) {
-            Ok(name) => name.to_string(),
-            Err(_) => dtype.to_string(),
-        },
+    let named = |attribute| dtype.getattr(attribute).ok()?.extract::<String>().ok();
+    let text = match dtype.extract::<String>() {
+        Ok(text) => text,
+        Err(_) => named(intern!(dtype.py(), "name"))
+            .or_else(|| named(intern!(dtype.py(), "__name__")))
+            .unwrap_or_else(|| super::stream::shown(dtype)),
     };
     text.rsplit('.').next().map(str::to_owned)
 }

@@ -128,9 +128,16 @@ fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyA
             Ok((capsule, _)) => Ok((capsule, legacy)),
             // An interrupt or an exit is no refusal.
             Err(error) if !error.is_instance_of::<PyException>(x.py()) => Err(error),
-            Err(refused) => call(x, 1)
-                .map(|(capsule, _)| (capsule, legacy))
-                .inspect_err(|error| error.set_context(x.py(), Some(refused))),
+            Err(refused) => match call(x, 1) {
+                Ok((capsule, _)) => Ok((capsule, legacy)),
+                Err(error) => {
+                    // A producer may keep one exception and raise it every time.
+                    if !error.value(x.py()).is(refused.value(x.py())) {
+                        error.set_context(x.py(), Some(refused));
+                    }
+                    Err(error)
+                }
+            },
         },
         Request::On(stream) => match call(x, i128::from(stream.handle())) {
             Ok((capsule, true)) => Ok((capsule, Ready::On(stream))),

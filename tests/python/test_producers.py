@@ -170,7 +170,7 @@ def test_an_exception_that_is_raised_twice_is_not_its_own_context():
 
     with pytest.raises(BufferError) as caught:
         to_cai(DLPackPair(answer), stream=-1)
-    # Whoever walks along the contexts of an exception, as contextlib does, would not come to an end.
+    # Whoever walks along the contexts, as contextlib does, would not come to an end.
     circle, raised.__context__ = raised.__context__ is raised, None
     assert caught.value is raised
     assert not circle
