@@ -68,7 +68,8 @@ const EXACT: [u32; TABLE.len()] = {
 const fn key(text: &[u8]) -> u32 {
     match *text {
         [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
+        // A NUL at the end would make it the number of a shorter one.
+        [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
         _ => 0,
     }
 }

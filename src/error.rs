@@ -143,6 +143,10 @@ kinds! {
 
     /// A capsule that was consumed before.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
+    /// `__dlpack_device__` returned something that is no device.
+    DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
+    /// The table behind `__dlpack_c_exchange_api__` does not keep its contract.
+    ExchangeTable: Value, "__dlpack_c_exchange_api__", "a table whose functions return a tensor, or fail with an exception set";
     /// A capsule of another name.
     CapsuleName: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned'";
     /// `__dlpack__` returned something that is no capsule.
@@ -162,6 +166,8 @@ kinds! {
     SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense()";
     /// Read-only memory into a capsule that has no flag for it.
     ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later, or readonly=False from a caller who vouches that nobody writes";
+    /// A borrowed tensor of read-only memory: it has no flags.
+    ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, whose flags say it, or readonly=False from a caller who vouches that nobody writes";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 
@@ -205,7 +211,12 @@ impl Error {
     /// An error of `kind` about a nearer field, such as `strides[1]`.
     #[cold]
     pub fn at(kind: Kind, field: impl Into<Cow<'static, str>>, got: impl Into<String>) -> Self {
-        Self(Box::new(Inner { kind, field: field.into(), got: got.into(), driver: None }))
+        Self(Box::new(Inner {
+            kind,
+            field: field.into(),
+            got: shortened(got.into()),
+            driver: None,
+        }))
     }
 
     /// A driver call that failed with `code`, which CUDA names `name`.
@@ -243,6 +254,17 @@ impl Error {
     pub fn driver_code(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()
     }
+}
+
+/// The most characters of a foreign value that a message repeats.
+const SHOWN: usize = 200;
+
+fn shortened(mut got: String) -> String {
+    if let Some((end, _)) = got.char_indices().nth(SHOWN) {
+        got.truncate(end);
+        got.push_str("...");
+    }
+    got
 }
 
 impl fmt::Display for Error {

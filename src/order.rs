@@ -6,7 +6,7 @@
 //! say nothing of their streams.
 
 use crate::device::Device;
-use crate::driver::{Context, Driver, Handle};
+use crate::driver::{Context, Driver, Event, Handle};
 use crate::error::Result;
 use crate::stream::{Edge, Elided, Stream};
 
@@ -67,8 +67,16 @@ pub fn within<R>(
     call: impl FnOnce(Context) -> Result<R>,
 ) -> Result<R> {
     let context = place.context(driver)?;
+    in_context(driver, context, || call(context))
+}
+
+fn in_context<R>(
+    driver: &dyn Driver,
+    context: Context,
+    call: impl FnOnce() -> Result<R>,
+) -> Result<R> {
     let entered = Entered::new(driver, context)?;
-    let result = call(context)?;
+    let result = call()?;
     entered.leave()?;
     Ok(result)
 }
@@ -91,11 +99,24 @@ pub fn order(
         {
             return Ok(Some(Elided::LegacyOrder));
         }
-        let event = driver.thread_event(context)?;
-        driver.record_event(event, from)?;
+        // An event is recorded in the context of its stream, which for managed, pinned and peer memory
+        // need not be the memory's; waiting for it is legal in any.
+        let event = match from {
+            Stream::Handle(handle) => {
+                let theirs = driver.stream_context(handle)?;
+                in_context(driver, theirs, || record(driver, theirs, from))?
+            }
+            Stream::Legacy | Stream::PerThread(_) => record(driver, context, from)?,
+        };
         driver.wait_event(to, event)?;
         Ok(None)
     })
+}
+
+fn record(driver: &dyn Driver, context: Context, stream: Stream) -> Result<Event> {
+    let event = driver.thread_event(context)?;
+    driver.record_event(event, stream)?;
+    Ok(event)
 }
 
 /// The host waits for all work of the context of `place`.

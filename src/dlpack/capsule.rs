@@ -1,8 +1,7 @@
 //! DLPack capsules: told apart by their name, read without being consumed, then consumed.
 //!
 //! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
-//! nothing can fail any more. Both happen with the interpreter lock held and no Python code run in
-//! between.
+//! nothing of ours can fail any more. Should somebody else consume it in between, [`take`] refuses.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -44,7 +43,7 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
         return Ok((Form::Legacy, array));
     }
     if let Some(name) = USED.into_iter().find(|name| capsule.is_valid_checked(Some(name))) {
-        return Err(Error::new(Kind::CapsuleUsed, format!("a consumed one, named {name:?}")));
+        return Err(used(&format!("a consumed one, named {name:?}")));
     }
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
 }
@@ -52,4 +51,10 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
 /// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)
+        .map_err(|_| used("one that was consumed meanwhile").into())
+}
+
+#[cold]
+fn used(got: &str) -> Error {
+    Error::new(Kind::CapsuleUsed, got)
 }

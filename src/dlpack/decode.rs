@@ -80,7 +80,9 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     }
     let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
     let dtype = Dtype::from_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?;
-    let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= MAX_NDIM);
+    // In CAI the lanes take a dimension of their own.
+    let most = MAX_NDIM - usize::from(dtype.lanes() > 1);
+    let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= most);
     let Some(ndim) = ndim else {
         return Err(Error::new(Kind::Ndim, tensor.ndim.to_string()));
     };

@@ -13,7 +13,7 @@ use dlpark::ffi::{
     DLPackExchangeAPI, DLPackExchangeAPIHeader, DLPackVersion, DLTensor,
 };
 use dlpark::{DlpackFlags, Managed};
-use pyo3::exceptions::{PyAttributeError, PyRuntimeError};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
 use pyo3::{PyClass, intern};
@@ -77,21 +77,21 @@ impl Table {
         // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and `raw`
         // outlives the call.
         let code = unsafe { call(x.as_ptr().cast(), &raw mut raw) };
-        if code != 0 {
-            return Err(raised(x.py()));
-        }
-        let Some(tensor) = NonNull::new(raw) else {
-            return Err(returned_null());
+        let failed = check(x.py(), code);
+        let Some(tensor) = NonNull::new(raw).filter(|_| code == 0) else {
+            failed?;
+            return Err(broken("a NULL tensor"));
         };
         // SAFETY: the version is the first field of every version of the structure.
         let known = check_version(unsafe { (*tensor.as_ptr()).version });
         // SAFETY: not NULL, initialised by the producer and handed to us; of another major version it
         // only calls the deleter, which is all that may be done then.
         let managed = unsafe { Managed::from_raw(tensor.as_ptr()) };
+        failed?;
         known?;
         match managed {
             Ok(managed) => Ok(Imported(managed)),
-            Err(error) => Err(PyRuntimeError::new_err(error.to_string())),
+            Err(error) => Err(broken(&error.to_string())),
         }
     }
 
@@ -104,9 +104,8 @@ impl Table {
         let mut tensor = DLTensor::default();
         // SAFETY: `x` is a live object of the table's type, the interpreter lock is held, and
         // `tensor` outlives the call.
-        if unsafe { call(x.as_ptr().cast(), &raw mut tensor) } != 0 {
-            return Err(raised(x.py()));
-        }
+        let code = unsafe { call(x.as_ptr().cast(), &raw mut tensor) };
+        check(x.py(), code)?;
         // A table is at least of 1.2, from when on strides are explicit.
         let version = DLPackVersion { major: DLPACK_MAJOR_VERSION, minor: DLPACK_MINOR_VERSION };
         let header = Header { version: Some(version), flags: DlpackFlags::empty() };
@@ -125,7 +124,8 @@ impl Table {
         let kind = DLDeviceType::CUDA;
         // SAFETY: the interpreter lock is held, and `stream` outlives the call.
         let code = unsafe { call(kind, device.id, &raw mut stream) };
-        if code == 0 { Ok(stream as u64) } else { Err(raised(py)) }
+        check(py, code)?;
+        Ok(stream as u64)
     }
 }
 
@@ -145,24 +145,21 @@ impl Imported {
 }
 
 #[cold]
-fn returned_null() -> PyErr {
-    PyRuntimeError::new_err("__dlpack_c_exchange_api__: the producer returned a NULL tensor")
-}
-
-#[cold]
 fn missing(field: &'static str) -> PyErr {
-    PyRuntimeError::new_err(format!(
-        "__dlpack_c_exchange_api__: {field} is NULL in the producer's table"
-    ))
+    broken(&format!("NULL for {field}"))
 }
 
 #[cold]
-fn raised(py: Python<'_>) -> PyErr {
-    PyErr::take(py).unwrap_or_else(|| {
-        PyRuntimeError::new_err(
-            "__dlpack_c_exchange_api__: the producer failed without an exception",
-        )
-    })
+fn broken(got: &str) -> PyErr {
+    Error::new(Kind::ExchangeTable, got).into()
+}
+
+/// Whether a function of the table succeeded: it returned 0 and left no exception behind.
+fn check(py: Python<'_>, code: i32) -> PyResult<()> {
+    if code == 0 && !PyErr::occurred(py) {
+        return Ok(());
+    }
+    Err(PyErr::take(py).unwrap_or_else(|| broken("a failure without an exception")))
 }
 
 /// What a class has to offer to be a producer of the exchange API.

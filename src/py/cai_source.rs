@@ -8,11 +8,13 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pyo3::exceptions::PyAttributeError;
+use pyo3::exceptions::{PyAttributeError, PyException};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
+use super::cai_view::CaiView;
+use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
 use super::source::Source;
@@ -35,6 +37,8 @@ use crate::stream::{Ready, Request, Stream, Thread};
 pub(super) struct Said<'a, 'py> {
     /// The stream that the array's pending work is on.
     pub(super) stream: Option<Request>,
+    /// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
+    pub(super) ordered: bool,
     /// The stream object, to be held.
     pub(super) held: Option<Py<PyAny>>,
     /// The owner of a dict's memory.
@@ -54,8 +58,9 @@ pub(super) fn import<'py>(
     let py = x.py();
     let (interface, owner) = interface(x, facts, said.owner)?;
     let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
-    let decoded =
-        fields::decode(&interface, || said.dtype.map_or_else(|| dtype_of(owner), name_of))?;
+    let decoded = fields::decode(&interface, || {
+        said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
+    })?;
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::current();
     let wanted = said.device.map(device_argument).transpose()?;
@@ -65,13 +70,25 @@ pub(super) fn import<'py>(
     let ready = match (said.stream, claim) {
         (Some(Request::On(stream)), _) => array.pending(Ready::On(stream)),
         (Some(Request::NoOrder), _) => Ready::Nothing,
-        _ if array.ptr() == 0 || !ordering_wanted() => Ready::Nothing,
+        _ if array.ptr() == 0 || !(said.ordered || ordering_wanted()) => Ready::Nothing,
         (_, Claim::Said(ready)) => ready,
         (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
     };
     let held = said.held.or_else(|| adopt::adopt(py, ready));
-    let keep = Keep::new(owner.clone().unbind(), None, held);
+    let keep = keep(owner, held)?;
     Ok(Source { array, ready, place, driver, keep })
+}
+
+/// References to `owner`; one of our own views is asked for those that it has, which may be released
+/// before the array is done.
+fn keep(owner: &Bound<'_, PyAny>, held: Option<Py<PyAny>>) -> Result<Keep> {
+    if let Ok(view) = owner.cast::<CaiView>() {
+        return view.get().0.share(owner.py(), held);
+    }
+    if let Ok(view) = owner.cast::<DLPackView>() {
+        return view.get().0.share(owner.py(), held);
+    }
+    Ok(Keep::new(owner.clone().unbind(), None, held))
 }
 
 /// The dict, and the object that keeps its memory alive.
@@ -128,6 +145,9 @@ fn silent(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
                 error.value(py)
             );
             Error::new(Kind::Protocol, got)
+        }
+        _ if facts.speaks == Speaks::DLPackView => {
+            Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
         }
         _ => Error::new(
             Kind::Protocol,
@@ -235,11 +255,8 @@ fn settle_silence(
 fn warn_once(py: Python<'_>, owner: &Bound<'_, PyAny>) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let name = type_name(owner);
-    let first = {
-        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-        warned.get_or_insert_default().insert(name.clone())
-    };
-    if !first {
+    let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned().as_ref().is_some_and(|names| names.contains(&name)) {
         return Ok(());
     }
     let text = format!(
@@ -247,12 +264,19 @@ fn warn_once(py: Python<'_>, owner: &Bound<'_, PyAny>) -> PyResult<()> {
          at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
     );
     let text = CString::new(text).unwrap_or_default();
-    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)
+    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;
+    // Only now: where warnings are errors, the next import is refused as well.
+    warned().get_or_insert_default().insert(name);
+    Ok(())
 }
 
 /// The name of the element type that `x.dtype` has.
-fn dtype_of(x: &Bound<'_, PyAny>) -> Option<String> {
-    name_of(&x.getattr(intern!(x.py(), "dtype")).ok()?)
+fn dtype_of(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match x.getattr(intern!(x.py(), "dtype")) {
+        Ok(dtype) => Ok(name_of(&dtype)),
+        Err(error) if error.is_instance_of::<PyException>(x.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as

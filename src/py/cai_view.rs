@@ -105,12 +105,17 @@ fn import(
             dlpack_source::protocol(x, facts, request, held)
         }
         Speaks::Foreign if facts.has_cai || has_cai(x)? => {
-            let said = cai_source::Said { held, ..Default::default() };
+            let ordered = matches!(request, Request::On(_));
+            let said = cai_source::Said { ordered, held, ..Default::default() };
             re_export(x, cai_source::import(x, facts, said)?, request)
         }
-        Speaks::Foreign | Speaks::Dict => {
+        Speaks::Dict => {
+            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
+            Err(Error::new(Kind::Protocol, got).into())
+        }
+        Speaks::Foreign => {
             let got = format!(
-                "an object of type {} without __dlpack_c_exchange_api__, __dlpack__ and __cuda_array_interface__",
+                "an object of type {} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
                 stream::type_name(x)
             );
             Err(Error::new(Kind::Protocol, got).into())

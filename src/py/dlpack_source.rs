@@ -6,20 +6,21 @@
 //! out, and the capsule's name decides, never what was asked for.
 
 use dlpark::python::ImportedDlpack;
-use pyo3::exceptions::{PyBufferError, PyException, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyException, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict};
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::guards;
 use super::keep::Keep;
 use super::source::{Source, hand_over, told};
 use super::types::Facts;
-use crate::device::Device;
+use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind};
 use crate::dlpack::capsule::{self, Form};
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 use crate::order::{self, Place};
 use crate::stream::{Ready, Request, Stream, Thread};
 
@@ -38,9 +39,10 @@ pub(super) fn exchange(
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     let array = imported.array()?;
     guards::check(x, facts, Some(array.dtype()))?;
-    let native = table.current_work_stream(py, array.device())?;
+    let driver = driver::current();
+    let place = place(&driver, &array)?;
+    let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let ready = array.pending(Ready::On(Stream::from_native(native, Thread::current())));
-    let (place, driver) = (Place::of(array.device()), driver::current());
     hand_over(py, DOOR, &driver, place, ready, request)?;
     let keep = Keep::new(x.clone().unbind(), Some(ImportedDlpack::Versioned(imported.0)), stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
@@ -68,7 +70,7 @@ pub(super) fn protocol(
     let readonly = (facts.immutable && form == Form::Legacy).then_some(true);
     let array = array.with_readonly(readonly);
     let ready = array.pending(ready);
-    let place = Place::of(array.device());
+    let place = place(&driver, &array)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
     let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
@@ -83,22 +85,48 @@ pub(super) fn capsule(
     let capsule = x.cast::<PyCapsule>()?;
     let (_, array) = capsule::read(capsule)?;
     let ready = array.pending(Ready::On(Stream::Legacy));
-    let (place, driver) = (Place::of(array.device()), driver::current());
+    let driver = driver::current();
+    let place = place(&driver, &array)?;
     hand_over(x.py(), DOOR, &driver, place, ready, request)?;
     let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
+/// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver
+/// knows whose it is.
+fn place(driver: &Handle, array: &Descriptor) -> Result<Place> {
+    if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
+        return Ok(Place::of(array.device()));
+    }
+    match driver.get()?.pointer(array.ptr())? {
+        Some(found) => Ok(Place { ordinal: found.ordinal, context: found.context }),
+        None => Err(Error::new(
+            Kind::HostPointer,
+            format!("{:#x}, which CUDA does not know", array.ptr()),
+        )),
+    }
+}
+
 /// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
 /// reach it. A producer without `__dlpack_device__` is asked all the same.
 fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
-    let Ok(method) = x.getattr(intern!(x.py(), "__dlpack_device__")) else {
-        return Ok(None);
+    let py = x.py();
+    let method = match x.getattr(intern!(py, "__dlpack_device__")) {
+        Ok(method) => method,
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
+        Err(error) => return Err(error),
     };
-    let (kind, id): (i64, i64) = method.call0()?.extract()?;
-    let narrow = || Error::new(Kind::DeviceKind, format!("({kind}, {id})"));
-    let (kind, id) =
-        (u32::try_from(kind).map_err(|_| narrow())?, i32::try_from(id).map_err(|_| narrow())?);
+    let answer = method.call0()?;
+    let malformed = || Error::new(Kind::DlpackDevice, super::stream::shown(&answer));
+    let pair =
+        answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;
+    let mut numbers = [0; 2];
+    for (number, item) in numbers.iter_mut().zip(pair.iter()) {
+        *number = super::stream::index(&item)?.ok_or_else(malformed)?;
+    }
+    let [kind, id] = numbers;
+    let kind = u32::try_from(kind).map_err(|_| malformed())?;
+    let id = i32::try_from(id).map_err(|_| malformed())?;
     Ok(Some(Device::from_dlpack(kind, id)?))
 }
 

@@ -135,8 +135,13 @@ impl Exchange for DLPackView {
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
-        self.0.check_kept()?;
+        if self.0.array.readonly() {
+            return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
+        }
+        // Held across the order, during which others run, and looked at again after it.
+        let _held = self.0.share(py, None)?;
         onto_legacy(py, &self.0)?;
+        self.0.check_kept()?;
         Ok(&self.0.array)
     }
 
@@ -222,7 +227,7 @@ pub(crate) fn from_cai<'py>(
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
     let facts = facts(x)?;
-    let mut said = Said { stream: declared, held, owner, device, dtype };
+    let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
         cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?

@@ -9,10 +9,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use super::native;
-use super::stream::{integer, shown, type_name};
+use super::stream::{index, shown, type_name};
 use crate::cai::{self, Decoded, Fields};
 use crate::descriptor::Descriptor;
-use crate::dtype::Dtype;
+use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind};
 use crate::layout::Dims;
 use crate::stream::{Ready, Thread};
@@ -20,7 +20,7 @@ use crate::stream::{Ready, Thread};
 /// Reads and checks `dict`. `dtype_name` is asked where the typestr does not name one type.
 pub(super) fn decode(
     dict: &Bound<'_, PyDict>,
-    dtype_name: impl FnOnce() -> Option<String>,
+    dtype_name: impl FnOnce() -> PyResult<Option<String>>,
 ) -> PyResult<Decoded> {
     let here = Thread::current();
     let names = names(dict.py());
@@ -32,7 +32,7 @@ pub(super) fn decode(
     }
     let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict, names)?;
     let version = required(version, "version")?;
-    let version = int(&version).map_err(|got| Error::new(Kind::CaiVersion, got))?;
+    let version = int(&version)?.map_err(|got| Error::new(Kind::CaiVersion, got))?;
     let typestr = required(typestr, "typestr")?;
     let typestr = typestr.cast::<PyString>().map_err(|_| not_a_string(&typestr))?;
     let typestr =
@@ -44,11 +44,20 @@ pub(super) fn decode(
         .map(|strides| dims(&strides, "strides", Kind::StridesMalformed, Kind::ExtentOverflow))
         .transpose()?;
     let stream = present(stream).map(|stream| stream_entry(&stream)).transpose()?;
-    let masked = present(mask).is_some();
+    if let Some(mask) = present(mask) {
+        return Err(
+            Error::new(Kind::Mask, format!("an object of type {}", type_name(&mask))).into()
+        );
+    }
     let structured = typestr.as_bytes().get(1) == Some(&b'V')
         && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
-    let fields = Fields { shape, typestr, data, strides, version, stream, masked, structured };
-    Ok(cai::decode(fields, here, dtype_name)?)
+    let fields =
+        Fields { shape, typestr, data, strides, version, stream, masked: false, structured };
+    let name = match Typestr::parse(typestr) {
+        Ok(Typestr::Opaque(_)) => dtype_name()?,
+        _ => None,
+    };
+    Ok(cai::decode(fields, here, || name)?)
 }
 
 /// The entries that the specification names.
@@ -90,48 +99,43 @@ fn not_a_string(value: &Bound<'_, PyAny>) -> Error {
 }
 
 /// An integer, but no `bool`; otherwise what it was.
-fn int(value: &Bound<'_, PyAny>) -> Result<i64, String> {
-    native::small(value).map_or_else(|| uncommon_int(value), Ok)
+fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
+    native::small(value).map_or_else(|| uncommon_int(value), |small| Ok(Ok(small)))
 }
 
 #[cold]
-fn uncommon_int(value: &Bound<'_, PyAny>) -> Result<i64, String> {
+fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     if value.is_instance_of::<PyBool>() {
-        return Err(format!("the bool {value}"));
+        return Ok(Err(format!("the bool {value}")));
     }
-    value.extract::<i64>().map_err(|_| {
-        if value.is_instance_of::<PyInt>() {
-            shown(value)
-        } else {
-            format!("an object of type {}", type_name(value))
-        }
-    })
+    if value.is_instance_of::<PyInt>() {
+        return Ok(value.extract::<i64>().map_err(|_| shown(value)));
+    }
+    let index = index(value)?;
+    Ok(index
+        .and_then(|index| i64::try_from(index).ok())
+        .ok_or_else(|| format!("an object of type {}", type_name(value))))
 }
 
 fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind) -> PyResult<Dims> {
+    let tuple = if let Ok(tuple) = values.cast::<PyTuple>() {
+        tuple.clone()
+    } else if let Ok(list) = values.cast::<PyList>() {
+        // Copied first: reading an item may run code that changes the list.
+        list.to_tuple()
+    } else {
+        let got = format!("an object of type {}", type_name(values));
+        return Err(Error::new(malformed, got).into());
+    };
     let mut dims = Dims::new();
-    let mut push = |axis: usize, value: &Bound<'_, PyAny>| -> PyResult<()> {
-        match int(value) {
+    for (axis, value) in tuple.iter().enumerate() {
+        match int(&value)? {
             Ok(value) => dims.push(value),
             Err(got) => {
                 let kind = if value.is_exact_instance_of::<PyInt>() { overflow } else { malformed };
                 return Err(Error::at(kind, format!("{field}[{axis}]"), got).into());
             }
         }
-        Ok(())
-    };
-    if let Ok(tuple) = values.cast::<PyTuple>() {
-        for (axis, value) in tuple.iter().enumerate() {
-            push(axis, &value)?;
-        }
-    } else if let Ok(list) = values.cast::<PyList>() {
-        for (axis, value) in list.iter().enumerate() {
-            push(axis, &value)?;
-        }
-    } else {
-        return Err(
-            Error::new(malformed, format!("an object of type {}", type_name(values))).into()
-        );
     }
     Ok(dims)
 }
@@ -158,16 +162,16 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
 }
 
 fn stream_entry(value: &Bound<'_, PyAny>) -> PyResult<i128> {
-    if let Some(small) = native::small(value) {
-        return Ok(i128::from(small));
-    }
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
     }
-    let index = value.call_method0(intern!(value.py(), "__index__")).map_err(|_| {
-        Error::new(Kind::StreamType, format!("an object of type {}", type_name(value)))
-    })?;
-    integer(&index)
+    match index(value)? {
+        Some(stream) => Ok(stream),
+        None => {
+            Err(Error::new(Kind::StreamType, format!("an object of type {}", type_name(value)))
+                .into())
+        }
+    }
 }
 
 /// Whether `descr` describes fields: anything but the one unnamed type that CuPy writes.

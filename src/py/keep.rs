@@ -88,10 +88,24 @@ impl Drop for Keep {
     /// Lets go with the interpreter attached, from whatever thread this is. Where the interpreter is
     /// gone, or going, everything is left as it is: a leak at the end of a process harms nobody, a
     /// foreign deleter without its interpreter may.
+    ///
+    /// An exception that is on its way is put aside meanwhile, and one that a deleter leaves behind is
+    /// reported as unraisable: this is called while a stack unwinds, too.
     fn drop(&mut self) {
         if let Some(kept) = self.0.take() {
             let mut kept = Some(kept);
-            Python::try_attach(|_| drop(kept.take()));
+            Python::try_attach(|py| {
+                let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
+                drop(kept.take());
+                if PyErr::occurred(py)
+                    && let Some(left) = PyErr::take(py)
+                {
+                    left.write_unraisable(py, None);
+                }
+                if let Some(pending) = pending {
+                    pending.restore(py);
+                }
+            });
             std::mem::forget(kept);
         }
     }

@@ -4,7 +4,7 @@
 //! a method that returns `(0, handle)`. There a handle of 0 is the legacy default stream; the
 //! integer 0 and `bool` are refused.
 
-use pyo3::exceptions::{PyAttributeError, PyOverflowError};
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
@@ -34,18 +34,27 @@ pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Opt
             Ok((Request::On(stream), Some(given.clone().unbind())))
         }
         Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
-            match given.call_method0(intern!(given.py(), "__index__")) {
-                Ok(index) => {
-                    Ok((Request::from_integer(Some(integer(&index)?), Thread::current())?, None))
-                }
-                Err(_) => Err(Error::new(
-                    Kind::StreamType,
-                    format!("an object of type {}", type_name(given)),
-                )
-                .into()),
-            }
+            let index = index(given)?.ok_or_else(|| {
+                Error::new(Kind::StreamType, format!("an object of type {}", type_name(given)))
+            })?;
+            Ok((Request::from_integer(Some(index), Thread::current())?, None))
         }
         Err(error) => Err(error),
+    }
+}
+
+/// The integer that `value` is for Python (`__index__`), or `None` where it is none.
+pub(super) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
+    let none = |error: PyErr| {
+        let py = value.py();
+        let refused =
+            error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyAttributeError>(py);
+        if refused { Ok(None) } else { Err(error) }
+    };
+    match value.call_method0(intern!(value.py(), "__index__")) {
+        Ok(index) if index.is_instance_of::<PyInt>() => integer(&index).map(Some).or_else(none),
+        Ok(_) => Ok(None),
+        Err(error) => none(error),
     }
 }
 
@@ -65,6 +74,9 @@ pub(super) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
 
 fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     let malformed = |got: String| Error::new(Kind::StreamProtocol, got);
+    if !method.is_callable() {
+        return Err(malformed(shown(method)).into());
+    }
     let answer = method.call0()?;
     let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let Some(pair) = pair else {

@@ -86,14 +86,16 @@ _DELETER = ctypes.CFUNCTYPE(None, c_void_p)
 _DESTRUCTOR = ctypes.CFUNCTYPE(None, c_void_p)
 
 made: dict[int, HandMade] = {}
-"""The tensors that were made since the last look, by the address of their structure."""
+"""The tensors that were made in this test, by the address of their structure."""
+leaked: dict[int, HandMade] = {}
+"""Those of tests before that somebody may still hold: the frames of one that failed, for one."""
 ghosts: list[int] = []
 """Addresses that a deleter was called for and that are of no tensor, or of one deleted before."""
 
 
 @_DELETER
 def _delete(address):
-    tensor = made.get(address)
+    tensor = made.get(address) or leaked.get(address)
     if tensor is None or tensor.deleted:
         ghosts.append(address)
     if tensor is not None:
@@ -105,6 +107,15 @@ def _destroy(capsule):
     for form in (b"dltensor", b"dltensor_versioned"):
         if _is_valid_dying(capsule, form):
             _delete(_pointer_dying(capsule, form))
+
+
+def forget():
+    """Begin anew, for the next test."""
+    leaked.update((at, tensor) for at, tensor in made.items() if tensor.handed_out)
+    for at in [at for at, tensor in leaked.items() if tensor.deleted]:
+        del leaked[at]
+    made.clear()
+    ghosts.clear()
 
 
 class HandMade:

@@ -18,8 +18,7 @@ def cuda():
 @pytest.fixture(autouse=True)
 def managed_tensors_are_deleted_once():
     """Every managed tensor made by hand that was given away is deleted by the end, and once."""
-    capsules.made.clear()
-    capsules.ghosts.clear()
+    capsules.forget()
     yield
     if capsules.made:
         gc.collect()
