@@ -125,8 +125,11 @@ fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         *number = super::stream::index(&item)?.ok_or_else(malformed)?;
     }
     let [kind, id] = numbers;
-    let kind = u32::try_from(kind).map_err(|_| malformed())?;
-    let id = i32::try_from(id).map_err(|_| malformed())?;
+    let unknown = |wrong: Kind| Error::new(wrong, format!("({kind}, {id})"));
+    let (kind, id) = (
+        u32::try_from(kind).map_err(|_| unknown(Kind::DeviceKind))?,
+        i32::try_from(id).map_err(|_| unknown(Kind::DeviceOrdinal))?,
+    );
     Ok(Some(Device::from_dlpack(kind, id)?))
 }
 

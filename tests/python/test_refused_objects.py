@@ -13,6 +13,7 @@ import tvm_ffi
 from capsules import HandMade
 from fakes import (
     Bits,
+    DLPackPair,
     OnlyCai,
     OnlyDLPack,
     assert_refused,
@@ -23,7 +24,7 @@ from fakes import (
     torch_like,
 )
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import DriverError, _core, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
 CALLS = {
@@ -31,6 +32,7 @@ CALLS = {
     "from_cai": from_cai,
     "dlpack": lambda view: view.__dlpack__(),
     "dict": lambda view: view.__cuda_array_interface__,
+    "borrow": _core._simulated_borrow_exchange,
 }
 TORCH = {
     "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},
@@ -75,6 +77,13 @@ MAKERS = {
         lambda cuda, x: tvm_ffi.from_dlpack(np.zeros(4)),
     ],
     "dlpack that is an int": [lambda cuda, x: OnlyDLPack(lambda **_: 7)],
+    "dlpack of a device that is none": [
+        lambda cuda, x: DLPackPair(lambda **_: None, device=[2, 0]),
+        lambda cuda, x: DLPackPair(lambda **_: None, device=("2", 0)),
+        lambda cuda, x: DLPackPair(lambda **_: None, device=(2,)),
+        lambda cuda, x: DLPackPair(lambda **_: None, device=None),
+    ],
+    "a broken exchange table": [lambda cuda, x: tables.speaker(tables.table(lambda _: 0))()],
     "a used capsule": [lambda cuda, x: used("versioned"), lambda cuda, x: used("legacy")],
     "a foreign capsule": [
         lambda cuda, x: capsules.capsule_of(x.ptr, "something else"),
@@ -115,7 +124,7 @@ def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
 
 
 def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
-    with pytest.raises(TypeError, match=r"^object: got an object of type dict without .+; allowed"):
+    with pytest.raises(TypeError, match=r"^object: got a dict, which has no owner; .+; allowed"):
         to_cai(interface(cuda.array(shape=4)))
 
 
@@ -166,7 +175,7 @@ def test_the_error_of_a_question_passes_through_unchanged(cuda):
 def test_a_producers_failure_is_the_cause_of_the_refusal_of_its_layout():
     with pytest.raises(BufferError, match=r"^layout: got torch\.sparse_coo") as caught:
         to_cai(sparse())
-    assert isinstance(caught.value.__cause__, RuntimeError)
+    assert isinstance(caught.value.__cause__, ValueError)
 
 
 @pytest.mark.parametrize("max_version", [None, (0, 8), (0, 0)])
