@@ -84,7 +84,8 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     let most = MAX_NDIM - usize::from(dtype.lanes() > 1);
     let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= most);
     let Some(ndim) = ndim else {
-        return Err(Error::new(Kind::Ndim, tensor.ndim.to_string()));
+        let lanes = if dtype.lanes() > 1 { " and lanes" } else { "" };
+        return Err(Error::new(Kind::Ndim, format!("{}{lanes}", tensor.ndim)));
     };
     // SAFETY: the caller vouches for `ndim` integers behind a pointer that is not NULL.
     let Some(shape) = (unsafe { dims(tensor.shape, ndim) }) else {
