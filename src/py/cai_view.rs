@@ -47,8 +47,8 @@ CaiView {
 ///     Interface (version 0 to 3).
 /// stream : None, int or stream object, optional
 ///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``. None asks for no wait and passes the producer's stream on; -1 asks for no
-///     order at all.
+///     ``__cuda_stream__``, which the view then holds. None makes no wait and names the producer's
+///     stream, which the consumer has to mind; -1 asks for no order at all, and names none.
 /// readonly : bool, optional
 ///     None keeps what the producer says. True hands out read-only memory; with False the caller
 ///     vouches that writing is right.

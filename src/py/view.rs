@@ -227,9 +227,11 @@ macro_rules! view_class {
                 self.0.producer(py)
             }
 
-            /// Lets go of the producer. Exports made before keep it; the view itself refuses to export.
+            /// Lets go of the producer at once; the view then refuses to export.
             ///
-            /// Calling it again does nothing.
+            /// Capsules that were handed out keep the producer. A CAI dict keeps nothing: release a
+            /// ``CaiView`` only when every array that a consumer made of it is done. Calling it again
+            /// does nothing.
             fn release(&self) {
                 self.0.release();
             }
