@@ -5,7 +5,7 @@
 //! today answers with codes that it does not have, which as a Rust `enum` would be undefined.
 #![allow(unsafe_code)]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
@@ -175,6 +175,8 @@ impl Drop for ThreadEvents {
 }
 
 thread_local! {
+    /// The context and event that this thread used last: no destructor, so the cheapest to reach.
+    static LAST: Cell<Option<(Context, Event)>> = const { Cell::new(None) };
     static EVENTS: RefCell<ThreadEvents> = const { RefCell::new(ThreadEvents(Vec::new())) };
 }
 
@@ -276,11 +278,17 @@ impl Driver for Cuda {
     }
 
     fn thread_event(&self, context: Context) -> Result<Event> {
+        if let Some((of, event)) = LAST.get()
+            && of == context
+        {
+            return Ok(event);
+        }
         let known = EVENTS.try_with(|events| {
             let events = events.borrow();
             events.0.iter().find(|(of, _)| *of == context).map(|(_, event)| *event)
         });
         if let Ok(Some(event)) = known {
+            LAST.set(Some((context, event)));
             return Ok(event);
         }
         let event = spare_event(context).map_or_else(|| self.new_event(), Ok)?;
