@@ -75,12 +75,16 @@ pub(super) fn import<'py>(
         (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
     };
     let held = said.held.or_else(|| adopt::adopt(py, ready));
-    let keep = keep(owner, held)?;
+    let keep = if facts.speaks == Speaks::Dict {
+        keep(owner, held)?
+    } else {
+        Keep::new(owner.clone().unbind(), None, held)
+    };
     Ok(Source { array, ready, place, driver, keep })
 }
 
-/// References to `owner`; one of our own views is asked for those that it has, which may be released
-/// before the array is done.
+/// References to the owner of a dict; one of our own views is asked for those that it has, since it
+/// may be released before the array is done.
 fn keep(owner: &Bound<'_, PyAny>, held: Option<Py<PyAny>>) -> Result<Keep> {
     if let Ok(view) = owner.cast::<CaiView>() {
         return view.get().0.share(owner.py(), held);

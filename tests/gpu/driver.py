@@ -41,6 +41,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuStreamSynchronize": (HANDLE,),
     "cuStreamWaitEvent": (HANDLE, HANDLE, UINT),
     "cuStreamIsCapturing": (HANDLE, OUT),
+    "cuStreamGetFlags": (HANDLE, OUT),
+    "cuStreamGetCtx": (HANDLE, OUT),
+    "cuLaunchHostFunc": (HANDLE, HANDLE, HANDLE),
     "cuStreamBeginCapture_v2": (HANDLE, INT),
     "cuStreamEndCapture": (HANDLE, OUT),
     "cuThreadExchangeStreamCaptureMode": (OUT,),
@@ -137,6 +140,12 @@ class Driver:
         """Call a function whose first argument is an out parameter, and return what it wrote."""
         out = kind()
         self(name, ctypes.byref(out), *arguments)
+        return int(out.value or 0)
+
+    def get_of(self, name: str, subject: int, kind: type = ctypes.c_void_p) -> int:
+        """Call a function whose second argument is an out parameter, and return what it wrote."""
+        out = kind()
+        self(name, subject, ctypes.byref(out))
         return int(out.value or 0)
 
     # contexts

@@ -186,3 +186,23 @@ def test_pointer_attributes_and_is_capturing_are_always_safe(
         assert is_capturing(driver, origin) == (SUCCESS, 1)
         assert is_capturing(driver, other) == (SUCCESS, 0)
     assert outcome.ended == SUCCESS
+
+
+@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetCtx"])
+@pytest.mark.parametrize("captured", [False, True])
+def test_what_a_stream_tells_of_itself_beside_and_inside_a_capture(
+    driver: Driver,
+    new_stream: Callable[..., int],
+    capture: Capturing,
+    call: str,
+    captured: bool,
+    record_property: Callable[[str, object], None],
+) -> None:
+    origin, other = new_stream(), new_stream()
+    out = ctypes.c_uint64()
+    with capture(origin) as outcome:
+        said = driver.result(call, origin if captured else other, ctypes.byref(out))
+    record_property("said", said)
+    print(call, captured, said, outcome.ended)
+    if not captured:
+        assert (said, outcome.ended) == (SUCCESS, SUCCESS)

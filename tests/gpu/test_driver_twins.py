@@ -210,6 +210,31 @@ def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_threa
     thread.join()
 
 
+@pytest.mark.parametrize("kind", ["per-thread", "blocking"])
+def test_an_event_on_an_idle_blocking_stream_follows_work_queued_before_on_the_legacy_stream(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any, kind: str
+) -> None:
+    consumer = new_stream(NON_BLOCKING)
+    beside = PER_THREAD if kind == "per-thread" else new_stream(BLOCKING)
+
+    def edge(stream: int = beside) -> None:
+        driver("cuEventRecord", event, stream)
+        driver("cuStreamWaitEvent", consumer, event, 0)
+
+    assert all(ordered.is_right(LEGACY, consumer, edge) for _ in range(100))
+    other = new_stream(NON_BLOCKING)
+    assert not ordered.is_right(LEGACY, consumer, lambda: edge(other))
+
+
+def test_a_stream_tells_its_context_and_whether_it_is_blocking(
+    driver: Driver, new_stream: Any
+) -> None:
+    for flags in (BLOCKING, NON_BLOCKING):
+        stream = new_stream(flags)
+        assert driver.get_of("cuStreamGetFlags", stream, kind=ctypes.c_uint) == flags
+        assert driver.get_of("cuStreamGetCtx", stream) == driver.primary
+
+
 def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -> None:
     driver.spin(PER_THREAD, 50.0)
     assert driver.is_pending(PER_THREAD)

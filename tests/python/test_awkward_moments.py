@@ -85,7 +85,7 @@ def test_a_view_released_while_a_borrowed_tensor_is_being_ordered_is_refused(
     side, consumer = two.stream("side"), two.stream("consumer")
     kept.append(two.array([1.0], speaks="cai3", stream=side))
     view = from_cai(kept[0])
-    with handler(view.release), pytest.raises(BufferError, match="^view: got a released view"):
+    with handler(view.release), pytest.raises(BufferError, match=r"^view: got a released view"):
         two.consumer("dlpack-borrowed", stream=consumer).read(view)
 
 
@@ -100,7 +100,7 @@ def test_a_view_released_while_its_capsule_is_being_ordered_is_exported_whole(tw
 
 def test_read_only_memory_is_not_lent_by_a_structure_without_flags(two: Any) -> None:
     view = from_cai(two.array([1.0], speaks="cai3", readonly=True))
-    with pytest.raises(BufferError, match="^readonly: got read-only memory"):
+    with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
         two.consumer("dlpack-borrowed", stream=two.legacy).read(view)
     vouched = from_cai(two.array([1.0], speaks="cai3", readonly=True), readonly=False)
     seen = two.consumer("dlpack-borrowed", stream=two.legacy).read(vouched)
@@ -141,7 +141,7 @@ def test_a_capsule_that_somebody_else_consumes_meanwhile_is_refused_as_used(two:
             done.append(capsules.take(capsule))
 
     done: list[Any] = []
-    with handler(consume), pytest.raises(ValueError, match="^capsule: got one that was consumed"):
+    with handler(consume), pytest.raises(ValueError, match=r"^capsule: got one that was consumed"):
         to_cai(capsule, stream=two.stream())
     done[0].delete()
 
@@ -178,13 +178,31 @@ def test_a_stream_of_another_device_than_the_memorys_is_waited_for(two: Any) -> 
     assert seen.value == [7.0] * 4
 
 
+# --- graph capture --------------------------------------------------------------------------------
+
+
+def test_an_order_between_two_streams_of_one_capture_is_part_of_the_graph(
+    two: Any, kept: list[Any]
+) -> None:
+    origin, fork = two.stream("origin"), two.stream("fork")
+    array = two.array([0.0] * 4, speaks="cai3", name="x")
+    kept.append(array)
+    with two.capture(origin) as graph:
+        origin.fill(array, 7.0)
+        seen = two.consumer("dlpack", stream=fork).read(from_cai(array))
+        origin.wait(fork.record())
+    graph.launch(origin)
+    origin.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 # --- small things ---------------------------------------------------------------------------------
 
 
 def test_a_nul_at_the_end_of_a_typestr_is_part_of_it(two: Any) -> None:
     array = two.array(shape=4, speaks=())
     for typestr in ("<f4\0", "|u1\0", "<c8\0"):
-        with pytest.raises(ValueError, match="^typestr: got"):
+        with pytest.raises(ValueError, match=r"^typestr: got"):
             from_cai(OnlyCai(dict(interface(array), typestr=typestr)))
 
 
@@ -202,7 +220,7 @@ def test_a_list_that_changes_while_it_is_read_is_read_as_it_was(two: Any) -> Non
 def test_lanes_take_one_of_the_64_dimensions(two: Any) -> None:
     pointer = two.array(shape=4).ptr
     refused = HandMade(pointer, shape=(1,) * 64, strides=(1,) * 64, lanes=2).capsule()
-    with pytest.raises(ValueError, match="^ndim: got 64 and lanes; allowed"):
+    with pytest.raises(ValueError, match=r"^ndim: got 64 and lanes; allowed"):
         to_cai(refused)
     most = HandMade(pointer, shape=(1,) * 63, strides=(1,) * 63, lanes=2).capsule()
     assert to_cai(most).ndim == 64
@@ -210,7 +228,7 @@ def test_lanes_take_one_of_the_64_dimensions(two: Any) -> None:
 
 def test_a_message_repeats_no_more_of_a_value_than_helps(two: Any) -> None:
     array = two.array(shape=4, speaks=())
-    with pytest.raises(ValueError, match="^typestr") as caught:
+    with pytest.raises(ValueError, match=r"^typestr") as caught:
         from_cai(OnlyCai(dict(interface(array), typestr="<" * 100_000)))
     assert len(str(caught.value)) < 400
 
