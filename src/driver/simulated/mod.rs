@@ -163,6 +163,9 @@ impl Driver for Simulated {
         let (call, stream) = (Call::StreamGetFlags, Stream::Handle(handle));
         self.lock().called_for(call, Arguments::stream(stream), |state| {
             let id = state.native(call.name(), stream)?;
+            // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
+            // and `cuStreamIsCapturing` do not.
+            state.refuse_capturing(call.name(), id)?;
             Ok(state.streams.get(id).role == streams::Role::Blocking)
         })
     }

@@ -332,3 +332,16 @@ fn a_graph_cannot_be_launched_inside_a_capture() {
     assert_eq!(code(m.cuda.launch_graph(graph, a)), codes::STREAM_CAPTURE_UNSUPPORTED);
     m.cuda.end_capture(a).unwrap_err();
 }
+
+#[test]
+fn a_captured_stream_tells_its_context_but_asking_for_its_flags_spoils_the_capture() {
+    let m = Machine::new();
+    let (s, beside) = (m.stream(false), m.stream(false));
+    begin(&m, s);
+    assert!(!m.cuda.is_blocking(beside.handle()).unwrap());
+    m.cuda.stream_context(s.handle()).unwrap();
+    m.cuda.end_capture(s).unwrap();
+    begin(&m, s);
+    assert_eq!(code(m.cuda.is_blocking(s.handle())), codes::STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
+}
