@@ -8,7 +8,7 @@
 use crate::device::Device;
 use crate::driver::{Context, Driver, Event, Handle};
 use crate::error::Result;
-use crate::stream::{Edge, Elided, Stream, Thread};
+use crate::stream::{Edge, Elided, Stream};
 
 /// `CUDA_ERROR_INVALID_HANDLE`, also for an event and a stream of two contexts.
 const INVALID_HANDLE: u32 = 400;
@@ -86,8 +86,8 @@ fn in_context<R>(
 
 /// Work queued on `to` after this call runs after work queued on `from` before it.
 ///
-/// Where `unless_blocking` is a blocking stream of the same context, the legacy default stream, which
-/// is the other one, is ordered with it already, and the answer is why nothing was done.
+/// Where `unless_blocking`, the handle of `from`, is a blocking stream of the same context, the legacy
+/// default stream `to` follows it already, and the answer is why nothing was done.
 pub fn order(
     driver: &dyn Driver,
     place: Place,
@@ -117,13 +117,7 @@ pub fn order(
                 }
                 recorded => recorded?,
             },
-            // The per-thread default stream is a blocking one: an event there follows all work queued
-            // before on the legacy stream. One on the legacy stream itself would follow every blocking
-            // stream's as well, and takes 298 ns with its wait instead of 226 (H200, driver 580,
-            // 2026-11). Where it stands in for another thread's stream that is what it is there for.
-            Stream::Legacy if unless_blocking.is_some() => {
-                record(driver, context, Stream::PerThread(Thread::current()))?
-            }
+            // On the legacy stream itself: no other stream follows all that is ready there.
             Stream::Legacy | Stream::PerThread(_) => record(driver, context, from)?,
         };
         driver.wait_event(to, event)?;

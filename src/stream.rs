@@ -155,8 +155,10 @@ pub enum Elided {
     NotAsked,
     /// The consumer is told the producer's stream and queues its work there.
     StreamPassedOn,
-    /// One is the legacy default stream and the other a blocking stream of its context, so the
-    /// driver orders them by itself ("Stream synchronization behavior" in CUDA's driver API).
+    /// The consumer's is the legacy default stream and the producer's a blocking stream of its
+    /// context, so the driver orders them by itself ("Stream synchronization behavior" in CUDA's
+    /// driver API). The other way round this would not do: what is ready on the legacy stream may be
+    /// so by this very order, with no work of its own there that a blocking stream would wait for.
     LegacyOrder,
 }
 
@@ -184,8 +186,8 @@ pub enum Edge {
         from: Stream,
         /// The stream that waits for it.
         to: Stream,
-        /// The handle among the two whose other is the legacy default stream: no edge is needed where
-        /// it turns out to be a blocking stream of the same context, which only the driver knows.
+        /// The handle of `from` where `to` is the legacy default stream: no edge is needed where it
+        /// turns out to be a blocking stream of the same context, which only the driver knows.
         unless_blocking: Option<u64>,
     },
 }
@@ -205,13 +207,11 @@ pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
     };
     match (from, to) {
         _ if from == to => Edge::Elided(Elided::SameStream),
-        (Stream::Legacy, Stream::PerThread(_)) | (Stream::PerThread(_), Stream::Legacy) => {
-            Edge::Elided(Elided::LegacyOrder)
-        }
+        (Stream::PerThread(_), Stream::Legacy) => Edge::Elided(Elided::LegacyOrder),
         (Stream::PerThread(thread), _) if thread != here => {
             Edge::Order { from: Stream::Legacy, to, unless_blocking: None }
         }
-        (Stream::Legacy, Stream::Handle(handle)) | (Stream::Handle(handle), Stream::Legacy) => {
+        (Stream::Handle(handle), Stream::Legacy) => {
             Edge::Order { from, to, unless_blocking: Some(handle) }
         }
         _ => Edge::Order { from, to, unless_blocking: None },

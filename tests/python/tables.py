@@ -109,9 +109,10 @@ def work_stream(kind, device):
 
 
 def to_object(kind, tensor):
-    """An object of a type that takes a hand-made tensor over."""
+    """An object of a type that takes a tensor over: a hand-made one, or one that was taken."""
     out = c_void_p()
-    assert _TO_OBJECT(of(kind).to_object)(tensor.hand_out(), ctypes.byref(out)) == 0
+    address = tensor.hand_out() if isinstance(tensor, HandMade) else ctypes.addressof(tensor.struct)
+    assert _TO_OBJECT(of(kind).to_object)(address, ctypes.byref(out)) == 0
     made = ctypes.cast(out, ctypes.py_object).value
     # The function gave a reference of its own away; `value` took another.
     ctypes.PYFUNCTYPE(None, c_void_p)(("Py_DecRef", ctypes.pythonapi))(out)

@@ -86,12 +86,16 @@ def test_a_producer_that_refuses_minus_1_is_asked_for_1(error, made):
         assert producer.asked == [*first, wishes(1)]
 
 
-def test_a_producer_that_refuses_stream_2_is_asked_for_1_which_2_follows(made, cuda):
+def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_2_is_ordered_after_it(made, cuda):
     producer = DLPackPair(refusing(made, streams=(2,), error=BufferError))
     cuda.clear_calls()
     assert to_cai(producer, stream=2).stream == 2
     assert producer.asked == [wishes(2), wishes(1)]
-    assert {call.call for call in cuda.calls}.isdisjoint({"cuEventRecord", "cuStreamWaitEvent"})
+    calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
+    assert [(call.call, call.stream) for call in calls] == [
+        ("cuEventRecord", 1),
+        ("cuStreamWaitEvent", 2),
+    ]
 
 
 @pytest.mark.parametrize("stream", [None, 1, 77])

@@ -6,7 +6,7 @@ use cai_bridge::device::{Device, MemoryKind};
 use cai_bridge::driver::simulated::{Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::order::{Place, carry_out, order, wait_on_host};
-use cai_bridge::stream::{Edge, Elided, Stream};
+use cai_bridge::stream::{Edge, Elided, Ready, Request, Stream, Thread, plan};
 
 struct Race {
     cuda: Arc<Simulated>,
@@ -128,54 +128,78 @@ fn an_elided_edge_calls_no_driver() {
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
-/// A producer and a consumer of which one is the legacy default stream, and the other's handle.
-fn beside_legacy(blocking: bool, legacy_produces: bool) -> (Race, u64) {
-    let cuda = Simulated::new(1);
-    let handle = cuda.create_stream(0, blocking).unwrap();
-    let (producer, consumer) = if legacy_produces {
-        (Stream::Legacy, Stream::Handle(handle))
-    } else {
-        (Stream::Handle(handle), Stream::Legacy)
-    };
-    let block = cuda.alloc(0, 64, MemoryKind::Device, "x").unwrap();
+/// A producer that has queued a write on a stream of its own, a consumer on the legacy default
+/// stream, and the producer's handle.
+fn towards_legacy(ordinal: i32, blocking: bool) -> (Race, u64) {
+    let cuda = Simulated::new(2);
+    let handle = cuda.create_stream(ordinal, blocking).unwrap();
+    let producer = Stream::Handle(handle);
+    let block = cuda.alloc(0, 64, MemoryKind::Managed, "x").unwrap();
     cuda.launch(producer, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
-    (Race { cuda, producer, consumer, block }, handle)
+    (Race { cuda, producer, consumer: Stream::Legacy, block }, handle)
 }
 
 #[test]
-fn the_legacy_default_stream_needs_an_order_with_non_blocking_streams_only() {
-    for legacy_produces in [false, true] {
-        for blocking in [false, true] {
-            let (race, handle) = beside_legacy(blocking, legacy_produces);
-            race.cuda.clear_calls();
-            let (from, to) = (race.producer, race.consumer);
-            let done = order(&*race.cuda, Place::of(Device::cuda(0)), from, to, Some(handle));
-            assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
-            let waits = race
-                .cuda
-                .calls()
-                .iter()
-                .filter(|record| record.call.name() == "cuStreamWaitEvent")
-                .count();
-            assert_eq!(waits, usize::from(!blocking));
-            assert_eq!(race.reports_of_a_read(), 0);
-            let (without, _) = beside_legacy(blocking, legacy_produces);
-            assert_eq!(without.reports_of_a_read(), usize::from(!blocking), "with no order at all");
-        }
+fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
+    for blocking in [false, true] {
+        let (race, handle) = towards_legacy(0, blocking);
+        race.cuda.clear_calls();
+        let place = Place::of(Device::cuda(0));
+        let done = order(&*race.cuda, place, race.producer, race.consumer, Some(handle));
+        assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
+        let waits = race
+            .cuda
+            .calls()
+            .iter()
+            .filter(|record| record.call.name() == "cuStreamWaitEvent")
+            .count();
+        assert_eq!(waits, usize::from(!blocking));
+        assert_eq!(race.reports_of_a_read(), 0);
+        let (without, _) = towards_legacy(0, blocking);
+        assert_eq!(without.reports_of_a_read(), usize::from(!blocking), "with no order at all");
     }
 }
 
 #[test]
 fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order() {
-    let cuda = Simulated::new(2);
-    let handle = cuda.create_stream(1, true).unwrap();
-    let block = cuda.alloc(0, 64, MemoryKind::Device, "x").unwrap();
-    cuda.launch(Stream::Legacy, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
-    let race = Race { cuda, producer: Stream::Legacy, consumer: Stream::Handle(handle), block };
+    let (race, handle) = towards_legacy(1, true);
     let place = Place::of(Device::cuda(0));
-    assert_eq!(
-        order(&*race.cuda, place, race.producer, race.consumer, Some(handle)).unwrap(),
-        None
-    );
+    let done = order(&*race.cuda, place, race.producer, race.consumer, Some(handle));
+    assert_eq!(done.unwrap(), None);
     assert_eq!(race.reports_of_a_read(), 0);
+    assert_eq!(towards_legacy(1, true).0.reports_of_a_read(), 1, "with no order at all");
+}
+
+/// What is ready on the legacy stream by its own order alone leaves nothing queued there, so that a
+/// blocking stream handed the memory on waits for nothing by itself.
+#[test]
+fn what_the_legacy_default_stream_passes_on_needs_an_order_with_every_stream() {
+    let passed_on = |ordered: bool, consumer: fn(&Simulated) -> Stream| {
+        let here = Thread::current();
+        let (mut race, handle) = towards_legacy(0, true);
+        race.consumer = consumer(&race.cuda);
+        let place = Place::of(Device::cuda(0));
+        let mut edges = vec![plan(Ready::On(race.producer), Request::On(Stream::Legacy), here)];
+        if ordered {
+            edges.push(plan(Ready::On(Stream::Legacy), Request::On(race.consumer), here));
+        }
+        assert_eq!(
+            edges[0],
+            Edge::Order { from: race.producer, to: Stream::Legacy, unless_blocking: Some(handle) }
+        );
+        let driver = Handle::Simulated(Arc::clone(&race.cuda));
+        for edge in edges {
+            carry_out("test", &driver, place, edge, |call| call()).unwrap();
+        }
+        race.reports_of_a_read()
+    };
+    let consumers: [fn(&Simulated) -> Stream; 3] = [
+        |cuda| Stream::Handle(cuda.create_stream(0, false).unwrap()),
+        |cuda| Stream::Handle(cuda.create_stream(0, true).unwrap()),
+        |_| Stream::PerThread(Thread::current()),
+    ];
+    for consumer in consumers {
+        assert_eq!(passed_on(true, consumer), 0);
+        assert_eq!(passed_on(false, consumer), 1, "with the second order left out");
+    }
 }
