@@ -64,6 +64,17 @@ def test_a_dlpack_export_makes_the_consumers_stream_wait_for_the_dicts(
     assert capsules.name_of(capsule) == "dltensor_versioned"
 
 
+@pytest.mark.parametrize("consumer", KINDS)
+@pytest.mark.parametrize("producer", KINDS)
+def test_what_is_handed_on_by_the_legacy_default_stream_is_still_waited_for(
+    driver: Any, stream_of: Any, pending_cai: Any, producer: str, consumer: str
+) -> None:
+    source, target = stream_of(producer), stream_of(consumer)
+    capsule = from_cai(pending_cai(source)).__dlpack__(stream=LEGACY)
+    assert to_cai(capsule, stream=target).stream == target
+    assert driver.is_pending(target)
+
+
 @pytest.mark.parametrize("producer", ["per-thread", "blocking", "non-blocking"])
 def test_a_consumer_that_asks_for_no_order_gets_none(
     driver: Any, stream_of: Any, pending_cai: Any, producer: str
