@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -208,6 +209,29 @@ def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_threa
     assert driver.is_pending(consumer)
     done.set()
     thread.join()
+
+
+@pytest.mark.parametrize("call", ["cuStreamSynchronize", "cuStreamQuery"])
+@pytest.mark.parametrize("kind", ["per-thread", "blocking", "non-blocking"])
+def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(
+    driver: Driver, new_stream: Any, kind: str, call: str
+) -> None:
+    make = {
+        "per-thread": lambda: PER_THREAD,
+        "blocking": lambda: new_stream(BLOCKING),
+        "non-blocking": lambda: new_stream(NON_BLOCKING),
+    }
+    busy = make[kind]()
+    driver.synchronize()
+    driver.spin(busy, 50.0)
+    began = time.perf_counter()
+    if call == "cuStreamQuery":
+        waits = driver.result(call, LEGACY) == "CUDA_ERROR_NOT_READY"
+    else:
+        driver(call, LEGACY)
+        waits = time.perf_counter() - began > 0.03
+    driver.synchronize()
+    assert waits == (kind != "non-blocking")
 
 
 @pytest.mark.parametrize("kind", ["per-thread", "blocking"])
