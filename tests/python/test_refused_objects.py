@@ -77,12 +77,12 @@ MAKERS = {
         lambda cuda, x: tvm_ffi.from_dlpack(np.zeros(4)),
     ],
     "dlpack that is an int": [lambda cuda, x: OnlyDLPack(lambda **_: 7)],
-    "dlpack of a device that is none": [
-        lambda cuda, x: DLPackPair(lambda **_: None, device=[2, 0]),
-        lambda cuda, x: DLPackPair(lambda **_: None, device=("2", 0)),
-        lambda cuda, x: DLPackPair(lambda **_: None, device=(2,)),
-        lambda cuda, x: DLPackPair(lambda **_: None, device=None),
-    ],
+    **{
+        f"dlpack of the device {device}": [
+            lambda cuda, x, device=device: DLPackPair(lambda **_: None, device=device)
+        ]
+        for device in ([2, 0], ("2", 0), (2,), None)
+    },
     "a broken exchange table": [lambda cuda, x: tables.speaker(tables.table(lambda _: 0))()],
     "a used capsule": [lambda cuda, x: used("versioned"), lambda cuda, x: used("legacy")],
     "a foreign capsule": [
