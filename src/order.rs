@@ -6,7 +6,7 @@
 //! say nothing of their streams.
 
 use crate::device::Device;
-use crate::driver::{Context, Driver, Event, Handle};
+use crate::driver::{Context, Driver, Event, Handle, Pointer};
 use crate::error::Result;
 use crate::stream::{Edge, Elided, Stream};
 
@@ -26,6 +26,11 @@ impl Place {
     /// The primary context of the array's own device.
     pub const fn of(device: Device) -> Self {
         Self { ordinal: device.id, context: None }
+    }
+
+    /// The context that owns memory of which the driver knows that.
+    pub const fn owning(found: Pointer) -> Self {
+        Self { ordinal: found.ordinal, context: found.context }
     }
 
     fn context(self, driver: &dyn Driver) -> Result<Context> {
@@ -102,23 +107,20 @@ pub fn order(
         {
             return Ok(Some(Elided::LegacyOrder));
         }
-        let event = match from {
-            Stream::Handle(handle) => match record(driver, context, from) {
-                // An event is recorded in the context of its stream, which for managed, pinned and
-                // peer memory need not be the memory's; waiting for it is legal in any.
-                Err(error)
-                    if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>
-                {
-                    let theirs = driver.stream_context(handle)?;
-                    if theirs == context {
-                        return Err(error);
-                    }
-                    in_context(driver, theirs, || record(driver, theirs, from))?
+        // For the legacy stream on itself: no other stream follows all that is ready there.
+        let event = match (record(driver, context, from), from) {
+            // An event is recorded in the context of its stream, which for managed, pinned and peer
+            // memory need not be the memory's; waiting for it is legal in any.
+            (Err(error), Stream::Handle(handle))
+                if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>
+            {
+                let theirs = driver.stream_context(handle)?;
+                if theirs == context {
+                    return Err(error);
                 }
-                recorded => recorded?,
-            },
-            // On the legacy stream itself: no other stream follows all that is ready there.
-            Stream::Legacy | Stream::PerThread(_) => record(driver, context, from)?,
+                in_context(driver, theirs, || record(driver, theirs, from))?
+            }
+            (recorded, _) => recorded?,
         };
         driver.wait_event(to, event)?;
         Ok(None)

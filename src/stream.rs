@@ -77,6 +77,18 @@ impl Stream {
         }
     }
 
+    /// The stream that the thread `here` can name for it. Another thread's per-thread stream has no
+    /// name there; the legacy default stream stands in for it: an event recorded there follows all
+    /// work queued before on every blocking stream of the context, and per-thread default streams are
+    /// blocking.
+    #[must_use]
+    pub fn seen_from(self, here: Thread) -> Self {
+        match self {
+            Self::PerThread(thread) if thread != here => Self::Legacy,
+            named => named,
+        }
+    }
+
     /// Its integer in both Python dialects, which the driver takes as well.
     pub const fn handle(self) -> u64 {
         match self {
@@ -102,13 +114,11 @@ impl Ready {
         value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
     }
 
-    /// The `stream` entry for a CAI dict that the thread `here` reads. There 2 is that thread's own
-    /// stream; the legacy default stream, which follows them all, stands in for another thread's.
+    /// The `stream` entry for a CAI dict that the thread `here` reads.
     pub fn to_cai(self, here: Thread) -> Option<u64> {
         match self {
             Self::Nothing => None,
-            Self::On(Stream::PerThread(thread)) if thread != here => Some(Stream::Legacy.handle()),
-            Self::On(stream) => Some(stream.handle()),
+            Self::On(stream) => Some(stream.seen_from(here).handle()),
         }
     }
 }
@@ -194,10 +204,6 @@ pub enum Edge {
 
 /// Who waits for whom when memory that is `ready` is handed to a consumer that makes `request`,
 /// called on the thread `here`.
-///
-/// Another thread's per-thread stream has no name here. The legacy default stream stands in for it:
-/// an event recorded there follows all work queued before on every blocking stream of the context,
-/// and per-thread default streams are blocking.
 pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
     let (from, to) = match (ready, request) {
         (Ready::Nothing, _) => return Edge::Elided(Elided::NothingPending),
@@ -208,12 +214,9 @@ pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
     match (from, to) {
         _ if from == to => Edge::Elided(Elided::SameStream),
         (Stream::PerThread(_), Stream::Legacy) => Edge::Elided(Elided::LegacyOrder),
-        (Stream::PerThread(thread), _) if thread != here => {
-            Edge::Order { from: Stream::Legacy, to, unless_blocking: None }
-        }
         (Stream::Handle(handle), Stream::Legacy) => {
             Edge::Order { from, to, unless_blocking: Some(handle) }
         }
-        _ => Edge::Order { from, to, unless_blocking: None },
+        _ => Edge::Order { from: from.seen_from(here), to, unless_blocking: None },
     }
 }

@@ -19,7 +19,7 @@ pub fn versioned<K: Send>(
     array: &Descriptor,
     keep: Box<K>,
 ) -> Result<Managed<DLManagedTensorVersioned>> {
-    managed(array, 0, keep)
+    with_byte_offset(array, 0, keep)
 }
 
 /// A legacy managed tensor. It has no flags, so read-only memory is refused.
@@ -30,20 +30,12 @@ pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLMan
             "read-only memory and a consumer that asks for a legacy capsule",
         ));
     }
-    managed(array, 0, keep)
+    with_byte_offset(array, 0, keep)
 }
 
 /// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`
 /// before the first element. What a legacy tensor has no flag for is the caller's to refuse.
 pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
-    array: &Descriptor,
-    byte_offset: u64,
-    keep: Box<K>,
-) -> Result<Managed<M>> {
-    managed(array, byte_offset, keep)
-}
-
-fn managed<M: ManagedTensorBase, K: Send>(
     array: &Descriptor,
     byte_offset: u64,
     keep: Box<K>,

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::device::MemoryKind;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::stream::Stream;
 
 /// A context of the driver, `CUcontext`.
@@ -98,6 +98,13 @@ impl Handle {
             Self::Cuda => cuda::Cuda::get().map(|cuda| cuda as &dyn Driver),
             Self::Simulated(simulated) => Ok(&**simulated),
         }
+    }
+
+    /// What the driver knows of an address. Refuses memory that is not CUDA's.
+    pub fn locate(&self, pointer: u64) -> Result<Pointer> {
+        self.get()?.pointer(pointer)?.ok_or_else(|| {
+            Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
+        })
     }
 }
 

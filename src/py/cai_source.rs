@@ -18,7 +18,7 @@ use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
 use super::source::Source;
-use super::stream::type_name;
+use super::stream::{an_object, type_name};
 use super::types::{Facts, Speaks};
 use super::{adopt, fields, guards, types};
 use crate::cai::{Claim, Decoded};
@@ -106,11 +106,7 @@ fn interface<'a, 'py>(
         return Ok((x.cast::<PyDict>()?.clone(), owner));
     }
     if let Some(owner) = owner {
-        return Err(Error::new(
-            Kind::OwnerUnexpected,
-            format!("an object of type {}", type_name(owner)),
-        )
-        .into());
+        return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)).into());
     }
     if facts.has_lazy_bits {
         guards::check_layout(x, facts)?;
@@ -120,7 +116,7 @@ fn interface<'a, 'py>(
         Ok(interface) => match interface.cast_into::<PyDict>() {
             Ok(dict) => Ok((dict, x)),
             Err(error) => {
-                let got = format!("an object of type {}", type_name(&error.into_inner()));
+                let got = an_object(&error.into_inner());
                 Err(Error::new(Kind::DictType, got).into())
             }
         },
@@ -180,15 +176,13 @@ fn locate(
     if ptr == 0 {
         return Err(null(layout));
     }
-    let Some(found) = driver.get()?.pointer(ptr)? else {
-        return Err(Error::new(Kind::HostPointer, format!("{ptr:#x}, which CUDA does not know")));
-    };
+    let found = driver.locate(ptr)?;
     let own = match found.kind {
         MemoryKind::Device => Device::cuda(found.ordinal),
         // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
         kind => Device { kind, id: 0 },
     };
-    let place = Place { ordinal: found.ordinal, context: found.context };
+    let place = Place::owning(found);
     match wanted {
         None => Ok((own, place)),
         Some(device) if device == own => Ok((own, place)),

@@ -115,8 +115,8 @@ fn import(
         }
         Speaks::Foreign => {
             let got = format!(
-                "an object of type {} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
-                stream::type_name(x)
+                "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
+                stream::an_object(x)
             );
             Err(Error::new(Kind::Protocol, got).into())
         }

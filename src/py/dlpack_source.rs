@@ -60,12 +60,9 @@ pub(super) fn protocol(
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
     let (answer, ready) = on_device(&driver, device, || ask(x, request))?;
-    let capsule = answer.cast::<PyCapsule>().map_err(|_| {
-        Error::new(
-            Kind::CapsuleType,
-            format!("an object of type {}", super::stream::type_name(&answer)),
-        )
-    })?;
+    let capsule = answer
+        .cast::<PyCapsule>()
+        .map_err(|_| Error::new(Kind::CapsuleType, super::stream::an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
     let readonly = (facts.immutable && form == Form::Legacy).then_some(true);
     let array = array.with_readonly(readonly);
@@ -98,13 +95,7 @@ fn place(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
         return Ok(Place::of(array.device()));
     }
-    match driver.get()?.pointer(array.ptr())? {
-        Some(found) => Ok(Place { ordinal: found.ordinal, context: found.context }),
-        None => Err(Error::new(
-            Kind::HostPointer,
-            format!("{:#x}, which CUDA does not know", array.ptr()),
-        )),
-    }
+    driver.locate(array.ptr()).map(Place::owning)
 }
 
 /// The device that the producer names, refused before it is asked for a capsule where CUDA cannot

@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 
 use super::native;
-use super::stream::{index, shown, type_name};
+use super::stream::{an_object, index, number, shown};
 use crate::cai::{self, Decoded, Fields};
 use crate::descriptor::Descriptor;
 use crate::dtype::{Dtype, Typestr};
@@ -34,7 +34,8 @@ pub(super) fn decode(
     let version = required(version, "version")?;
     let version = int(&version)?.map_err(|got| Error::new(Kind::CaiVersion, got))?;
     let typestr = required(typestr, "typestr")?;
-    let typestr = typestr.cast::<PyString>().map_err(|_| not_a_string(&typestr))?;
+    let typestr =
+        typestr.cast::<PyString>().map_err(|_| Error::new(Kind::Typestr, an_object(&typestr)))?;
     let typestr =
         typestr.to_str().map_err(|_| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
     let shape = required(shape, "shape")?;
@@ -43,11 +44,9 @@ pub(super) fn decode(
     let strides = present(strides)
         .map(|strides| dims(&strides, "strides", Kind::StridesMalformed, Kind::ExtentOverflow))
         .transpose()?;
-    let stream = present(stream).map(|stream| stream_entry(&stream)).transpose()?;
+    let stream = present(stream).map(|stream| number(&stream)).transpose()?;
     if let Some(mask) = present(mask) {
-        return Err(
-            Error::new(Kind::Mask, format!("an object of type {}", type_name(&mask))).into()
-        );
+        return Err(Error::new(Kind::Mask, an_object(&mask)).into());
     }
     let structured = typestr.as_bytes().get(1) == Some(&b'V')
         && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
@@ -93,11 +92,6 @@ fn present(entry: Option<Bound<'_, PyAny>>) -> Option<Bound<'_, PyAny>> {
     entry.filter(|value| !value.is_none())
 }
 
-#[cold]
-fn not_a_string(value: &Bound<'_, PyAny>) -> Error {
-    Error::new(Kind::Typestr, format!("an object of type {}", type_name(value)))
-}
-
 /// An integer, but no `bool`; otherwise what it was.
 fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
     native::small(value).map_or_else(|| uncommon_int(value), |small| Ok(Ok(small)))
@@ -112,9 +106,7 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
         return Ok(value.extract::<i64>().map_err(|_| shown(value)));
     }
     let index = index(value)?;
-    Ok(index
-        .and_then(|index| i64::try_from(index).ok())
-        .ok_or_else(|| format!("an object of type {}", type_name(value))))
+    Ok(index.and_then(|index| i64::try_from(index).ok()).ok_or_else(|| an_object(value)))
 }
 
 fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind) -> PyResult<Dims> {
@@ -124,7 +116,7 @@ fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind)
         // Copied first: reading an item may run code that changes the list.
         list.to_tuple()
     } else {
-        let got = format!("an object of type {}", type_name(values));
+        let got = an_object(values);
         return Err(Error::new(malformed, got).into());
     };
     let mut dims = Dims::new();
@@ -161,19 +153,6 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-fn stream_entry(value: &Bound<'_, PyAny>) -> PyResult<i128> {
-    if value.is_instance_of::<PyBool>() {
-        return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
-    }
-    match index(value)? {
-        Some(stream) => Ok(stream),
-        None => {
-            Err(Error::new(Kind::StreamType, format!("an object of type {}", type_name(value)))
-                .into())
-        }
-    }
-}
-
 /// Whether `descr` describes fields: anything but the one unnamed type that CuPy writes.
 fn names_fields(descr: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Ok(fields) = descr.cast::<PyList>() else {
@@ -207,6 +186,7 @@ pub(super) fn encode<'py>(
     if let Some(strides) = &fields.strides {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
     }
+    // Not `fields.stream`: under the stable ABI an i128 is made of two integers and a shift.
     if let Some(stream) = ready.to_cai(here) {
         dict.set_item(intern!(py, "stream"), stream)?;
     }

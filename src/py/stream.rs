@@ -18,14 +18,8 @@ pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Opt
     let Some(given) = stream else {
         return Ok((Request::Unsaid, None));
     };
-    if let Some(small) = native::small(given) {
-        return Ok((Request::from_integer(Some(i128::from(small)), Thread::current())?, None));
-    }
     if given.is_exact_instance_of::<PyInt>() {
         return Ok((Request::from_integer(Some(integer(given)?), Thread::current())?, None));
-    }
-    if given.is_instance_of::<PyBool>() {
-        return Err(Error::new(Kind::StreamType, format!("the bool {given}")).into());
     }
     match given.getattr(intern!(given.py(), "__cuda_stream__")) {
         Ok(method) => {
@@ -34,13 +28,18 @@ pub(super) fn parse(stream: Option<&Bound<'_, PyAny>>) -> PyResult<(Request, Opt
             Ok((Request::On(stream), Some(given.clone().unbind())))
         }
         Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
-            let index = index(given)?.ok_or_else(|| {
-                Error::new(Kind::StreamType, format!("an object of type {}", type_name(given)))
-            })?;
-            Ok((Request::from_integer(Some(index), Thread::current())?, None))
+            Ok((Request::from_integer(Some(number(given)?), Thread::current())?, None))
         }
         Err(error) => Err(error),
     }
+}
+
+/// The number of a stream: an integer, but no `bool`.
+pub(super) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
+    }
+    index(value)?.ok_or_else(|| Error::new(Kind::StreamType, an_object(value)).into())
 }
 
 /// The integer that `value` is for Python (`__index__`), or `None` where it is none.
@@ -94,8 +93,13 @@ fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
 pub(super) fn shown(object: &Bound<'_, PyAny>) -> String {
     match object.repr() {
         Ok(text) => text.to_string(),
-        Err(_) => format!("an object of type {}", type_name(object)),
+        Err(_) => an_object(object),
     }
+}
+
+/// What `object` is, for messages, where its value would say nothing.
+pub(super) fn an_object(object: &Bound<'_, PyAny>) -> String {
+    format!("an object of type {}", type_name(object))
 }
 
 /// The name of the type of `object`, module included, for messages.

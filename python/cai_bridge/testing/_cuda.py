@@ -25,8 +25,7 @@ class SimulatedCuda(Queues, Findings):
     """A CUDA driver with devices that need no GPU; made by `simulated_cuda`.
 
     Within its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
-    in
-    for device memory. Queued work runs late, in the least helpful order that is legal, and every
+    in for device memory. Queued work runs late, in the least helpful order that is legal, and every
     access to memory is checked by happens-before: each pair that nothing orders is a `Report`.
     """
 

@@ -80,10 +80,10 @@ impl State {
         })
     }
 
-    fn host_touch(&mut self, span: Span, name: &str, access: AccessKind) {
+    fn host_touch(&mut self, name: &str, reads: &[Span], writes: &[Span]) {
         let who = self.host_access(name);
         let clock = self.host.clone();
-        self.touch(&who, &clock, span, access, &mut Vec::new());
+        self.touch_all(&who, &clock, reads, writes);
     }
 }
 
@@ -92,7 +92,7 @@ impl Simulated {
     pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
         let span = Span { ptr, len };
         let mut state = self.lock();
-        state.host_touch(span, name, AccessKind::Read);
+        state.host_touch(name, &[span], &[]);
         if len == 0 {
             return Ok(Vec::new());
         }
@@ -103,7 +103,7 @@ impl Simulated {
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
         let len = u64::try_from(bytes.len()).map_err(|_| failed(COPY, codes::INVALID_VALUE))?;
         let mut state = self.lock();
-        state.host_touch(Span { ptr, len }, name, AccessKind::Write);
+        state.host_touch(name, &[], &[Span { ptr, len }]);
         if len == 0 {
             return Ok(());
         }
@@ -113,16 +113,7 @@ impl Simulated {
     /// One access of the host to all of `reads` and `writes`: checked against all other accesses, and
     /// nothing else. The bytes are for [`Simulated::load`] and [`Simulated::store`].
     pub fn host_touch(&self, name: &str, reads: &[Span], writes: &[Span]) {
-        let mut state = self.lock();
-        let who = state.host_access(name);
-        let clock = state.host.clone();
-        let mut named = Vec::new();
-        for span in writes {
-            state.touch(&who, &clock, *span, AccessKind::Write, &mut named);
-        }
-        for span in reads {
-            state.touch(&who, &clock, *span, AccessKind::Read, &mut named);
-        }
+        self.lock().host_touch(name, reads, writes);
     }
 
     /// Reads memory as the work that runs does: not checked, since the launch declared it, and

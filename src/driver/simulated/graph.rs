@@ -137,7 +137,7 @@ impl State {
             let (name, work) = (Arc::clone(&operation.name), operation.work.clone());
             let time = base.saturating_add(node.time);
             let who = self.enqueue_at(lane, time, &clock, name, Arc::clone(&place), work);
-            self.touch_all(&who, &clock, operation);
+            self.touch_all(&who, &clock, &operation.reads, &operation.writes);
         }
         let mut end = start;
         for (lane, steps) in lanes.iter().zip(times) {

@@ -182,14 +182,20 @@ impl State {
         Arc::new(Who { operation, place, sequence, lane, time })
     }
 
-    /// Checks the declared accesses of an operation that was just queued.
-    pub(super) fn touch_all(&mut self, who: &Arc<Who>, clock: &Clock, operation: &Operation) {
+    /// Checks the declared accesses of `who`, whose clock is `clock`.
+    pub(super) fn touch_all(
+        &mut self,
+        who: &Arc<Who>,
+        clock: &Clock,
+        reads: &[Span],
+        writes: &[Span],
+    ) {
         // Writes first: of two operations only one pair is named, and a write says more.
         let mut named = Vec::new();
-        for span in &*operation.writes {
+        for span in writes {
             self.touch(who, clock, *span, AccessKind::Write, &mut named);
         }
-        for span in &*operation.reads {
+        for span in reads {
             self.touch(who, clock, *span, AccessKind::Read, &mut named);
         }
     }
@@ -237,7 +243,7 @@ impl Simulated {
         }
         state.advance(id);
         let (who, clock) = state.enqueue(id, name, operation.work.clone());
-        state.touch_all(&who, &clock, &operation);
+        state.touch_all(&who, &clock, reads, writes);
         Ok(())
     }
 

@@ -24,15 +24,9 @@ impl Queue {
         Self { ordinal, stream: Stream::from_native(handle, Thread::current()) }
     }
 
-    /// The same as this thread can name it: the legacy default stream stands in for another thread's
-    /// per-thread one, which is a blocking stream.
+    /// The same as this thread can name it.
     pub(super) fn seen_from_here(self) -> Self {
-        match self.stream {
-            Stream::PerThread(thread) if thread != Thread::current() => {
-                Self { stream: Stream::Legacy, ..self }
-            }
-            _ => self,
-        }
+        Self { stream: self.stream.seen_from(Thread::current()), ..self }
     }
 }
 

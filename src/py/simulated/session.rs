@@ -13,8 +13,10 @@ use pyo3::types::PyBytes;
 use super::library::{Library, Queue};
 use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
-use crate::driver::simulated::{CaptureMode, FaultError, Graph};
+use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
 use crate::driver::{Driver, Event};
+use crate::error::Result;
+use crate::stream::Stream;
 
 /// One simulated machine.
 #[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Session")]
@@ -28,6 +30,19 @@ pub(crate) struct CapturedGraph(Graph);
 
 fn fault(error: &FaultError) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+impl Session {
+    /// Calls the machine on a stream, with the stream's device current.
+    fn on<R>(
+        &self,
+        device: i32,
+        handle: u64,
+        call: impl FnOnce(&Simulated, Stream) -> Result<R>,
+    ) -> Result<R> {
+        let (machine, queue) = (&self.0.machine, Queue::new(device, handle));
+        machine.on_device(device, || call(machine, queue.stream))
+    }
 }
 
 #[pymethods]
@@ -88,15 +103,11 @@ impl Session {
     }
 
     fn stream_name(&self, device: i32, handle: u64) -> PyResult<String> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(machine.on_device(device, || machine.stream_name(queue.stream))?)
+        Ok(self.on(device, handle, Simulated::stream_name)?)
     }
 
     fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(py.detach(|| machine.on_device(device, || machine.synchronize_stream(queue.stream)))?)
+        Ok(py.detach(|| self.on(device, handle, Simulated::synchronize_stream))?)
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
@@ -118,20 +129,16 @@ impl Session {
     }
 
     fn record_event(&self, device: i32, handle: u64) -> PyResult<usize> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        let event = machine.on_device(device, || {
+        let event = self.on(device, handle, |machine, stream| {
             let event = machine.create_event()?;
-            machine.record_event(event, queue.stream)?;
+            machine.record_event(event, stream)?;
             Ok(event)
         })?;
         Ok(event.0)
     }
 
     fn wait_event(&self, device: i32, handle: u64, event: usize) -> PyResult<()> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(machine.on_device(device, || machine.wait_event(queue.stream, Event(event)))?)
+        Ok(self.on(device, handle, |machine, stream| machine.wait_event(stream, Event(event)))?)
     }
 
     fn query_event(&self, event: usize) -> PyResult<bool> {
@@ -220,20 +227,14 @@ impl Session {
                 return Err(PyValueError::new_err(text));
             }
         };
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(machine.on_device(device, || machine.begin_capture(queue.stream, mode))?)
+        Ok(self.on(device, handle, |machine, stream| machine.begin_capture(stream, mode))?)
     }
 
     fn end_capture(&self, device: i32, handle: u64) -> PyResult<CapturedGraph> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(CapturedGraph(machine.on_device(device, || machine.end_capture(queue.stream))?))
+        Ok(CapturedGraph(self.on(device, handle, Simulated::end_capture)?))
     }
 
     fn launch_graph(&self, graph: &CapturedGraph, device: i32, handle: u64) -> PyResult<()> {
-        let queue = Queue::new(device, handle);
-        let machine = &self.0.machine;
-        Ok(machine.on_device(device, || machine.launch_graph(graph.0, queue.stream))?)
+        Ok(self.on(device, handle, |machine, stream| machine.launch_graph(graph.0, stream))?)
     }
 }
