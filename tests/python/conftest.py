@@ -9,9 +9,13 @@ from cai_bridge.testing import simulated_cuda
 
 
 @pytest.fixture
-def cuda():
-    """Two devices; whatever the happens-before check finds fails the test."""
-    with simulated_cuda(devices=2) as cuda:
+def cuda(request):
+    """Two devices; whatever the happens-before check finds fails the test.
+
+    With the mark `unchecked` it is the test's to look at.
+    """
+    unchecked = request.node.get_closest_marker("unchecked")
+    with simulated_cuda(devices=2, check=unchecked is None) as cuda:
         yield cuda
 
 

@@ -7,10 +7,12 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from found import kinds
 
-from cai_bridge.testing import SimulatedArray, simulated_cuda
+from cai_bridge.testing import SimulatedArray
 from cai_bridge.testing._values import DTYPES
 
+pytestmark = pytest.mark.unchecked
 ROWS = tomllib.loads((Path(__file__).parents[1] / "data/dtype.toml").read_text())["dtype"]
 DLPACK = ["dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare"]
 CAI = ["cai0", "cai1", "cai2", "cai3"]
@@ -19,17 +21,6 @@ DUNDERS = {
     **{name: {"__dlpack__", "__dlpack_device__"} for name in DLPACK},
     **{name: {"__cuda_array_interface__"} for name in CAI},
 }
-
-
-@pytest.fixture
-def cuda():
-    """Two devices; what is found is the test's to look at."""
-    with simulated_cuda(devices=2, check=False) as cuda:
-        yield cuda
-
-
-def kinds(cuda):
-    return [report.kind for report in cuda.reports]
 
 
 @pytest.mark.parametrize(

@@ -7,20 +7,12 @@ import threading
 import weakref
 
 import pytest
+from found import kinds
 
 from cai_bridge import DriverError
 from cai_bridge.testing import RaceError, SimulatedError, simulated_cuda
 
-
-@pytest.fixture
-def cuda():
-    """Two devices; what is found is the test's to look at."""
-    with simulated_cuda(devices=2, check=False) as cuda:
-        yield cuda
-
-
-def kinds(cuda):
-    return [report.kind for report in cuda.reports]
+pytestmark = pytest.mark.unchecked
 
 
 def test_a_device_inside_another_is_refused_and_the_outer_one_stays(cuda):

@@ -6,25 +6,16 @@ import gc
 import weakref
 
 import pytest
+from found import kinds
 
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import Consumer, simulated_cuda
 
+pytestmark = pytest.mark.unchecked
 CAI = ["cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting"]
 DLPACK = ["dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"]
 EXCHANGE = ["dlpack-exchange", "dlpack-borrowed"]
 EVERYTHING = ("exchange", "dlpack", "cai")
-
-
-@pytest.fixture
-def cuda():
-    """Two devices; what is found is the test's to look at."""
-    with simulated_cuda(devices=2, check=False) as cuda:
-        yield cuda
-
-
-def kinds(cuda):
-    return [report.kind for report in cuda.reports]
 
 
 @pytest.mark.parametrize("device", [0, 1])

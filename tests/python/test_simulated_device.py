@@ -5,22 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from found import kinds
 
 from cai_bridge import DriverError
-from cai_bridge.testing import SimulatedError, simulated_cuda
+from cai_bridge.testing import SimulatedError
 
+pytestmark = pytest.mark.unchecked
 ORDERED = pytest.mark.parametrize("ordered", [False, True])
-
-
-@pytest.fixture
-def cuda():
-    """Two devices; what is found is the test's to look at."""
-    with simulated_cuda(devices=2, check=False) as cuda:
-        yield cuda
-
-
-def kinds(cuda):
-    return [report.kind for report in cuda.reports]
 
 
 @ORDERED

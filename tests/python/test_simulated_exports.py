@@ -6,22 +6,11 @@ import gc
 import weakref
 
 import pytest
+from found import kinds
 
-from cai_bridge.testing import simulated_cuda
-
+pytestmark = pytest.mark.unchecked
 ORDERED = pytest.mark.parametrize("ordered", [False, True])
 DLPACK = ["dlpack", "dlpack-legacy", "dlpack-strict", "dlpack-bare"]
-
-
-@pytest.fixture
-def cuda():
-    """Two devices; what is found is the test's to look at."""
-    with simulated_cuda(devices=2, check=False) as cuda:
-        yield cuda
-
-
-def kinds(cuda):
-    return [report.kind for report in cuda.reports]
 
 
 def form(capsule):

@@ -1,0 +1,6 @@
+"""What the happens-before check found."""
+
+
+def kinds(cuda):
+    """The kinds of all reports, in their order."""
+    return [report.kind for report in cuda.reports]
