@@ -9,6 +9,8 @@ pub mod error;
 pub mod dtype;
 pub mod layout;
 
+pub mod copy;
+
 pub mod device;
 pub mod stream;
 

@@ -9,6 +9,7 @@
     unreachable_pub
 )]
 
+mod copy;
 mod dtype;
 mod layout;
 mod modules;
