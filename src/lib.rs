@@ -20,6 +20,8 @@ pub mod driver;
 
 pub mod order;
 
+pub mod buffer;
+
 pub mod owner;
 
 pub mod cai;

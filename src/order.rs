@@ -133,6 +133,28 @@ fn record(driver: &dyn Driver, context: Context, stream: Stream) -> Result<Event
     Ok(event)
 }
 
+/// The same between streams whose places are of two devices. `from` is one that this thread can name.
+pub fn across(
+    door: &'static str,
+    driver: &dyn Driver,
+    (from_place, from): (Place, Stream),
+    (to_place, to): (Place, Stream),
+) -> Result<()> {
+    let context = match from {
+        Stream::Handle(handle) => driver.stream_context(handle)?,
+        _ => from_place.context(driver)?,
+    };
+    let event = in_context(driver, context, || record(driver, context, from))?;
+    let made = within(driver, to_place, |_| driver.wait_event(to, event));
+    tracing::debug!(
+        target: "cai_bridge", door, device = to_place.ordinal,
+        producer = from.handle(), consumer = to.handle(),
+        order = if made.is_ok() { "made" } else { "failed" },
+        "the consumer's stream waits for the producer's"
+    );
+    made
+}
+
 /// The host waits for all work of the context of `place`.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())

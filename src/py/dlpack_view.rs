@@ -8,6 +8,7 @@ use pyo3::types::PyTuple;
 
 use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
+use super::copied::{self, Target, Wish};
 use super::keep::Keep;
 use super::source::{Source, hand_over};
 use super::stream;
@@ -72,21 +73,28 @@ DLPackView {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &self.0;
-        let (request, _alive) = stream::parse(stream)?;
-        let versioned = max_version.map(wants_versioned).transpose()?.unwrap_or(false);
-        check_device(dl_device, view.array.device())?;
-        if copy == Some(true) {
-            return Err(Error::new(Kind::CopyRequested, "True").into());
+        let (request, alive) = stream::parse(stream)?;
+        let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
+        match copied::wish(view.array.device(), dl_device, copy)? {
+            Wish::Own => {
+                let keep = Box::new(view.share(py, None)?);
+                // Made before the order: a refusal must come before anything is queued.
+                let capsule = shared(py, &view.array, versioned, keep)?;
+                hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
+                Ok(capsule)
+            }
+            Wish::Shared(device) => {
+                let keep = Box::new(view.share(py, None)?);
+                let place = copied::place(view, device.id)?;
+                let capsule = shared(py, &view.array.clone().on(device), versioned, keep)?;
+                copied::order_before(py, view, place, request)?;
+                Ok(capsule)
+            }
+            Wish::Copy(Target::Gpu(ordinal)) => {
+                copied::to_gpu(py, view, ordinal, (request, alive), versioned)
+            }
+            Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
         }
-        let keep = Box::new(view.share(py, None)?);
-        // Made before the order: a refusal must come before anything is queued.
-        let capsule = if versioned {
-            encode::versioned(&view.array, keep)?.into_pyobject(py)?
-        } else {
-            encode::legacy(&view.array, keep)?.into_pyobject(py)?
-        };
-        hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request.or_legacy())?;
-        Ok(capsule)
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -96,28 +104,27 @@ DLPackView {
 }
 }
 
-fn wants_versioned(max_version: &Bound<'_, PyAny>) -> PyResult<bool> {
+fn shared<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+    versioned: bool,
+    keep: Box<Keep>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if versioned {
+        encode::versioned(array, keep)?.into_pyobject(py)
+    } else {
+        encode::legacy(array, keep)?.into_pyobject(py)
+    }
+}
+
+fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    let Some(max_version) = max_version else { return Ok(false) };
     let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
     match pair {
         Some((major, _)) => Ok(major >= 1),
         None => Err(Error::new(Kind::MaxVersion, stream::shown(max_version)).into()),
     }
-}
-
-fn check_device(dl_device: Option<&Bound<'_, PyAny>>, own: Device) -> PyResult<()> {
-    let Some(wanted) = dl_device else {
-        return Ok(());
-    };
-    let pair = wanted.extract::<(i64, i64)>().ok();
-    if pair == Some((i64::from(own.kind.code()), i64::from(own.id))) {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::DlDevice,
-        format!("{} for an array on ({}, {})", stream::shown(wanted), own.kind.code(), own.id),
-    )
-    .into())
 }
 
 /// Makes the array usable on the legacy default stream, which is the one that
