@@ -202,6 +202,20 @@ impl Drop for Copied {
     }
 }
 
+/// Whether a copy that is made on `queue` holds the producer. A GPU's memory is let go at once: whoever
+/// uses it next does so in the order of the producer's stream, which waits for the copy. Pinned and
+/// managed memory may be used next by the host. A context that is not primary goes with its owner, whom
+/// the producer holds.
+fn holds_producer(driver: &dyn Driver, view: &View, queue: Queue) -> Result<bool> {
+    if view.array.device().kind != MemoryKind::Device {
+        return Ok(true);
+    }
+    match queue.place.context {
+        Some(context) => Ok(driver.primary_context(queue.place.ordinal)? != context),
+        None => Ok(false),
+    }
+}
+
 /// A capsule with a copy in the memory of the GPU `ordinal`, usable as `request` asks. `alive` is the
 /// consumer's stream object, where it gave one.
 pub(super) fn to_gpu<'py>(
@@ -221,11 +235,7 @@ pub(super) fn to_gpu<'py>(
         _ => Stream::Legacy,
     };
     let (queue, waiting) = queues(driver, place, stream)?;
-    // A primary context is never gone; another is its owner's, whom the producer holds.
-    let is_foreign = match queue.place.context {
-        Some(context) => context != driver.primary_context(ordinal)?,
-        None => false,
-    };
+    let holds = holds_producer(driver, view, queue)?;
     // Nothing has been queued so far: whatever refuses a copy on `queue` as such refuses it here.
     let mut buffer = py.detach(|| {
         let before = || order_from(view, queue);
@@ -249,7 +259,7 @@ pub(super) fn to_gpu<'py>(
     }
     let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
     let held = vouched.flatten();
-    let keep = if is_foreign { view.share(py, held)? } else { Keep::new(py.None(), None, held) };
+    let keep = if holds { view.share(py, held)? } else { Keep::new(py.None(), None, held) };
     capsule(py, &array, false, versioned, Box::new(Copied { buffer: Some(buffer), _keep: keep }))
 }
 
