@@ -29,6 +29,8 @@ mod cai_source;
 
 mod cai_view;
 
+mod wish;
+
 mod copied;
 
 mod dlpack_view;

@@ -269,3 +269,34 @@ def test_a_copy_that_is_alive_at_the_end_of_the_interpreter_is_left_alone():
     command = [sys.executable, "-X", "faulthandler", "-c", textwrap.dedent(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("wait", ["copy to the host", "end of a copy"])
+def test_the_interpreter_lock_is_free_while_the_host_waits(wait):
+    # Work of another thread runs Python code, so with the lock held this would never end.
+    script = f"""
+        import threading
+        import numpy as np
+        from cai_bridge import from_cai
+        from cai_bridge.testing import simulated_cuda
+
+        with simulated_cuda() as cuda:
+            entered, go = threading.Event(), threading.Event()
+            view = from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
+            capsule = view.__dlpack__(copy=True, stream=-1)
+            busy = cuda.stream("busy")
+            busy.launch(lambda: (entered.set(), go.wait()))
+            thread = threading.Thread(target=busy.synchronize)
+            thread.start()
+            entered.wait()
+            threading.Timer(0.2, go.set).start()
+            if {wait == "end of a copy"}:
+                del capsule
+            else:
+                assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
+            assert go.is_set()
+            thread.join()
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
