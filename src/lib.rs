@@ -12,6 +12,8 @@ pub mod layout;
 pub mod device;
 pub mod stream;
 
+pub mod capture;
+
 pub mod descriptor;
 
 pub mod driver;

@@ -8,8 +8,8 @@ use pyo3::types::PyTuple;
 
 use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
-use super::keep::Keep;
-use super::source::{Source, hand_over};
+use super::keep::{Back, Keep};
+use super::source::{Source, check_stream, hand_over};
 use super::stream;
 use super::types::{Speaks, facts};
 use super::view::{View, view_class};
@@ -72,21 +72,26 @@ DLPackView {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &self.0;
-        let (request, _alive) = stream::parse(stream)?;
+        let (request, object) = stream::parse(stream)?;
+        let request = request.or_legacy();
         let versioned = max_version.map(wants_versioned).transpose()?.unwrap_or(false);
         check_device(dl_device, view.array.device())?;
         if copy == Some(true) {
             return Err(Error::new(Kind::CopyRequested, "True").into());
         }
-        let keep = Box::new(view.share(py, None)?);
-        // Made before the order: a refusal must come before anything is queued.
-        let capsule = if versioned {
-            encode::versioned(&view.array, keep)?.into_pyobject(py)?
+        check_stream(&view.array, &view.driver, view.place, request)?;
+        if !versioned {
+            encode::check_legacy(&view.array)?;
+        }
+        // Held across the order, during which others run; what is refused queues nothing.
+        let mut keep = Box::new(view.share(py, None)?);
+        hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
+        keep.hand_to(view.consumer(py, request, object));
+        if versioned {
+            encode::versioned(&view.array, keep)?.into_pyobject(py)
         } else {
-            encode::legacy(&view.array, keep)?.into_pyobject(py)?
-        };
-        hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request.or_legacy())?;
-        Ok(capsule)
+            encode::legacy(&view.array, keep)?.into_pyobject(py)
+        }
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -128,10 +133,11 @@ fn onto_legacy(py: Python<'_>, view: &View) -> Result<()> {
 
 impl Exchange for DLPackView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        let keep = Box::new(self.0.share(py, None)?);
-        let managed = encode::versioned(&self.0.array, keep)?;
+        let mut keep = Box::new(self.0.share(py, None)?);
         onto_legacy(py, &self.0)?;
-        Ok(managed)
+        // Whoever imports it is told to work there.
+        keep.hand_to(self.0.consumer(py, Request::On(Stream::Legacy), None));
+        Ok(encode::versioned(&self.0.array, keep)?)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
@@ -154,12 +160,14 @@ impl Exchange for DLPackView {
         managed: Managed<DLManagedTensorVersioned>,
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
+        let (driver, place) = (driver::current(), Place::of(array.device()));
+        let back = Back { driver: driver.clone(), place, home: None, consumer: None };
         let source = Source {
             // The function's contract: no synchronisation, and the caller works on `work_stream`.
             ready: Ready::On(Stream::Legacy),
-            place: Place::of(array.device()),
-            driver: driver::current(),
-            keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None),
+            place,
+            driver,
+            keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None, back),
             array,
         };
         Py::new(py, Self(View::new(source, None)))
@@ -227,10 +235,10 @@ pub(crate) fn from_cai<'py>(
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
     let facts = facts(x)?;
-    let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
+    let mut said = Said { stream: declared, consumer: None, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
-        cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?
+        cai_source::adapt(view.0.unwrap(x.py(), Request::Unsaid, said.held.take())?, &said)?
     } else {
         cai_source::import(x, &facts, said)?
     };

@@ -9,6 +9,7 @@
     unreachable_pub
 )]
 
+mod capture;
 mod dtype;
 mod layout;
 mod modules;

@@ -73,6 +73,8 @@ calls! {
     StreamGetCtx = "cuStreamGetCtx", value;
     /// Asks whether a stream is being captured.
     StreamIsCapturing = "cuStreamIsCapturing", value;
+    /// Asks which capture it is.
+    StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
 }
 
 impl Call {
@@ -225,9 +227,7 @@ impl State {
         let outcome = match &result {
             Ok(Some(_)) => Outcome::Done,
             Ok(None) => Outcome::Suppressed,
-            Err(error) => {
-                Outcome::Failed(error.driver_code().map_or(codes::UNKNOWN, |driver| driver.code))
-            }
+            Err(error) => Outcome::Failed(codes::of(error)),
         };
         self.calls.log.push(CallRecord { call, arguments, thread: Thread::current(), outcome });
         result

@@ -170,6 +170,9 @@ fn every_call_can_be_made_to_fail_without_effect() {
     let m = Machine::new();
     let (s, event) = (m.stream(false), m.cuda.create_event().unwrap());
     let context = m.cuda.current_context().unwrap().unwrap();
+    // Relaxed and of another context: whatever is called meanwhile does not end it.
+    let captured = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
+    m.cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
     let make = |call: Call| match call {
         Call::PointerGetAttributes => m.cuda.pointer(m.x).map(drop),
         Call::PrimaryCtxRetain => m.cuda.primary_context(1).map(drop),
@@ -187,6 +190,7 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::StreamGetFlags => m.cuda.is_blocking(s.handle()).map(drop),
         Call::StreamGetCtx => m.cuda.stream_context(s.handle()).map(drop),
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
+        Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
     };
     for call in Call::ALL {
         m.cuda.fail(call.name(), 1, codes::OUT_OF_MEMORY).unwrap();
