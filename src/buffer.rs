@@ -85,12 +85,12 @@ impl Buffer {
 
     fn give_back(&self) -> Result<()> {
         let (driver, Queue { stream, place }) = (self.driver.get()?, self.queue);
+        if self.back == Return::Waiting {
+            order::wait_on_host(driver, place, &[])?;
+        }
         order::within(driver, place, |_| match self.back {
             Return::InOrder => driver.free_on(self.ptr, stream.seen_from(Thread::current())),
-            Return::Waiting => {
-                driver.synchronize_context()?;
-                driver.free_now(self.ptr)
-            }
+            Return::Waiting => driver.free_now(self.ptr),
         })
     }
 }

@@ -141,6 +141,17 @@ kinds! {
     /// `__cuda_stream__` did not keep its protocol.
     StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
 
+    /// A stream of another device than the array's.
+    StreamDevice: Value, "stream", "a stream of the array's device";
+    /// An edge with the legacy default stream, which a graph capture has no place for.
+    CaptureLegacy: Driver, "graph capture", "streams other than the legacy default one: name them with stream=, or hand over before the capture begins";
+    /// An edge between the streams of two captures.
+    CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
+    /// A copy while its stream, or the source's, is being captured.
+    CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends: a graph would keep its memory, or run it later";
+    /// A wait of the host while a stream is being captured.
+    CaptureHostWait: Driver, "graph capture", "a hand-over that names its stream (stream=, or -1 where nothing is pending), or one before the capture begins";
+
     /// A capsule that was consumed before.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
     /// `__dlpack_device__` returned something that is no device.

@@ -14,6 +14,8 @@ pub mod copy;
 pub mod device;
 pub mod stream;
 
+pub mod capture;
+
 pub mod descriptor;
 
 pub mod driver;

@@ -5,12 +5,14 @@
 //! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
 //! first two 0 is refused, since it says neither legacy nor per-thread.
 //!
-//! [`plan`] is pure: it says which edge a hand-over needs, and touches no driver.
+//! [`plan`] and [`plan_return`] are pure: they say which edge a hand-over and its end need, and touch
+//! no driver.
 //!
 //! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
 //! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::{Error, Kind, Result};
@@ -99,6 +101,16 @@ impl Stream {
     }
 }
 
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Legacy => f.write_str("the legacy default stream (1)"),
+            Self::PerThread(_) => f.write_str("the per-thread default stream (2)"),
+            Self::Handle(handle) => write!(f, "the stream {handle:#x}"),
+        }
+    }
+}
+
 /// What a producer says of the work that is pending on its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Ready {
@@ -170,6 +182,11 @@ pub enum Elided {
     /// driver API). The other way round this would not do: what is ready on the legacy stream may be
     /// so by this very order, with no work of its own there that a blocking stream would wait for.
     LegacyOrder,
+    /// At the end: nobody said which stream the consumer works on, or nobody keeps it alive.
+    ConsumerUnknown,
+    /// At the end: the consumer's work is being captured into a graph that the producer's stream is no
+    /// part of. The graph runs whenever it is launched, which no order of now can come after.
+    Captured,
 }
 
 impl Elided {
@@ -181,6 +198,8 @@ impl Elided {
             Self::NotAsked => "no order asked for",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
             Self::LegacyOrder => "the legacy default stream's own order",
+            Self::ConsumerUnknown => "no live stream of the consumer is known",
+            Self::Captured => "the consumer's work is part of a graph",
         }
     }
 }
@@ -211,12 +230,51 @@ pub fn plan(ready: Ready, request: Request, here: Thread) -> Edge {
         (_, Request::Unsaid) => return Edge::Elided(Elided::StreamPassedOn),
         (Ready::On(from), Request::On(to)) => (from, to),
     };
+    between(from, to, here)
+}
+
+/// The stream that memory goes back to: the one that its producer works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Home {
+    /// This one.
+    On(Stream),
+    /// Nobody said, or nobody keeps it alive. The legacy default stream stands in; since the producer
+    /// may work on one that does not follow it, the memory is not given back either before the
+    /// consumer is done.
+    Unknown,
+}
+
+impl Home {
+    /// The stream that is to wait for the consumer's.
+    pub const fn stream(self) -> Stream {
+        match self {
+            Self::On(stream) => stream,
+            Self::Unknown => Stream::Legacy,
+        }
+    }
+}
+
+/// Who waits for whom when a consumer that worked on `consumer` is done with memory of `home`, and the
+/// thread `here` lets go of it: the producer's stream waits for the consumer's.
+pub fn plan_return(consumer: Option<Stream>, home: Home, here: Thread) -> Edge {
+    consumer.map_or(Edge::Elided(Elided::ConsumerUnknown), |consumer| {
+        between(consumer, home.stream(), here)
+    })
+}
+
+fn between(from: Stream, to: Stream, here: Thread) -> Edge {
     match (from, to) {
         _ if from == to => Edge::Elided(Elided::SameStream),
         (Stream::PerThread(_), Stream::Legacy) => Edge::Elided(Elided::LegacyOrder),
         (Stream::Handle(handle), Stream::Legacy) => {
             Edge::Order { from, to, unless_blocking: Some(handle) }
         }
-        _ => Edge::Order { from: from.seen_from(here), to, unless_blocking: None },
+        // Where both turn into the legacy stream, the event that is recorded there is what counts:
+        // it follows the one thread's stream, and the other's follows it.
+        _ => Edge::Order {
+            from: from.seen_from(here),
+            to: to.seen_from(here),
+            unless_blocking: None,
+        },
     }
 }

@@ -24,13 +24,19 @@ pub fn versioned<K: Send>(
 
 /// A legacy managed tensor. It has no flags, so read-only memory is refused.
 pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLManagedTensor>> {
+    check_legacy(array)?;
+    with_byte_offset(array, 0, keep)
+}
+
+/// Refuses what [`legacy`] does, before there is anything to keep.
+pub fn check_legacy(array: &Descriptor) -> Result<()> {
     if array.readonly() {
         return Err(Error::new(
             Kind::ReadOnlyLegacy,
             "read-only memory and a consumer that asks for a legacy capsule",
         ));
     }
-    with_byte_offset(array, 0, keep)
+    Ok(())
 }
 
 /// A managed tensor of either form as other producers make it: its data pointer lies `byte_offset`

@@ -32,6 +32,13 @@ const MAX_CHAIN: usize = 16;
 #[derive(Debug, Clone, Copy)]
 pub struct Table(NonNull<DLPackExchangeAPI>);
 
+// SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI");
+// its functions may be called from any thread that holds the interpreter lock, which each method
+// here asks for.
+unsafe impl Send for Table {}
+// SAFETY: as above.
+unsafe impl Sync for Table {}
+
 impl Table {
     /// The table of `kind`, where it has one of a major version that this crate knows. The attribute
     /// belongs to the type, and the answer may be kept for it.

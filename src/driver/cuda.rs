@@ -16,6 +16,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use libloading::Library;
 
 use super::{Context, Driver, Event, Pointer};
+use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Stream;
@@ -77,7 +78,13 @@ calls! { Calls:
     stream_get_ctx = "cuStreamGetCtx": fn(CUstream, *mut CUcontext);
     event_create = "cuEventCreate": fn(*mut CUevent, c_uint);
     event_record = "cuEventRecord": fn(CUevent, CUstream);
+    event_query = "cuEventQuery": fn(CUevent);
     stream_wait_event = "cuStreamWaitEvent": fn(CUstream, CUevent, c_uint);
+    stream_is_capturing = "cuStreamIsCapturing": fn(CUstream, *mut c_uint);
+    stream_capture_info = "cuStreamGetCaptureInfo_v2": fn(
+        CUstream, *mut c_uint, *mut u64, *mut *mut c_void, *mut *const c_void, *mut usize
+    );
+    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut c_uint);
 }
 
 use calls;
@@ -192,6 +199,31 @@ fn spare_event(context: Context) -> Option<Event> {
     Some(spare.swap_remove(at).1)
 }
 
+/// The thread in the mode in which it can spoil no capture, until dropped.
+struct Relaxed<'a> {
+    calls: &'a Calls,
+    before: c_uint,
+}
+
+impl<'a> Relaxed<'a> {
+    fn enter(calls: &'a Calls) -> Result<Self> {
+        /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+        const RELAXED: c_uint = 2;
+        let mut before = RELAXED;
+        // SAFETY: `before` outlives the call, which swaps the thread's mode with it.
+        let code = unsafe { (calls.exchange_capture_mode)(&raw mut before) };
+        calls.check("cuThreadExchangeStreamCaptureMode", code)?;
+        Ok(Self { calls, before })
+    }
+}
+
+impl Drop for Relaxed<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `enter`, with the mode that the driver gave there, which it takes back.
+        let _ = unsafe { (self.calls.exchange_capture_mode)(&raw mut self.before) };
+    }
+}
+
 fn native(stream: Stream) -> CUstream {
     stream.handle() as CUstream
 }
@@ -303,6 +335,58 @@ impl Driver for Cuda {
         Ok(event)
     }
 
+    fn own_event(&self, context: Context) -> Result<Event> {
+        spare_event(context).map_or_else(|| self.new_event(), Ok)
+    }
+
+    fn spare_event(&self, context: Context, event: Event) {
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push((context, event));
+    }
+
+    fn is_reached(&self, event: Event) -> Result<bool> {
+        /// `CUDA_ERROR_NOT_READY`.
+        const NOT_READY: Code = 600;
+        let relaxed = Relaxed::enter(&self.calls)?;
+        // SAFETY: an event is only ever one that `new_event` made, and none is destroyed.
+        let code = unsafe { (self.calls.event_query)(event.0 as CUevent) };
+        drop(relaxed);
+        match code {
+            NOT_READY => Ok(false),
+            code => self.calls.check("cuEventQuery", code).map(|()| true),
+        }
+    }
+
+    fn part(&self, stream: Stream) -> Result<Part> {
+        /// `CU_STREAM_CAPTURE_STATUS_NONE`.
+        const NONE: c_uint = 0;
+        /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`, for the legacy default stream alone.
+        const IMPLICIT: Code = 906;
+        let mut status: c_uint = NONE;
+        // SAFETY: as for `record_event`; `status` outlives the call.
+        let code = unsafe { (self.calls.stream_is_capturing)(native(stream), &raw mut status) };
+        if code == IMPLICIT {
+            return Ok(Part::Beside);
+        }
+        self.calls.check("cuStreamIsCapturing", code)?;
+        if status == NONE {
+            return Ok(Part::Outside);
+        }
+        let mut id = 0;
+        // SAFETY: as above; the graph and its dependencies are not asked for, which NULL says.
+        let code = unsafe {
+            (self.calls.stream_capture_info)(
+                native(stream),
+                &raw mut status,
+                &raw mut id,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        self.calls.check("cuStreamGetCaptureInfo", code)?;
+        Ok(Part::Inside(id))
+    }
+
     fn is_blocking(&self, handle: u64) -> Result<bool> {
         /// `CU_STREAM_NON_BLOCKING`.
         const NON_BLOCKING: c_uint = 1;
@@ -331,6 +415,15 @@ impl Driver for Cuda {
     fn wait_event(&self, stream: Stream, event: Event) -> Result<()> {
         // SAFETY: as for `record_event`; 0 asks for the default behaviour.
         let code = unsafe { (self.calls.stream_wait_event)(native(stream), event.0 as CUevent, 0) };
+        self.calls.check("cuStreamWaitEvent", code)
+    }
+
+    fn wait_external(&self, stream: Stream, event: Event) -> Result<()> {
+        /// `CU_EVENT_WAIT_EXTERNAL`.
+        const EXTERNAL: c_uint = 1;
+        let event = event.0 as CUevent;
+        // SAFETY: as for `record_event`; the event is never destroyed, so the graph may keep it.
+        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event, EXTERNAL) };
         self.calls.check("cuStreamWaitEvent", code)
     }
 

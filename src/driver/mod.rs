@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::copies::Copies;
+use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Stream;
@@ -68,8 +69,24 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// is disabled. It may be recorded again as soon as the wait on it is queued.
     fn thread_event(&self, context: Context) -> Result<Event>;
 
+    /// `cuEventCreate`, unless one is to spare: an event of `context`, which must be current, that is the
+    /// caller's alone until [`Driver::spare_event`] takes it back.
+    fn own_event(&self, context: Context) -> Result<Event>;
+
+    /// Takes an event back that nothing waits for any more. No driver call: it is used again.
+    fn spare_event(&self, context: Context, event: Event);
+
+    /// `cuEventQuery`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture
+    /// minds: whether the work before the event is done. Does not block.
+    fn is_reached(&self, event: Event) -> Result<bool>;
+
+    /// `cuStreamIsCapturing`, and `cuStreamGetCaptureInfo` where it is: the stream's part in a graph
+    /// capture. Legal at any time.
+    fn part(&self, stream: Stream) -> Result<Part>;
+
     /// `cuStreamGetFlags`: whether the stream of that handle is a blocking one, which the legacy
-    /// default stream of its context is ordered with.
+    /// default stream of its context is ordered with. Not to be asked of a stream that is being
+    /// captured, whose capture it ends.
     fn is_blocking(&self, handle: u64) -> Result<bool>;
 
     /// `cuStreamGetCtx`: the context of the stream of that handle.
@@ -81,7 +98,14 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// `cuStreamWaitEvent`. May block.
     fn wait_event(&self, stream: Stream, event: Event) -> Result<()>;
 
+    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, on a stream that is being captured: a node of
+    /// the graph that waits, whenever the graph runs, for what was recorded last. So the event is never
+    /// to be recorded again, nor destroyed. May block.
+    fn wait_external(&self, stream: Stream, event: Event) -> Result<()>;
+
     /// `cuCtxSynchronize`: the host waits for all work of the current context. Blocks.
+    ///
+    /// It ends every capture of the context's streams, in every mode of the calling thread.
     fn synchronize_context(&self) -> Result<()>;
 }
 

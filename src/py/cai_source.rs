@@ -13,11 +13,12 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
+use super::adopt::Live;
 use super::cai_view::CaiView;
 use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
-use super::keep::Keep;
-use super::source::Source;
+use super::keep::{Back, Keep};
+use super::source::{Source, check_stream};
 use super::stream::{an_object, type_name};
 use super::types::{Facts, Speaks};
 use super::{adopt, fields, guards, types};
@@ -37,8 +38,8 @@ use crate::stream::{Ready, Request, Stream, Thread};
 pub(super) struct Said<'a, 'py> {
     /// The stream that the array's pending work is on.
     pub(super) stream: Option<Request>,
-    /// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
-    pub(super) ordered: bool,
+    /// What a consumer asks for, where there is one already.
+    pub(super) consumer: Option<Request>,
     /// The stream object, to be held.
     pub(super) held: Option<Py<PyAny>>,
     /// The owner of a dict's memory.
@@ -70,29 +71,66 @@ pub(super) fn import<'py>(
     let ready = match (said.stream, claim) {
         (Some(Request::On(stream)), _) => array.pending(Ready::On(stream)),
         (Some(Request::NoOrder), _) => Ready::Nothing,
-        _ if array.ptr() == 0 || !(said.ordered || ordering_wanted()) => Ready::Nothing,
+        _ if array.ptr() == 0 || !(orders(&said) || ordering_wanted()) => Ready::Nothing,
         (_, Claim::Said(ready)) => ready,
         (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
     };
-    let held = said.held.or_else(|| adopt::adopt(py, ready));
-    let keep = if facts.speaks == Speaks::Dict {
-        keep(owner, held)?
-    } else {
-        Keep::new(owner.clone().unbind(), None, held)
-    };
+    check_stream(&array, &driver, place, said.stream.unwrap_or(Request::Unsaid))?;
+    let keep = keep(owner, facts, &array, &driver, place, (claim, ready), said)?;
     Ok(Source { array, ready, place, driver, keep })
 }
 
-/// References to the owner of a dict; one of our own views is asked for those that it has, since it
+/// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
+fn orders(said: &Said<'_, '_>) -> bool {
+    matches!(said.consumer, Some(Request::On(_)))
+}
+
+/// References to the owner, and how the memory goes back to it: to the stream that the caller or the
+/// dict names. One of our own views as the owner of a dict is asked for those that it has, since it
 /// may be released before the array is done.
-fn keep(owner: &Bound<'_, PyAny>, held: Option<Py<PyAny>>) -> Result<Keep> {
-    if let Ok(view) = owner.cast::<CaiView>() {
-        return view.get().0.share(owner.py(), held);
+fn keep(
+    owner: &Bound<'_, PyAny>,
+    facts: &Facts,
+    array: &Descriptor,
+    driver: &Handle,
+    place: Place,
+    (claim, ready): (Claim, Ready),
+    mut said: Said<'_, '_>,
+) -> Result<Keep> {
+    let py = owner.py();
+    // With a consumer, `held` is of its stream, else of the producer's.
+    let (declared, held) = match said.consumer {
+        Some(_) => (None, said.held.take()),
+        None => (said.held.take(), None),
+    };
+    let home = match (said.stream, claim, ready) {
+        // A stream without its object, which the caller is to keep alive no longer than the view.
+        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, place.ordinal),
+        // The exporter keeps the stream alive, says the specification; CuPy does not.
+        (_, Claim::Said(Ready::On(stream)), _) => {
+            Live::new(py, stream, None, place.ordinal).or(Some(Live { stream, object: None }))
+        }
+        (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, place.ordinal),
+        _ => None,
+    };
+    let mut back = Back { driver: driver.clone(), place, home, consumer: None };
+    if let Some(Request::On(consumer)) = said.consumer
+        && array.ptr() != 0
+    {
+        let object = held.as_ref().map(|held| held.clone_ref(py));
+        back.consumer = back.live(py, consumer, object);
     }
-    if let Ok(view) = owner.cast::<DLPackView>() {
-        return view.get().0.share(owner.py(), held);
+    if facts.speaks == Speaks::Dict {
+        let view = owner.cast::<CaiView>().map(|view| &view.get().0);
+        let view = view.or_else(|_| owner.cast::<DLPackView>().map(|view| &view.get().0));
+        if let Ok(view) = view {
+            let object = back.home.and_then(|home| home.object);
+            let mut keep = view.share(py, object)?;
+            keep.hand_to(back.consumer);
+            return Ok(keep);
+        }
     }
-    Ok(Keep::new(owner.clone().unbind(), None, held))
+    Ok(Keep::new(owner.clone().unbind(), None, held, back))
 }
 
 /// The dict, and the object that keeps its memory alive.
@@ -242,7 +280,8 @@ fn settle_silence(
     }
     warn_once(py, owner)?;
     let driver = driver.get()?;
-    py.detach(|| order::wait_on_host(driver, place))?;
+    let known = adopt::current_streams(py, place.ordinal);
+    py.detach(|| order::wait_on_host(driver, place, &known))?;
     tracing::debug!(
         target: "cai_bridge", door = "from_cai", device = place.ordinal, order = "made", why = "host wait",
         "the dict says nothing of streams; the host waited for the context"
@@ -308,6 +347,7 @@ pub(super) fn adapt(view: Source, said: &Said<'_, '_>) -> PyResult<Source> {
         Some(Request::NoOrder) => Ready::Nothing,
         Some(Request::On(stream)) => view.array.pending(Ready::On(stream)),
     };
+    check_stream(&view.array, &view.driver, view.place, said.stream.unwrap_or(Request::Unsaid))?;
     let Some(wanted) = said.device.map(device_argument).transpose()? else {
         return Ok(Source { ready, ..view });
     };

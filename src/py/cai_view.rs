@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::dlpack_view::DLPackView;
-use super::source::{Source, hand_over, told};
+use super::source::{Source, check_stream, hand_over, told};
 use super::types::{Facts, Speaks, facts};
 use super::view::{View, view_class};
 use super::{cai_source, dlpack_source, fields, stream};
@@ -95,18 +95,17 @@ fn import(
     }
     match facts.speaks {
         Speaks::CaiView => {
-            re_export(x, x.cast::<CaiView>()?.get().0.unwrap(x.py(), held)?, request)
+            re_export(x, x.cast::<CaiView>()?.get().0.unwrap(x.py(), request, held)?, request)
         }
         Speaks::DLPackView => {
-            re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), held)?, request)
+            re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), request, held)?, request)
         }
         Speaks::Capsule => dlpack_source::capsule(x, request, held),
         Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack_source::protocol(x, facts, request, held)
         }
         Speaks::Foreign if facts.has_cai || has_cai(x)? => {
-            let ordered = matches!(request, Request::On(_));
-            let said = cai_source::Said { ordered, held, ..Default::default() };
+            let said = cai_source::Said { consumer: Some(request), held, ..Default::default() };
             re_export(x, cai_source::import(x, facts, said)?, request)
         }
         Speaks::Dict => {
@@ -135,6 +134,7 @@ fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 
 /// An array whose readiness is known: the edge to the consumer, and what its dict then says.
 fn re_export(x: &Bound<'_, PyAny>, source: Source, request: Request) -> PyResult<Source> {
+    check_stream(&source.array, &source.driver, source.place, request)?;
     hand_over(x.py(), "to_cai", &source.driver, source.place, source.ready, request)?;
     Ok(Source { ready: told(source.ready, request), ..source })
 }

@@ -6,19 +6,22 @@
 //! on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``, ``stream``). What is wanted
 //! is [`super::wish`]'s to say; refused here are GPUs that the machine does not have.
 
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
-use super::adopt;
+use super::adopt::{self, Live};
 use super::keep::Keep;
+use super::source::check_stream;
 use super::view::View;
+use super::{parked, unraised};
 use crate::buffer::{self, Buffer, Queue, Return};
 use crate::descriptor::Descriptor;
-use crate::device::{Device, MemoryKind};
+use crate::device::Device;
 use crate::dlpack::encode;
 use crate::driver::Driver;
 use crate::error::{Error, Kind, Result};
-use crate::order::{self, Place};
-use crate::stream::{Ready, Request, Stream, Thread, plan};
+use crate::order::{self, Door, Place};
+use crate::stream::{Home, Ready, Request, Stream, Thread, plan, plan_return};
 
 const DOOR: &str = "__dlpack__";
 
@@ -44,15 +47,15 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
 
 /// Work queued on `to` after this call runs after what the array is ready on.
 fn order_from(view: &View, to: Queue) -> Result<()> {
-    let here = Thread::current();
+    let (here, door) = (Thread::current(), Door::handing_over(DOOR));
     match view.ready {
         Ready::On(from) if to.place.ordinal != view.place.ordinal => {
             let from = (view.place, from.seen_from(here));
-            order::across(DOOR, view.driver.get()?, from, (to.place, to.stream))
+            order::across(door, view.driver.get()?, from, (to.place, to.stream))
         }
         ready => {
             let edge = plan(ready, Request::On(to.stream), here);
-            order::carry_out(DOOR, &view.driver, view.place, edge, |call| call())
+            order::carry_out(door, &view.driver, view.place, edge, |call| call())
         }
     }
 }
@@ -60,30 +63,17 @@ fn order_from(view: &View, to: Queue) -> Result<()> {
 /// Work queued on the producer's stream after this call runs after work queued on `from` before it. Where
 /// the producer's is not known, the legacy default stream stands in.
 fn order_back(view: &View, from: Queue) -> Result<()> {
-    let here = Thread::current();
-    let to = match view.ready {
-        Ready::On(stream) => stream.seen_from(here),
-        Ready::Nothing => Stream::Legacy,
+    let (here, door) = (Thread::current(), Door::giving_back(DOOR));
+    let home = match view.ready {
+        Ready::On(stream) => Home::On(stream),
+        Ready::Nothing => Home::Unknown,
     };
     if from.place.ordinal != view.place.ordinal {
-        let from = (from.place, from.stream);
-        return order::across(DOOR, view.driver.get()?, from, (view.place, to));
+        let to = (view.place, home.stream().seen_from(here));
+        return order::across(door, view.driver.get()?, (from.place, from.stream), to);
     }
-    let edge = plan(Ready::On(from.stream), Request::On(to), here);
-    order::carry_out(DOOR, &view.driver, view.place, edge, |call| call())
-}
-
-/// Makes the array usable as `request` asks, on a device that need not be the producer's.
-pub(super) fn order_before(
-    py: Python<'_>,
-    view: &View,
-    place: Place,
-    request: Request,
-) -> Result<()> {
-    match request {
-        Request::On(stream) => py.detach(|| order_from(view, Queue { stream, place })),
-        _ => Ok(()),
-    }
+    let edge = plan_return(Some(from.stream), home, here);
+    order::carry_out(door, &view.driver, view.place, edge, |call| call())
 }
 
 /// The stream of `handle`, and the device and context that it is of.
@@ -114,50 +104,100 @@ fn producers(ready: Ready, idle: Stream) -> Stream {
     }
 }
 
-/// What a managed tensor of a copy on a GPU holds.
-struct Copied {
-    buffer: Option<Buffer>,
-    /// The stream that the memory goes back on, and whatever keeps its context.
-    _keep: Keep,
+/// What a consumer asks for, beside the device and the copy.
+pub(super) struct Asked {
+    /// Its stream.
+    pub(super) request: Request,
+    /// The object of that stream, where it gave one.
+    pub(super) object: Option<Py<PyAny>>,
+    /// Whether it takes a versioned capsule.
+    pub(super) versioned: bool,
 }
+
+/// A capsule with the same memory as `device`'s, which is another one of those that reach it.
+pub(super) fn shared<'py>(
+    py: Python<'py>,
+    view: &View,
+    device: Device,
+    asked: Asked,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Asked { request, object, versioned } = asked;
+    let array = view.array.clone().on(device);
+    if !versioned {
+        encode::check_legacy(&array)?;
+    }
+    let mut keep = Box::new(view.share(py, None)?);
+    let place = place(view, device.id)?;
+    parked::look(py);
+    if let Request::On(stream) = request {
+        py.detach(|| order_from(view, Queue { stream, place }))?;
+    }
+    if place.ordinal == view.place.ordinal {
+        keep.hand_to(view.consumer(py, request, object));
+    } else if let Request::On(stream) = request
+        && view.array.ptr() != 0
+    {
+        keep.hand_to_elsewhere(place, Live::new(py, stream, object, device.id));
+    }
+    managed(py, &array, versioned, keep)
+}
+
+/// What a managed tensor of a copy on a GPU holds: its memory, what keeps the stream alive that it goes
+/// back on, and what keeps a context alive that is not primary.
+struct Copied(Option<(Buffer, Option<Live>, Option<Keep>)>);
 
 impl Drop for Copied {
     /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
     /// wait. Where the interpreter is gone, so may the driver be: the memory is left to the end of the
     /// process.
     fn drop(&mut self) {
-        let mut buffer = self.buffer.take();
-        Python::try_attach(|py| py.detach(|| drop(buffer.take())));
-        std::mem::forget(buffer);
+        let mut held = self.0.take();
+        Python::try_attach(|py| {
+            unraised::during(py, || {
+                if let Some((buffer, live, keep)) = held.take() {
+                    py.detach(|| drop(buffer));
+                    drop((live, keep));
+                }
+            });
+        });
+        std::mem::forget(held);
     }
 }
 
-/// Whether a copy that is made on `queue` holds the producer. A GPU's memory is let go at once: whoever
-/// uses it next does so in the order of the producer's stream, which waits for the copy. Pinned and
-/// managed memory may be used next by the host. A context that is not primary goes with its owner, whom
-/// the producer holds.
-fn holds_producer(driver: &dyn Driver, view: &View, queue: Queue) -> Result<bool> {
-    if view.array.device().kind != MemoryKind::Device {
-        return Ok(true);
-    }
+/// What keeps the context of `queue` alive, where it is not a primary one, which is never gone: another
+/// goes with its owner, whom the producer holds.
+fn context_keeper(py: Python<'_>, view: &View, queue: Queue) -> Result<Option<Keep>> {
     match queue.place.context {
-        Some(context) => Ok(driver.primary_context(queue.place.ordinal)? != context),
-        None => Ok(false),
+        Some(context) if view.driver.get()?.primary_context(queue.place.ordinal)? != context => {
+            view.share(py, None).map(Some)
+        }
+        _ => Ok(None),
     }
 }
 
-/// A capsule with a copy in the memory of the GPU `ordinal`, usable as `request` asks. `alive` is the
-/// consumer's stream object, where it gave one.
+/// Refuses a copy while its stream or the source's is being captured. Nothing has been queued so far.
+fn check_captures(view: &View, queue: Queue) -> Result<()> {
+    let driver = view.driver.get()?;
+    let why = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    order::check_captures(driver, queue.place, &[queue.stream], why)?;
+    let source = producers(view.ready, Stream::Legacy);
+    order::check_captures(driver, view.place, &[source], why)
+}
+
+/// A capsule with a copy in the memory of the GPU `ordinal`, usable as `asked`.
 pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &View,
     ordinal: i32,
-    (request, alive): (Request, Option<Py<PyAny>>),
-    versioned: bool,
+    asked: Asked,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Held until the copy is ordered before the producer's next use of its memory.
-    let _held = view.share(py, None)?;
+    let Asked { request, object, versioned } = asked;
+    // Held until the copy is done, or ordered before the producer's next use of its memory.
+    let source = view.share(py, None)?;
     let place = place(view, ordinal)?;
+    if ordinal == view.place.ordinal {
+        check_stream(&view.array, &view.driver, place, request)?;
+    }
     let driver = view.driver.get()?;
     let stream = match request {
         Request::On(stream) => stream,
@@ -165,32 +205,29 @@ pub(super) fn to_gpu<'py>(
         _ => Stream::Legacy,
     };
     let (queue, waiting) = queues(driver, place, stream)?;
-    let holds = holds_producer(driver, view, queue)?;
-    // Nothing has been queued so far: whatever refuses a copy on `queue` as such refuses it here.
+    let keeper = context_keeper(py, view, queue)?;
+    check_captures(view, queue)?;
+    parked::look(py);
     let mut buffer = py.detach(|| {
         let before = || order_from(view, queue);
         let after = || order_back(view, queue);
         let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
             let from = (queue.place, queue.stream);
-            order::across(DOOR, driver, from, (to.place, to.stream))?;
+            order::across(Door::handing_over(DOOR), driver, from, (to.place, to.stream))?;
         }
         Ok::<_, Error>(made)
     })?;
-    let vouched = match (request, waiting) {
-        (Request::On(Stream::Handle(_)), None) => {
-            alive.or_else(|| adopt::adopt(py, Ready::On(stream))).map(Some)
-        }
-        (Request::On(_), None) => Some(None),
+    source.end_settled(py, buffer.ptr() != 0);
+    let live = match (request, waiting) {
+        (Request::On(stream), None) => Live::new(py, stream, object, ordinal),
         _ => None,
     };
-    if vouched.is_none() {
+    if live.is_none() {
         buffer.set_return(Return::Waiting);
     }
     let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
-    let held = vouched.flatten();
-    let keep = if holds { view.share(py, held)? } else { Keep::new(py.None(), None, held) };
-    capsule(py, &array, false, versioned, Box::new(Copied { buffer: Some(buffer), _keep: keep }))
+    capsule(py, &array, false, versioned, Box::new(Copied(Some((buffer, live, keeper)))))
 }
 
 /// A capsule with a copy in the host's memory, which is there when this returns.
@@ -200,19 +237,43 @@ pub(super) fn to_host<'py>(
     versioned: bool,
 ) -> PyResult<Bound<'py, PyAny>> {
     let _held = view.share(py, None)?;
-    let here = Thread::current();
-    let stream = producers(view.ready, Stream::PerThread(here));
-    let queue = match stream {
-        Stream::Handle(handle) => queue_of(view.driver.get()?, handle)?,
+    let here = Stream::PerThread(Thread::current());
+    let driver = view.driver.get()?;
+    let queue = match producers(view.ready, here) {
+        Stream::Handle(handle) => queue_of(driver, handle)?,
         stream => Queue { stream, place: view.place },
     };
-    // Nothing has been queued so far, and the host has not waited: as in `to_gpu`.
+    check_captures(view, queue)?;
+    // Any capture in the context would be ended by the host's wait, as far as it is known of.
+    let known = adopt::current_streams(py, queue.place.ordinal);
+    let why = (Kind::CaptureHostWait, "a copy for the CPU, for which the host would wait");
+    order::check_captures(
+        driver,
+        queue.place,
+        &[&known[..], &[Stream::Legacy, here]].concat(),
+        why,
+    )?;
     let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, queue))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     let array = buffer::described(&view.array, address, view.array.device())?;
     capsule(py, &array, true, versioned, Box::new(memory))
 }
 
+/// A capsule of either form with memory that `keep` keeps.
+pub(super) fn managed<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+    versioned: bool,
+    keep: Box<Keep>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if versioned {
+        encode::versioned(array, keep)?.into_pyobject(py)
+    } else {
+        encode::legacy(array, keep)?.into_pyobject(py)
+    }
+}
+
+/// The same with a copy.
 fn capsule<'py, K: Send>(
     py: Python<'py>,
     array: &Descriptor,
@@ -221,11 +282,8 @@ fn capsule<'py, K: Send>(
     keep: Box<K>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if versioned {
-        let managed =
-            encode::copied::<dlpark::ffi::DLManagedTensorVersioned, K>(array, on_host, keep);
-        managed?.into_pyobject(py)
+        encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?.into_pyobject(py)
     } else {
-        let managed = encode::copied::<dlpark::ffi::DLManagedTensor, K>(array, on_host, keep);
-        managed?.into_pyobject(py)
+        encode::copied::<DLManagedTensor, K>(array, on_host, keep)?.into_pyobject(py)
     }
 }

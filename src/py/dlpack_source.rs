@@ -11,9 +11,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
+use super::adopt::Live;
 use super::guards;
-use super::keep::Keep;
-use super::source::{Source, hand_over, told};
+use super::keep::{Back, Keep};
+use super::source::{Source, check_stream, hand_over, told};
 use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
@@ -44,9 +45,14 @@ pub(super) fn exchange(
     let driver = driver::current();
     let place = place(&driver, &array)?;
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
-    let ready = array.pending(Ready::On(Stream::from_native(native, Thread::current())));
+    let work = Stream::from_native(native, Thread::current());
+    let ready = array.pending(Ready::On(work));
+    check_stream(&array, &driver, place, request)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
-    let keep = Keep::new(x.clone().unbind(), Some(ImportedDlpack::Versioned(imported.0)), stream);
+    let home = Live::new(py, work, None, place.ordinal);
+    let back = back(py, &array, &driver, place, home, request, stream.as_ref());
+    let managed = Some(ImportedDlpack::Versioned(imported.0));
+    let keep = Keep::new(x.clone().unbind(), managed, stream, back);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -73,8 +79,10 @@ pub(super) fn protocol(
     let array = array.with_readonly(readonly);
     let ready = array.pending(ready);
     let place = place(&driver, &array)?;
+    check_stream(&array, &driver, place, request)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
-    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
+    let back = back(py, &array, &driver, place, None, request, stream.as_ref());
+    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream, back);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -90,9 +98,31 @@ pub(super) fn capsule(
     let ready = array.pending(Ready::On(Stream::Legacy));
     let driver = driver::current();
     let place = place(&driver, &array)?;
+    check_stream(&array, &driver, place, request)?;
     hand_over(x.py(), DOOR, &driver, place, ready, request)?;
-    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream);
+    let back = back(x.py(), &array, &driver, place, None, request, stream.as_ref());
+    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream, back);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
+}
+
+/// How memory that is on `home` goes back when the consumer that `request` names is done.
+fn back(
+    py: Python<'_>,
+    array: &Descriptor,
+    driver: &Handle,
+    place: Place,
+    home: Option<Live>,
+    request: Request,
+    stream: Option<&Py<PyAny>>,
+) -> Back {
+    let mut back = Back { driver: driver.clone(), place, home, consumer: None };
+    if let Request::On(consumer) = request
+        && array.ptr() != 0
+    {
+        let object = stream.map(|object| object.clone_ref(py));
+        back.consumer = back.live(py, consumer, object);
+    }
+    back
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

@@ -9,8 +9,8 @@ use pyo3::types::PyTuple;
 use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
 use super::copied;
-use super::keep::Keep;
-use super::source::{Source, hand_over};
+use super::keep::{Back, Keep};
+use super::source::{Source, check_stream, hand_over};
 use super::stream;
 use super::types::{Speaks, facts};
 use super::view::{View, view_class};
@@ -86,26 +86,13 @@ DLPackView {
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &self.0;
-        let (request, alive) = stream::parse(stream)?;
+        let (request, object) = stream::parse(stream)?;
         let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
+        let asked = copied::Asked { request, object, versioned };
         match wish(view.array.device(), dl_device, copy)? {
-            Wish::Own => {
-                let keep = Box::new(view.share(py, None)?);
-                // Made before the order: a refusal must come before anything is queued.
-                let capsule = shared(py, &view.array, versioned, keep)?;
-                hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
-                Ok(capsule)
-            }
-            Wish::Shared(device) => {
-                let keep = Box::new(view.share(py, None)?);
-                let place = copied::place(view, device.id)?;
-                let capsule = shared(py, &view.array.clone().on(device), versioned, keep)?;
-                copied::order_before(py, view, place, request)?;
-                Ok(capsule)
-            }
-            Wish::Copy(Target::Gpu(ordinal)) => {
-                copied::to_gpu(py, view, ordinal, (request, alive), versioned)
-            }
+            Wish::Own => share(py, view, asked),
+            Wish::Shared(device) => copied::shared(py, view, device, asked),
+            Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
             Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
         }
     }
@@ -117,17 +104,18 @@ DLPackView {
 }
 }
 
-fn shared<'py>(
-    py: Python<'py>,
-    array: &Descriptor,
-    versioned: bool,
-    keep: Box<Keep>,
-) -> PyResult<Bound<'py, PyAny>> {
-    if versioned {
-        encode::versioned(array, keep)?.into_pyobject(py)
-    } else {
-        encode::legacy(array, keep)?.into_pyobject(py)
+/// A capsule with the array as it is.
+fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bound<'py, PyAny>> {
+    let copied::Asked { request, object, versioned } = asked;
+    check_stream(&view.array, &view.driver, view.place, request)?;
+    if !versioned {
+        encode::check_legacy(&view.array)?;
     }
+    // Held across the order, during which others run; what is refused queues nothing.
+    let mut keep = Box::new(view.share(py, None)?);
+    hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
+    keep.hand_to(view.consumer(py, request, object));
+    copied::managed(py, &view.array, versioned, keep)
 }
 
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
@@ -148,10 +136,11 @@ fn onto_legacy(py: Python<'_>, view: &View) -> Result<()> {
 
 impl Exchange for DLPackView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        let keep = Box::new(self.0.share(py, None)?);
-        let managed = encode::versioned(&self.0.array, keep)?;
+        let mut keep = Box::new(self.0.share(py, None)?);
         onto_legacy(py, &self.0)?;
-        Ok(managed)
+        // Whoever imports it is told to work there.
+        keep.hand_to(self.0.consumer(py, Request::On(Stream::Legacy), None));
+        Ok(encode::versioned(&self.0.array, keep)?)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
@@ -174,12 +163,14 @@ impl Exchange for DLPackView {
         managed: Managed<DLManagedTensorVersioned>,
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
+        let (driver, place) = (driver::current(), Place::of(array.device()));
+        let back = Back { driver: driver.clone(), place, home: None, consumer: None };
         let source = Source {
             // The function's contract: no synchronisation, and the caller works on `work_stream`.
             ready: Ready::On(Stream::Legacy),
-            place: Place::of(array.device()),
-            driver: driver::current(),
-            keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None),
+            place,
+            driver,
+            keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None, back),
             array,
         };
         Py::new(py, Self(View::new(source, None)))
@@ -247,10 +238,10 @@ pub(crate) fn from_cai<'py>(
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
     let facts = facts(x)?;
-    let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
+    let mut said = Said { stream: declared, consumer: None, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
-        cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?
+        cai_source::adapt(view.0.unwrap(x.py(), Request::Unsaid, said.held.take())?, &said)?
     } else {
         cai_source::import(x, &facts, said)?
     };

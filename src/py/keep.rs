@@ -1,14 +1,26 @@
-//! What a view, or a managed tensor that it handed out, holds.
+//! What a view, or a managed tensor that it handed out, holds, and how that ends.
 //!
 //! Each holder has Python references of its own, so that the garbage collector's count of them is
 //! right. The managed tensor of a DLPack producer has no reference count; it is shared from the
 //! second holder on.
+//!
+//! A holder ends by giving the memory back in order: the producer's stream waits for the consumer's,
+//! then the references go. Where the producer's stream is unknown, or the order cannot be made just
+//! now, the references stay until the consumer is done, or the order made ([`parked`]).
 
 use std::sync::Arc;
 
 use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
+
+use super::adopt::Live;
+use super::parked::{self, Parked};
+use super::unraised;
+use crate::driver::Handle;
+use crate::error::{Error, Kind, Result};
+use crate::order::{self, Door, Mark, Place};
+use crate::stream::{Home, Stream, Thread, plan_return};
 
 /// References that keep memory and stream alive.
 #[derive(Debug)]
@@ -18,7 +30,20 @@ pub(super) struct Keep(Option<Kept>);
 struct Kept {
     producer: Py<PyAny>,
     managed: Tensor,
+    /// What keeps the stream alive that the array is ready on.
     stream: Option<Py<PyAny>>,
+    back: Back,
+}
+
+/// How the memory goes back.
+#[derive(Debug)]
+pub(super) struct Back {
+    pub(super) driver: Handle,
+    pub(super) place: Place,
+    /// The producer's stream, which is alive as long as this is; `None` where it is unknown.
+    pub(super) home: Option<Live>,
+    /// The consumer's stream.
+    pub(super) consumer: Option<Live>,
 }
 
 enum Tensor {
@@ -37,15 +62,58 @@ impl std::fmt::Debug for Tensor {
     }
 }
 
+impl Back {
+    /// The producer's stream, as the plan has it.
+    fn home(&self) -> Home {
+        self.home.as_ref().map_or(Home::Unknown, |home| Home::On(home.stream))
+    }
+
+    fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
+        Self {
+            driver: self.driver.clone(),
+            place: self.place,
+            home: self.home.as_ref().map(|home| home.clone_ref(py)),
+            consumer,
+        }
+    }
+
+    /// `stream` of a consumer, to be waited for at the end if it is still alive then. Where it is the
+    /// producer's own, nothing will have to wait, and nobody has to vouch for it.
+    pub(super) fn live(
+        &self,
+        py: Python<'_>,
+        stream: Stream,
+        object: Option<Py<PyAny>>,
+    ) -> Option<Live> {
+        if self.home.as_ref().is_some_and(|home| home.stream == stream) {
+            return Some(Live { stream, object });
+        }
+        Live::new(py, stream, object, self.place.ordinal)
+    }
+
+    /// Makes the producer's stream wait for `consumer`.
+    fn give_back(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        consumer: Option<Stream>,
+    ) -> Result<()> {
+        let edge = plan_return(consumer, self.home(), Thread::current());
+        let door = Door::giving_back(door);
+        order::carry_out(door, &self.driver, self.place, edge, |call| py.detach(call))
+    }
+}
+
 impl Keep {
-    /// Holds `producer`, its managed tensor, and the stream object that the caller gave.
+    /// Holds `producer`, its managed tensor, and the object of the stream that the array is ready on.
     pub(super) fn new(
         producer: Py<PyAny>,
         managed: Option<ImportedDlpack>,
         stream: Option<Py<PyAny>>,
+        back: Back,
     ) -> Self {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self(Some(Kept { producer, managed, stream }))
+        Self(Some(Kept { producer, managed, stream, back }))
     }
 
     /// The producer.
@@ -53,13 +121,50 @@ impl Keep {
         self.0.as_ref().map(|kept| kept.producer.clone_ref(py))
     }
 
-    /// Another holder of the same, with `stream` added where the caller gave one.
+    /// Another holder of the same, for a consumer that [`Keep::hand_to`] names. It keeps the stream
+    /// alive that the array is ready on: by `stream` where that is another one now.
     pub(super) fn share(&mut self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Self {
         Self(self.0.as_mut().map(|kept| Kept {
             producer: kept.producer.clone_ref(py),
             managed: kept.managed.share(),
             stream: stream.or_else(|| kept.stream.as_ref().map(|held| held.clone_ref(py))),
+            back: kept.back.clone_ref(py, None),
         }))
+    }
+
+    /// The memory is handed to a consumer, who works on that stream.
+    pub(super) fn hand_to(&mut self, consumer: Option<Live>) {
+        if let Some(kept) = &mut self.0 {
+            kept.back.consumer = consumer;
+        }
+    }
+
+    /// The same where the consumer works on a device that is not the producer's: `place` is its own. A
+    /// default stream of the producer's has no name there, so the references stay until the consumer is
+    /// done.
+    pub(super) fn hand_to_elsewhere(&mut self, place: Place, consumer: Option<Live>) {
+        if let Some(kept) = &mut self.0 {
+            let is_named = |home: &Live| matches!(home.stream, Stream::Handle(_));
+            let home = kept.back.home.take().filter(is_named);
+            kept.back = Back { driver: kept.back.driver.clone(), place, home, consumer };
+        }
+    }
+
+    /// How the memory goes back.
+    pub(super) fn back(&self, py: Python<'_>) -> Option<Back> {
+        let back = &self.0.as_ref()?.back;
+        Some(back.clone_ref(py, back.consumer.as_ref().map(|live| live.clone_ref(py))))
+    }
+
+    /// Ends it where the order was made before: [`give_back`] has, for these very streams.
+    pub(super) fn end_settled(mut self, py: Python<'_>, used: bool) {
+        if let Some(mut kept) = self.0.take() {
+            if !used {
+                // The caller vouches that the consumer is done.
+                kept.back.consumer = None;
+            }
+            Ending { kept, order: Order::Made { used }, mark: None }.end(py);
+        }
     }
 
     /// Shows the garbage collector what is held.
@@ -67,8 +172,29 @@ impl Keep {
         if let Some(kept) = &self.0 {
             visit.call(&kept.producer)?;
             visit.call(&kept.stream)?;
+            let lives = [&kept.back.home, &kept.back.consumer];
+            for live in lives.into_iter().flatten() {
+                visit.call(&live.object)?;
+            }
         }
         Ok(())
+    }
+}
+
+/// Makes the producer's stream wait for the consumer's of `back`, and for `also`.
+pub(super) fn give_back(
+    py: Python<'_>,
+    door: &'static str,
+    back: &Back,
+    also: Option<Stream>,
+) -> Result<()> {
+    let consumer = back.consumer.as_ref().map(|live| live.stream);
+    if consumer.is_some() || also.is_none() {
+        back.give_back(py, door, consumer)?;
+    }
+    match also {
+        Some(stream) if Some(stream) != consumer => back.give_back(py, door, Some(stream)),
+        _ => Ok(()),
     }
 }
 
@@ -84,29 +210,107 @@ impl Tensor {
     }
 }
 
+/// Whether the producer's stream waits for the consumer's by now.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    ToMake,
+    /// It does; `used` says whether there was a consumer at all.
+    Made {
+        used: bool,
+    },
+}
+
+/// A holder that ends.
+#[derive(Debug)]
+struct Ending {
+    kept: Kept,
+    order: Order,
+    /// The end of the consumer's work, where the producer's stream is unknown.
+    mark: Option<Mark>,
+}
+
+impl Ending {
+    fn end(mut self, py: Python<'_>) {
+        if !self.is_over(py) {
+            parked::park(Box::new(self));
+        }
+    }
+
+    /// Whether everything is done that has to be before the references go.
+    fn advance(&mut self, py: Python<'_>) -> Result<bool> {
+        let back = &self.kept.back;
+        let used = match self.order {
+            Order::Made { used } => used,
+            Order::ToMake => {
+                give_back(py, "release", back, None)?;
+                self.order = Order::Made { used: back.consumer.is_some() };
+                back.consumer.is_some()
+            }
+        };
+        if !used || back.home.is_some() {
+            return Ok(true);
+        }
+        let driver = back.driver.get()?;
+        let mark = match self.mark.take() {
+            Some(mark) => mark,
+            // The legacy default stream stands in for the producer's, and follows the consumer's now.
+            None => py.detach(|| order::mark(driver, back.place, Stream::Legacy))?,
+        };
+        let done = order::is_done(driver, &mark);
+        self.mark = Some(mark);
+        done
+    }
+}
+
+impl Parked for Ending {
+    fn is_over(&mut self, py: Python<'_>) -> bool {
+        match self.advance(py) {
+            Ok(over) => over,
+            Err(error) => {
+                let over = is_hopeless(&error);
+                tracing::warn!(
+                    target: "cai_bridge", door = "release", device = self.kept.back.place.ordinal,
+                    %error, order = "failed", producer = if over { "let go" } else { "kept" },
+                    "the memory could not be given back in order"
+                );
+                over
+            }
+        }
+    }
+
+    fn ripens(&self) -> bool {
+        matches!(self.kept.back.driver, Handle::Cuda)
+    }
+}
+
+/// Whether no later attempt can succeed: the context is gone or broken, and the memory with it.
+fn is_hopeless(error: &Error) -> bool {
+    /// Shut down, no context, an uncorrectable error, a destroyed context, and what a failed kernel
+    /// leaves behind (CUresult 700 to 720 are sticky, but for the peer and context states in between).
+    const HOPELESS: [u32; 18] =
+        [3, 4, 101, 201, 214, 400, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999];
+    match error.driver_code() {
+        Some(failed) => HOPELESS.contains(&failed.code),
+        None => error.kind() == Kind::DriverMissing,
+    }
+}
+
 impl Drop for Keep {
-    /// Lets go with the interpreter attached, from whatever thread this is. Where the interpreter is
+    /// Ends with the interpreter attached, from whatever thread this is. Where the interpreter is
     /// gone, or going, everything is left as it is: a leak at the end of a process harms nobody, a
     /// foreign deleter without its interpreter may.
-    ///
-    /// An exception that is on its way is put aside meanwhile, and one that a deleter leaves behind is
-    /// reported as unraisable: this is called while a stack unwinds, too.
     fn drop(&mut self) {
         if let Some(kept) = self.0.take() {
-            let mut kept = Some(kept);
+            let mut ending = Some(Ending { kept, order: Order::ToMake, mark: None });
             Python::try_attach(|py| {
-                let pending = PyErr::occurred(py).then(|| PyErr::take(py)).flatten();
-                drop(kept.take());
-                if PyErr::occurred(py)
-                    && let Some(left) = PyErr::take(py)
-                {
-                    left.write_unraisable(py, None);
-                }
-                if let Some(pending) = pending {
-                    pending.restore(py);
-                }
+                unraised::during(py, || {
+                    parked::look(py);
+                    if let Some(ending) = ending.take() {
+                        ending.end(py);
+                    }
+                });
             });
-            std::mem::forget(kept);
+            std::mem::forget(ending);
         }
     }
 }

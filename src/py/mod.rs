@@ -7,7 +7,13 @@ mod errors;
 
 mod native;
 
+mod unraised;
+
 mod stream;
+
+mod adopt;
+
+mod parked;
 
 mod keep;
 
@@ -20,8 +26,6 @@ mod view;
 mod types;
 
 mod guards;
-
-mod adopt;
 
 mod dlpack_source;
 
@@ -53,11 +57,15 @@ mod _core {
     use super::errors::{DriverError, HostSyncWarning};
     #[pymodule_export]
     use super::events::_set_event_level;
+    #[pymodule_export]
+    use super::parked::_stop_watching;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::events::install();
         super::cai_source::ordering_wanted();
+        let stop = module.getattr("_stop_watching")?;
+        module.py().import("atexit")?.call_method1("register", (stop,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         super::simulated::register(module)?;
         dlpark::python::install_exchange_api::<DLPackView>(module.py())

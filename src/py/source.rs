@@ -3,11 +3,13 @@
 use pyo3::prelude::*;
 
 use super::keep::Keep;
+use super::parked;
 use crate::descriptor::Descriptor;
+use crate::device::MemoryKind;
 use crate::driver::Handle;
 use crate::error::Result;
-use crate::order::{self, Place};
-use crate::stream::{Ready, Request, Thread, plan};
+use crate::order::{self, Door, Place};
+use crate::stream::{Ready, Request, Stream, Thread, plan};
 
 /// An array that was taken in: what it is, what it is ready on, and who keeps it alive.
 #[derive(Debug)]
@@ -29,8 +31,27 @@ pub(super) fn hand_over(
     ready: Ready,
     request: Request,
 ) -> Result<()> {
+    parked::look(py);
     let edge = plan(ready, request, Thread::current());
-    order::carry_out(door, driver, place, edge, |call| py.detach(call))
+    order::carry_out(Door::handing_over(door), driver, place, edge, |call| py.detach(call))
+}
+
+/// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned
+/// memory is worked on by the streams of every device.
+pub(super) fn check_stream(
+    array: &Descriptor,
+    driver: &Handle,
+    place: Place,
+    request: Request,
+) -> Result<()> {
+    match request {
+        Request::On(stream @ Stream::Handle(_))
+            if array.ptr() != 0 && array.device().kind == MemoryKind::Device =>
+        {
+            order::check_device(driver.get()?, place, stream)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// What a consumer is told once [`hand_over`] has served `request`.

@@ -4,15 +4,17 @@ use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::keep::Keep;
-use super::source::Source;
+use super::adopt::Live;
+use super::keep::{Back, Keep, give_back};
+use super::source::{Source, check_stream};
+use super::{parked, stream, unraised};
 use crate::descriptor::Descriptor;
 use crate::device::MemoryKind;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
 use crate::order::Place;
 use crate::owner::Owner;
-use crate::stream::{Ready, Thread};
+use crate::stream::{Ready, Request, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer.
 #[derive(Debug)]
@@ -31,9 +33,17 @@ impl View {
         Self { array: array.with_readonly(readonly), ready, place, driver, owner: Owner::new(keep) }
     }
 
-    /// The same array for another view: a reference of its own, nothing stacked.
-    pub(super) fn unwrap(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Source> {
-        let keep = self.share(py, stream)?;
+    /// The same array for another view: a reference of its own, nothing stacked. `request` is of that
+    /// view's consumer, and `stream` the object of its stream.
+    pub(super) fn unwrap(
+        &self,
+        py: Python<'_>,
+        request: Request,
+        stream: Option<Py<PyAny>>,
+    ) -> Result<Source> {
+        let object = stream.as_ref().map(|object| object.clone_ref(py));
+        let mut keep = self.share(py, stream)?;
+        keep.hand_to(self.consumer(py, request, object));
         Ok(Source {
             array: self.array.clone(),
             ready: self.ready,
@@ -43,9 +53,26 @@ impl View {
         })
     }
 
-    /// References for somebody else who needs the memory.
+    /// References for somebody else who needs the memory, and `stream` where the array is ready on
+    /// that one there.
     pub(super) fn share(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Keep> {
         self.owner.with(|keep| keep.share(py, stream)).ok_or_else(released)
+    }
+
+    /// The consumer's stream, where it will still be alive when the consumer is done.
+    pub(super) fn consumer(
+        &self,
+        py: Python<'_>,
+        request: Request,
+        object: Option<Py<PyAny>>,
+    ) -> Option<Live> {
+        let Request::On(stream) = request else { return None };
+        // Asked outside the owner's lock: who vouches for a stream is other people's code.
+        self.back(py).filter(|_| self.array.ptr() != 0)?.live(py, stream, object)
+    }
+
+    fn back(&self, py: Python<'_>) -> Option<Back> {
+        self.owner.with(|keep| keep.back(py)).flatten()
     }
 
     /// Refuses a view that was released.
@@ -53,9 +80,43 @@ impl View {
         if self.owner.is_kept() { Ok(()) } else { Err(released()) }
     }
 
-    /// Lets go of the producer, once.
-    pub(super) fn release(&self) {
-        // Dropped outside the owner's lock: the producer's end may run anything.
+    /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
+    /// `stream` names, then the references go. Where the order fails, everything stays as it was.
+    pub(super) fn release(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+        let (request, _alive) = stream::parse(given)?;
+        let Some(back) = self.back(py) else { return Ok(()) };
+        let also = match request {
+            Request::On(stream) if self.array.ptr() != 0 => Some(stream),
+            _ => None,
+        };
+        check_stream(&self.array, &self.driver, self.place, request)?;
+        let vouched_for = request == Request::NoOrder;
+        if !vouched_for {
+            give_back(py, "release", &back, also)?;
+        }
+        let used = !vouched_for && (also.is_some() || back.consumer.is_some());
+        // Ended outside the owner's lock: the producer's end may run anything.
+        if let Some(keep) = self.owner.release() {
+            unraised::during(py, || keep.end_settled(py, used));
+        }
+        parked::look(py);
+        Ok(())
+    }
+
+    /// The same at the end of a `with` block. An exception that is on its way there is not replaced:
+    /// what fails is then reported as unraisable, and done later.
+    pub(super) fn exit(&self, py: Python<'_>, raised: bool) -> PyResult<()> {
+        match self.release(py, None) {
+            Err(error) if raised => {
+                error.write_unraisable(py, None);
+                Ok(())
+            }
+            released => released,
+        }
+    }
+
+    /// Lets go of the producer, as at the view's end.
+    pub(super) fn clear(&self) {
         drop(self.owner.release());
     }
 
@@ -227,13 +288,37 @@ macro_rules! view_class {
                 self.0.producer(py)
             }
 
-            /// Lets go of the producer at once; the view then refuses to export.
+            /// Gives the memory back to its producer at once; the view then refuses to export.
+            ///
+            /// The producer's stream is made to wait for the consumer's, so that what the producer does
+            /// with the memory next comes after the consumer's queued work. The host does not wait.
+            /// The same happens at the end of a ``with`` block and of the last reference, and when a
+            /// capsule that was handed out ends, for the stream that it was asked for with.
             ///
             /// Capsules that were handed out keep the producer. A CAI dict keeps nothing: release a
-            /// ``CaiView`` only when every array that a consumer made of it is done. Calling it again
-            /// does nothing.
-            fn release(&self) {
-                self.0.release();
+            /// ``CaiView`` only when all work on every array that a consumer made of it is queued.
+            /// Calling it again does nothing.
+            ///
+            /// Parameters
+            /// ----------
+            /// stream : None, int or stream object, optional
+            ///     The stream that the consumer worked on, beside the one that the view was made for:
+            ///     1, 2, a handle, or an object with ``__cuda_stream__``. None: no other. -1: the
+            ///     consumer's work is done, and no order is wanted.
+            ///
+            /// Raises
+            /// ------
+            /// ValueError, TypeError
+            ///     A malformed stream, or one of another device.
+            /// DriverError
+            ///     A call of the CUDA driver failed. The view is as before, and may be released again.
+            ///
+            /// Notes
+            /// -----
+            /// CUDA Array Interface (Version 3), "Lifetime management", "Streams".
+            #[pyo3(signature = (stream=None))]
+            fn release(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+                self.0.release(py, stream)
             }
 
             fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {
@@ -247,9 +332,9 @@ macro_rules! view_class {
                 kind: &Bound<'_, PyAny>,
                 value: &Bound<'_, PyAny>,
                 traceback: &Bound<'_, PyAny>,
-            ) {
-                let _ = (kind, value, traceback);
-                self.0.release();
+            ) -> PyResult<()> {
+                let _ = (kind, traceback);
+                self.0.exit(value.py(), !value.is_none())
             }
 
             fn __repr__(&self) -> String {
@@ -267,7 +352,7 @@ macro_rules! view_class {
             }
 
             fn __clear__(&self) {
-                self.0.release();
+                self.0.clear();
             }
 
             $($methods)*

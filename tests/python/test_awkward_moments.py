@@ -38,7 +38,8 @@ def handler(act: Any) -> Iterator[None]:
 
     class Act(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            act()
+            if record.door != "release":  # type: ignore[attr-defined]
+                act()
 
     logger, acting = logging.getLogger("cai_bridge"), Act()
     logger.addHandler(acting)

@@ -1,6 +1,7 @@
 """A `DLPackView` on another device: copies there, and memory by another of its names."""
 
 import gc
+import weakref
 
 import capsules
 import numpy as np
@@ -120,6 +121,28 @@ def test_pinned_and_managed_memory_is_handed_out_as_a_gpus_own(device, copy, mem
     cuda.synchronize()
     assert read.value == [7.0]
     assert view.owner is x
+
+
+@pytest.mark.parametrize("theirs", ["legacy", "p", None])
+@pytest.mark.parametrize("mine", [1, 2, "c"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_memory_that_another_gpu_used_is_let_go_in_order(device, mine, theirs, cuda):
+    p = cuda.stream("p") if theirs == "p" else cuda.legacy
+    stream = cuda.stream("c", device=device) if mine == "c" else mine
+    works_on = stream if mine == "c" else cuda.default_stream(device, per_thread=mine == 2)
+    x = cuda.array([7.0], memory="managed", speaks=())
+    owner = only_cai(x, shape=(1,), stream=theirs and p.handle)
+    ended = []
+    # The producer uses its memory again, on its own stream.
+    weakref.finalize(owner, lambda: ended.append(p.launch(writes=[x], name="next")))
+    taken = capsules.take(from_cai(owner).__dlpack__(stream=stream, dl_device=(2, device)))
+    works_on.launch(reads=[x], name="late")
+    del owner
+    taken.delete()
+    cuda.synchronize()
+    from_cai(only_cai(cuda.array(shape=4))).__dlpack__()
+    assert len(ended) == 1, "looked after at the next call at the latest"
+    cuda.synchronize()
 
 
 @pytest.mark.parametrize("memory", ["pinned", "managed"])

@@ -11,6 +11,7 @@ import weakref
 import capsules
 import numpy as np
 import pytest
+from fakes import assert_refused, each
 from found import kinds
 
 from cai_bridge import DriverError, from_cai, to_cai
@@ -60,9 +61,9 @@ def test_memory_goes_back_in_the_order_of_the_consumers_stream(stream, pending, 
 @pytest.mark.parametrize("stream", ["bare", -1, "of the other GPU"])
 def test_memory_waits_for_the_device_where_the_consumers_stream_may_be_dead(stream, cuda):
     view = from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
-    c = cuda.stream("c", device=0 if stream == "bare" else 1)
+    c = cuda.stream("c")
     handle = -1 if stream == -1 else c.handle
-    copy = taken(view, stream=handle)
+    copy = taken(view, stream=handle, dl_device=(2, int(stream == "of the other GPU")))
     work = cuda.legacy if stream == -1 else c
     work.launch(reads=[(copy.seen.ptr, 4)], name="late")
     if stream == "of the other GPU":
@@ -300,3 +301,39 @@ def test_the_interpreter_lock_is_free_while_the_host_waits(wait):
     command = [sys.executable, "-c", textwrap.dedent(script)]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# --- graph captures -------------------------------------------------------------------------------
+
+
+@each("refusals", "object", object="a copy during a capture")
+@pytest.mark.parametrize("captured", ["producer", "consumer"])
+@pytest.mark.parametrize("device", [(2, 0), (2, 1), (1, 0)])
+def test_a_copy_during_a_capture_is_refused_and_the_capture_goes_on(row, device, captured, cuda):
+    p, c = cuda.stream("p"), cuda.stream("c", device=device[1])
+    x = cuda.array([1.0], speaks="cai", stream=p)
+    view = from_cai(x)
+    cuda.synchronize()
+    if device == (1, 0) and captured == "consumer":
+        pytest.skip("a copy for the CPU has no stream of its consumer's")
+    with cuda.capture(p if captured == "producer" else c, mode="relaxed"):
+        assert_refused(row, view.__dlpack__, stream=c, dl_device=device, copy=True)
+    assert cuda.pending == 0
+
+
+@pytest.mark.parametrize("stream", ["current", "per-thread"])
+def test_a_copy_for_the_cpu_is_refused_while_its_wait_would_end_a_capture(stream, cuda):
+    p, mine = cuda.stream("p"), cuda.stream("mine")
+    view = from_cai(cuda.array([1.0], speaks="cai", stream=p))
+    cuda.synchronize()
+    captured = cuda.per_thread if stream == "per-thread" else mine
+    with (
+        cuda.current_stream(mine),
+        cuda.capture(captured),
+        pytest.raises(
+            DriverError,
+            match=r"^graph capture: got a copy for the CPU, for which the host would wait",
+        ),
+    ):
+        np.from_dlpack(view, device="cpu")
+    assert np.from_dlpack(view, device="cpu").tolist() == [1.0]

@@ -30,10 +30,11 @@ def events(caplog):
     """The records so far; asking for them forgets them."""
     caplog.set_level(logging.DEBUG, logger="cai_bridge")
 
-    def take():
+    def take(*, ends=False):
         records = [record for record in caplog.records if record.name == "cai_bridge"]
         caplog.clear()
-        return records
+        # Each view and capsule tells of its end as well, in a record of its own.
+        return [record for record in records if (record.door == "release") == ends]
 
     return take
 
@@ -143,7 +144,12 @@ def test_an_order_that_failed_is_a_record_and_raises(events, cuda):
 def emitted(monkeypatch):
     """What the extension hands to Python, whatever becomes of it there."""
     calls = []
-    monkeypatch.setattr(_events, "emit", lambda *event: calls.append(event))
+
+    def emit(level, text, fields):
+        if fields["door"] != "release":
+            calls.append((level, text, fields))
+
+    monkeypatch.setattr(_events, "emit", emit)
     return calls
 
 
@@ -243,7 +249,7 @@ def test_a_handler_that_converts_comes_back_in(cuda):
         to_cai(only_cai(x, stream=1), stream=2)
     finally:
         LOGGER.removeHandler(handler)
-    assert said == ["to_cai", "to_cai"]
+    assert said == ["to_cai", "to_cai", "release", "release"]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -22,6 +22,8 @@ def memory(request):
 @pytest.mark.parametrize("door", ["to_cai", "__dlpack__"])
 @DEVICES
 def test_an_order_between_streams_of_any_devices_is_made(device, door, mine, theirs, memory, cuda):
+    if memory == "device" and mine != device:
+        pytest.skip("refused: see the next test")
     producer, consumer = cuda.stream("p", device=theirs), cuda.stream("c", device=mine)
     x = cuda.array(shape=4, device=device, memory=memory, speaks="cai")
     producer.fill(x, 7.0)
@@ -34,6 +36,46 @@ def test_an_order_between_streams_of_any_devices_is_made(device, door, mine, the
     cuda.synchronize()
     assert seen.value == [7.0] * 4
     assert (cuda.current_device, view.ptr) == (0, x.ptr)
+
+
+WRONG = (
+    r"^stream: got the stream 0x\w+ of device {} for an array on device {}; allowed: a stream of"
+)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-bare", "cai3"])
+@pytest.mark.parametrize("given", ["object", "handle"])
+@DEVICES
+def test_a_consumers_stream_of_another_device_is_refused_by_its_number(device, given, speaks, cuda):
+    stream = cuda.stream(device=1 - device)
+    wrong = stream if given == "object" else stream.handle
+    x = cuda.array([7.0], device=device, speaks=speaks)
+    refused = pytest.raises(ValueError, match=WRONG.format(1 - device, device))
+    with refused:
+        to_cai(x, stream=wrong)
+    view = from_cai(x, stream=1) if speaks == "cai3" else from_cai(to_cai(x))
+    with refused:
+        view.__dlpack__(stream=wrong)
+    with refused:
+        from_cai(to_cai(x), stream=wrong)
+    with refused:
+        view.release(wrong)
+    assert cuda.read(view) == [7.0]
+    assert cuda.current_device == 0
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+@pytest.mark.parametrize("speaks", ["exchange", "cai3"])
+def test_default_streams_are_those_of_the_arrays_device(speaks, stream, cuda):
+    late = cuda.stream("late", device=1)
+    x = cuda.array(shape=4, device=1, speaks=speaks)
+    with cuda.current_stream(late):
+        late.fill(x, 7.0)
+        view = to_cai(x, stream=stream)
+    assert view.stream == stream
+    seen = cuda.default_stream(1, per_thread=stream == 2).read(view)
+    cuda.synchronize()
+    assert (seen.value, cuda.current_device) == ([7.0] * 4, 0)
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-bare", "cai3"])

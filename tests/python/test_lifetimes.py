@@ -200,14 +200,17 @@ def test_a_stream_object_is_held_as_long_as_its_stream_is_named(call, cuda):
     assert gone() is None
 
 
-def test_a_stream_object_of_one_export_is_not_held(cuda):
+def test_a_stream_object_of_one_export_is_held_by_that_exports_capsule_alone(cuda):
     view = from_cai(only_cai(cuda.array(shape=4)))
     stream = cuda.stream()
     gone = weakref.ref(stream)
     capsule = view.__dlpack__(stream=stream)
     del stream
-    assert gone() is None
+    assert gone() is not None
     del capsule
+    cuda.synchronize()
+    assert gone() is None
+    assert view.owner is not None
 
 
 # --- the garbage collector, and what comes back ---------------------------------------------------

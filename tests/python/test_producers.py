@@ -55,9 +55,17 @@ def refusing(made, *names, error=TypeError, streams=()):
 )
 def test_what_a_producer_does_not_take_is_left_out(refuses, stream, asked, says, made, cuda):
     producer = DLPackPair(refusing(made, *refuses))
-    view = to_cai(producer, stream=stream)
-    assert producer.asked == asked
-    assert view.stream == says
+    own = cuda.stream()
+    as_77 = {77: own.handle}
+    view = to_cai(producer, stream=as_77.get(stream, stream))
+    assert producer.asked == [
+        {
+            name: as_77.get(value, value) if name == "stream" else value
+            for name, value in one.items()
+        }
+        for one in asked
+    ]
+    assert view.stream == as_77.get(says, says)
     assert {call.call for call in cuda.calls}.isdisjoint({"cuEventRecord", "cuStreamWaitEvent"})
 
 
@@ -65,7 +73,8 @@ def test_a_producer_without_a_stream_argument_is_ready_on_the_legacy_stream(made
     mine = cuda.stream()
     producer = DLPackPair(refusing(made, "stream"))
     cuda.clear_calls()
-    assert to_cai(producer, stream=mine).stream == mine.handle
+    view = to_cai(producer, stream=mine)
+    assert view.stream == mine.handle
     assert producer.asked == [wishes(mine.handle), wishes(mine.handle, version=False), {}]
     calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
     assert [call.stream for call in calls] == [1, mine.handle]
@@ -89,7 +98,8 @@ def test_a_producer_that_refuses_minus_1_is_asked_for_1(error, made):
 def test_a_producer_that_refuses_stream_2_is_asked_for_1_and_2_is_ordered_after_it(made, cuda):
     producer = DLPackPair(refusing(made, streams=(2,), error=BufferError))
     cuda.clear_calls()
-    assert to_cai(producer, stream=2).stream == 2
+    view = to_cai(producer, stream=2)
+    assert view.stream == 2
     assert producer.asked == [wishes(2), wishes(1)]
     calls = [call for call in cuda.calls if call.call in ("cuEventRecord", "cuStreamWaitEvent")]
     assert [(call.call, call.stream) for call in calls] == [
@@ -106,9 +116,11 @@ def test_a_producer_that_refuses_another_stream_is_not_asked_again(stream, made)
     assert len(producer.asked) == 1
 
 
-@pytest.mark.parametrize("stream", [None, 1, 2, 77, -1])
+@pytest.mark.parametrize("stream", [None, 1, 2, "own", -1])
 @pytest.mark.parametrize("form", ["versioned", "legacy", "1.0", "1.1"])
-def test_the_capsules_name_decides_and_never_what_was_asked(form, stream, made):
+def test_the_capsules_name_decides_and_never_what_was_asked(form, stream, made, cuda):
+    own = cuda.stream()
+    stream = own.handle if stream == "own" else stream
     view = to_cai(DLPackPair(lambda **_: made(form)), stream=stream)
     assert view.shape == (4,)
 

@@ -56,7 +56,8 @@ def test_exchange_api_with_a_stream_orders_it_and_says_it(stream, cuda):
     x = cuda.array([1.0], speaks="exchange")
     cuda.clear_calls()
     with cuda.current_stream(theirs):
-        assert said(to_cai(x, stream=given)) == handle
+        view = to_cai(x, stream=given)
+    assert said(view) == handle
     assert orders(cuda) == order(theirs.handle, handle)
 
 
@@ -69,13 +70,17 @@ def test_minus_1_makes_no_order_and_says_none(speaks, cuda):
 
 
 @pytest.mark.parametrize(
-    ("stream", "asked", "says"), [(None, 1, 1), (1, 1, 1), (2, 2, 2), (77, 77, 77), (-1, -1, None)]
+    ("stream", "asked", "says"),
+    [(None, 1, 1), (1, 1, 1), (2, 2, 2), ("own", "own", "own"), (-1, -1, None)],
 )
 def test_dlpack_methods_are_asked_for_the_stream_that_the_dict_says(stream, asked, says, cuda):
+    own = cuda.stream()
+    stream, asked, says = (own.handle if s == "own" else s for s in (stream, asked, says))
     tensor = HandMade(cuda.array(shape=4).ptr)
     producer = DLPackPair(lambda **_: tensor.capsule())
     cuda.clear_calls()
-    assert said(to_cai(producer, stream=stream)) == says
+    view = to_cai(producer, stream=stream)
+    assert said(view) == says
     assert [wishes["stream"] for wishes in producer.asked] == [asked]
     assert orders(cuda) == []
 
@@ -87,7 +92,8 @@ def test_capsules_are_taken_as_ready_on_the_legacy_stream(form, stream, cuda):
     given = {"own": own.handle, "blocking": blocking.handle}.get(stream, stream)
     tensor = HandMade(cuda.array(shape=4).ptr, form=form)
     cuda.clear_calls()
-    assert said(to_cai(tensor.capsule(), stream=given)) == {None: 1, -1: None}.get(given, given)
+    view = to_cai(tensor.capsule(), stream=given)
+    assert said(view) == {None: 1, -1: None}.get(given, given)
     # What made the memory ready there may have queued nothing that a blocking stream waits for.
     assert orders(cuda) == (order(1, given) if given not in (None, 1, -1) else [])
 
@@ -102,6 +108,7 @@ def test_cai_arrays_and_views_are_passed_on_with_their_order_made_explicit(
     theirs = own.handle if theirs == "own" else theirs
     stream = other.handle if stream == "other" else stream
     x = only_cai(cuda.array(shape=4), stream=theirs)
+    x.stream = own  # an exporter keeps the stream alive that its dict names
     x = {"an array": lambda x: x, "a DLPackView": from_cai, "a CaiView": to_cai}[how](x)
     cuda.clear_calls()
     view = to_cai(x, stream=stream)
@@ -159,8 +166,10 @@ def test_without_one_version_3_is_taken_at_its_word(theirs, cuda):
     assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
 
 
-@pytest.mark.parametrize("stream", [None, -1, 1, 7])
+@pytest.mark.parametrize("stream", [None, -1, 1, "own"])
 def test_a_view_of_our_own_is_declared_to_be_ready_where_the_caller_says(stream, cuda):
+    own = cuda.stream()
+    stream = own.handle if stream == "own" else stream
     view = to_cai(only_cai(cuda.array(shape=4), stream=2))
     assert from_cai(view, stream=stream).stream == {None: 2, -1: None}.get(stream, stream)
 
@@ -206,7 +215,8 @@ def test_the_warning_is_avoided_by_a_stream(cuda):
     made = type("Quiet", (OnlyCai,), {})(interface(x, version=2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for stream in (-1, 1, 2, 77, StreamObject((0, 77))):
+        own = cuda.stream()
+        for stream in (-1, 1, 2, own.handle, own):
             from_cai(made, stream=stream)
 
 

@@ -9,6 +9,7 @@
     unreachable_pub
 )]
 
+mod capture;
 mod copy;
 mod dtype;
 mod layout;

@@ -2,11 +2,26 @@
 
 use std::sync::Arc;
 
+use cai_bridge::capture::Way;
 use cai_bridge::device::{Device, MemoryKind};
 use cai_bridge::driver::simulated::{Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
-use cai_bridge::order::{Place, carry_out, order, wait_on_host};
+use cai_bridge::error::Result;
+use cai_bridge::order::{Door, Need, Place, carry_out, wait_on_host};
 use cai_bridge::stream::{Edge, Elided, Ready, Request, Stream, Thread, plan};
+
+const DOOR: Door = Door::handing_over("test");
+
+fn order(
+    driver: &Simulated,
+    place: Place,
+    from: Stream,
+    to: Stream,
+    unless_blocking: Option<u64>,
+) -> Result<Option<Elided>> {
+    let need = Need { way: Way::HandOver, from, to, unless_blocking };
+    cai_bridge::order::order(driver, place, need)
+}
 
 struct Race {
     cuda: Arc<Simulated>,
@@ -38,7 +53,7 @@ impl Race {
 #[test]
 fn an_order_makes_the_consumers_stream_wait_for_the_producers() {
     let race = Race::new();
-    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+    order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -48,7 +63,7 @@ fn without_the_order_or_with_its_record_or_wait_left_out_there_is_a_report() {
     for call in ["cuEventRecord", "cuStreamWaitEvent"] {
         let race = Race::new();
         race.cuda.suppress(call, 1).unwrap();
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
         assert_eq!(race.reports_of_a_read(), 1, "{call} left out");
     }
 }
@@ -68,7 +83,7 @@ fn the_callers_context_is_current_again_whatever_fails() {
         let before = race.cuda.current_context().unwrap();
         race.cuda.fail(call, 1, 2).unwrap();
         let error =
-            order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None)
+            order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None)
                 .unwrap_err();
         assert_eq!(
             error.driver_code().map(|code| (code.call, code.code)),
@@ -76,7 +91,7 @@ fn the_callers_context_is_current_again_whatever_fails() {
             "{error}"
         );
         assert_eq!(race.cuda.current_context().unwrap(), before, "after a failed {call}");
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
         assert_eq!(race.reports_of_a_read(), 0, "the next call works");
     }
 }
@@ -86,7 +101,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
     let race = Race::new();
     race.cuda.set_device(1).unwrap();
     race.cuda.clear_calls();
-    order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+    order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     let names: Vec<_> = race.cuda.calls().iter().map(|record| record.call.name()).collect();
     assert!(!names.contains(&"cuCtxPushCurrent"), "{names:?}");
 }
@@ -95,7 +110,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
 fn one_event_a_thread_and_context_is_used_again() {
     let race = Race::new();
     for _ in 0..5 {
-        order(&*race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
     }
     let made =
         race.cuda.calls().iter().filter(|record| record.call.name() == "cuEventCreate").count();
@@ -105,7 +120,7 @@ fn one_event_a_thread_and_context_is_used_again() {
 #[test]
 fn a_wait_on_the_host_orders_whatever_is_queued_later() {
     let race = Race::new();
-    wait_on_host(&*race.cuda, Place::of(Device::cuda(1))).unwrap();
+    wait_on_host(&*race.cuda, Place::of(Device::cuda(1)), &[]).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -115,7 +130,7 @@ fn an_elided_edge_calls_no_driver() {
     race.cuda.clear_calls();
     let handle = Handle::Simulated(Arc::clone(&race.cuda));
     carry_out(
-        "test",
+        DOOR,
         &handle,
         Place::of(Device::cuda(1)),
         Edge::Elided(Elided::SameStream),
@@ -124,7 +139,7 @@ fn an_elided_edge_calls_no_driver() {
     .unwrap();
     assert!(race.cuda.calls().is_empty());
     let edge = Edge::Order { from: race.producer, to: race.consumer, unless_blocking: None };
-    carry_out("test", &handle, Place::of(Device::cuda(1)), edge, |call| call()).unwrap();
+    carry_out(DOOR, &handle, Place::of(Device::cuda(1)), edge, |call| call()).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -145,7 +160,7 @@ fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
         let (race, handle) = towards_legacy(0, blocking);
         race.cuda.clear_calls();
         let place = Place::of(Device::cuda(0));
-        let done = order(&*race.cuda, place, race.producer, race.consumer, Some(handle));
+        let done = order(&race.cuda, place, race.producer, race.consumer, Some(handle));
         assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
         let waits = race
             .cuda
@@ -164,7 +179,7 @@ fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
 fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order() {
     let (race, handle) = towards_legacy(1, true);
     let place = Place::of(Device::cuda(0));
-    let done = order(&*race.cuda, place, race.producer, race.consumer, Some(handle));
+    let done = order(&race.cuda, place, race.producer, race.consumer, Some(handle));
     assert_eq!(done.unwrap(), None);
     assert_eq!(race.reports_of_a_read(), 0);
     assert_eq!(towards_legacy(1, true).0.reports_of_a_read(), 1, "with no order at all");
@@ -189,7 +204,7 @@ fn what_the_legacy_default_stream_passes_on_needs_an_order_with_every_stream() {
         );
         let driver = Handle::Simulated(Arc::clone(&race.cuda));
         for edge in edges {
-            carry_out("test", &driver, place, edge, |call| call()).unwrap();
+            carry_out(DOOR, &driver, place, edge, |call| call()).unwrap();
         }
         race.reports_of_a_read()
     };

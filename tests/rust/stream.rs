@@ -1,5 +1,5 @@
-use cai_bridge::stream::{Edge, Ready, Request, Stream, Thread, plan};
-use toml::Value;
+use cai_bridge::stream::{Edge, Home, Ready, Request, Stream, Thread, plan, plan_return};
+use toml::{Table, Value};
 
 use crate::tables::{int, rows, table, text};
 
@@ -57,14 +57,27 @@ fn the_plan_is_the_table() {
             Value::Integer(-1) => Request::NoOrder,
             value => Request::On(stream(value)),
         };
-        match plan(ready, request, HERE) {
-            Edge::Elided(why) => assert_eq!(why.as_str(), text(&row, "elided"), "{row:?}"),
-            Edge::Order { from, to, unless_blocking } => {
-                assert_eq!((from, to), (stream(&row["from"]), stream(&row["to"])), "{row:?}");
-                let known = row.get("unless_blocking").and_then(Value::as_integer);
-                assert_eq!(unless_blocking.map(|handle| handle as i64), known, "{row:?}");
-            }
+        is_the_edge_of(&row, plan(ready, request, HERE));
+    }
+}
+
+fn is_the_edge_of(row: &Table, edge: Edge) {
+    match edge {
+        Edge::Elided(why) => assert_eq!(why.as_str(), text(row, "elided"), "{row:?}"),
+        Edge::Order { from, to, unless_blocking } => {
+            assert_eq!((from, to), (stream(&row["from"]), stream(&row["to"])), "{row:?}");
+            let known = row.get("unless_blocking").and_then(Value::as_integer);
+            assert_eq!(unless_blocking.map(|handle| handle as i64), known, "{row:?}");
         }
+    }
+}
+
+#[test]
+fn the_way_back_is_the_table() {
+    let known = |value: &Value| (value.as_str() != Some("unknown")).then(|| stream(value));
+    for row in rows(&table("stream.toml"), "give_back") {
+        let home = known(&row["home"]).map_or(Home::Unknown, Home::On);
+        is_the_edge_of(&row, plan_return(known(&row["consumer"]), home, HERE));
     }
 }
 

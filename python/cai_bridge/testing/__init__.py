@@ -12,6 +12,7 @@ from ._errors import CallRecord, RaceError, Report, Side, SimulatedError
 from ._graph import SimulatedGraph
 from ._pending import Pending
 from ._stream import SimulatedEvent, SimulatedStream
+from ._stream import _current_streams as _current_streams
 from ._values import SimulatedDtype
 
 __all__ = [

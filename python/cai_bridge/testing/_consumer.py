@@ -9,7 +9,7 @@ from cai_bridge import _core
 from . import _work
 from ._pending import Pending, Result
 from ._region import Region
-from ._stream import SimulatedStream
+from ._stream import SimulatedStream, working_on
 
 if TYPE_CHECKING:
     from cai_bridge._core import _Session
@@ -36,6 +36,11 @@ class Consumer:
         """Take the array in: where it is, the stream to work on, and what to hold."""
         raise NotImplementedError
 
+    def _taken(self, array: Any) -> tuple[Region, SimulatedStream, object]:
+        """Take the array in while the own stream is current, as it is in the real libraries."""
+        with working_on(self.stream):
+            return self._take(array)
+
     def read(self, array: Any, *, name: str | None = None) -> Pending:
         """Queue a read of an array or view.
 
@@ -44,7 +49,7 @@ class Consumer:
         Pending
             What the read saw, once the work has run.
         """
-        region, stream, held = self._take(array)
+        region, stream, held = self._taken(array)
         return _work.read(stream, region, name=name or f"{self.kind} read", held=held)
 
     def write(self, array: Any, value: Any, *, name: str | None = None) -> Pending:
@@ -55,7 +60,7 @@ class Consumer:
         BufferError
             The array is read-only.
         """
-        region, stream, held = self._take(array)
+        region, stream, held = self._taken(array)
         if region.readonly:
             raise BufferError("array: got a read-only one; allowed: one that may be written")
         name = name or f"{self.kind} write"

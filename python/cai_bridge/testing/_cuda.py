@@ -12,7 +12,7 @@ from ._array import SimulatedArray, class_for
 from ._errors import SimulatedError
 from ._findings import Findings
 from ._queues import Queues
-from ._stream import SimulatedStream
+from ._stream import SimulatedStream, working_on
 from ._values import dtype_named, strides_named, values_and_shape
 
 if TYPE_CHECKING:
@@ -114,7 +114,8 @@ class SimulatedCuda(Queues, Findings):
         device = stream.device
         before = self._session.set_current_stream(device, stream.handle)
         try:
-            yield stream
+            with working_on(stream):
+                yield stream
         finally:
             self._session.set_current_stream(device, before)
 

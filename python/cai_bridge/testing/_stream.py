@@ -2,17 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from typing import TYPE_CHECKING, Any
 
 from . import _work
 from ._errors import SimulatedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from cai_bridge._core import _Session
 
     from ._pending import Pending
+
+
+class _Current(threading.local):
+    """The streams that the simulated libraries work on just now, in one thread."""
+
+    def __init__(self) -> None:
+        self.streams: list[SimulatedStream] = []
+
+
+_current = _Current()
+
+
+@contextlib.contextmanager
+def working_on(stream: SimulatedStream) -> Iterator[None]:
+    """Make a stream the current one of a library, or of a consumer."""
+    _current.streams.append(stream)
+    try:
+        yield
+    finally:
+        _current.streams.remove(stream)
+
+
+def _current_streams(device: int) -> list[SimulatedStream]:
+    """Tell the current streams of a device: who holds such an object keeps its stream alive."""
+    return [stream for stream in _current.streams if stream.device == device]
 
 
 class SimulatedEvent:

@@ -91,6 +91,8 @@ calls! {
     Memcpy3DAsync = "cuMemcpy3DAsync", nothing;
     /// The same to another device.
     Memcpy3DPeerAsync = "cuMemcpy3DPeerAsync", nothing;
+    /// Asks which capture it is.
+    StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
 }
 
 impl Call {
@@ -243,9 +245,7 @@ impl State {
         let outcome = match &result {
             Ok(Some(_)) => Outcome::Done,
             Ok(None) => Outcome::Suppressed,
-            Err(error) => {
-                Outcome::Failed(error.driver_code().map_or(codes::UNKNOWN, |driver| driver.code))
-            }
+            Err(error) => Outcome::Failed(codes::of(error)),
         };
         self.calls.log.push(CallRecord { call, arguments, thread: Thread::current(), outcome });
         result

@@ -7,8 +7,9 @@
 //!
 //! What a capture cannot take is an error of CUDA's, and spoils it, so that its end fails as well:
 //! waits on work outside it, host syncs and event queries, another capture's events, the legacy
-//! default stream beside a blocking stream that is captured, stream-ordered frees. Not modelled:
-//! graphs launched inside a capture (refused), external events, memory nodes.
+//! default stream beside a blocking stream that is captured, stream-ordered frees. An external wait
+//! (`CU_EVENT_WAIT_EXTERNAL`) is a node of the graph. Not modelled: graphs launched inside a capture
+//! (refused), external records, memory nodes.
 
 use std::collections::HashMap;
 
@@ -269,6 +270,18 @@ impl Simulated {
                 return Err(failed(call.name(), codes::STREAM_CAPTURE_IMPLICIT));
             }
             Ok(state.capture_of(id).is_some())
+        })
+    }
+
+    /// `cuStreamGetCaptureInfo`: the number of the capture that a stream takes part in; no two captures
+    /// have the same.
+    pub fn capture_number(&self, stream: Stream) -> Result<u64> {
+        let call = Call::StreamGetCaptureInfo;
+        self.lock().called_for(call, Arguments::stream(stream), |state| {
+            let id = state.native(call.name(), stream)?;
+            let CaptureId(index) =
+                state.capture_of(id).ok_or_else(|| failed(call.name(), codes::ILLEGAL_STATE))?;
+            u64::try_from(index).map_err(|_| failed(call.name(), codes::UNKNOWN))
         })
     }
 

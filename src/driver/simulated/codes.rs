@@ -57,6 +57,11 @@ pub fn code(name: &str) -> Option<u32> {
     ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
 }
 
+/// The code that an error of the driver carries.
+pub(super) fn of(error: &Error) -> u32 {
+    error.driver_code().map_or(UNKNOWN, |driver| driver.code)
+}
+
 /// A driver call that failed with `code`.
 #[cold]
 pub(super) fn failed(call: &'static str, code: u32) -> Error {

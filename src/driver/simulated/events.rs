@@ -11,6 +11,7 @@ use super::capture::CaptureId;
 use super::clock::Clock;
 use super::codes::{self, failed};
 use super::streams::StreamId;
+use super::work::Operation;
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::{Error, Result};
@@ -41,6 +42,7 @@ struct EventState {
 pub(super) struct Events {
     all: Vec<EventState>,
     per_thread: HashMap<(Thread, Context), Event>,
+    spare: Vec<(Context, Event)>,
 }
 
 impl Events {
@@ -79,6 +81,18 @@ impl State {
         Ok(event)
     }
 
+    /// An event of nobody else's, used again where one was given back.
+    pub(super) fn own_event(&mut self, context: Context) -> Result<Event> {
+        match self.events.spare.iter().position(|(of, _)| *of == context) {
+            Some(at) => Ok(self.events.spare.swap_remove(at).1),
+            None => self.create_event(),
+        }
+    }
+
+    pub(super) fn spare_event(&mut self, context: Context, event: Event) {
+        self.events.spare.push((context, event));
+    }
+
     pub(super) fn record(&mut self, event: Event, stream: Stream) -> Result<()> {
         let call = Call::EventRecord;
         let id = self.native(call.name(), stream)?;
@@ -115,6 +129,26 @@ impl State {
                 self.streams.get_mut(id).clock.join(&clock);
                 Ok(())
             }
+        }
+    }
+
+    /// A wait for what is outside the capture, which is a node of the graph: whenever the graph is
+    /// launched it waits for what the event stands for then. Outside a capture it is a wait like any.
+    pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> Result<()> {
+        let call = Call::StreamWaitEvent;
+        let id = self.native(call.name(), stream)?;
+        if self.capture_of(id).is_none() {
+            return self.wait(stream, event);
+        }
+        self.events.get_mut(call, event)?;
+        self.capture(call.name(), id, Operation::external(event))
+    }
+
+    /// What an event stands for now, for a node of a graph that waits for it.
+    pub(super) fn latest(&mut self, event: Event) -> Clock {
+        match self.events.get_mut(Call::StreamWaitEvent, event).map(|event| &event.recorded) {
+            Ok(Recorded::Point(clock)) => clock.clone(),
+            _ => Clock::default(),
         }
     }
 

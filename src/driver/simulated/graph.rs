@@ -10,7 +10,7 @@ use super::capture::{Capture, CaptureId, CaptureMode, Member};
 use super::clock::{Clock, Lane};
 use super::codes::{self, failed};
 use super::streams::{Role, StreamId};
-use super::work::Operation;
+use super::work::{Operation, Work};
 use super::{Simulated, State};
 use crate::error::{Error, Result};
 use crate::stream::{Stream, Thread};
@@ -110,6 +110,15 @@ impl State {
         graph
     }
 
+    /// Where the graph waits for events outside it, and what those stand for now.
+    fn waited_for_outside(&mut self, nodes: &[Node]) -> Vec<(Lane, u64, Clock)> {
+        let external = nodes.iter().filter_map(|node| match node.operation.work {
+            Work::External(event) => Some((node.lane, node.time, event)),
+            _ => None,
+        });
+        external.map(|(lane, time, event)| (lane, time, self.latest(event))).collect()
+    }
+
     fn launch_graph(&mut self, graph: Graph, stream: Stream) -> Result<()> {
         let id = self.stream(LAUNCH, stream)?;
         self.refuse_implicit(LAUNCH, id)?;
@@ -126,11 +135,17 @@ impl State {
             lanes.iter().map(|lane| (*lane, self.schedule.time(*lane))).collect();
         let place: Arc<str> =
             format!("graph#{} on {}", graph.0 + 1, self.streams.get(id).name).into();
+        let outside = self.waited_for_outside(&nodes);
         for node in &*nodes {
             let mut clock = start.clone();
             for (lane, time) in node.clock.entries() {
                 let (lane, base) = bases[lane.index()];
                 clock.reach(lane, base.saturating_add(time));
+            }
+            for (lane, time, event) in &outside {
+                if node.clock.covers(*lane, *time) {
+                    clock.join(event);
+                }
             }
             let (lane, base) = bases[node.lane.index()];
             let operation = &node.operation;
@@ -140,6 +155,9 @@ impl State {
             self.touch_all(&who, &clock, &operation.reads, &operation.writes);
         }
         let mut end = start;
+        for (_, _, event) in &outside {
+            end.join(event);
+        }
         for (lane, steps) in lanes.iter().zip(times) {
             end.reach(*lane, self.schedule.advance(*lane, steps));
         }

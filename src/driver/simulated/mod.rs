@@ -42,6 +42,7 @@ pub use report::{AccessKind, Report, ReportKind, Side, Touched};
 pub use work::{Action, Span};
 
 use super::{Context, Driver, Event, Pointer};
+use crate::capture::Part;
 use crate::error::Result;
 use crate::stream::Stream;
 
@@ -159,6 +160,31 @@ impl Driver for Simulated {
         self.lock().thread_event(context)
     }
 
+    fn own_event(&self, context: Context) -> Result<Event> {
+        self.lock().own_event(context)
+    }
+
+    fn spare_event(&self, context: Context, event: Event) {
+        self.lock().spare_event(context, event);
+    }
+
+    fn is_reached(&self, event: Event) -> Result<bool> {
+        let before = self.exchange_capture_mode(CaptureMode::Relaxed);
+        let reached = self.query_event(event);
+        self.exchange_capture_mode(before);
+        reached
+    }
+
+    fn part(&self, stream: Stream) -> Result<Part> {
+        let asked = match self.is_capturing(stream) {
+            Err(error) if codes::of(&error) == codes::STREAM_CAPTURE_IMPLICIT => {
+                return Ok(Part::Beside);
+            }
+            asked => asked?,
+        };
+        if asked { self.capture_number(stream).map(Part::Inside) } else { Ok(Part::Outside) }
+    }
+
     fn is_blocking(&self, handle: u64) -> Result<bool> {
         let (call, stream) = (Call::StreamGetFlags, Stream::Handle(handle));
         self.lock().called_for(call, Arguments::stream(stream), |state| {
@@ -189,6 +215,13 @@ impl Driver for Simulated {
         let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
         self.lock()
             .called(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
+            .map(drop)
+    }
+
+    fn wait_external(&self, stream: Stream, event: Event) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
             .map(drop)
     }
 

@@ -17,6 +17,7 @@ use super::history::Who;
 use super::report::AccessKind;
 use super::streams::StreamId;
 use super::{Simulated, State};
+use crate::driver::Event;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
@@ -38,11 +39,17 @@ pub(super) enum Work {
     Run(Arc<Action>),
     /// Fills the freed block that starts here with the pattern of freed memory.
     Poison(u64),
+    /// Nothing: a node of a graph that waits for an event.
+    External(Event),
 }
 
 impl fmt::Debug for Work {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if matches!(self, Self::Run(_)) { "Run" } else { "Poison" })
+        f.write_str(match self {
+            Self::Run(_) => "Run",
+            Self::Poison(_) => "Poison",
+            Self::External(_) => "External",
+        })
     }
 }
 
@@ -53,6 +60,19 @@ pub(super) struct Operation {
     pub(super) reads: Arc<[Span]>,
     pub(super) writes: Arc<[Span]>,
     pub(super) work: Work,
+}
+
+impl Operation {
+    /// The wait of a graph for an event outside it.
+    pub(super) fn external(event: Event) -> Self {
+        let none: Arc<[Span]> = Arc::from(Vec::new());
+        Self {
+            name: "wait for an event outside".into(),
+            reads: Arc::clone(&none),
+            writes: none,
+            work: Work::External(event),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -308,6 +328,7 @@ impl Simulated {
             match work {
                 Work::Run(action) => action(self),
                 Work::Poison(start) => self.lock().memory.poison(start),
+                Work::External(_) => {}
             }
             drop(running);
         }

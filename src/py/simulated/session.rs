@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::super::parked;
 use super::library::{Library, Queue};
 use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
@@ -58,8 +59,9 @@ impl Session {
 
     fn leave(&self, py: Python<'_>) {
         py.detach(|| self.0.leave());
-        // Here, where the interpreter is attached to.
+        // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
         drop(self.0.take_raised());
+        parked::look(py);
     }
 
     #[getter]
@@ -107,15 +109,21 @@ impl Session {
     }
 
     fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
-        Ok(py.detach(|| self.on(device, handle, Simulated::synchronize_stream))?)
+        let done = py.detach(|| self.on(device, handle, Simulated::synchronize_stream));
+        parked::look(py);
+        Ok(done?)
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.machine.synchronize_all())?)
+        let done = py.detach(|| self.0.machine.synchronize_all());
+        parked::look(py);
+        Ok(done?)
     }
 
     fn run_all(&self, py: Python<'_>) -> PyResult<()> {
-        Ok(py.detach(|| self.0.machine.run_all())?)
+        let done = py.detach(|| self.0.machine.run_all());
+        parked::look(py);
+        Ok(done?)
     }
 
     #[getter]
@@ -146,7 +154,9 @@ impl Session {
     }
 
     fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
-        Ok(py.detach(|| self.0.machine.synchronize_event(Event(event)))?)
+        let done = py.detach(|| self.0.machine.synchronize_event(Event(event)));
+        parked::look(py);
+        Ok(done?)
     }
 
     fn order(&self, first: (i32, u64), then: (i32, u64)) -> PyResult<()> {

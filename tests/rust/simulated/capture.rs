@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use cai_bridge::capture::Part;
 use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{CaptureMode, codes};
 use cai_bridge::stream::Stream;
@@ -344,4 +345,82 @@ fn a_captured_stream_tells_its_context_but_asking_for_its_flags_spoils_the_captu
     begin(&m, s);
     assert_eq!(code(m.cuda.is_blocking(s.handle())), codes::STREAM_CAPTURE_UNSUPPORTED);
     assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn an_external_wait_is_a_node_that_waits_for_the_latest_record_whenever_the_graph_runs() {
+    for recorded in [false, true] {
+        let m = Machine::new();
+        let (s, outside) = (m.stream(false), m.stream(false));
+        let event = m.cuda.create_event().unwrap();
+        m.fill(outside, m.x, 7);
+        m.cuda.record_event(event, outside).unwrap();
+        begin(&m, s);
+        m.cuda.wait_external(s, event).unwrap();
+        m.read(s, m.x);
+        let graph = m.cuda.end_capture(s).unwrap();
+        m.cuda.launch_graph(graph, s).unwrap();
+        m.assert_clean();
+        // The second launch waits for what the event stands for then.
+        m.cuda.synchronize_stream(s).unwrap();
+        m.fill(outside, m.x, 8);
+        if recorded {
+            m.cuda.record_event(event, outside).unwrap();
+        }
+        m.cuda.launch_graph(graph, s).unwrap();
+        m.assert_races(usize::from(!recorded));
+    }
+}
+
+#[test]
+fn what_comes_before_an_external_wait_in_the_graph_does_not_wait() {
+    let m = Machine::new();
+    let (s, outside) = (m.stream(false), m.stream(false));
+    let event = m.cuda.create_event().unwrap();
+    m.fill(outside, m.x, 7);
+    m.cuda.record_event(event, outside).unwrap();
+    begin(&m, s);
+    m.read(s, m.x);
+    m.cuda.wait_external(s, event).unwrap();
+    let graph = m.cuda.end_capture(s).unwrap();
+    m.cuda.launch_graph(graph, s).unwrap();
+    m.assert_races(1);
+}
+
+#[test]
+fn a_plain_wait_for_the_same_event_ends_the_capture_instead() {
+    let m = Machine::new();
+    let (s, outside) = (m.stream(false), m.stream(false));
+    let event = m.cuda.create_event().unwrap();
+    m.cuda.record_event(event, outside).unwrap();
+    begin(&m, s);
+    assert_eq!(code(m.cuda.wait_event(s, event)), codes::STREAM_CAPTURE_ISOLATION);
+    assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
+}
+
+#[test]
+fn each_capture_has_a_number_and_the_streams_that_fork_from_it_have_the_same() {
+    let m = Machine::new();
+    let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
+    begin(&m, a);
+    begin(&m, c);
+    m.order(a, b);
+    let number = |stream| m.cuda.capture_number(stream).unwrap();
+    assert_eq!(number(a), number(b));
+    assert_ne!(number(a), number(c));
+    assert_eq!(code(m.cuda.capture_number(m.stream(false))), codes::ILLEGAL_STATE);
+}
+
+#[test]
+fn asking_for_a_streams_part_spoils_nothing() {
+    let m = Machine::new();
+    let (blocking, other) = (m.stream(true), m.stream(false));
+    assert_eq!(m.cuda.part(Stream::Legacy).unwrap(), Part::Outside);
+    begin(&m, blocking);
+    assert_eq!(m.cuda.part(Stream::Legacy).unwrap(), Part::Beside);
+    assert_eq!(m.cuda.part(other).unwrap(), Part::Outside);
+    assert!(matches!(m.cuda.part(blocking).unwrap(), Part::Inside(_)));
+    let event = m.cuda.create_event().unwrap();
+    assert!(m.cuda.is_reached(event).unwrap(), "an event that was never recorded");
+    m.cuda.end_capture(blocking).unwrap();
 }

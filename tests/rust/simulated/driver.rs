@@ -180,6 +180,9 @@ fn every_call_can_be_made_to_fail_without_effect() {
     m.cuda.set_device(1).unwrap();
     let peers = Route::Peer { from: context, to: m.cuda.current_context().unwrap().unwrap() };
     m.cuda.set_device(0).unwrap();
+    // Relaxed and of another context: whatever is called meanwhile does not end it.
+    let captured = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
+    m.cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
     let make = |call: Call| match call {
         Call::PointerGetAttributes => m.cuda.pointer(m.x).map(drop),
         Call::PrimaryCtxRetain => m.cuda.primary_context(1).map(drop),
@@ -206,6 +209,7 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), s),
         Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), s),
         Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), s),
+        Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
     };
     for call in Call::ALL {
         m.cuda.fail(call.name(), 1, codes::OUT_OF_MEMORY).unwrap();
