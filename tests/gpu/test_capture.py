@@ -1,4 +1,4 @@
-"""Hand-overs during graph captures of PyTorch, CuPy and the driver: replays give right values, and no
+"""Hand-overs during captures of PyTorch, CuPy and the driver: replays give right values, and no
 call of the bridge ends a capture.
 """
 
