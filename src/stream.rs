@@ -198,7 +198,9 @@ impl Elided {
             Self::NotAsked => "no order asked for",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
             Self::LegacyOrder => "the legacy default stream's own order",
-            Self::ConsumerUnknown => "no live stream of the consumer is known",
+            Self::ConsumerUnknown => {
+                "no live stream of the consumer is known: give a stream object, or release(stream)"
+            }
             Self::Captured => "the consumer's work is part of a graph",
         }
     }

@@ -9,6 +9,10 @@
 //! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
 //!   current stream of the moment when it is read, against "Lifetime management", "Streams".
 //! - Numba has no current stream; its stream objects are to be given as they are.
+//!
+//! Objects around somebody else's handle (`ExternalStream` of PyTorch and CuPy, Numba's
+//! `external_stream`) keep nothing alive and vouch for nothing. An object that can be closed while it is
+//! held, as cuda.core's, is asked once more before its stream is used.
 
 use std::cell::RefCell;
 
@@ -17,6 +21,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
+use super::stream::handle_of;
 use crate::device::Device;
 use crate::dlpack::exchange::Table;
 use crate::stream::Stream;
@@ -39,9 +44,22 @@ impl Live {
         object: Option<Py<PyAny>>,
         ordinal: i32,
     ) -> Option<Self> {
-        match stream {
-            Stream::Handle(handle) if object.is_none() => Self::adopted(py, handle, ordinal),
-            _ => Some(Self { stream, object }),
+        match (stream, object) {
+            (Stream::Handle(handle), Some(object)) if !owns(object.bind(py)).unwrap_or(false) => {
+                Self::adopted(py, handle, ordinal)
+            }
+            (Stream::Handle(handle), None) => Self::adopted(py, handle, ordinal),
+            (_, object) => Some(Self { stream, object }),
+        }
+    }
+
+    /// Whether the object still names the stream: some can be closed.
+    pub(super) fn is_open(&self, py: Python<'_>) -> bool {
+        match (self.stream, &self.object) {
+            (Stream::Handle(handle), Some(object)) => {
+                handle_of(object.bind(py)).is_ok_and(|named| named == handle)
+            }
+            _ => true,
         }
     }
 
@@ -51,8 +69,10 @@ impl Live {
         if is_torchs(py, handle, ordinal) {
             return Some(Self { stream, object: None });
         }
-        let current = CURRENT.iter().filter_map(|current| current(py, ordinal)).flatten();
-        let (_, object) = current.into_iter().find(|(current, _)| *current == handle)?;
+        let mut current = CURRENT.iter().filter_map(|current| current(py, ordinal)).flatten();
+        let (_, object) = current.find(|(current, object)| {
+            *current == handle && owns(object.bind(py)).unwrap_or(false)
+        })?;
         Some(Self { stream, object: Some(object) })
     }
 
@@ -61,6 +81,26 @@ impl Live {
         let object = self.object.as_ref().map(|object| object.clone_ref(py));
         Self { stream: self.stream, object }
     }
+}
+
+/// Whether a stream object keeps its stream alive.
+fn owns(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    if let Some(id) = object.getattr_opt(intern!(py, "stream_id"))? {
+        return Ok(is_of_a_pool(id.extract()?));
+    }
+    if object.get_type().name()? == "ExternalStream" {
+        return Ok(false);
+    }
+    match object.getattr_opt(intern!(py, "external"))? {
+        Some(external) => Ok(!external.is_truthy()?),
+        None => Ok(true),
+    }
+}
+
+/// Whether the id that PyTorch gives a stream is that of one of its own.
+const fn is_of_a_pool(stream_id: i64) -> bool {
+    stream_id & 1 == 1
 }
 
 /// The streams that the imported libraries work on now, on the device `ordinal`, where those are no
@@ -131,7 +171,7 @@ fn is_pooled(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     let cuda = py.import("torch")?.getattr("cuda")?;
     let stream = cuda.call_method1("current_stream", (ordinal,))?;
     let (own, id) = (stream.getattr("cuda_stream")?, stream.getattr("stream_id")?);
-    Ok(own.extract::<u64>()? == handle && id.extract::<i64>()? & 1 == 1)
+    Ok(own.extract::<u64>()? == handle && is_of_a_pool(id.extract()?))
 }
 
 /// The exchange API of `torch.Tensor`, once PyTorch is imported.

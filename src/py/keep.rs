@@ -63,9 +63,16 @@ impl std::fmt::Debug for Tensor {
 }
 
 impl Back {
-    /// The producer's stream, as the plan has it.
-    fn home(&self) -> Home {
-        self.home.as_ref().map_or(Home::Unknown, |home| Home::On(home.stream))
+    /// Whether `stream` is the producer's own.
+    fn is_home(&self, stream: Stream) -> bool {
+        self.home.as_ref().is_some_and(|home| home.stream == stream)
+    }
+
+    /// The producer's stream, for `users` of the memory to be waited for there.
+    fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
+        let needed = users.iter().flatten().any(|user| !self.is_home(*user));
+        let open = self.home.as_ref().filter(|home| !needed || home.is_open(py));
+        open.map_or(Home::Unknown, |home| Home::On(home.stream))
     }
 
     fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
@@ -85,22 +92,10 @@ impl Back {
         stream: Stream,
         object: Option<Py<PyAny>>,
     ) -> Option<Live> {
-        if self.home.as_ref().is_some_and(|home| home.stream == stream) {
+        if self.is_home(stream) {
             return Some(Live { stream, object });
         }
         Live::new(py, stream, object, self.place.ordinal)
-    }
-
-    /// Makes the producer's stream wait for `consumer`.
-    fn give_back(
-        &self,
-        py: Python<'_>,
-        door: &'static str,
-        consumer: Option<Stream>,
-    ) -> Result<()> {
-        let edge = plan_return(consumer, self.home(), Thread::current());
-        let door = Door::giving_back(door);
-        order::carry_out(door, &self.driver, self.place, edge, |call| py.detach(call))
     }
 }
 
@@ -156,14 +151,10 @@ impl Keep {
         Some(back.clone_ref(py, back.consumer.as_ref().map(|live| live.clone_ref(py))))
     }
 
-    /// Ends it where the order was made before: [`give_back`] has, for these very streams.
-    pub(super) fn end_settled(mut self, py: Python<'_>, used: bool) {
-        if let Some(mut kept) = self.0.take() {
-            if !used {
-                // The caller vouches that the consumer is done.
-                kept.back.consumer = None;
-            }
-            Ending { kept, order: Order::Made { used }, mark: None }.end(py);
+    /// Ends it where [`give_back`] has done what it can.
+    pub(super) fn end_given(mut self, py: Python<'_>, given: Given) {
+        if let Some(kept) = self.0.take() {
+            Ending { kept, given: Some(given), mark: None }.end(py);
         }
     }
 
@@ -181,21 +172,39 @@ impl Keep {
     }
 }
 
+/// What giving memory back came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Given {
+    /// The references may go.
+    Now,
+    /// The producer's stream is unknown: they may go when the consumer is done.
+    WhenDone,
+}
+
 /// Makes the producer's stream wait for the consumer's of `back`, and for `also`.
 pub(super) fn give_back(
     py: Python<'_>,
     door: &'static str,
     back: &Back,
     also: Option<Stream>,
-) -> Result<()> {
-    let consumer = back.consumer.as_ref().map(|live| live.stream);
-    if consumer.is_some() || also.is_none() {
-        back.give_back(py, door, consumer)?;
+) -> Result<Given> {
+    let consumer = back.consumer.as_ref();
+    let consumer = consumer.filter(|live| back.is_home(live.stream) || live.is_open(py));
+    let consumer = consumer.map(|live| live.stream);
+    let users = [consumer, also.filter(|also| consumer != Some(*also))];
+    let home = back.home(py, &users);
+    let make = |user| {
+        let (door, edge) = (Door::giving_back(door), plan_return(user, home, Thread::current()));
+        order::carry_out(door, &back.driver, back.place, edge, |call| py.detach(call))
+    };
+    if users == [None; 2] {
+        make(None)?;
+        return Ok(Given::Now);
     }
-    match also {
-        Some(stream) if Some(stream) != consumer => back.give_back(py, door, Some(stream)),
-        _ => Ok(()),
+    for user in users.into_iter().flatten() {
+        make(Some(user))?;
     }
+    Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })
 }
 
 impl Tensor {
@@ -210,22 +219,13 @@ impl Tensor {
     }
 }
 
-/// Whether the producer's stream waits for the consumer's by now.
-#[derive(Debug, Clone, Copy)]
-enum Order {
-    ToMake,
-    /// It does; `used` says whether there was a consumer at all.
-    Made {
-        used: bool,
-    },
-}
-
 /// A holder that ends.
 #[derive(Debug)]
 struct Ending {
     kept: Kept,
-    order: Order,
-    /// The end of the consumer's work, where the producer's stream is unknown.
+    /// What giving back came to, once it is done.
+    given: Option<Given>,
+    /// The end of the consumer's work, where that has to be waited for.
     mark: Option<Mark>,
 }
 
@@ -239,15 +239,11 @@ impl Ending {
     /// Whether everything is done that has to be before the references go.
     fn advance(&mut self, py: Python<'_>) -> Result<bool> {
         let back = &self.kept.back;
-        let used = match self.order {
-            Order::Made { used } => used,
-            Order::ToMake => {
-                give_back(py, "release", back, None)?;
-                self.order = Order::Made { used: back.consumer.is_some() };
-                back.consumer.is_some()
-            }
+        let given = match self.given {
+            Some(given) => given,
+            None => *self.given.insert(give_back(py, "release", back, None)?),
         };
-        if !used || back.home.is_some() {
+        if given == Given::Now {
             return Ok(true);
         }
         let driver = back.driver.get()?;
@@ -301,7 +297,7 @@ impl Drop for Keep {
     /// foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(kept) = self.0.take() {
-            let mut ending = Some(Ending { kept, order: Order::ToMake, mark: None });
+            let mut ending = Some(Ending { kept, given: None, mark: None });
             Python::try_attach(|py| {
                 unraised::during(py, || {
                     parked::look(py);

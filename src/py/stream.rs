@@ -71,6 +71,11 @@ pub(super) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     })
 }
 
+/// The handle that a stream object names.
+pub(super) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    handle(&object.getattr(intern!(object.py(), "__cuda_stream__"))?)
+}
+
 fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     let malformed = |got: String| Error::new(Kind::StreamProtocol, got);
     if !method.is_callable() {

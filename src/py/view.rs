@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::adopt::Live;
-use super::keep::{Back, Keep, give_back};
+use super::keep::{Back, Given, Keep, give_back};
 use super::source::{Source, check_stream};
 use super::{parked, stream, unraised};
 use crate::descriptor::Descriptor;
@@ -90,14 +90,14 @@ impl View {
             _ => None,
         };
         check_stream(&self.array, &self.driver, self.place, request)?;
-        let vouched_for = request == Request::NoOrder;
-        if !vouched_for {
-            give_back(py, "release", &back, also)?;
-        }
-        let used = !vouched_for && (also.is_some() || back.consumer.is_some());
+        let given = match request {
+            // The caller vouches that the consumer is done.
+            Request::NoOrder => Given::Now,
+            _ => give_back(py, "release", &back, also)?,
+        };
         // Ended outside the owner's lock: the producer's end may run anything.
         if let Some(keep) = self.owner.release() {
-            unraised::during(py, || keep.end_settled(py, used));
+            unraised::during(py, || keep.end_given(py, given));
         }
         parked::look(py);
         Ok(())

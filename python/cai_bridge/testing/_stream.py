@@ -79,6 +79,7 @@ class SimulatedStream:
         self._session = session
         self._device = device
         self._alive = handle > 2
+        self._destroyed = False
         self.handle = handle
         self.name = name
 
@@ -105,6 +106,8 @@ class SimulatedStream:
         return (self.device, self.handle)
 
     def __cuda_stream__(self) -> tuple[int, int]:
+        if self._destroyed:
+            raise SimulatedError(f"{self!r} was destroyed")
         return (0, self.handle)
 
     def synchronize(self) -> None:
@@ -170,7 +173,7 @@ class SimulatedStream:
         """
         if not self._alive:
             raise SimulatedError(f"{self!r} cannot be destroyed")
-        self._alive = False
+        self._alive, self._destroyed = False, True
         self._session.destroy_stream(self.handle)
 
     def __del__(self) -> None:

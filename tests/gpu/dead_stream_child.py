@@ -1,0 +1,227 @@
+"""One way for a stream to be gone before the memory goes back, in a process of its own.
+
+    python dead_stream_child.py SCENARIO
+
+A touch of a destroyed stream is a SIGSEGV, so the exit code tells.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+import numpy as np
+
+if not hasattr(np, "row_stack"):
+    np.row_stack = np.vstack  # type: ignore[attr-defined]
+
+from tests.gpu import driver as cuda_driver
+from tests.gpu.capsules import OnlyCai
+
+from cai_bridge import from_cai, to_cai
+
+DRIVER = cuda_driver.load()
+DRIVER.use_primary()
+
+
+class Raw:
+    """A stream of the driver's own, which dies when it is told to."""
+
+    def __init__(self, flags: int = cuda_driver.NON_BLOCKING) -> None:
+        self.handle = DRIVER.stream(flags)
+
+    def die(self) -> None:
+        DRIVER.synchronize()
+        DRIVER("cuStreamDestroy_v2", self.handle)
+        # Others take its place in the heap, so that what is left there names nothing any more.
+        for stream in [DRIVER.stream() for _ in range(8)]:
+            DRIVER("cuStreamDestroy_v2", stream)
+
+
+def torch_array() -> Any:
+    import torch
+
+    return torch.ones(1024, device="cuda")
+
+
+def cupy_array() -> Any:
+    import cupy
+
+    return cupy.ones(1024, dtype=np.float32)
+
+
+def bare_consumer_of_to_cai() -> None:
+    stream = Raw()
+    view = to_cai(torch_array(), stream=stream.handle)
+    stream.die()
+    del view
+
+
+def bare_blocking_consumer_of_to_cai() -> None:
+    stream = Raw(cuda_driver.BLOCKING)
+    view = to_cai(torch_array(), stream=stream.handle)
+    stream.die()
+    view.release()
+
+
+def bare_consumer_of_a_capsule() -> None:
+    stream = Raw()
+    view = from_cai(cupy_array())
+    capsule = view.__dlpack__(stream=stream.handle, max_version=(1, 3))
+    stream.die()
+    del capsule, view
+
+
+def bare_declared_producer() -> None:
+    import torch
+
+    stream, side = Raw(), torch.cuda.Stream()
+    array = cupy_array()
+    view = from_cai(array, stream=stream.handle)
+    with torch.cuda.stream(side):
+        tensor = torch.from_dlpack(view)
+    stream.die()
+    del tensor, view
+
+
+def torch_external_consumer() -> None:
+    import torch
+
+    stream = Raw()
+    external = torch.cuda.ExternalStream(stream.handle)
+    views = [to_cai(torch_array(), stream=external)]
+    with torch.cuda.stream(external):
+        views.append(torch.from_dlpack(from_cai(cupy_array())))
+    stream.die()
+    views.clear()
+
+
+def torch_external_producer() -> None:
+    import cupy
+    import torch
+
+    stream, consumer = Raw(), cupy.cuda.Stream(non_blocking=True)
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream.handle)):
+        view = to_cai(torch_array(), stream=consumer)
+    stream.die()
+    del view
+
+
+def cupy_external_consumer() -> None:
+    import cupy
+
+    stream = Raw()
+    external = cupy.cuda.ExternalStream(stream.handle)
+    views = [to_cai(torch_array(), stream=external)]
+    with external:
+        views.append(cupy.from_dlpack(from_cai(cupy_array())))
+    stream.die()
+    views.clear()
+
+
+def numba_external_consumer() -> None:
+    from numba import cuda
+
+    stream = Raw()
+    view = to_cai(torch_array(), stream=cuda.external_stream(stream.handle))
+    stream.die()
+    del view
+
+
+def cupy_producer_whose_stream_is_dropped() -> None:
+    """CuPy's dict names the current stream, which its arrays do not keep: the view does."""
+    import cupy
+    import torch
+
+    stream, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    with stream:
+        view = from_cai(cupy_array())
+    del stream
+    gc.collect()
+    with torch.cuda.stream(side):
+        tensor = torch.from_dlpack(view)
+    del tensor, view
+
+
+def cupy_consumer_whose_stream_is_dropped() -> None:
+    import cupy
+
+    stream = cupy.cuda.Stream(non_blocking=True)
+    view = to_cai(torch_array(), stream=stream)
+    with stream:
+        array = cupy.from_dlpack(from_cai(cupy_array()))
+    del stream
+    gc.collect()
+    del view, array
+
+
+def numba_consumer_whose_stream_is_dropped() -> None:
+    from numba import cuda
+
+    stream = cuda.stream()
+    view = to_cai(torch_array(), stream=stream)
+    del stream
+    gc.collect()
+    del view
+
+
+def closed_object_of_cuda_core() -> None:
+    from cuda.core import Device
+
+    device = Device(0)
+    device.set_current()
+    stream = device.create_stream()
+    views: list[Any] = [to_cai(torch_array(), stream=stream)]
+    views.append(from_cai(cupy_array()).__dlpack__(stream=stream))
+    DRIVER.synchronize()
+    stream.close()
+    views.clear()
+
+
+def thread_that_ended() -> None:
+    """Another thread's per-thread default stream, once that thread is gone."""
+    import threading
+
+    views: list[Any] = []
+
+    def convert() -> None:
+        array = cupy_array()
+        array = OnlyCai({**array.__cuda_array_interface__, "stream": 2}, keep=array)
+        views.append(to_cai(torch_array(), stream=2))
+        views.append(from_cai(array).__dlpack__(stream=1))
+
+    thread = threading.Thread(target=convert)
+    thread.start()
+    thread.join()
+    views.clear()
+
+
+SCENARIOS: dict[str, Callable[[], None]] = {
+    scenario.__name__: scenario
+    for scenario in (
+        bare_consumer_of_to_cai,
+        bare_blocking_consumer_of_to_cai,
+        bare_consumer_of_a_capsule,
+        bare_declared_producer,
+        torch_external_consumer,
+        torch_external_producer,
+        cupy_external_consumer,
+        numba_external_consumer,
+        cupy_producer_whose_stream_is_dropped,
+        cupy_consumer_whose_stream_is_dropped,
+        numba_consumer_whose_stream_is_dropped,
+        closed_object_of_cuda_core,
+        thread_that_ended,
+    )
+}
+
+if __name__ == "__main__":
+    SCENARIOS[sys.argv[1]]()
+    gc.collect()
+    DRIVER.synchronize()
+    print("alive")

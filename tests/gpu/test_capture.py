@@ -1,0 +1,269 @@
+"""Hand-overs during captures of PyTorch, CuPy and the driver: replays give right values, and no
+call of the bridge ends a capture.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_bridge import DriverError, from_cai, to_cai
+
+from . import capsules, streams
+from . import driver as cuda_driver
+from .streams import handle_of
+
+COUNT = 4096
+REPLAYS = 5
+
+
+@pytest.fixture
+def torch() -> Any:
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return pytest.importorskip("cupy")
+
+
+class Graph:
+    """A capture of the driver's own, on any library's stream."""
+
+    def __init__(self, driver: cuda_driver.Driver) -> None:
+        self.driver, self.executable, self.ended = driver, 0, ""
+
+    def launch(self, stream: int) -> None:
+        self.driver("cuGraphLaunch", self.executable, stream)
+
+
+@contextmanager
+def capturing(
+    driver: cuda_driver.Driver, stream: int, mode: int = cuda_driver.CAPTURE_GLOBAL
+) -> Iterator[Graph]:
+    graph, made = Graph(driver), ctypes.c_void_p()
+    driver("cuStreamBeginCapture_v2", stream, mode)
+    try:
+        yield graph
+    finally:
+        graph.ended = driver.result("cuStreamEndCapture", stream, ctypes.byref(made))
+    assert graph.ended == "CUDA_SUCCESS"
+    graph.executable = driver.get("cuGraphInstantiateWithFlags", made.value, 0)
+
+
+def test_cupy_takes_part_in_a_graph_of_torch(driver: Any, torch: Any, cupy: Any) -> None:
+    side = cupy.cuda.Stream(non_blocking=True)
+    x, total = torch.zeros(COUNT, device="cuda"), torch.zeros(COUNT, device="cuda")
+    seen = cupy.zeros(COUNT, dtype=np.float32)
+    with side:  # compiled, and its memory taken, before the capture
+        cupy.multiply(seen, 3.0, out=seen)
+    driver.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2
+        with to_cai(y, stream=side) as view, side:
+            cupy.multiply(streams.cupy_view_without_sync(view), 3.0, out=seen)
+        # After the view: what torch does next comes after CuPy's read.
+        y.fill_(-1.0)
+        with to_cai(total) as view:
+            torch.add(total, 1.0, out=total)
+    for value in range(1, REPLAYS + 1):
+        x.fill_(float(value))
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (cupy.asnumpy(seen) == 6.0 * value).all()
+        assert (total.cpu().numpy() == value).all()
+
+
+def test_torch_takes_part_in_a_graph_of_cupy(driver: Any, torch: Any, cupy: Any) -> None:
+    origin, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    x = cupy.zeros(COUNT, dtype=np.float32)
+    out = torch.zeros(COUNT, device="cuda")
+    with origin:
+        cupy.add(x, 1.0, out=x)
+    with torch.cuda.stream(side):
+        out.copy_(out.clone())
+    driver.synchronize()
+    with origin:
+        origin.begin_capture()
+        cupy.add(x, 1.0, out=x)
+        view = from_cai(x)
+        with torch.cuda.stream(side):
+            tensor = torch.from_dlpack(view)
+            out.copy_(tensor)
+        del tensor, view  # the fork is joined by the tensor's end
+        cupy.add(x, 1.0, out=x)
+        graph = origin.end_capture()
+    x.fill(0.0)
+    driver.synchronize()
+    for replay in range(REPLAYS):
+        graph.launch(origin)
+        origin.synchronize()
+        assert (out.cpu().numpy() == 2.0 * replay + 1.0).all()
+
+
+def test_numba_takes_part_in_a_graph_of_torch(driver: Any, torch: Any) -> None:
+    pytest.importorskip("numba")
+    from numba import cuda
+
+    side = cuda.stream()
+    x = torch.zeros(COUNT, device="cuda")
+    out = cuda.device_array(COUNT, dtype=np.float32)
+    _, copy = streams.numba_kernels()
+    copy[(*streams.blocks_for(COUNT), side)](out, out)
+    driver.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x * 2
+        with to_cai(y, stream=side) as view:
+            taken = cuda.as_cuda_array(view, sync=False)
+            copy[(*streams.blocks_for(COUNT), side)](taken, out)
+            del taken
+        y.fill_(-1.0)
+    for value in range(1, REPLAYS + 1):
+        x.fill_(float(value))
+        torch.cuda.synchronize()
+        graph.replay()
+        torch.cuda.synchronize()
+        assert (out.copy_to_host() == 2.0 * value).all()
+
+
+@pytest.mark.parametrize("produced_on", ["side", "default"])
+def test_a_captured_consumer_waits_for_a_producer_outside(
+    driver: Any, torch: Any, cupy: Any, produced_on: str
+) -> None:
+    consumer = cupy.cuda.Stream(non_blocking=True)
+    side = torch.cuda.Stream() if produced_on == "side" else torch.cuda.default_stream()
+    x, seen = torch.zeros(COUNT, device="cuda"), cupy.zeros(COUNT, dtype=np.float32)
+    with consumer:
+        cupy.multiply(seen, 3.0, out=seen)
+    driver.spin(handle_of(side), 0.01)
+    driver.synchronize()
+    streams.torch_writes_late(x, 7, side, milliseconds=20)
+    with torch.cuda.stream(side), consumer:
+        consumer.begin_capture()
+        view = to_cai(x, stream=consumer)
+        cupy.multiply(streams.cupy_view_without_sync(view), 3.0, out=seen)
+        graph = consumer.end_capture()
+    graph.launch(consumer)
+    consumer.synchronize()
+    assert (cupy.asnumpy(seen) == 21.0).all()
+    # Later records of this thread are none of the graph's: a replay does not wait for them.
+    driver.synchronize()
+    driver.spin(handle_of(side), 50)
+    with torch.cuda.stream(side):
+        to_cai(x, stream=cupy.cuda.Stream(non_blocking=True))
+    graph.launch(consumer)
+    consumer.synchronize()
+    assert driver.is_pending(handle_of(side))
+
+
+def test_conversions_beside_a_capture_leave_it_alone(driver: Any, torch: Any, cupy: Any) -> None:
+    jax = pytest.importorskip("jax")
+    consumer, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    x, y = torch.ones(COUNT, device="cuda"), cupy.ones(COUNT, dtype=np.float32)
+    pending = jax.numpy.ones(COUNT)
+    outside = torch.ones(COUNT, device="cuda")
+    driver.spin(consumer.ptr, 0.01)
+    driver.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1.0)
+        with torch.cuda.stream(side):
+            # PyTorch's current stream is one outside the capture here.
+            driver.spin(handle_of(side), 5)
+            view = to_cai(outside, stream=consumer)
+            driver.spin(consumer.ptr, 5)
+            view.release()
+            tensor = torch.from_dlpack(from_cai(y))
+            del tensor
+            to_cai(outside)
+        # Nobody knows the stream of this one: its consumer is waited for by queries.
+        silent = to_cai(pending, stream=consumer)
+        del silent, pending
+        from_cai(capsules.OnlyCai({**y.__cuda_array_interface__, "stream": 1}, keep=y))
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (x.cpu().numpy() == 2.0).all()
+
+
+def test_the_legacy_stream_beside_a_captured_blocking_one_is_refused_and_spoils_nothing(
+    driver: Any, new_stream: Callable[..., int], words: Callable[..., int]
+) -> None:
+    captured, other = new_stream(cuda_driver.BLOCKING), new_stream()
+    block = words(COUNT)
+    driver.spin(captured, 0.01)
+    driver.synchronize()
+
+    def ready_on(stream: int) -> Any:
+        return capsules.OnlyCai({**capsules.interface(block, (COUNT,)), "stream": stream})
+
+    with capturing(driver, captured) as graph:
+        driver.write(block, 7, COUNT, captured)
+        for stream, asked in ((1, other), (1, captured), (other, 1), (captured, 1)):
+            with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
+                to_cai(ready_on(stream), stream=asked)
+            with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
+                from_cai(ready_on(stream)).__dlpack__(stream=asked)
+    graph.launch(captured)
+    driver.synchronize()
+    assert driver.words(block, 2) == [7, 7]
+
+
+def test_a_capture_is_not_joined_with_another(
+    driver: Any, new_stream: Callable[..., int], words: Callable[..., int]
+) -> None:
+    one, other = new_stream(), new_stream()
+    block = words(COUNT)
+    array = capsules.OnlyCai({**capsules.interface(block, (COUNT,)), "stream": one})
+    relaxed = cuda_driver.CAPTURE_RELAXED
+    with capturing(driver, one, relaxed), capturing(driver, other, relaxed):
+        with pytest.raises(DriverError, match=r"^graph capture: got an edge from"):
+            to_cai(array, stream=other)
+
+
+def test_the_host_does_not_wait_for_a_silent_array_while_torch_captures(
+    driver: Any, torch: Any, words: Callable[..., int]
+) -> None:
+    interface = {**capsules.interface(words(COUNT), (COUNT,)), "version": 2}
+    interface.pop("stream", None)
+    silent = capsules.OnlyCai(interface)
+    x = torch.ones(COUNT, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1.0)
+        with pytest.raises(DriverError, match=r"^graph capture: got an array that says nothing"):
+            from_cai(silent)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (x.cpu().numpy() == 2.0).all()
+
+
+def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(
+    driver: Any, torch: Any, cupy: Any
+) -> None:
+    consumer = cupy.cuda.Stream(non_blocking=True)
+    side = torch.cuda.Stream()
+    seen = cupy.zeros(COUNT, dtype=np.float32)
+    with consumer:
+        cupy.multiply(seen, 3.0, out=seen)
+    with torch.cuda.stream(side):
+        x = torch.full((COUNT,), 7.0, device="cuda")
+        driver.synchronize()
+        with consumer:
+            consumer.begin_capture()
+            view = to_cai(x, stream=consumer)
+            cupy.multiply(streams.cupy_view_without_sync(view), 3.0, out=seen)
+            view.release()
+            # Queued at once, outside the graph.
+            x.add_(1.0)
+            graph = consumer.end_capture()
+    driver.synchronize()
+    graph.launch(consumer)
+    consumer.synchronize()
+    assert (cupy.asnumpy(seen) == 24.0).all()

@@ -1,0 +1,40 @@
+"""Each way for a stream to be gone before the memory goes back, in a process of its own: exit 0."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+CHILD = Path(__file__).with_name("dead_stream_child.py")
+AT_ONCE = 8
+NEEDS = {"torch": "torch", "cupy": "cupy", "numba": "numba", "core": "cuda.core"}
+
+
+def names() -> list[str]:
+    """The scenarios that the child lists, read without importing it: it starts the driver."""
+    text = CHILD.read_text().split("for scenario in (")[1].split("\n    )\n")[0]
+    return [line.strip().rstrip(",") for line in text.splitlines() if line.strip()]
+
+
+def run(name: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(CHILD), name], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, Future[subprocess.CompletedProcess[str]]]:
+    pool = ThreadPoolExecutor(AT_ONCE)
+    return {name: pool.submit(run, name) for name in names()}
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_stream_that_is_gone_is_not_touched(name: str, results: dict[str, Future]) -> None:
+    for library in ("torch", "cupy", *(NEEDS[word] for word in name.split("_") if word in NEEDS)):
+        pytest.importorskip(library)
+    done = results[name].result()
+    assert (done.returncode, done.stdout.strip()) == (0, "alive"), done.stderr[-2000:]

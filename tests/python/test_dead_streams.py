@@ -1,0 +1,201 @@
+"""Streams that are gone by the time the memory goes back: none of them is touched.
+
+A real driver dies of the touch (SIGSEGV); the simulated device reports it, which fails the test.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import capsules
+import pytest
+from fakes import only_cai
+
+from cai_bridge import from_cai, to_cai
+
+KINDS = pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+
+
+class Closing:
+    """A stream object that can be closed while it is held, as some libraries have them."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.stream.handle if self.stream else 0)
+
+    def close(self) -> None:
+        self.stream = None
+
+
+class ExternalStream(Closing):
+    """An object around somebody else's handle, by the name that two libraries give it."""
+
+    handle = 0
+
+    def __init__(self, stream: Any) -> None:
+        self.handle = stream.handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+class Flagged(ExternalStream):
+    """The same by the flag that a third one gives it."""
+
+    external = True
+
+
+class TorchExternal(ExternalStream):
+    """The same by the id that a fourth one gives it."""
+
+    @property
+    def stream_id(self) -> int:
+        return self.handle
+
+
+def producer(cuda: Any, speaks: str, stream: Any) -> Any:
+    return cuda.array([1.0] * 4, speaks=speaks, stream=stream, name="x")
+
+
+def ended(cuda: Any, *kept: Any) -> None:
+    del kept
+    gc.collect()
+    cuda.synchronize()
+
+
+@KINDS
+@pytest.mark.parametrize("end", ["release", "drop", "capsule"])
+def test_a_consumers_bare_handle_that_nobody_vouches_for(end, blocking, cuda):
+    home, stream = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
+    array = producer(cuda, "cai3", home)
+    if end == "capsule":
+        taken = capsules.take(from_cai(array).__dlpack__(stream=stream.handle))
+    else:
+        view = to_cai(array, stream=stream.handle)
+    cuda.synchronize()
+    stream.destroy()
+    if end == "capsule":
+        taken.delete()
+    elif end == "release":
+        view.release()
+    else:
+        del view
+    ended(cuda)
+
+
+@KINDS
+@pytest.mark.parametrize("wrap", [ExternalStream, Flagged, TorchExternal])
+def test_a_consumers_object_that_keeps_nothing_alive(wrap, blocking, cuda):
+    home, stream = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
+    array, external = producer(cuda, "cai3", home), wrap(stream)
+    views = [to_cai(array, stream=external), from_cai(array).__dlpack__(stream=external)]
+    cuda.synchronize()
+    stream.destroy()
+    views.clear()
+    ended(cuda)
+
+
+@KINDS
+def test_a_consumers_object_that_is_closed_while_it_is_held(blocking, cuda):
+    home, stream = cuda.stream("home"), Closing(cuda.stream("consumer", blocking=blocking))
+    array = producer(cuda, "cai3", home)
+    views = [to_cai(array, stream=stream), from_cai(array).__dlpack__(stream=stream)]
+    cuda.synchronize()
+    stream.close()
+    views.clear()
+    ended(cuda)
+
+
+@KINDS
+@pytest.mark.parametrize("end", ["release", "drop"])
+def test_a_declared_producers_handle_that_nobody_vouches_for(end, blocking, cuda):
+    home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks=(), name="x")
+    view = from_cai(only_cai(array), stream=home.handle)
+    seen = cuda.consumer("dlpack", consumer).read(view)
+    home.destroy()
+    if end == "release":
+        view.release()
+    del view
+    seen.release()
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+def test_a_producers_object_that_is_closed_while_it_is_held(blocking, cuda):
+    home, consumer = Closing(cuda.stream("home", blocking=blocking)), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks=(), name="x")
+    view = from_cai(only_cai(array), stream=home)
+    seen = cuda.consumer("dlpack", consumer).read(view)
+    home.close()
+    view.release()
+    seen.release()
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+def test_a_work_stream_of_the_exchange_api_that_nobody_vouches_for(blocking, cuda):
+    home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
+    array = producer(cuda, "exchange", cuda.legacy)
+    # The library works on a stream that is not its own.
+    before = cuda._session.set_current_stream(0, home.handle)
+    view = to_cai(array, stream=consumer)
+    cuda._session.set_current_stream(0, before)
+    seen = consumer.read(view)
+    home.destroy()
+    del view
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("side", ["producer", "consumer"])
+def test_what_is_held_lives_on_and_is_ordered(side, blocking, cuda):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
+    array = cuda.array([1.0] * 4, speaks="exchange", memory="pool", stream=home, name="x")
+    with cuda.current_stream(home):
+        view = to_cai(array, stream=consumer)
+    seen, block = consumer.read(view), array.ptr
+    if side == "producer":
+        other = cuda.stream("not the producer's")
+        del home, array
+    else:
+        other = home
+        del consumer, array
+    cuda.clear_calls()
+    del view
+    gc.collect()
+    waits = [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    assert len(waits) == 1, "an edge between streams that are alive only as the view holds them"
+    if side == "consumer":
+        new = cuda.array(shape=4, memory="pool", stream=other, speaks=())
+        assert new.ptr == block
+        other.fill(new, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_the_hole_that_remains_is_a_bare_handle_that_nobody_alive_vouches_for(cuda, caplog):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = producer(cuda, "cai3", home)
+    caplog.set_level("DEBUG", logger="cai_bridge")
+    view = to_cai(array, stream=consumer.handle)
+    cuda.clear_calls()
+    caplog.clear()
+    del view
+    assert not [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    (record,) = caplog.records
+    assert record.why.startswith("no live stream of the consumer is known")
+    assert "release(stream)" in record.why
+    # The way out, while the handle is good: release is told, and uses it in the call itself.
+    view = to_cai(array, stream=consumer.handle)
+    seen = consumer.read(view)
+    view.release(consumer.handle)
+    home.fill(array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
