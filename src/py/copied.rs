@@ -10,7 +10,7 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::adopt::{self, Live};
-use super::keep::Keep;
+use super::keep::{Given, Keep};
 use super::source::check_stream;
 use super::view::View;
 use super::{parked, unraised};
@@ -18,7 +18,7 @@ use crate::buffer::{self, Buffer, Queue, Return};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
-use crate::driver::Driver;
+use crate::driver::{Driver, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door, Place};
 use crate::stream::{Home, Ready, Request, Stream, Thread, plan, plan_return};
@@ -60,20 +60,16 @@ fn order_from(view: &View, to: Queue) -> Result<()> {
     }
 }
 
-/// Work queued on the producer's stream after this call runs after work queued on `from` before it. Where
-/// the producer's is not known, the legacy default stream stands in.
-fn order_back(view: &View, from: Queue) -> Result<()> {
+/// Work queued on the producer's stream, which is `home` at `place`, after this call runs after work
+/// queued on `from` before it. Where it is not known, the legacy default stream stands in.
+fn order_back(driver: &Handle, (home, place): (Home, Place), from: Queue) -> Result<()> {
     let (here, door) = (Thread::current(), Door::giving_back(DOOR));
-    let home = match view.ready {
-        Ready::On(stream) => Home::On(stream),
-        Ready::Nothing => Home::Unknown,
-    };
-    if from.place.ordinal != view.place.ordinal {
-        let to = (view.place, home.stream().seen_from(here));
-        return order::across(door, view.driver.get()?, (from.place, from.stream), to);
+    if from.place.ordinal != place.ordinal {
+        let to = (place, home.stream().seen_from(here));
+        return order::across(door, driver.get()?, (from.place, from.stream), to);
     }
     let edge = plan_return(Some(from.stream), home, here);
-    order::carry_out(door, &view.driver, view.place, edge, |call| call())
+    order::carry_out(door, driver, place, edge, |call| call())
 }
 
 /// The stream of `handle`, and the device and context that it is of.
@@ -154,7 +150,10 @@ impl Drop for Copied {
         let mut held = self.0.take();
         Python::try_attach(|py| {
             unraised::during(py, || {
-                if let Some((buffer, live, keep)) = held.take() {
+                if let Some((mut buffer, live, keep)) = held.take() {
+                    if live.as_ref().is_some_and(|live| !live.is_open(py)) {
+                        buffer.set_return(Return::Waiting);
+                    }
                     py.detach(|| drop(buffer));
                     drop((live, keep));
                 }
@@ -207,10 +206,12 @@ pub(super) fn to_gpu<'py>(
     let (queue, waiting) = queues(driver, place, stream)?;
     let keeper = context_keeper(py, view, queue)?;
     check_captures(view, queue)?;
+    let back = source.back(py).map(|back| (back.home(py, &[Some(queue.stream)]), back.place));
+    let home = back.unwrap_or((Home::Unknown, view.place));
     parked::look(py);
     let mut buffer = py.detach(|| {
         let before = || order_from(view, queue);
-        let after = || order_back(view, queue);
+        let after = || order_back(&view.driver, home, queue);
         let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
             let from = (queue.place, queue.stream);
@@ -218,7 +219,8 @@ pub(super) fn to_gpu<'py>(
         }
         Ok::<_, Error>(made)
     })?;
-    source.end_settled(py, buffer.ptr() != 0);
+    let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
+    source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
     let live = match (request, waiting) {
         (Request::On(stream), None) => Live::new(py, stream, object, ordinal),
         _ => None,

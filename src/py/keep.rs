@@ -69,7 +69,7 @@ impl Back {
     }
 
     /// The producer's stream, for `users` of the memory to be waited for there.
-    fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
+    pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
         let needed = users.iter().flatten().any(|user| !self.is_home(*user));
         let open = self.home.as_ref().filter(|home| !needed || home.is_open(py));
         open.map_or(Home::Unknown, |home| Home::On(home.stream))

@@ -337,3 +337,40 @@ def test_a_copy_for_the_cpu_is_refused_while_its_wait_would_end_a_capture(stream
     ):
         np.from_dlpack(view, device="cpu")
     assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
+
+
+# --- whose memory it was --------------------------------------------------------------------------
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("left_out", [False, True])
+def test_the_first_producer_waits_and_not_who_handed_it_on(left_out, cuda):
+    p, told, c = cuda.stream("p"), cuda.stream("told"), cuda.stream("c")
+    x = cuda.array([7.0], speaks="cai", memory="pool", stream=p)
+    view = from_cai(to_cai(x, stream=told))
+    assert view.stream == told.handle
+    if left_out:
+        cuda.suppress("cuStreamWaitEvent", nth=2)
+    capsule = view.__dlpack__(stream=c, copy=True)
+    p.fill(x, 9.0)
+    read = c.read(copy := to_cai(capsule, stream=-1))
+    cuda.synchronize()
+    assert (read.value == [7.0]) == (not left_out)
+    assert set(kinds(cuda)) == ({"race"} if left_out else set())
+    del copy
+
+
+def test_a_stream_object_that_was_closed_is_not_used(cuda):
+    class Closable:
+        def __init__(self, stream):
+            self.stream = stream
+
+        def __cuda_stream__(self):
+            return (0, self.stream.handle if self.stream else 0)
+
+    closable = Closable(cuda.stream("c"))
+    copy = taken(from_cai(cuda.array([1.0], speaks="cai", memory="pool")), stream=closable)
+    closable.stream = None
+    cuda.clear_calls()
+    copy.delete()
+    assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFree", None)]
