@@ -24,6 +24,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use super::stream::handle_of;
 use crate::device::Device;
 use crate::dlpack::exchange::Table;
+use crate::driver::Handle;
 use crate::stream::Stream;
 
 /// A stream that is alive as long as this is.
@@ -42,13 +43,14 @@ impl Live {
         py: Python<'_>,
         stream: Stream,
         object: Option<Py<PyAny>>,
+        driver: &Handle,
         ordinal: i32,
     ) -> Option<Self> {
         match (stream, object) {
             (Stream::Handle(handle), Some(object)) if !owns(object.bind(py)).unwrap_or(false) => {
-                Self::adopted(py, handle, ordinal)
+                Self::adopted(py, handle, driver, ordinal)
             }
-            (Stream::Handle(handle), None) => Self::adopted(py, handle, ordinal),
+            (Stream::Handle(handle), None) => Self::adopted(py, handle, driver, ordinal),
             (_, object) => Some(Self { stream, object }),
         }
     }
@@ -64,16 +66,18 @@ impl Live {
     }
 
     /// The live stream of a bare handle on the device `ordinal`.
-    fn adopted(py: Python<'_>, handle: u64, ordinal: i32) -> Option<Self> {
+    fn adopted(py: Python<'_>, handle: u64, driver: &Handle, ordinal: i32) -> Option<Self> {
         let stream = Stream::Handle(handle);
-        if is_torchs(py, handle, ordinal) {
-            return Some(Self { stream, object: None });
-        }
-        let mut current = CURRENT.iter().filter_map(|current| current(py, ordinal)).flatten();
-        let (_, object) = current.find(|(current, object)| {
-            *current == handle && owns(object.bind(py)).unwrap_or(false)
-        })?;
-        Some(Self { stream, object: Some(object) })
+        let object = match driver {
+            Handle::Cuda if is_torchs(py, handle, ordinal) => {
+                return Some(Self { stream, object: None });
+            }
+            Handle::Cuda => cupys(py).filter(|(current, _)| *current == handle)?.1,
+            Handle::Simulated(_) => {
+                simulated(py, ordinal).into_iter().find(|(current, _)| *current == handle)?.1
+            }
+        };
+        owns(&object).unwrap_or(false).then(|| Self { stream, object: Some(object.unbind()) })
     }
 
     /// Another holder of the same.
@@ -103,38 +107,55 @@ const fn is_of_a_pool(stream_id: i64) -> bool {
     stream_id & 1 == 1
 }
 
-/// The streams that the imported libraries work on now, on the device `ordinal`, where those are no
-/// default streams.
-pub(super) fn current_streams(py: Python<'_>, ordinal: i32) -> Vec<Stream> {
-    let torchs = torch_table(py)
-        .and_then(|table| table.current_work_stream(py, Device::cuda(ordinal)).ok())
-        .filter(|handle| *handle > 2);
-    let others = CURRENT.iter().filter_map(|current| current(py, ordinal)).flatten();
-    let others = others.map(|(handle, _)| handle);
-    torchs.into_iter().chain(others).map(Stream::Handle).collect()
+/// The streams that the libraries work on now, on the device `ordinal`, where those are no default
+/// streams.
+pub(super) fn current_streams(py: Python<'_>, driver: &Handle, ordinal: i32) -> Vec<Stream> {
+    let handles: Vec<u64> = match driver {
+        Handle::Cuda => {
+            let torchs = torch_table(py)
+                .and_then(|table| table.current_work_stream(py, Device::cuda(ordinal)).ok())
+                .filter(|handle| *handle > 2);
+            torchs.into_iter().chain(cupys(py).map(|(handle, _)| handle)).collect()
+        }
+        Handle::Simulated(_) => simulated(py, ordinal).into_iter().map(|found| found.0).collect(),
+    };
+    handles.into_iter().map(Stream::Handle).collect()
 }
 
-/// The handle and object of each of a library's current streams.
-type Current = Vec<(u64, Py<PyAny>)>;
+/// A stream object, and the handle that it names.
+type Named<'py> = (u64, Bound<'py, PyAny>);
 
-/// How the libraries with stream objects are asked for the current ones on a device.
-const CURRENT: [fn(Python<'_>, i32) -> Option<Current>; 2] = [
-    |py, _| {
+/// CuPy's current stream, where it is imported and works on another than a default one.
+fn cupys(py: Python<'_>) -> Option<Named<'_>> {
+    /// `cupy.cuda.get_current_stream`, and the null stream that it mostly returns.
+    static CUPY: PyOnceLock<(Py<PyAny>, Py<PyAny>)> = PyOnceLock::new();
+    let (current, null) = if let Some(found) = CUPY.get(py) {
+        found
+    } else {
         let cuda = library(py, intern!(py, "cupy"))?.getattr(intern!(py, "cuda")).ok()?;
-        let stream = cuda.call_method0(intern!(py, "get_current_stream")).ok()?;
-        Some(named(&stream, intern!(py, "ptr")).into_iter().collect())
-    },
-    |py, ordinal| {
-        let testing = library(py, intern!(py, "cai_bridge.testing"))?;
-        let streams = testing.call_method1(intern!(py, "_current_streams"), (ordinal,)).ok()?;
-        let streams = streams.try_iter().ok()?.filter_map(Result::ok);
-        Some(streams.filter_map(|stream| named(&stream, intern!(py, "handle"))).collect())
-    },
-];
+        let null = cuda.getattr(intern!(py, "Stream")).ok()?.getattr(intern!(py, "null")).ok()?;
+        let current = cuda.getattr(intern!(py, "get_current_stream")).ok()?;
+        CUPY.get_or_init(py, || (current.unbind(), null.unbind()))
+    };
+    let stream = current.bind(py).call0().ok()?;
+    if stream.is(null) {
+        return None;
+    }
+    named(stream, intern!(py, "ptr"))
+}
 
-fn named(stream: &Bound<'_, PyAny>, attribute: &Bound<'_, PyString>) -> Option<(u64, Py<PyAny>)> {
+/// The current streams of the simulated device's libraries.
+fn simulated(py: Python<'_>, ordinal: i32) -> Vec<Named<'_>> {
+    let streams = library(py, intern!(py, "cai_bridge.testing"))
+        .and_then(|testing| testing.call_method1(intern!(py, "_current_streams"), (ordinal,)).ok())
+        .and_then(|streams| streams.try_iter().ok());
+    let streams = streams.into_iter().flatten().filter_map(Result::ok);
+    streams.filter_map(|stream| named(stream, intern!(py, "handle"))).collect()
+}
+
+fn named<'py>(stream: Bound<'py, PyAny>, attribute: &Bound<'py, PyString>) -> Option<Named<'py>> {
     let handle = stream.getattr(attribute).ok()?.extract::<u64>().ok()?;
-    (handle > 2).then(|| (handle, stream.clone().unbind()))
+    (handle > 2).then_some((handle, stream))
 }
 
 /// A library that is imported. One that is half imported has no such attributes.

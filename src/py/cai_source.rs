@@ -105,12 +105,13 @@ fn keep(
     };
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
-        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, place.ordinal),
+        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal),
         // The exporter keeps the stream alive, says the specification; CuPy does not.
         (_, Claim::Said(Ready::On(stream)), _) => {
-            Live::new(py, stream, None, place.ordinal).or(Some(Live { stream, object: None }))
+            Live::new(py, stream, None, driver, place.ordinal)
+                .or(Some(Live { stream, object: None }))
         }
-        (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, place.ordinal),
+        (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
         _ => None,
     };
     let mut back = Back { driver: driver.clone(), place, home, consumer: None };
@@ -279,8 +280,8 @@ fn settle_silence(
         return Ok(Ready::On(Stream::from_native(native, Thread::current())));
     }
     warn_once(py, owner)?;
+    let known = adopt::current_streams(py, driver, place.ordinal);
     let driver = driver.get()?;
-    let known = adopt::current_streams(py, place.ordinal);
     py.detach(|| order::wait_on_host(driver, place, &known))?;
     tracing::debug!(
         target: "cai_bridge", door = "from_cai", device = place.ordinal, order = "made", why = "host wait",

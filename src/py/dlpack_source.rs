@@ -49,7 +49,7 @@ pub(super) fn exchange(
     let ready = array.pending(Ready::On(work));
     check_stream(&array, &driver, place, request)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
-    let home = Live::new(py, work, None, place.ordinal);
+    let home = Live::new(py, work, None, &driver, place.ordinal);
     let back = back(py, &array, &driver, place, home, request, stream.as_ref());
     let managed = Some(ImportedDlpack::Versioned(imported.0));
     let keep = Keep::new(x.clone().unbind(), managed, stream, back);

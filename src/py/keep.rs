@@ -95,7 +95,7 @@ impl Back {
         if self.is_home(stream) {
             return Some(Live { stream, object });
         }
-        Live::new(py, stream, object, self.place.ordinal)
+        Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
 }
 

@@ -11,10 +11,13 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 
 from .driver import (
+    BLOCKING,
     CAPTURE_GLOBAL,
     CAPTURE_RELAXED,
     INT,
     LEGACY,
+    NON_BLOCKING,
+    PER_THREAD,
     WAIT_DEFAULT,
     WAIT_EXTERNAL,
     Driver,
@@ -23,6 +26,8 @@ from .driver import (
 SUCCESS = "CUDA_SUCCESS"
 ISOLATION = "CUDA_ERROR_STREAM_CAPTURE_ISOLATION"
 INVALIDATED = "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED"
+IMPLICIT = "CUDA_ERROR_STREAM_CAPTURE_IMPLICIT"
+MERGE = "CUDA_ERROR_STREAM_CAPTURE_MERGE"
 UNJOINED = "CUDA_ERROR_STREAM_CAPTURE_UNJOINED"
 UNSUPPORTED = "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
 
@@ -213,3 +218,113 @@ def test_asking_a_captured_stream_for_its_flags_spoils_the_capture(
     with capture(origin) as outcome:
         said = driver.result("cuStreamGetFlags", origin, ctypes.byref(ctypes.c_uint64()))
     assert (said, outcome.ended) == (UNSUPPORTED, INVALIDATED)
+
+
+def test_a_graph_waits_for_the_latest_record_of_its_external_event_whenever_it_runs(
+    driver: Driver, event: int, new_stream: Callable[..., int]
+) -> None:
+    origin, outside = new_stream(), new_stream()
+    for stream in (origin, outside):
+        driver.spin(stream, 0.01)
+    driver.synchronize()
+    made = ctypes.c_void_p()
+    driver("cuStreamBeginCapture_v2", origin, CAPTURE_GLOBAL)
+    driver("cuEventRecord", event, outside)
+    driver("cuStreamWaitEvent", origin, event, WAIT_EXTERNAL)
+    driver.spin(origin, 0.01)
+    driver("cuStreamEndCapture", origin, ctypes.byref(made))
+    graph = driver.get("cuGraphInstantiateWithFlags", made.value, 0)
+    driver("cuGraphLaunch", graph, origin)
+    driver("cuStreamSynchronize", origin)
+    driver.spin(outside, 50)
+    driver("cuGraphLaunch", graph, origin)
+    assert not driver.is_pending(origin), "nothing was recorded since"
+    driver("cuEventRecord", event, outside)
+    driver("cuGraphLaunch", graph, origin)
+    assert driver.is_pending(origin)
+    driver.synchronize()
+    driver("cuGraphExecDestroy", graph)
+    driver("cuGraphDestroy", made.value)
+
+
+@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
+@pytest.mark.parametrize("flags", [BLOCKING, NON_BLOCKING])
+def test_a_host_wait_for_the_context_spoils_a_capture_in_every_mode_of_the_thread(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing, mode: int, flags: int
+) -> None:
+    with capture(new_stream(flags), mode) as outcome:
+        before = INT(CAPTURE_RELAXED)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+        assert driver.result("cuCtxSynchronize") == UNSUPPORTED
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+    assert outcome.ended == INVALIDATED
+
+
+def test_the_legacy_stream_beside_a_captured_blocking_one_answers_by_an_error_that_spoils_nothing(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    other = new_stream()
+    with capture(new_stream(BLOCKING)) as outcome:
+        assert is_capturing(driver, LEGACY)[0] == IMPLICIT
+        assert is_capturing(driver, other) == (SUCCESS, 0)
+        assert is_capturing(driver, PER_THREAD) == (SUCCESS, 0)
+    assert outcome.ended == SUCCESS
+
+
+def test_a_record_on_the_legacy_stream_beside_a_captured_blocking_one_spoils_the_capture(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    with capture(new_stream(BLOCKING)) as outcome:
+        assert driver.result("cuEventRecord", event, LEGACY) == IMPLICIT
+    assert outcome.ended == INVALIDATED
+
+
+def test_work_that_is_captured_cannot_fork_to_the_legacy_stream(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    origin = new_stream()
+    with capture(origin) as outcome:
+        driver("cuEventRecord", event, origin)
+        assert driver.result("cuStreamWaitEvent", LEGACY, event, WAIT_DEFAULT) == IMPLICIT
+    assert outcome.ended == INVALIDATED
+
+
+def test_two_captures_that_are_joined_are_both_spoiled(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    one, other = new_stream(), new_stream()
+    with capture(one, CAPTURE_RELAXED) as first, capture(other, CAPTURE_RELAXED) as second:
+        driver("cuEventRecord", event, one)
+        assert driver.result("cuStreamWaitEvent", other, event, WAIT_DEFAULT) == MERGE
+    assert (first.ended, second.ended) == (INVALIDATED, INVALIDATED)
+
+
+def test_each_capture_has_a_number_which_its_forks_share(
+    driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    one, fork, other = new_stream(), new_stream(), new_stream()
+
+    def number(stream: int) -> tuple[int, int]:
+        status, made = INT(-1), ctypes.c_uint64()
+        addresses = (ctypes.byref(status), ctypes.byref(made), None, None, None)
+        driver("cuStreamGetCaptureInfo_v2", stream, *addresses)
+        return status.value, made.value
+
+    with capture(one, CAPTURE_RELAXED), capture(other, CAPTURE_RELAXED):
+        driver("cuEventRecord", event, one)
+        driver("cuStreamWaitEvent", fork, event, WAIT_DEFAULT)
+        assert number(one) == number(fork)
+        assert number(one) != number(other)
+        driver("cuEventRecord", event, fork)
+        driver("cuStreamWaitEvent", one, event, WAIT_DEFAULT)
+
+
+def test_an_event_is_made_and_recorded_outside_while_a_stream_is_captured(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    outside = new_stream()
+    with capture(new_stream()) as outcome:
+        made = driver.event()
+        driver("cuEventRecord", made, outside)
+    assert outcome.ended == SUCCESS
+    driver("cuEventDestroy_v2", made)

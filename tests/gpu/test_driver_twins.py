@@ -211,6 +211,40 @@ def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_threa
     thread.join()
 
 
+def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_threads(
+    driver: Driver, event: int
+) -> None:
+    """What the end of a hand-over between two threads' own streams rests on, called by a third."""
+
+    def is_waited_for(recorded: bool) -> bool:
+        queued, ordered, answers = threading.Event(), threading.Event(), list[bool]()
+
+        def producer() -> None:
+            driver.use_primary()
+            driver.spin(PER_THREAD, 30.0)
+            queued.set()
+
+        def consumer() -> None:
+            driver.use_primary()
+            ordered.wait(10)
+            answers.append(driver.is_pending(PER_THREAD))
+
+        threads = [threading.Thread(target=target) for target in (producer, consumer)]
+        for thread in threads:
+            thread.start()
+        assert queued.wait(10)
+        if recorded:
+            driver("cuEventRecord", event, LEGACY)
+        ordered.set()
+        for thread in threads:
+            thread.join()
+        driver.synchronize()
+        return answers[0]
+
+    assert is_waited_for(recorded=True)
+    assert not is_waited_for(recorded=False)
+
+
 @pytest.mark.parametrize("call", ["cuStreamSynchronize", "cuStreamQuery"])
 @pytest.mark.parametrize("kind", ["per-thread", "blocking", "non-blocking"])
 def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(

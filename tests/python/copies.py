@@ -27,3 +27,16 @@ def copied(view, **wishes):
     capsule = view.__dlpack__(max_version=NEWEST, copy=True, **wishes)
     seen = capsules.read(capsule)
     return to_cai(capsule, stream=-1), seen
+
+
+def named(cuda, *names):
+    """The calls of these names, with their streams."""
+    return [(call.call, call.stream) for call in cuda.calls if call.call in names]
+
+
+def ends(cuda):
+    return named(cuda, "cuMemFreeAsync", "cuMemFree", "cuCtxSynchronize")
+
+
+def taken(view, **wishes):
+    return capsules.take(view.__dlpack__(max_version=NEWEST, copy=True, **wishes))
