@@ -133,7 +133,7 @@ pub(super) fn shared<'py>(
     } else if let Request::On(stream) = request
         && view.array.ptr() != 0
     {
-        keep.hand_to_elsewhere(place, Live::new(py, stream, object, device.id));
+        keep.hand_to_elsewhere(place, Live::new(py, stream, object, &view.driver, device.id));
     }
     managed(py, &array, versioned, keep)
 }
@@ -222,7 +222,7 @@ pub(super) fn to_gpu<'py>(
     let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
     source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
     let live = match (request, waiting) {
-        (Request::On(stream), None) => Live::new(py, stream, object, ordinal),
+        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
         _ => None,
     };
     if live.is_none() {
@@ -247,7 +247,7 @@ pub(super) fn to_host<'py>(
     };
     check_captures(view, queue)?;
     // Any capture in the context would be ended by the host's wait, as far as it is known of.
-    let known = adopt::current_streams(py, queue.place.ordinal);
+    let known = adopt::current_streams(py, &view.driver, queue.place.ordinal);
     let why = (Kind::CaptureHostWait, "a copy for the CPU, for which the host would wait");
     order::check_captures(
         driver,
