@@ -31,6 +31,7 @@ class SimulatedCuda(Queues, Findings):
 
     def __init__(self, devices: int, *, check: bool) -> None:
         self._session = _core._Session(devices)
+        self._devices = devices
         self._check = check
         self._entered = False
         self._arrays = 0
@@ -68,7 +69,7 @@ class SimulatedCuda(Queues, Findings):
     @property
     def devices(self) -> int:
         """How many devices there are."""
-        return self._session.devices
+        return self._devices
 
     @property
     def current_device(self) -> int | None:
