@@ -22,12 +22,12 @@ DEVICE = """
 """
 
 
-def assert_quiet(*parts: str, python: str = sys.executable, timeout: float = 60) -> None:
+def assert_quiet(*parts: str, prelude: str = PRELUDE, timeout: float = 60) -> None:
     """Run the parts one after the other in a process of their own: it says nothing, and exits 0."""
-    prelude = PRELUDE.format(here=str(Path(__file__).parent))
+    prelude = prelude.format(here=str(Path(__file__).parent))
     text = "".join(textwrap.dedent(part) for part in (prelude, *parts))
     done = subprocess.run(
-        [python, "-X", "dev", "-W", "error", "-c", text],
+        [sys.executable, "-X", "dev", "-W", "error", "-c", text],
         capture_output=True,
         text=True,
         timeout=timeout,
