@@ -58,8 +58,9 @@ impl Scene {
 fn one_of_those_who_release_at_once_gets_it_and_it_ends_once() {
     loom::model(|| {
         let scene = Scene::new();
-        let others: Vec<_> =
-            (0..2).map(|_| scene.on_thread(|owner| usize::from(owner.release().is_some()))).collect();
+        let others: Vec<_> = (0..2)
+            .map(|_| scene.on_thread(|owner| usize::from(owner.release().is_some())))
+            .collect();
         let mine = usize::from(scene.owner.release().is_some());
         let theirs: usize = others.into_iter().map(|other| other.join().unwrap()).sum();
         assert_eq!((mine + theirs, scene.drops()), (1, 1));

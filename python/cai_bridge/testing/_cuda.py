@@ -27,6 +27,9 @@ class SimulatedCuda(Queues, Findings):
     Within its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
     in for device memory. Queued work runs late, in the least helpful order that is legal, and every
     access to memory is checked by happens-before: each pair that nothing orders is a `Report`.
+
+    Conversions do not make it grow. It remembers every array and stream that it ever had, though,
+    less than a kilobyte each, so that a late use of one is named.
     """
 
     def __init__(self, devices: int, *, check: bool) -> None:

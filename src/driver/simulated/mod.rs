@@ -34,7 +34,7 @@ mod work;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-pub use calls::{Arguments, Call, CallRecord, FaultError, Outcome};
+pub use calls::{Arguments, Call, CallRecord, FaultError, LOGGED, Outcome};
 pub use capture::CaptureMode;
 pub use graph::Graph;
 pub use memory::{FREED, FRESH};
