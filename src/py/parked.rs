@@ -9,10 +9,12 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use pyo3::prelude::*;
+
+use crate::driver::fork::Process;
 
 /// Something that ends later.
 pub(super) trait Parked: Send {
@@ -86,12 +88,18 @@ enum Watch {
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch::Unborn);
 static TOLD: Condvar = Condvar::new();
+/// The process that the thread is of. A fork does not have it, and must not touch its lock, which it
+/// may hold for good there.
+static WATCHED: OnceLock<Process> = OnceLock::new();
 
 /// How often the main thread is asked to look, at first and at last: a lookup takes about 0.1 us.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
 fn watch() {
+    if !WATCHED.get_or_init(Process::current).is_current() {
+        return;
+    }
     let mut state = WATCH.lock().unwrap_or_else(PoisonError::into_inner);
     match *state {
         Watch::Over | Watch::Wake => {}
@@ -143,6 +151,9 @@ extern "C" fn asked(_: *mut c_void) -> c_int {
 /// Ends the watching, before the interpreter ends.
 #[pyfunction]
 pub(crate) fn _stop_watching() {
+    if WATCHED.get().is_some_and(|watched| !watched.is_current()) {
+        return;
+    }
     *WATCH.lock().unwrap_or_else(PoisonError::into_inner) = Watch::Over;
     TOLD.notify_one();
 }

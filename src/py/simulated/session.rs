@@ -122,9 +122,15 @@ impl Session {
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
-        self.0.close();
-        py.detach(|| self.0.abandon());
-        // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
+        let done = py.detach(|| self.0.machine()?.synchronize_all());
+        parked::look(py);
+        Ok(done?)
+    }
+
+    fn run_all(&self, py: Python<'_>) -> PyResult<()> {
+        let done = py.detach(|| self.0.machine()?.run_all());
+        parked::look(py);
+        Ok(done?)
     }
 
     #[getter]
@@ -155,9 +161,9 @@ impl Session {
     }
 
     fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
-        self.0.close();
-        py.detach(|| self.0.abandon());
-        // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
+        let done = py.detach(|| self.0.machine()?.synchronize_event(Event(event)));
+        parked::look(py);
+        Ok(done?)
     }
 
     fn order(&self, first: (i32, u64), then: (i32, u64)) -> PyResult<()> {
