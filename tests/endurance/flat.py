@@ -80,13 +80,22 @@ def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
     }
 
 
-def grown(call: Callable[[], Any], rounds: int) -> int:
+def run(cuda: Any, call: Callable[[], Any], rounds: int) -> None:
+    """Call it that often. Now and then all is synchronised, as a program does: until then what the
+    consumer may still use is kept."""
+    for turn in range(rounds):
+        call()
+        if turn % 1000 == 999:
+            cuda.synchronize()
+    cuda.synchronize()
+    gc.collect()
+
+
+def grown(cuda: Any, call: Callable[[], Any], rounds: int) -> int:
     """By how many bytes the process grows in that many rounds."""
     gc.collect()
     before = resident()
-    for _ in range(rounds):
-        call()
-    gc.collect()
+    run(cuda, call, rounds)
     return resident() - before
 
 
@@ -96,10 +105,9 @@ def main(rounds: int, warm_up: int = WARM_UP, say: Callable[[str], Any] = print)
     with simulated_cuda(check=False) as cuda:
         cuda.synchronize()
         for name, call in conversions(cuda).items():
-            for _ in range(warm_up):
-                call()
+            run(cuda, call, warm_up)
             started = perf_counter()
-            more = grown(call, rounds)
+            more = grown(cuda, call, rounds)
             spent = (perf_counter() - started) / rounds * 1e9
             flat = more <= ALLOWED
             say(f"{name:28} {more:+12,} bytes {spent:8,.0f} ns  {'flat' if flat else 'GROWS'}")

@@ -114,6 +114,29 @@ def test_releases_and_deleters_in_a_fork_leave_the_producers_tensors_alone():
     )
 
 
+def test_what_waits_for_its_consumer_in_the_parent_is_left_alone_in_a_fork():
+    assert_quiet(
+        DEVICE,
+        PARENT,
+        FORK,
+        """
+        # The producer's stream is unknown, so the tensor is kept until the consumer's work is done.
+        late, mine = HandMade(x.ptr), cuda.stream()
+        mine.fill(x, 2.0)
+        to_cai(late.capsule(), stream=mine)
+        def look():
+            held.clear()
+            for view_of in given[:4]:
+                view_of.release()
+            assert late.deleted == 0
+        in_a_fork(look)
+        assert late.deleted == 0
+        cuda.synchronize()
+        assert late.deleted == 1
+        """,
+    )
+
+
 @pytest.mark.parametrize("how", ["sys.exit()", "os._exit(0)", "raise SystemExit", "pass"])
 def test_a_fork_ends_quietly_with_everything_of_its_parent_alive(how):
     assert_quiet(

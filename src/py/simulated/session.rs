@@ -62,7 +62,7 @@ impl Session {
         py.detach(|| self.0.abandon());
         // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
         drop(self.0.take_raised());
-        parked::look(py);
+        parked::look_at_all(py);
     }
 
     /// Refuses a fork of the process that the machine belongs to.
@@ -117,19 +117,19 @@ impl Session {
 
     fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
         let done = py.detach(|| self.on(device, handle, Simulated::synchronize_stream));
-        parked::look(py);
+        parked::look_at_all(py);
         Ok(done?)
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
         let done = py.detach(|| self.0.machine()?.synchronize_all());
-        parked::look(py);
+        parked::look_at_all(py);
         Ok(done?)
     }
 
     fn run_all(&self, py: Python<'_>) -> PyResult<()> {
         let done = py.detach(|| self.0.machine()?.run_all());
-        parked::look(py);
+        parked::look_at_all(py);
         Ok(done?)
     }
 
@@ -162,7 +162,7 @@ impl Session {
 
     fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
         let done = py.detach(|| self.0.machine()?.synchronize_event(Event(event)));
-        parked::look(py);
+        parked::look_at_all(py);
         Ok(done?)
     }
 
