@@ -8,6 +8,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python gpu bench lint format wheel clean
+.PHONY: loom asan tsan flat mutants
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -60,6 +61,46 @@ format:  ## Format the sources
 	cargo fmt
 	$(BIN)/ruff format python tests examples
 	$(BIN)/ruff check --fix python tests examples
+
+loom:  ## Model check the owner: every interleaving of its calls
+	RUSTFLAGS="--cfg loom" cargo test --quiet --no-default-features --lib --target-dir target/loom
+
+# Stable Rust has the sanitizers behind -Z, which RUSTC_BOOTSTRAP opens.
+HOST = $(shell rustc -vV | sed -n 's/^host: //p')
+SANITIZED = --no-default-features --tests --target $(HOST)
+# What takes foreign structures in, hands them out, and lets go of them.
+ASAN_TESTS := $(addprefix tests/python/test_, awkward_moments.py cai_dict.py dlpack_export.py \
+	endings.py exchange_tables.py forks.py lifetimes.py refusals.py refused_objects.py threads.py)
+# CPython knows nothing of the sanitizer, so its runtime is loaded first: GCC's, whose interface is the
+# same. Its own leaks are left out, and its allocator, which would hide what is behind an object. The
+# reports are on stderr, which pytest is not to take.
+UNDER_ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
+	ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=$(VENV)/asan
+
+asan: export RUSTC_BOOTSTRAP = 1
+asan: export RUSTFLAGS = -Zsanitizer=address
+asan: $(VENV)/.tools  ## Run the core's tests, and the Python tests of foreign memory, under AddressSanitizer
+	cargo test --quiet $(SANITIZED) --target-dir target/asan
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python \
+		cargo build --quiet --lib --target $(HOST) --target-dir target/asan
+	rm -rf $(VENV)/asan && mkdir -p $(VENV)/asan && cp -R python/cai_bridge $(VENV)/asan/
+	cp target/asan/$(HOST)/debug/libcai_bridge.so $(VENV)/asan/cai_bridge/_core.abi3.so
+	$(UNDER_ASAN) $(BIN)/python -m pytest -q --capture=sys $(ASAN_TESTS)
+
+# The standard library has to be built with it, too: without that its locks look like races.
+tsan: export RUSTC_BOOTSTRAP = 1
+tsan: export RUSTFLAGS = -Zsanitizer=thread
+tsan:  ## Run the core's tests under ThreadSanitizer; needs `rustup component add rust-src`
+	cargo test --quiet $(SANITIZED) -Zbuild-std --target-dir target/tsan
+
+flat: $(VENV)/.installed  ## Show that a million rounds of each conversion do not make a process grow
+	$(BIN)/python tests/endurance/flat.py
+
+$(VENV)/cargo/bin/cargo-mutants:
+	cargo install --quiet --locked --root $(VENV)/cargo cargo-mutants
+
+mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
+	$(VENV)/cargo/bin/cargo-mutants mutants --output target
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

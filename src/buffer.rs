@@ -11,6 +11,7 @@ use crate::copy::Plan;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
 use crate::driver::copies::{Route, Transfer};
+use crate::driver::fork::Process;
 use crate::driver::host::HostMemory;
 use crate::driver::{Context, Driver, Handle, Pointer};
 use crate::error::{Error, Kind, Result};
@@ -41,6 +42,8 @@ pub enum Return {
 #[derive(Debug)]
 pub struct Buffer {
     driver: Handle,
+    /// The process whose memory it is: a fork of it leaves it alone.
+    process: Process,
     ptr: u64,
     queue: Queue,
     back: Return,
@@ -60,7 +63,8 @@ impl Buffer {
     ) -> Result<Self> {
         let element = array.dtype().element_size();
         let bytes = (array.layout().size() * element).unsigned_abs();
-        let mut made = Self { driver: driver.clone(), ptr: 0, queue, back: Return::InOrder };
+        let (process, back) = (Process::current(), Return::InOrder);
+        let mut made = Self { driver: driver.clone(), process, ptr: 0, queue, back };
         let Some(plan) = Plan::new(array.layout(), element) else { return Ok(made) };
         let driver = driver.get()?;
         made.ptr = order::within(driver, queue.place, |_| driver.allocate(bytes, queue.stream))?;
@@ -98,6 +102,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.ptr != 0
+            && self.process.is_current()
             && let Err(error) = self.give_back()
         {
             // Lost, since to free memory that is still in use would be worse.

@@ -188,6 +188,8 @@ kinds! {
 
     /// There is no CUDA driver, or no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
+    /// The driver, or the array, belongs to the process that this one was forked from.
+    Forked: Driver, "process", "the process that began to use the device; multiprocessing's 'spawn' and 'forkserver' start children of their own";
     /// A call of the driver failed.
     DriverCall: Driver, "CUDA driver", "CUDA_SUCCESS";
 }

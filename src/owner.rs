@@ -5,8 +5,25 @@
 //! foreign deleter, a Python destructor that comes back to the same view.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, TryLockError};
+
+use sync::{AtomicBool, Mutex, Ordering, PoisonError, TryLockError};
+
+/// What the state is made of: `std`'s, or in the model those whose every interleaving loom tries.
+mod sync {
+    #[cfg(all(loom, test))]
+    pub(super) use loom::sync::Mutex;
+    #[cfg(all(loom, test))]
+    pub(super) use loom::sync::atomic::AtomicBool;
+    #[cfg(not(all(loom, test)))]
+    pub(super) use std::sync::Mutex;
+    #[cfg(not(all(loom, test)))]
+    pub(super) use std::sync::atomic::AtomicBool;
+    pub(super) use std::sync::atomic::Ordering;
+    pub(super) use std::sync::{PoisonError, TryLockError};
+}
+
+#[cfg(all(loom, test))]
+mod model;
 
 /// Something that is kept until it is released, once.
 pub struct Owner<K> {
@@ -17,7 +34,7 @@ pub struct Owner<K> {
 
 impl<K> Owner<K> {
     /// Keeps `kept`.
-    pub const fn new(kept: K) -> Self {
+    pub fn new(kept: K) -> Self {
         Self { kept: Mutex::new(Some(kept)), released: AtomicBool::new(false) }
     }
 

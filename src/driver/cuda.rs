@@ -15,6 +15,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use libloading::Library;
 
+use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::device::MemoryKind;
@@ -30,6 +31,12 @@ pub struct Cuda {
     /// recorded events in must not go while the process can still order work in it.
     primary: Box<[OnceLock<Context>]>,
 }
+
+/// The driver and the process that found it.
+static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
+
+/// `CUDA_ERROR_NOT_INITIALIZED`.
+const NOT_INITIALIZED: Code = 3;
 
 /// `CUresult`.
 type Code = u32;
@@ -104,9 +111,23 @@ unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F> {
 
 impl Cuda {
     /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
+    ///
+    /// Fails in a fork of the process that found it.
     pub fn get() -> Result<&'static Self> {
-        static PROBED: OnceLock<Result<Cuda>> = OnceLock::new();
-        PROBED.get_or_init(Self::probe).as_ref().map_err(Clone::clone)
+        let (by, found) = PROBED.get_or_init(|| {
+            fork::watch();
+            (Process::current(), Self::probe())
+        });
+        let cuda = found.as_ref().map_err(Clone::clone)?;
+        by.check().map(|()| cuda)
+    }
+
+    /// Refuses a fork of the process that found the driver.
+    pub(super) fn check_process() -> Result<()> {
+        match PROBED.get() {
+            Some((by, Ok(_))) => by.check(),
+            _ => Ok(()),
+        }
     }
 
     fn probe() -> Result<Self> {
@@ -125,10 +146,12 @@ impl Cuda {
         // SAFETY: 0 is the only value that is defined.
         let initialised = unsafe { (calls.init)(0) };
         calls.check("cuInit", initialised).map_err(|error| {
-            Error::new(
-                Kind::DriverMissing,
-                format!("a driver that does not start: {}", error.got()),
-            )
+            if initialised == NOT_INITIALIZED {
+                // Somebody else had initialised it in the process that this one was forked from.
+                return fork::forked();
+            }
+            let got = format!("a driver that does not start: {}", error.got());
+            Error::new(Kind::DriverMissing, got)
         })?;
         let mut count: c_int = 0;
         // SAFETY: the driver is initialised; `count` outlives the call.
@@ -176,14 +199,16 @@ impl Calls {
 }
 
 /// The events of one thread, by context. They go back to [`SPARE`] when the thread ends, since a
-/// thread's end is no place to call the driver.
+/// thread's end is no place to call the driver; a fork has no use for its parent's.
 struct ThreadEvents(Vec<(Context, Event)>);
 
 static SPARE: Mutex<Vec<(Context, Event)>> = Mutex::new(Vec::new());
 
 impl Drop for ThreadEvents {
     fn drop(&mut self) {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.0);
+        if Cuda::check_process().is_ok() {
+            SPARE.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.0);
+        }
     }
 }
 

@@ -2,17 +2,19 @@
 //!
 //! [`Driver`] is the short list of driver calls that the bridge makes; every method is one call, so
 //! that each can be counted, made to fail, and dropped in a test. [`cuda`] makes them on a real
-//! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`]. Nothing here decides: who waits for whom is
-//! [`crate::stream::plan`]'s, carrying it out is [`crate::order`]'s.
+//! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`].
+//! Nothing here decides: who waits for whom is [`crate::stream::plan`]'s, carrying it out is
+//! [`crate::order`]'s.
 
 pub mod copies;
 pub mod cuda;
+pub mod fork;
 pub mod host;
 pub mod simulated;
 
 use std::fmt;
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::copies::Copies;
@@ -20,6 +22,8 @@ use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Stream;
+
+use fork::Process;
 
 /// A context of the driver, `CUcontext`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -119,11 +123,14 @@ pub enum Handle {
 }
 
 impl Handle {
-    /// The driver itself. Fails where the machine has none.
+    /// The driver itself. Fails where the machine has none, and in a fork of the process that used it.
     pub fn get(&self) -> Result<&dyn Driver> {
         match self {
             Self::Cuda => cuda::Cuda::get().map(|cuda| cuda as &dyn Driver),
-            Self::Simulated(simulated) => Ok(&**simulated),
+            Self::Simulated(simulated) => {
+                simulated.process().check()?;
+                Ok(&**simulated)
+            }
         }
     }
 
@@ -135,23 +142,31 @@ impl Handle {
     }
 }
 
-static SIMULATING: AtomicBool = AtomicBool::new(false);
+/// 0, or one more than the number of the process that installed a simulated driver: a fork of it is
+/// refused without a look behind the lock, which may be held for good there.
+static SIMULATING: AtomicU64 = AtomicU64::new(0);
 static SIMULATED: Mutex<Option<Arc<simulated::Simulated>>> = Mutex::new(None);
 
 /// The driver that new views are made on: a simulated one while one is installed, else CUDA's.
-pub fn current() -> Handle {
-    if SIMULATING.load(Ordering::Acquire) {
-        let installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(simulated) = installed.as_ref() {
-            return Handle::Simulated(Arc::clone(simulated));
+///
+/// Fails in a fork of the process that used it.
+pub fn current() -> Result<Handle> {
+    match SIMULATING.load(Ordering::Acquire).checked_sub(1).and_then(|by| u32::try_from(by).ok()) {
+        None => cuda::Cuda::check_process().map(|()| Handle::Cuda),
+        Some(by) => {
+            Process::numbered(by).check()?;
+            let installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(installed
+                .as_ref()
+                .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))))
         }
     }
-    Handle::Cuda
 }
 
 /// Makes `simulated` the driver of this process, or gives CUDA's back. Returns the one before.
 pub fn install(simulated: Option<Arc<simulated::Simulated>>) -> Option<Arc<simulated::Simulated>> {
     let mut installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
-    SIMULATING.store(simulated.is_some(), Ordering::Release);
+    let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
+    SIMULATING.store(by, Ordering::Release);
     std::mem::replace(&mut *installed, simulated)
 }

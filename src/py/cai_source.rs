@@ -63,7 +63,7 @@ pub(super) fn import<'py>(
         said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
     })?;
     check_dtype(said.dtype, decoded.dtype)?;
-    let driver = driver::current();
+    let driver = driver::current()?;
     let wanted = said.device.map(device_argument).transpose()?;
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     let Decoded { ptr, readonly, dtype, layout, claim } = decoded;
@@ -114,7 +114,7 @@ fn keep(
         (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
         _ => None,
     };
-    let mut back = Back { driver: driver.clone(), place, home, consumer: None };
+    let mut back = Back::new(driver, place, home);
     if let Some(Request::On(consumer)) = said.consumer
         && array.ptr() != 0
     {

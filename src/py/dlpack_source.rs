@@ -38,11 +38,11 @@ pub(super) fn exchange(
     stream: Option<Py<PyAny>>,
 ) -> PyResult<Source> {
     let py = x.py();
+    let driver = driver::current()?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
     let array = imported.array()?;
     guards::check(x, facts, Some(array.dtype()))?;
-    let driver = driver::current();
     let place = place(&driver, &array)?;
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = Stream::from_native(native, Thread::current());
@@ -64,7 +64,7 @@ pub(super) fn protocol(
     stream: Option<Py<PyAny>>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let driver = driver::current();
+    let driver = driver::current()?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
     let (answer, ready) = on_device(&driver, device, || ask(x, request))?;
@@ -96,7 +96,7 @@ pub(super) fn capsule(
     let capsule = x.cast::<PyCapsule>()?;
     let (_, array) = capsule::read(capsule)?;
     let ready = array.pending(Ready::On(Stream::Legacy));
-    let driver = driver::current();
+    let driver = driver::current()?;
     let place = place(&driver, &array)?;
     check_stream(&array, &driver, place, request)?;
     hand_over(x.py(), DOOR, &driver, place, ready, request)?;
@@ -115,7 +115,7 @@ fn back(
     request: Request,
     stream: Option<&Py<PyAny>>,
 ) -> Back {
-    let mut back = Back { driver: driver.clone(), place, home, consumer: None };
+    let mut back = Back::new(driver, place, home);
     if let Request::On(consumer) = request
         && array.ptr() != 0
     {

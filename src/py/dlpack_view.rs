@@ -163,8 +163,8 @@ impl Exchange for DLPackView {
         managed: Managed<DLManagedTensorVersioned>,
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
-        let (driver, place) = (driver::current(), Place::of(array.device()));
-        let back = Back { driver: driver.clone(), place, home: None, consumer: None };
+        let (driver, place) = (driver::current()?, Place::of(array.device()));
+        let back = Back::new(&driver, place, None);
         let source = Source {
             // The function's contract: no synchronisation, and the caller works on `work_stream`.
             ready: Ready::On(Stream::Legacy),

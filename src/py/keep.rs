@@ -18,6 +18,7 @@ use super::adopt::Live;
 use super::parked::{self, Parked};
 use super::unraised;
 use crate::driver::Handle;
+use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door, Mark, Place};
 use crate::stream::{Home, Stream, Thread, plan_return};
@@ -44,6 +45,9 @@ pub(super) struct Back {
     pub(super) home: Option<Live>,
     /// The consumer's stream.
     pub(super) consumer: Option<Live>,
+    /// The process whose memory it is. In a fork of it nothing is given back, since its driver does
+    /// not survive that, and its tensors are left alone: their deleters may call that driver.
+    pub(super) process: Process,
 }
 
 enum Tensor {
@@ -63,6 +67,12 @@ impl std::fmt::Debug for Tensor {
 }
 
 impl Back {
+    /// Memory of this process, which has no consumer yet.
+    pub(super) fn new(driver: &Handle, place: Place, home: Option<Live>) -> Self {
+        let (driver, process) = (driver.clone(), Process::current());
+        Self { driver, place, home, consumer: None, process }
+    }
+
     /// Whether `stream` is the producer's own.
     fn is_home(&self, stream: Stream) -> bool {
         self.home.as_ref().is_some_and(|home| home.stream == stream)
@@ -81,6 +91,7 @@ impl Back {
             place: self.place,
             home: self.home.as_ref().map(|home| home.clone_ref(py)),
             consumer,
+            process: self.process,
         }
     }
 
@@ -117,14 +128,17 @@ impl Keep {
     }
 
     /// Another holder of the same, for a consumer that [`Keep::hand_to`] names. It keeps the stream
-    /// alive that the array is ready on: by `stream` where that is another one now.
-    pub(super) fn share(&mut self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Self {
-        Self(self.0.as_mut().map(|kept| Kept {
+    /// alive that the array is ready on: by `stream` where that is another one now. Refused in a fork
+    /// of the process whose memory it is.
+    pub(super) fn share(&mut self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Self> {
+        let Some(kept) = &mut self.0 else { return Ok(Self(None)) };
+        kept.back.process.check()?;
+        Ok(Self(Some(Kept {
             producer: kept.producer.clone_ref(py),
             managed: kept.managed.share(),
             stream: stream.or_else(|| kept.stream.as_ref().map(|held| held.clone_ref(py))),
             back: kept.back.clone_ref(py, None),
-        }))
+        })))
     }
 
     /// The memory is handed to a consumer, who works on that stream.
@@ -141,7 +155,7 @@ impl Keep {
         if let Some(kept) = &mut self.0 {
             let is_named = |home: &Live| matches!(home.stream, Stream::Handle(_));
             let home = kept.back.home.take().filter(is_named);
-            kept.back = Back { driver: kept.back.driver.clone(), place, home, consumer };
+            (kept.back.place, kept.back.home, kept.back.consumer) = (place, home, consumer);
         }
     }
 
@@ -207,6 +221,14 @@ pub(super) fn give_back(
     Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })
 }
 
+impl Drop for Kept {
+    fn drop(&mut self) {
+        if !self.back.process.is_current() {
+            std::mem::forget(std::mem::replace(&mut self.managed, Tensor::None));
+        }
+    }
+}
+
 impl Tensor {
     fn share(&mut self) -> Self {
         let shared = match std::mem::replace(self, Self::None) {
@@ -239,6 +261,9 @@ impl Ending {
     /// Whether everything is done that has to be before the references go.
     fn advance(&mut self, py: Python<'_>) -> Result<bool> {
         let back = &self.kept.back;
+        if !back.process.is_current() {
+            return Ok(true);
+        }
         let given = match self.given {
             Some(given) => given,
             None => *self.given.insert(give_back(py, "release", back, None)?),

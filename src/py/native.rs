@@ -1,4 +1,5 @@
-//! Short cuts through Python's C API, for the reading of dicts: a door like the other three.
+//! Short cuts through Python's C API, for the reading of dicts, and the one question that PyO3 has no
+//! safe call for, which interpreter this is: a door like the other three.
 //!
 //! A dict is read at every import. Most dicts have the specification's keys, interned, and values of
 //! its plain types; those are read here without a reference taken or a Python call made. Through
@@ -15,6 +16,12 @@ use pyo3::types::{PyDict, PyString};
 
 use crate::cai::Fields;
 use crate::layout::Dims;
+
+/// The number of the interpreter that runs this; the main one's is 0.
+pub(super) fn interpreter(_py: Python<'_>) -> i64 {
+    // SAFETY: `_py` shows that this thread is attached to an interpreter, which is what both ask for.
+    unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
+}
 
 /// The names of the entries, in the order that [`plain`] takes them in; the last is passed over.
 pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];

@@ -7,6 +7,7 @@
 //! of the process stays.
 #![allow(unsafe_code)]
 
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -23,11 +24,16 @@ pub(super) trait Parked: Send {
     fn ripens(&self) -> bool;
 }
 
-static PARKED: Mutex<Vec<Box<dyn Parked>>> = Mutex::new(Vec::new());
+/// In the order in which they were asked last, which is that of their work where nobody was yet.
+static PARKED: Mutex<VecDeque<Box<dyn Parked>>> = Mutex::new(VecDeque::new());
 /// How many there are: what every call asks, without the lock.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
-fn parked() -> MutexGuard<'static, Vec<Box<dyn Parked>>> {
+/// How many a call asks: more than it parks, so that they become fewer once they can end, and no more,
+/// so that a call takes no longer where thousands wait for one piece of work.
+const AT_A_CALL: usize = 4;
+
+fn parked() -> MutexGuard<'static, VecDeque<Box<dyn Parked>>> {
     PARKED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -36,7 +42,7 @@ pub(super) fn park(what: Box<dyn Parked>) {
     let ripens = what.ripens();
     {
         let mut parked = parked();
-        parked.push(what);
+        parked.push_back(what);
         COUNT.store(parked.len(), Ordering::Release);
     }
     if ripens {
@@ -44,30 +50,31 @@ pub(super) fn park(what: Box<dyn Parked>) {
     }
 }
 
-/// Ends what can end by now.
+/// Ends what can end by now of those that were not asked for longest: a few, for every call does.
 #[inline]
 pub(super) fn look(py: Python<'_>) {
     if COUNT.load(Ordering::Acquire) != 0 {
-        look_at_all(py);
+        look_at(py, AT_A_CALL);
     }
 }
 
+/// Ends all that can end by now.
+pub(super) fn look_at_all(py: Python<'_>) {
+    look_at(py, COUNT.load(Ordering::Acquire));
+}
+
 #[cold]
-fn look_at_all(py: Python<'_>) {
+fn look_at(py: Python<'_>, most: usize) {
     // Taken out meanwhile: to ask, and to drop, may run anything, this too.
-    let mut all = std::mem::take(&mut *parked());
-    let mut over = Vec::new();
-    let mut at = 0;
-    while at < all.len() {
-        if all[at].is_over(py) {
-            over.push(all.swap_remove(at));
-        } else {
-            at += 1;
-        }
-    }
+    let mut all: Vec<_> = {
+        let mut parked = parked();
+        let most = most.min(parked.len());
+        parked.drain(..most).collect()
+    };
+    let over: Vec<_> = all.extract_if(.., |one| one.is_over(py)).collect();
     {
         let mut parked = parked();
-        parked.append(&mut all);
+        parked.extend(all);
         COUNT.store(parked.len(), Ordering::Release);
     }
     drop(over);
@@ -136,7 +143,7 @@ fn keep_asking() {
 
 /// What the main thread runs, between two instructions of whatever it is at.
 extern "C" fn asked(_: *mut c_void) -> c_int {
-    Python::try_attach(look);
+    Python::try_attach(look_at_all);
     0
 }
 

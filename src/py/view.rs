@@ -56,7 +56,7 @@ impl View {
     /// References for somebody else who needs the memory, and `stream` where the array is ready on
     /// that one there.
     pub(super) fn share(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Keep> {
-        self.owner.with(|keep| keep.share(py, stream)).ok_or_else(released)
+        self.owner.with(|keep| keep.share(py, stream)).ok_or_else(released)?
     }
 
     /// The consumer's stream, where it will still be alive when the consumer is done.
@@ -85,6 +85,10 @@ impl View {
     pub(super) fn release(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
         let (request, _alive) = stream::parse(given)?;
         let Some(back) = self.back(py) else { return Ok(()) };
+        if !back.process.is_current() {
+            self.clear();
+            return Ok(());
+        }
         let also = match request {
             Request::On(stream) if self.array.ptr() != 0 => Some(stream),
             _ => None,

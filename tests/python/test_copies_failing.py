@@ -1,12 +1,14 @@
 """Accidents of copies: calls that fail, locks, captures, and the end of the interpreter."""
 
 import gc
+import os
 import subprocess
 import sys
 import textwrap
 
 import numpy as np
 import pytest
+from children import DEVICE, assert_quiet
 from copies import NEWEST, named, taken
 from fakes import assert_refused, each
 
@@ -161,3 +163,26 @@ def test_a_copy_for_the_cpu_is_refused_while_its_wait_would_end_a_capture(stream
     ):
         np.from_dlpack(view, device="cpu")
     assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_fork_leaves_the_parents_copies_alone():
+    assert_quiet(
+        DEVICE,
+        """
+        producer, bare = cuda.stream(), cuda.stream()
+        view = from_cai(x, stream=producer)
+        wishes = [{"stream": producer}, {"stream": bare.handle}, {"dl_device": (1, 0)}]
+        held = [view.__dlpack__(copy=True, **wish) for wish in wishes]
+        calls = len(cuda.calls)
+        sys.stdout.flush()
+        pid = os.fork()
+        if not pid:
+            held.clear()
+            sys.exit()
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        assert len(cuda.calls) == calls
+        held.clear()
+        cuda.synchronize()
+        """,
+    )

@@ -12,6 +12,7 @@ import gc
 import threading
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -327,6 +328,31 @@ def test_zero_size_arrays_have_nothing_to_give_back(cuda):
     del capsule
     view.release(cuda.stream())
     assert cuda.calls == []
+
+
+@pytest.mark.parametrize("ends_on", ["producer's", "consumer's", "third"])
+@pytest.mark.parametrize("consumer", ["another thread's own", "non-blocking", "legacy"])
+def test_a_per_thread_stream_is_that_of_its_thread_whoever_lets_go(consumer, ends_on, cuda):
+    with ThreadPoolExecutor(1) as producing, ThreadPoolExecutor(1) as consuming:
+        array = producing.submit(
+            lambda: cuda.array([1.0] * 4, speaks="cai3", stream=cuda.per_thread, name="x")
+        ).result()
+        view = producing.submit(from_cai, array).result()
+        stream = {
+            "another thread's own": cuda.per_thread,
+            "non-blocking": cuda.stream("consumer"),
+            "legacy": cuda.legacy,
+        }[consumer]
+        seen = consuming.submit(cuda.consumer("dlpack", stream).read, view).result()
+        if ends_on == "third":
+            seen.release()
+        else:
+            {"producer's": producing, "consumer's": consuming}[ends_on].submit(
+                seen.release
+            ).result()
+        producing.submit(cuda.per_thread.fill, array, 2.0).result()
+        cuda.synchronize()
+        assert seen.value == [1.0] * 4
 
 
 # --- a producer whose stream is unknown -----------------------------------------------------------

@@ -227,6 +227,39 @@ def test_a_cycle_of_producer_and_view_is_collected(maker, cuda):
     assert (gone(), producer()) == (None, None)
 
 
+@EVERY
+def test_a_cycle_through_views_of_either_protocol_and_their_dicts_is_collected(maker, cuda):
+    view = MAKERS[maker](cuda.array(shape=4))
+    cai, dlpack = to_cai(view), from_cai(to_cai(view))
+    by_owner = from_cai(cai.__cuda_array_interface__, owner=dlpack)
+    view.owner.held = {"views": [view, cai, dlpack, by_owner]}
+    gone = [weakref.ref(one) for one in (view, cai, dlpack, by_owner, view.owner)]
+    del view, cai, dlpack, by_owner
+    assert None not in [ref() for ref in gone]
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 5
+
+
+def test_a_cycle_of_views_that_own_one_another_by_dicts_is_collected(cuda):
+    x = cuda.array(shape=4)
+    holders = [only_cai(x) for _ in range(3)]
+    for holder, before in zip(holders, [holders[-1], *holders], strict=False):
+        holder.view = from_cai(interface(x), owner=before)
+    gone = [weakref.ref(one) for holder in holders for one in (holder, holder.view)]
+    del holders, holder, before
+    gc.collect()
+    assert [ref() for ref in gone] == [None] * 6
+
+
+def test_a_released_view_is_no_part_of_a_cycle(cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    view.owner.view = view
+    gone = producer_of(view)
+    view.release()
+    assert gone() is None
+    assert not [one for one in gc.get_referents(view) if one is not type(view)]
+
+
 def test_a_cycle_through_the_stream_object_is_collected(cuda):
     stream = cuda.stream()
     view = from_cai(only_cai(cuda.array(shape=4)), stream=stream)

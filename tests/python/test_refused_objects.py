@@ -117,6 +117,7 @@ ELSEWHERE = {
     *("no driver", "failing driver", "a stream of another device"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     *("a silent dict during a capture", "a copy during a capture"),
+    *("an array in a fork", "a view in a fork"),
 }
 CASES = [
     pytest.param(row, call, make, id=f"{call} of {row['object']} {number}")

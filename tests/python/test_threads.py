@@ -1,6 +1,7 @@
 """Threads: deleters without the lock, and views that several threads use at once."""
 
 import ctypes
+import gc
 import threading
 import weakref
 
@@ -119,3 +120,135 @@ def test_a_view_made_of_a_table_by_another_thread_is_an_ordinary_one(cuda):
     tensor, made = HandMade(cuda.array(shape=4).ptr), []
     on_threads(1, lambda: made.append(tables.to_object(DLPackView, tensor)))
     assert made[0].shape == (4,)
+
+
+# --- threads that Python has never seen, and the garbage collector --------------------------------
+
+
+def delete_natively(taken):
+    """Call deleters, each on a thread of C's own, and wait for all of them without the lock."""
+    c = ctypes.CDLL(None)
+    threads = [ctypes.c_ulong() for _ in taken]
+    for thread, one in zip(threads, taken, strict=True):
+        arguments = (ctypes.c_void_p(one.struct.deleter), ctypes.byref(one.struct))
+        assert c.pthread_create(ctypes.byref(thread), None, *arguments) == 0
+    for thread in threads:
+        assert c.pthread_join(thread, None) == 0
+
+
+def exported(view):
+    """The view's array as a consumer of each form has it."""
+    return [
+        capsules.take(view.__dlpack__()),
+        capsules.take(view.__dlpack__(max_version=(1, 3))),
+        tables.managed(view),
+    ]
+
+
+def test_native_threads_delete_while_others_convert_and_the_collector_runs(cuda):
+    tensors = [HandMade(cuda.array([1.0] * 4).ptr) for _ in range(6)]
+    views = [to_cai(tensor.capsule()) for tensor in tensors]
+    start, unexpected = threading.Barrier(7), []
+
+    def guarded(act):
+        def run():
+            start.wait()
+            try:
+                for turn in range(40):
+                    act(turn)
+            except BaseException as error:
+                unexpected.append(error)
+
+        return threading.Thread(target=run)
+
+    def convert(turn):
+        # In a cycle, so that the collector is what lets go of it.
+        cycle = [from_cai(views[turn % 6]), to_cai(views[turn % 6])]
+        cycle.append(cycle)
+
+    def delete(turn):
+        other = from_cai(views[turn % 6])
+        taken = exported(other)
+        other.release()
+        delete_natively(taken)
+
+    threads = [guarded(act) for act in (convert, convert, delete, delete, delete)]
+    threads += [guarded(lambda _: gc.collect()) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+        assert not thread.is_alive()
+    assert unexpected == []
+    gc.collect()
+    assert [tensor.deleted for tensor in tensors] == [0] * 6
+    views.clear()
+    assert [tensor.deleted for tensor in tensors] == [1] * 6
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_a_deleter_may_be_called_in_the_middle_of_a_collection(native, cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    gone, taken = weakref.ref(view.owner), exported(view)
+    del view
+
+    def delete(phase, _):
+        if phase == "start" and taken:
+            due = taken[:]
+            taken.clear()
+            delete_natively(due) if native else [one.delete() for one in due]
+
+    gc.callbacks.append(delete)
+    try:
+        gc.collect()
+    finally:
+        gc.callbacks.remove(delete)
+    assert taken == []
+    assert gone() is None
+
+
+def test_a_deleter_may_be_called_by_the_end_of_garbage(cuda):
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    gone = weakref.ref(view.owner)
+
+    class Late:
+        def __init__(self, taken):
+            self.taken, self.me = taken, self
+
+        def __del__(self):
+            delete_natively(self.taken)
+
+    Late(exported(view))
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("form", [None, (1, 3)])
+def test_a_deleter_that_is_called_while_an_exception_is_pending_does_not_disturb_it(form, cuda):
+    tensor = HandMade(cuda.array(shape=4).ptr)
+    view = from_cai(to_cai(tensor.capsule()))
+
+    def export():
+        capsule = view.__dlpack__(max_version=form)
+        view.release()
+        return capsule
+
+    with pytest.raises(LookupError, match=r"^'mine'$"):
+        # The capsule is on the stack, and goes while the exception is set.
+        (export(), {}["mine"])
+    assert tensor.deleted == 1
+
+
+def test_an_exception_of_a_foreign_deleter_on_a_native_thread_is_reported_there(cuda, monkeypatch):
+    class Torn(list):
+        def __del__(self):
+            raise OSError("torn")
+
+    view = from_cai(only_cai(cuda.array(shape=4)))
+    view.owner.torn, seen = Torn(), []
+    monkeypatch.setattr("sys.unraisablehook", lambda said: seen.append(str(said.exc_value)))
+    taken = exported(view)
+    del view
+    delete_natively(taken)
+    assert seen == ["torn"]

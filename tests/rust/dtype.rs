@@ -56,6 +56,19 @@ fn other_spellings_of_a_typestr_mean_the_type_of_their_row() {
 }
 
 #[test]
+fn types_that_autograd_could_follow_and_complex_ones_are_told_by_their_names() {
+    for dtype in Dtype::all() {
+        let name = dtype.name();
+        let exact = ["bool", "int", "uint"].iter().any(|kind| name.starts_with(kind));
+        assert_eq!(dtype.is_inexact(), !exact, "{name}");
+        assert_eq!(dtype.is_complex(), name.starts_with("complex"), "{name}");
+        assert_eq!(format!("{dtype:?}"), name);
+    }
+    let vector = Dtype::from_dlpack(2, 32, 4).unwrap();
+    assert_eq!(format!("{vector:?}"), "float32x4");
+}
+
+#[test]
 fn refused_dldatatypes_name_what_they_were() {
     for row in rows(&table("dtype.toml"), "refused") {
         let (code, bits, lanes) =

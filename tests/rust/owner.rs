@@ -49,6 +49,14 @@ fn a_released_owner_shows_nothing() {
 }
 
 #[test]
+fn an_owner_shows_whether_it_keeps_and_not_what() {
+    let owner = Owner::new("secret");
+    assert_eq!(format!("{owner:?}"), "Owner(kept)");
+    owner.release();
+    assert_eq!(format!("{owner:?}"), "Owner(released)");
+}
+
+#[test]
 fn a_visit_does_not_wait_for_somebody_who_looks() {
     let owner = Owner::new(());
     assert_eq!(owner.with(|()| owner.try_with(|()| ())), Some(None));

@@ -10,7 +10,10 @@ use cai_bridge::dlpack::{decode, encode};
 use cai_bridge::dtype::Dtype;
 use cai_bridge::layout::Layout;
 use dlpark::DlpackFlags;
-use dlpark::ffi::{DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLPackVersion, DLTensor};
+use dlpark::ffi::{
+    DLDataType, DLDataTypeCode, DLDevice, DLDeviceType, DLManagedTensorVersioned, DLPackVersion,
+    DLTensor,
+};
 use toml::Value;
 
 use crate::tables::{ints, rows, table, text};
@@ -136,6 +139,23 @@ fn a_legacy_tensor_cannot_be_read_only_and_a_refused_one_drops_its_owner_too() {
             Err(error) => assert!(array.readonly() && error.kind().name() == "ReadOnlyLegacy"),
         }
         assert_eq!(drops.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn a_byte_offset_lies_between_the_data_pointer_and_the_first_element() {
+    for array in arrays() {
+        let managed =
+            encode::with_byte_offset::<DLManagedTensorVersioned, _>(&array, 256, Box::new(()));
+        let managed = managed.unwrap();
+        // SAFETY: made just above.
+        let tensor = unsafe { managed.tensor() };
+        // Where there are no elements there is no pointer to lie behind.
+        let (base, offset) = if array.ptr() == 0 { (0, 0) } else { (0x6F00, 256) };
+        assert_eq!((tensor.data as u64, tensor.byte_offset), (base, offset));
+        let header = decode::Header { version: Some(managed.version()), flags: managed.flags() };
+        // SAFETY: made just above, with `ndim` extents and strides.
+        assert_eq!(unsafe { decode::descriptor(tensor, header) }.unwrap(), array);
     }
 }
 

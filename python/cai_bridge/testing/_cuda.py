@@ -27,10 +27,14 @@ class SimulatedCuda(Queues, Findings):
     Within its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
     in for device memory. Queued work runs late, in the least helpful order that is legal, and every
     access to memory is checked by happens-before: each pair that nothing orders is a `Report`.
+
+    Conversions do not make it grow. It remembers every array and stream that it ever had, though,
+    less than a kilobyte each, so that a late use of one is named.
     """
 
     def __init__(self, devices: int, *, check: bool) -> None:
         self._session = _core._Session(devices)
+        self._devices = devices
         self._check = check
         self._entered = False
         self._arrays = 0
@@ -68,7 +72,7 @@ class SimulatedCuda(Queues, Findings):
     @property
     def devices(self) -> int:
         """How many devices there are."""
-        return self._session.devices
+        return self._devices
 
     @property
     def current_device(self) -> int | None:

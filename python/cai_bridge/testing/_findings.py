@@ -57,7 +57,7 @@ class Findings:
 
     @property
     def calls(self) -> list[CallRecord]:
-        """The driver calls so far, by whomever, in their order."""
+        """The driver calls so far, by whomever, in their order: the last 65,536 of them."""
         return [CallRecord(*made) for made in self._session.calls()]
 
     def clear_calls(self) -> None:

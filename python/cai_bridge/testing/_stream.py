@@ -177,7 +177,8 @@ class SimulatedStream:
         self._session.destroy_stream(self.handle)
 
     def __del__(self) -> None:
-        if getattr(self, "_alive", False):
+        # A fork leaves the streams to the process that they belong to.
+        if getattr(self, "_alive", False) and self._session.is_here:
             self.destroy()
 
     def __repr__(self) -> str:

@@ -127,7 +127,8 @@ def host_write(session: _Session, array: Any, value: Any, name: str) -> None:
 
 
 def check_open(session: _Session) -> None:
-    """Refuse what needs the simulated device in place."""
+    """Refuse what needs the simulated device in place, and a fork of its process."""
+    session.check_process()
     if not session.is_open:
         raise SimulatedError("the simulated device is not in place: outside its with block")
 

@@ -3,8 +3,9 @@
 //! A call can be made to fail with a code of the driver, or to report success and do nothing. The
 //! second is how a test proves that a wait is needed. Refused: names that are no entry point here, a
 //! zeroth call, a failure with the code of success, and success without effect for a call whose
-//! result its caller goes on to use.
+//! result its caller goes on to use. The log keeps the last [`LOGGED`] calls.
 
+use std::collections::VecDeque;
 use std::fmt;
 
 use super::codes;
@@ -206,10 +207,14 @@ struct Fault {
     code: Option<u32>,
 }
 
+/// How many calls the log keeps: those that were made last. A program that runs for long does not
+/// grow by what it calls.
+pub const LOGGED: usize = 1 << 16;
+
 /// The log and the faults that are still to come.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    log: Vec<CallRecord>,
+    log: VecDeque<CallRecord>,
     faults: Vec<Fault>,
 }
 
@@ -247,7 +252,15 @@ impl State {
             Ok(None) => Outcome::Suppressed,
             Err(error) => Outcome::Failed(codes::of(error)),
         };
-        self.calls.log.push(CallRecord { call, arguments, thread: Thread::current(), outcome });
+        if self.calls.log.len() == LOGGED {
+            self.calls.log.pop_front();
+        }
+        self.calls.log.push_back(CallRecord {
+            call,
+            arguments,
+            thread: Thread::current(),
+            outcome,
+        });
         result
     }
 
@@ -294,9 +307,9 @@ impl Simulated {
         std::mem::take(&mut self.lock().calls.faults).len()
     }
 
-    /// The driver calls so far, by whomever, in their order.
+    /// The driver calls so far, by whomever, in their order: the last [`LOGGED`] of them.
     pub fn calls(&self) -> Vec<CallRecord> {
-        self.lock().calls.log.clone()
+        self.lock().calls.log.iter().copied().collect()
     }
 
     /// Forgets the calls so far.

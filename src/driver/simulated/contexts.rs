@@ -131,11 +131,6 @@ impl State {
 }
 
 impl Simulated {
-    /// How many devices there are.
-    pub fn devices(&self) -> usize {
-        self.lock().contexts.devices()
-    }
-
     /// `cudaSetDevice`: makes the device's primary context the calling thread's.
     pub fn set_device(&self, ordinal: i32) -> Result<()> {
         let mut state = self.lock();

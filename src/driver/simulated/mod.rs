@@ -34,13 +34,14 @@ mod work;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-pub use calls::{Arguments, Call, CallRecord, FaultError, Outcome};
+pub use calls::{Arguments, Call, CallRecord, FaultError, LOGGED, Outcome};
 pub use capture::CaptureMode;
 pub use graph::Graph;
 pub use memory::{FREED, FRESH};
 pub use report::{AccessKind, Report, ReportKind, Side, Touched};
 pub use work::{Action, Span};
 
+use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::error::Result;
@@ -69,6 +70,9 @@ pub struct Simulated {
     state: Mutex<State>,
     /// Told whenever a piece of work has run.
     idle: Condvar,
+    /// The process that it belongs to. A fork of it must not touch the lock, which a thread that it
+    /// does not have may hold.
+    process: Process,
 }
 
 impl Simulated {
@@ -87,7 +91,14 @@ impl Simulated {
             reports: Vec::new(),
             sequence: 0,
         };
-        Arc::new(Self { state: Mutex::new(state), idle: Condvar::new() })
+        fork::watch();
+        let process = Process::current();
+        Arc::new(Self { state: Mutex::new(state), idle: Condvar::new(), process })
+    }
+
+    /// The process that it belongs to, and the only one that may call it.
+    pub fn process(&self) -> Process {
+        self.process
     }
 
     /// The state. Work never runs, and nothing of the caller's is dropped, while it is locked.

@@ -33,7 +33,7 @@ impl Queue {
 /// The simulated array library.
 #[derive(Debug)]
 pub(super) struct Library {
-    pub(super) machine: Arc<Simulated>,
+    machine: Arc<Simulated>,
     /// The current stream of each thread and device, as the driver names it.
     current: Mutex<HashMap<(Thread, i32), u64>>,
     /// An event of its own for each thread and device.
@@ -60,13 +60,25 @@ impl Library {
 
     /// The library whose machine is this process's driver just now.
     pub(super) fn open() -> Option<Arc<Self>> {
-        locked(&OPEN).clone()
+        locked(&OPEN).clone().filter(|library| library.is_ours())
+    }
+
+    /// The machine. A fork of the process that it belongs to is refused: none of the locks here, nor
+    /// the machine's own, may be touched there.
+    pub(super) fn machine(&self) -> Result<&Arc<Simulated>> {
+        self.machine.process().check().map(|()| &self.machine)
+    }
+
+    fn is_ours(&self) -> bool {
+        self.machine.process().is_current()
     }
 
     /// Makes the machine this process's driver; `false` where a simulated one is in place already.
     pub(super) fn enter(self: &Arc<Self>) -> bool {
         let mut open = locked(&OPEN);
-        if open.is_some() || matches!(driver::current(), Handle::Simulated(_)) {
+        if open.as_ref().is_some_and(|open| open.is_ours())
+            || matches!(driver::current(), Ok(Handle::Simulated(_)))
+        {
             return false;
         }
         driver::install(Some(Arc::clone(&self.machine)));
@@ -74,32 +86,39 @@ impl Library {
         true
     }
 
-    /// Gives the real driver back, and drops all that was queued and captured.
-    pub(super) fn leave(self: &Arc<Self>) {
-        {
-            let mut open = locked(&OPEN);
-            if open.as_ref().is_some_and(|open| Arc::ptr_eq(open, self)) {
-                driver::install(None);
-                *open = None;
-            }
+    /// Gives the real driver back. To be called with the interpreter attached: then no thread is in
+    /// the middle of it where Python forks.
+    pub(super) fn close(self: &Arc<Self>) {
+        let mut open = locked(&OPEN);
+        if self.is_ours() && open.as_ref().is_some_and(|open| Arc::ptr_eq(open, self)) {
+            driver::install(None);
+            *open = None;
         }
-        self.machine.abandon();
-        self.machine.forget_graphs();
+    }
+
+    /// Drops all that was queued and captured.
+    pub(super) fn abandon(&self) {
+        if let Ok(machine) = self.machine() {
+            machine.abandon();
+            machine.forget_graphs();
+        }
     }
 
     pub(super) fn is_open(self: &Arc<Self>) -> bool {
-        locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
+        self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
     /// The calling thread's current stream of a device; 0, the driver's other name for the legacy
     /// default stream, where none was set.
-    pub(super) fn current_stream(&self, ordinal: i32) -> u64 {
-        locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0)
+    pub(super) fn current_stream(&self, ordinal: i32) -> Result<u64> {
+        self.machine()?;
+        Ok(locked(&self.current).get(&(Thread::current(), ordinal)).copied().unwrap_or(0))
     }
 
     /// Sets it; returns the one before.
-    pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> u64 {
-        locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0)
+    pub(super) fn set_current_stream(&self, ordinal: i32, handle: u64) -> Result<u64> {
+        self.machine()?;
+        Ok(locked(&self.current).insert((Thread::current(), ordinal), handle).unwrap_or(0))
     }
 
     /// Work queued on `to` after this call runs after work queued on `from` before it.
@@ -108,7 +127,7 @@ impl Library {
         if from == to {
             return Ok(());
         }
-        let machine = &self.machine;
+        let machine = self.machine()?;
         let event = machine.on_device(from.ordinal, || {
             let event = self.event(from.ordinal)?;
             machine.record_event(event, from.stream)?;
@@ -122,7 +141,7 @@ impl Library {
         if let Some(event) = locked(&self.events).get(&key) {
             return Ok(*event);
         }
-        let event = self.machine.create_event()?;
+        let event = self.machine()?.create_event()?;
         locked(&self.events).insert(key, event);
         Ok(event)
     }
@@ -133,6 +152,6 @@ impl Library {
     }
 
     pub(super) fn take_raised(&self) -> Vec<PyErr> {
-        std::mem::take(&mut *locked(&self.raised))
+        if self.is_ours() { std::mem::take(&mut *locked(&self.raised)) } else { Vec::new() }
     }
 }

@@ -41,7 +41,7 @@ impl Session {
         handle: u64,
         call: impl FnOnce(&Simulated, Stream) -> Result<R>,
     ) -> Result<R> {
-        let (machine, queue) = (&self.0.machine, Queue::new(device, handle));
+        let (machine, queue) = (self.0.machine()?, Queue::new(device, handle));
         machine.on_device(device, || call(machine, queue.stream))
     }
 }
@@ -58,10 +58,22 @@ impl Session {
     }
 
     fn leave(&self, py: Python<'_>) {
-        py.detach(|| self.0.leave());
+        self.0.close();
+        py.detach(|| self.0.abandon());
         // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
         drop(self.0.take_raised());
-        parked::look(py);
+        parked::look_at_all(py);
+    }
+
+    /// Refuses a fork of the process that the machine belongs to.
+    fn check_process(&self) -> PyResult<()> {
+        Ok(self.0.machine().map(drop)?)
+    }
+
+    /// Whether the machine belongs to this process, and not to one that it was forked from.
+    #[getter]
+    fn is_here(&self) -> bool {
+        self.0.machine().is_ok()
     }
 
     #[getter]
@@ -70,38 +82,33 @@ impl Session {
     }
 
     #[getter]
-    fn devices(&self) -> usize {
-        self.0.machine.devices()
-    }
-
-    #[getter]
-    fn device(&self) -> Option<i32> {
-        self.0.machine.device()
+    fn device(&self) -> PyResult<Option<i32>> {
+        Ok(self.0.machine()?.device())
     }
 
     fn set_device(&self, device: i32) -> PyResult<()> {
-        Ok(self.0.machine.set_device(device)?)
+        Ok(self.0.machine()?.set_device(device)?)
     }
 
-    fn set_current_stream(&self, device: i32, handle: u64) -> u64 {
-        self.0.set_current_stream(device, handle)
+    fn set_current_stream(&self, device: i32, handle: u64) -> PyResult<u64> {
+        Ok(self.0.set_current_stream(device, handle)?)
     }
 
-    fn current_stream(&self, device: i32) -> u64 {
-        self.0.current_stream(device)
+    fn current_stream(&self, device: i32) -> PyResult<u64> {
+        Ok(self.0.current_stream(device)?)
     }
 
     #[pyo3(signature = (device, blocking, name=None))]
     fn create_stream(&self, device: i32, blocking: bool, name: Option<&str>) -> PyResult<u64> {
-        let handle = self.0.machine.create_stream(device, blocking)?;
+        let handle = self.0.machine()?.create_stream(device, blocking)?;
         if let Some(name) = name {
-            self.0.machine.name_stream(handle, name)?;
+            self.0.machine()?.name_stream(handle, name)?;
         }
         Ok(handle)
     }
 
     fn destroy_stream(&self, handle: u64) -> PyResult<()> {
-        Ok(self.0.machine.destroy_stream(handle)?)
+        Ok(self.0.machine()?.destroy_stream(handle)?)
     }
 
     fn stream_name(&self, device: i32, handle: u64) -> PyResult<String> {
@@ -110,25 +117,25 @@ impl Session {
 
     fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
         let done = py.detach(|| self.on(device, handle, Simulated::synchronize_stream));
-        parked::look(py);
+        parked::look_at_all(py);
         Ok(done?)
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine.synchronize_all());
-        parked::look(py);
+        let done = py.detach(|| self.0.machine()?.synchronize_all());
+        parked::look_at_all(py);
         Ok(done?)
     }
 
     fn run_all(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine.run_all());
-        parked::look(py);
+        let done = py.detach(|| self.0.machine()?.run_all());
+        parked::look_at_all(py);
         Ok(done?)
     }
 
     #[getter]
-    fn pending(&self) -> usize {
-        self.0.machine.pending()
+    fn pending(&self) -> PyResult<usize> {
+        Ok(self.0.machine()?.pending())
     }
 
     fn take_raised<'py>(&self, py: Python<'py>) -> Vec<Bound<'py, PyAny>> {
@@ -150,12 +157,12 @@ impl Session {
     }
 
     fn query_event(&self, event: usize) -> PyResult<bool> {
-        Ok(self.0.machine.query_event(Event(event))?)
+        Ok(self.0.machine()?.query_event(Event(event))?)
     }
 
     fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine.synchronize_event(Event(event)));
-        parked::look(py);
+        let done = py.detach(|| self.0.machine()?.synchronize_event(Event(event)));
+        parked::look_at_all(py);
         Ok(done?)
     }
 
@@ -181,50 +188,54 @@ impl Session {
 
     /// Checks an access of the host; inside work the launch has declared it.
     #[allow(clippy::needless_pass_by_value, reason = "what PyO3 extracts is owned")]
-    fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) {
-        if !self.0.machine.is_inside_work() {
-            self.0.machine.host_touch(name, &spans(&reads), &spans(&writes));
+    fn touch(&self, name: &str, reads: Vec<(u64, u64)>, writes: Vec<(u64, u64)>) -> PyResult<()> {
+        let machine = self.0.machine()?;
+        if !machine.is_inside_work() {
+            machine.host_touch(name, &spans(&reads), &spans(&writes));
         }
+        Ok(())
     }
 
     fn load<'py>(&self, py: Python<'py>, ptr: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.0.machine.load(ptr, length)?))
+        Ok(PyBytes::new(py, &self.0.machine()?.load(ptr, length)?))
     }
 
     fn store(&self, ptr: u64, data: &[u8]) -> PyResult<()> {
-        Ok(self.0.machine.store(ptr, data)?)
+        Ok(self.0.machine()?.store(ptr, data)?)
     }
 
-    fn device_of(&self, ptr: u64) -> Option<i32> {
-        self.0.machine.device_of(ptr)
+    fn device_of(&self, ptr: u64) -> PyResult<Option<i32>> {
+        Ok(self.0.machine()?.device_of(ptr))
     }
 
-    fn reports(&self) -> Vec<ReportTuple> {
-        self.0.machine.reports().iter().map(record::report).collect()
+    fn reports(&self) -> PyResult<Vec<ReportTuple>> {
+        Ok(self.0.machine()?.reports().iter().map(record::report).collect())
     }
 
-    fn clear_reports(&self) {
-        drop(self.0.machine.take_reports());
+    fn clear_reports(&self) -> PyResult<()> {
+        drop(self.0.machine()?.take_reports());
+        Ok(())
     }
 
     fn fail(&self, call: &str, nth: u32, error: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.0.machine.fail(call, nth, record::code(error)?).map_err(|error| fault(&error))
+        self.0.machine()?.fail(call, nth, record::code(error)?).map_err(|error| fault(&error))
     }
 
     fn suppress(&self, call: &str, nth: u32) -> PyResult<()> {
-        self.0.machine.suppress(call, nth).map_err(|error| fault(&error))
+        self.0.machine()?.suppress(call, nth).map_err(|error| fault(&error))
     }
 
-    fn clear_faults(&self) -> usize {
-        self.0.machine.clear_faults()
+    fn clear_faults(&self) -> PyResult<usize> {
+        Ok(self.0.machine()?.clear_faults())
     }
 
-    fn calls(&self) -> Vec<CallTuple> {
-        self.0.machine.calls().iter().map(record::call).collect()
+    fn calls(&self) -> PyResult<Vec<CallTuple>> {
+        Ok(self.0.machine()?.calls().iter().map(record::call).collect())
     }
 
-    fn clear_calls(&self) {
-        self.0.machine.clear_calls();
+    fn clear_calls(&self) -> PyResult<()> {
+        self.0.machine()?.clear_calls();
+        Ok(())
     }
 
     fn begin_capture(&self, device: i32, handle: u64, mode: &str) -> PyResult<()> {

@@ -43,8 +43,11 @@ struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A free that is refused is a report already, and nobody is there to raise to.
-        let _ = self.library.machine.free(self.start, None);
+        // A free that is refused is a report already, and nobody is there to raise to. A fork leaves
+        // the memory to the process that it belongs to.
+        if let Ok(machine) = self.library.machine() {
+            let _ = machine.free(self.start, None);
+        }
     }
 }
 
@@ -63,6 +66,7 @@ impl Memory {
     }
 
     fn order_before(&self, consumer: Queue) -> Result<()> {
+        self.library.machine()?;
         match self.pending() {
             Some(pending) if self.array.ptr() != 0 => self.library.order(pending, consumer),
             _ => Ok(()),
@@ -71,7 +75,7 @@ impl Memory {
 
     /// Orders what is pending before the library's current stream, which the exchange API names.
     fn order_before_current(&self) -> Result<()> {
-        let handle = self.library.current_stream(self.ordinal);
+        let handle = self.library.current_stream(self.ordinal)?;
         self.order_before(Queue::new(self.ordinal, handle))
     }
 
@@ -123,7 +127,7 @@ struct Wanted {
 
 impl Wanted {
     fn allocate(&self, library: &Library, ordinal: i32, offset: u64) -> Result<u64> {
-        let machine = &library.machine;
+        let machine = library.machine()?;
         let length = match self.reach.below.checked_add(self.reach.above) {
             Some(0) => 0,
             length => length
@@ -269,7 +273,7 @@ impl Exchange for ExchangeTensor {
 
     fn work_stream(_py: Python<'_>, device: Device) -> PyResult<u64> {
         let legacy = Stream::Legacy.handle();
-        Ok(Library::open().map_or(legacy, |library| library.current_stream(device.id)))
+        Ok(Library::open().map_or(Ok(legacy), |library| library.current_stream(device.id))?)
     }
 
     fn import(

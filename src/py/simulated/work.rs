@@ -36,9 +36,8 @@ pub(super) fn launch(
     run: Option<Py<PyAny>>,
 ) -> Result<()> {
     let action = action(Arc::downgrade(library), Callable(run));
-    library.machine.on_device(queue.ordinal, || {
-        library.machine.launch(queue.stream, name, reads, writes, action)
-    })
+    let machine = library.machine()?;
+    machine.on_device(queue.ordinal, || machine.launch(queue.stream, name, reads, writes, action))
 }
 
 fn action(library: Weak<Library>, run: Callable) -> impl Fn(&Simulated) + Send + Sync + 'static {

@@ -7,7 +7,7 @@ use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::copies::{Copies, Route};
 use cai_bridge::driver::host::HostMemory;
 use cai_bridge::driver::simulated::{
-    Arguments, Call, CaptureMode, FaultError, Outcome, ReportKind, Simulated, codes,
+    Arguments, Call, CaptureMode, FaultError, LOGGED, Outcome, ReportKind, Simulated, codes,
 };
 use cai_bridge::driver::{Context, Driver, Event};
 use cai_bridge::stream::{Stream, Thread};
@@ -321,6 +321,19 @@ fn the_log_has_every_call_with_what_it_was_given() {
         );
         assert_eq!((record.thread, record.outcome), (Thread::current(), Outcome::Done));
     }
+}
+
+#[test]
+fn the_log_keeps_the_last_calls_and_grows_no_further() {
+    let m = Machine::new();
+    m.cuda.clear_calls();
+    m.cuda.current_context().unwrap();
+    for _ in 0..LOGGED {
+        m.cuda.pointer(m.x).unwrap();
+    }
+    let log = m.cuda.calls();
+    assert_eq!(log.len(), LOGGED);
+    assert!(log.iter().all(|record| record.call == Call::PointerGetAttributes));
 }
 
 #[test]
