@@ -72,8 +72,8 @@ kinds! {
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
     DeviceArgument: Value, "device", "(device_type, device_id) that can reach the memory";
-    /// `dl_device=` asks for a device that the array is not on.
-    DlDevice: Buffer, "dl_device", "None, or the array's own device";
+    /// `dl_device=` asks for a device that the array cannot be handed out on.
+    DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the driver does not know.
     HostPointer: Value, "data", "a pointer that CUDA knows: device, managed or pinned memory";
 
@@ -147,6 +147,8 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "streams other than the legacy default one: name them with stream=, or hand over before the capture begins";
     /// An edge between the streams of two captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
+    /// A copy while its stream, or the source's, is being captured.
+    CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends: a graph would keep its memory, or run it later";
     /// A wait of the host while a stream is being captured.
     CaptureHostWait: Driver, "graph capture", "a hand-over that names its stream (stream=, or -1 where nothing is pending), or one before the capture begins";
 
@@ -161,9 +163,13 @@ kinds! {
     /// `__dlpack__` returned something that is no capsule.
     CapsuleType: Value, "__dlpack__", "a PyCapsule";
     /// The producer handed out a copy where its own memory was asked for.
-    Copied: Buffer, "flags", "the producer's own memory; it handed out a copy";
-    /// `copy=True`.
-    CopyRequested: Buffer, "copy", "None or False: views share memory";
+    Copied: Buffer, "flags", "the producer's own memory; a copy is taken as a capsule, from a caller who asked for it";
+    /// `copy=False` where the array's memory is not on the device that is asked for.
+    CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
+    /// `copy=True` of memory that copies are not made in.
+    CopyKind: Buffer, "copy", "True beside dl_device=(2, id) or (1, 0): copies are made in memory of a GPU or of the host";
+    /// No memory of the host for a copy.
+    HostMemory: Buffer, "copy", "as many bytes as the host has memory for";
 
     /// A tensor that autograd follows.
     RequiresGrad: Buffer, "requires_grad", "a tensor without gradients: x.detach()";

@@ -9,6 +9,8 @@ pub mod error;
 pub mod dtype;
 pub mod layout;
 
+pub mod copy;
+
 pub mod device;
 pub mod stream;
 
@@ -19,6 +21,8 @@ pub mod descriptor;
 pub mod driver;
 
 pub mod order;
+
+pub mod buffer;
 
 pub mod owner;
 

@@ -166,6 +166,42 @@ fn record(driver: &dyn Driver, context: Context, stream: Stream, external: bool)
     Ok(event)
 }
 
+/// The same between streams whose places are of two devices. `from` is one that this thread can name,
+/// and neither is being captured: see [`check_captures`].
+pub fn across(
+    door: Door,
+    driver: &dyn Driver,
+    (from_place, from): (Place, Stream),
+    (to_place, to): (Place, Stream),
+) -> Result<()> {
+    let context = match from {
+        Stream::Handle(handle) => driver.stream_context(handle)?,
+        _ => from_place.context(driver)?,
+    };
+    let event = in_context(driver, context, || record(driver, context, from, false))?;
+    let made = within(driver, to_place, |_| driver.wait_event(to, event));
+    tell(door, to_place, from, to, made.is_ok());
+    made
+}
+
+/// Refuses, by an error of `kind` about `got`, what cannot be done while one of `streams` has part in a
+/// capture, or is beside one.
+pub fn check_captures(
+    driver: &dyn Driver,
+    place: Place,
+    streams: &[Stream],
+    (kind, got): (Kind, &str),
+) -> Result<()> {
+    within(driver, place, |_| {
+        for stream in streams {
+            if driver.part(*stream)? != Part::Outside {
+                return Err(Error::new(kind, got));
+            }
+        }
+        Ok(())
+    })
+}
+
 /// An event of nobody else's, recorded on `stream`: it is reached once all that is queued there now is
 /// done. [`is_done`] gives it back.
 pub fn mark(driver: &dyn Driver, place: Place, stream: Stream) -> Result<Mark> {

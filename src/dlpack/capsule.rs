@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 
+use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
@@ -24,8 +25,8 @@ const USED: [&CStr; 2] = [c"used_dltensor", c"used_dltensor_versioned"];
 pub enum Form {
     /// `DLManagedTensor`, which has no flags.
     Legacy,
-    /// `DLManagedTensorVersioned`.
-    Versioned,
+    /// `DLManagedTensorVersioned`, with its flags.
+    Versioned(DlpackFlags),
 }
 
 /// Reads `capsule` and leaves it as it is.
@@ -33,9 +34,9 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
     if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
         // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
         // capsule does (Python specification of DLPack), and the capsule is held.
-        let array =
+        let (array, flags) =
             unsafe { decode::versioned(pointer.as_ptr().cast::<DLManagedTensorVersioned>()) }?;
-        return Ok((Form::Versioned, array));
+        return Ok((Form::Versioned(flags), array));
     }
     if let Ok(pointer) = capsule.pointer_checked(Some(LEGACY)) {
         // SAFETY: as above, with the structure of the older name.

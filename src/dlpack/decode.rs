@@ -1,7 +1,7 @@
 //! From a `DLTensor` to a descriptor.
 //!
 //! Refused: major versions other than 1, memory that CUDA cannot reach, elements narrower than a
-//! byte, copies. Accepted as older producers write them: NULL strides from legacy tensors and from
+//! byte. Accepted as older producers write them: NULL strides from legacy tensors and from
 //! versions before 1.2, any `byte_offset`.
 #![allow(unsafe_code)]
 
@@ -51,12 +51,23 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     unsafe { descriptor(tensor, Header::LEGACY) }
 }
 
-/// Reads a versioned managed tensor.
+/// Refuses a copy, for those who asked an object for its own memory: what is written to a copy is not
+/// seen by the object.
+pub fn check_own(flags: DlpackFlags) -> Result<()> {
+    if flags.contains(DlpackFlags::IS_COPIED) {
+        return Err(Error::new(Kind::Copied, "IS_COPIED"));
+    }
+    Ok(())
+}
+
+/// Reads a versioned managed tensor, with its flags.
 ///
 /// # Safety
 ///
 /// As for [`legacy`]; of a structure of another major version only the version field has to be there.
-pub unsafe fn versioned(managed: *const DLManagedTensorVersioned) -> Result<Descriptor> {
+pub unsafe fn versioned(
+    managed: *const DLManagedTensorVersioned,
+) -> Result<(Descriptor, DlpackFlags)> {
     // SAFETY: the version is the first field of every version of the structure.
     let version = unsafe { (*managed).version };
     check_version(version)?;
@@ -65,7 +76,8 @@ pub unsafe fn versioned(managed: *const DLManagedTensorVersioned) -> Result<Desc
     // SAFETY: as above.
     let tensor = unsafe { &(*managed).dl_tensor };
     // SAFETY: the caller vouches for shape and strides.
-    unsafe { descriptor(tensor, Header { version: Some(version), flags }) }
+    let array = unsafe { descriptor(tensor, Header { version: Some(version), flags }) }?;
+    Ok((array, flags))
 }
 
 /// Reads `tensor`.
@@ -75,9 +87,6 @@ pub unsafe fn versioned(managed: *const DLManagedTensorVersioned) -> Result<Desc
 /// Where `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so is `strides`.
 #[inline]
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
-    if header.flags.contains(DlpackFlags::IS_COPIED) {
-        return Err(Error::new(Kind::Copied, "IS_COPIED"));
-    }
     let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
     let dtype = Dtype::from_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?;
     // In CAI the lanes take a dimension of their own.

@@ -46,6 +46,29 @@ pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
     byte_offset: u64,
     keep: Box<K>,
 ) -> Result<Managed<M>> {
+    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
+    tensor(array, byte_offset, device(array), flags, keep)
+}
+
+/// A managed tensor of either form of a copy that was made for its consumer, whose memory `keep` owns;
+/// `on_host` where that is memory of the host, else of the descriptor's device.
+pub fn copied<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    on_host: bool,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
+    let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
+    let device = if on_host { host } else { device(array) };
+    tensor(array, 0, device, DlpackFlags::IS_COPIED, keep)
+}
+
+fn tensor<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    byte_offset: u64,
+    device: DLDevice,
+    flags: DlpackFlags,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
     let layout = array.layout();
     let prepared = Dynamic::new(layout.shape(), layout.strides())
         .prepare_as::<M>()
@@ -55,11 +78,10 @@ pub fn with_byte_offset<M: ManagedTensorBase, K: Send>(
     let byte_offset = byte_offset.min(array.ptr());
     initialized.set_data((array.ptr() - byte_offset) as *mut std::ffi::c_void);
     initialized.set_byte_offset(byte_offset);
-    initialized.set_device(device(array));
+    initialized.set_device(device);
     initialized.set_dtype(dtype(array));
-    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
-    // SAFETY: READ_ONLY is set exactly where the descriptor says so; the other flags, which assert
-    // more, are never set.
+    // SAFETY: READ_ONLY is set exactly where the descriptor says so, IS_COPIED by `copied` alone, whose
+    // memory nobody but the consumer has; the other flags, which assert more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
     // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
     // `keep` owns the memory; shape and strides were copied into the allocation.

@@ -5,6 +5,8 @@
 //! today answers with codes that it does not have, which as a Rust `enum` would be undefined.
 #![allow(unsafe_code)]
 
+mod copies;
+
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
@@ -24,6 +26,7 @@ use crate::stream::Stream;
 #[derive(Debug)]
 pub struct Cuda {
     calls: Calls,
+    library: &'static Library,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
     primary: Box<[OnceLock<Context>]>,
@@ -47,26 +50,26 @@ type CUstream = *mut c_void;
 const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 
 macro_rules! calls {
-    ($($name:ident = $symbol:literal: fn($($argument:ty),*);)+) => {
+    ($table:ident: $($name:ident = $symbol:literal: fn($($argument:ty),*);)+) => {
         /// The entry points, looked up once.
         #[derive(Debug)]
-        struct Calls {
+        struct $table {
             $($name: unsafe extern "C" fn($($argument),*) -> Code,)+
         }
 
-        impl Calls {
+        impl $table {
             fn load(library: &Library) -> Result<Self> {
                 Ok(Self {
                     // SAFETY: the signature is the one that the driver's header gives the symbol, with
                     // CUresult as the 32-bit number that C passes.
-                    $($name: unsafe { symbol(library, $symbol)? },)+
+                    $($name: unsafe { $crate::driver::cuda::symbol(library, $symbol)? },)+
                 })
             }
         }
     };
 }
 
-calls! {
+calls! { Calls:
     init = "cuInit": fn(c_uint);
     error_name = "cuGetErrorName": fn(Code, *mut *const c_char);
     device_get = "cuDeviceGet": fn(*mut CUdevice, c_int);
@@ -90,6 +93,8 @@ calls! {
     );
     exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut c_uint);
 }
+
+use calls;
 
 /// Looks `name` up.
 ///
@@ -136,7 +141,8 @@ impl Cuda {
             ));
         };
         // Kept open for good: the entry points are called until the process ends.
-        let calls = Calls::load(Box::leak(Box::new(library)))?;
+        let library: &'static Library = Box::leak(Box::new(library));
+        let calls = Calls::load(library)?;
         // SAFETY: 0 is the only value that is defined.
         let initialised = unsafe { (calls.init)(0) };
         calls.check("cuInit", initialised).map_err(|error| {
@@ -154,7 +160,7 @@ impl Cuda {
         if devices == 0 {
             return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
         }
-        Ok(Self { calls, primary: (0..devices).map(|_| OnceLock::new()).collect() })
+        Ok(Self { calls, library, primary: (0..devices).map(|_| OnceLock::new()).collect() })
     }
 
     /// How many devices the driver shows.

@@ -2,11 +2,14 @@
 //!
 //! [`Driver`] is the short list of driver calls that the bridge makes; every method is one call, so
 //! that each can be counted, made to fail, and dropped in a test. [`cuda`] makes them on a real
-//! driver, [`simulated`] on a device that needs no GPU. Nothing here decides: who waits for whom is
-//! [`crate::stream::plan`]'s, carrying it out is [`crate::order`]'s.
+//! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`].
+//! Nothing here decides: who waits for whom is [`crate::stream::plan`]'s, carrying it out is
+//! [`crate::order`]'s.
 
+pub mod copies;
 pub mod cuda;
 pub mod fork;
+pub mod host;
 pub mod simulated;
 
 use std::fmt;
@@ -14,6 +17,7 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use self::copies::Copies;
 use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
@@ -45,7 +49,7 @@ pub struct Pointer {
 /// A failed call is an error of kind [`crate::error::Kind::DriverCall`] that names the call and CUDA's code. None of
 /// them panics. Those marked *may block* are made with the interpreter lock released: a full launch
 /// queue blocks them, and a host callback in that queue may need the lock.
-pub trait Driver: Send + Sync + fmt::Debug {
+pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// `cuPointerGetAttributes`: what `pointer` is; `None` where CUDA does not know it. Legal during
     /// any graph capture.
     fn pointer(&self, pointer: u64) -> Result<Option<Pointer>>;

@@ -19,6 +19,7 @@ use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
 use crate::dlpack::capsule::{self, Form};
+use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
@@ -39,6 +40,7 @@ pub(super) fn exchange(
     let py = x.py();
     let driver = driver::current()?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
+    decode::check_own(imported.0.flags())?;
     let array = imported.array()?;
     guards::check(x, facts, Some(array.dtype()))?;
     let place = place(&driver, &array)?;
@@ -70,6 +72,9 @@ pub(super) fn protocol(
         .cast::<PyCapsule>()
         .map_err(|_| Error::new(Kind::CapsuleType, super::stream::an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
+    if let Form::Versioned(flags) = form {
+        decode::check_own(flags)?;
+    }
     let readonly = (facts.immutable && form == Form::Legacy).then_some(true);
     let array = array.with_readonly(readonly);
     let ready = array.pending(ready);
@@ -81,7 +86,8 @@ pub(super) fn protocol(
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
-/// A capsule that was made for nobody in particular: ready on the legacy default stream.
+/// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
+/// that it is a copy is taken: whoever has it has asked for it.
 pub(super) fn capsule(
     x: &Bound<'_, PyAny>,
     request: Request,

@@ -8,11 +8,13 @@ use pyo3::types::PyTuple;
 
 use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
+use super::copied;
 use super::keep::{Back, Keep};
 use super::source::{Source, check_stream, hand_over};
 use super::stream;
 use super::types::{Speaks, facts};
 use super::view::{View, view_class};
+use super::wish::{Target, Wish, wish};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
@@ -29,31 +31,38 @@ view_class! {
 /// Made by `from_cai`. Consumers that know both protocols pick one by rules of their own, so a view
 /// speaks the one that was asked for.
 DLPackView {
-    /// A capsule with the array, usable on the consumer's stream.
+    /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
-    /// The consumer's stream waits for the producer's by an event; the host does not wait.
+    /// The consumer's stream waits for the producer's by an event; the host does not wait, but for a
+    /// copy in its own memory.
     ///
     /// Parameters
     /// ----------
     /// stream : None, int or stream object, optional
-    ///     The consumer's stream: 1 or None the legacy default stream, 2 the per-thread one, a handle;
-    ///     -1 asks for no order. 0 is refused as ambiguous.
+    ///     The consumer's stream, of the device that it asks for: 1 or None the legacy default stream,
+    ///     2 the per-thread one, a handle; -1 asks for no order. 0 is refused as ambiguous.
     /// max_version : tuple of (int, int), optional
-    ///     The newest DLPack that the consumer knows. From (1, 0) on the capsule is versioned.
+    ///     The newest DLPack that the consumer knows. From (1, 0) on the capsule is versioned, and says
+    ///     of a copy that it is one.
     /// dl_device : tuple of (int, int), optional
-    ///     None, or the array's own device.
+    ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied,
+    ///     unless its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for
+    ///     which it is copied into host memory.
     /// copy : bool, optional
-    ///     None or False: a view shares memory.
+    ///     None copies where there is no other way, True always, False never.
     ///
     /// Returns
     /// -------
     /// capsule
-    ///     Named ``dltensor_versioned``, or ``dltensor`` for a consumer that asks for no version.
+    ///     Named ``dltensor_versioned``, or ``dltensor`` for a consumer that asks for no version. A copy
+    ///     is C-contiguous, aligned to 256 bytes, and may be written.
     ///
     /// Raises
     /// ------
     /// BufferError
-    ///     Another device, a copy, read-only memory in a legacy capsule, or a released view.
+    ///     A device that cannot be; False where a copy is needed; a copy in pinned or managed memory, or
+    ///     of more than the host has memory for; read-only memory, not copied, in a legacy capsule; a
+    ///     released view.
     /// ValueError, TypeError
     ///     A malformed argument.
     /// DriverError
@@ -61,6 +70,11 @@ DLPackView {
     ///
     /// Notes
     /// -----
+    /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's, in stream-ordered
+    /// memory that goes back on the stream when the consumer is done. With -1, or a bare handle that no
+    /// imported library works on, nobody vouches for the stream by then, so the host waits for the
+    /// context's work before the memory goes back: give the stream object.
+    ///
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
@@ -73,24 +87,13 @@ DLPackView {
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &self.0;
         let (request, object) = stream::parse(stream)?;
-        let request = request.or_legacy();
-        let versioned = max_version.map(wants_versioned).transpose()?.unwrap_or(false);
-        check_device(dl_device, view.array.device())?;
-        if copy == Some(true) {
-            return Err(Error::new(Kind::CopyRequested, "True").into());
-        }
-        check_stream(&view.array, &view.driver, view.place, request)?;
-        if !versioned {
-            encode::check_legacy(&view.array)?;
-        }
-        // Held across the order, during which others run; what is refused queues nothing.
-        let mut keep = Box::new(view.share(py, None)?);
-        hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
-        keep.hand_to(view.consumer(py, request, object));
-        if versioned {
-            encode::versioned(&view.array, keep)?.into_pyobject(py)
-        } else {
-            encode::legacy(&view.array, keep)?.into_pyobject(py)
+        let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
+        let asked = copied::Asked { request, object, versioned };
+        match wish(view.array.device(), dl_device, copy)? {
+            Wish::Own => share(py, view, asked),
+            Wish::Shared(device) => copied::shared(py, view, device, asked),
+            Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
+            Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
         }
     }
 
@@ -101,28 +104,28 @@ DLPackView {
 }
 }
 
-fn wants_versioned(max_version: &Bound<'_, PyAny>) -> PyResult<bool> {
+/// A capsule with the array as it is.
+fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bound<'py, PyAny>> {
+    let copied::Asked { request, object, versioned } = asked;
+    check_stream(&view.array, &view.driver, view.place, request)?;
+    if !versioned {
+        encode::check_legacy(&view.array)?;
+    }
+    // Held across the order, during which others run; what is refused queues nothing.
+    let mut keep = Box::new(view.share(py, None)?);
+    hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
+    keep.hand_to(view.consumer(py, request, object));
+    copied::managed(py, &view.array, versioned, keep)
+}
+
+fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    let Some(max_version) = max_version else { return Ok(false) };
     let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
     match pair {
         Some((major, _)) => Ok(major >= 1),
         None => Err(Error::new(Kind::MaxVersion, stream::shown(max_version)).into()),
     }
-}
-
-fn check_device(dl_device: Option<&Bound<'_, PyAny>>, own: Device) -> PyResult<()> {
-    let Some(wanted) = dl_device else {
-        return Ok(());
-    };
-    let pair = wanted.extract::<(i64, i64)>().ok();
-    if pair == Some((i64::from(own.kind.code()), i64::from(own.id))) {
-        return Ok(());
-    }
-    Err(Error::new(
-        Kind::DlDevice,
-        format!("{} for an array on ({}, {})", stream::shown(wanted), own.kind.code(), own.id),
-    )
-    .into())
 }
 
 /// Makes the array usable on the legacy default stream, which is the one that

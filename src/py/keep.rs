@@ -79,7 +79,7 @@ impl Back {
     }
 
     /// The producer's stream, for `users` of the memory to be waited for there.
-    fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
+    pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
         let needed = users.iter().flatten().any(|user| !self.is_home(*user));
         let open = self.home.as_ref().filter(|home| !needed || home.is_open(py));
         open.map_or(Home::Unknown, |home| Home::On(home.stream))
@@ -145,6 +145,17 @@ impl Keep {
     pub(super) fn hand_to(&mut self, consumer: Option<Live>) {
         if let Some(kept) = &mut self.0 {
             kept.back.consumer = consumer;
+        }
+    }
+
+    /// The same where the consumer works on a device that is not the producer's: `place` is its own. A
+    /// default stream of the producer's has no name there, so the references stay until the consumer is
+    /// done.
+    pub(super) fn hand_to_elsewhere(&mut self, place: Place, consumer: Option<Live>) {
+        if let Some(kept) = &mut self.0 {
+            let is_named = |home: &Live| matches!(home.stream, Stream::Handle(_));
+            let home = kept.back.home.take().filter(is_named);
+            (kept.back.place, kept.back.home, kept.back.consumer) = (place, home, consumer);
         }
     }
 

@@ -33,6 +33,10 @@ mod cai_source;
 
 mod cai_view;
 
+mod wish;
+
+mod copied;
+
 mod dlpack_view;
 
 mod events;

@@ -74,7 +74,7 @@ def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
         "there and back": lambda: to_cai(from_cai(to_cai(table)).__dlpack__()),
         "a refused stream": lambda: refused(lambda: to_cai(method, stream=0), ValueError),
         "a refused object": lambda: refused(lambda: to_cai(object()), TypeError),
-        "a refused export": lambda: refused(lambda: view.__dlpack__(copy=True), BufferError),
+        "a refused export": lambda: refused(lambda: view.__dlpack__(dl_device=(3, 0)), BufferError),
         "release": release,
         "cycles": cycle,
     }

@@ -164,8 +164,8 @@ def export_case(name: str) -> Case:
     view = from_cai(foreign)
     attempts: dict[str, Attempt] = {
         "read-only into a legacy capsule": readonly.__dlpack__,
-        "export to the CPU": lambda: view.__dlpack__(dl_device=(1, 0)),
-        "export of a copy": lambda: view.__dlpack__(copy=True),
+        "export to the CPU without a copy": lambda: view.__dlpack__(dl_device=(1, 0), copy=False),
+        "export to pinned memory": lambda: view.__dlpack__(dl_device=(3, 0)),
         "export on stream 0": lambda: view.__dlpack__(stream=0),
         "export on stream True": lambda: view.__dlpack__(stream=True),
     }

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tables
 import tvm_ffi
-from capsules import HandMade
+from capsules import IS_COPIED, HandMade
 from fakes import (
     Bits,
     DLPackPair,
@@ -32,6 +32,8 @@ CALLS = {
     "from_cai": from_cai,
     "dlpack": lambda view: view.__dlpack__(),
     "dict": lambda view: view.__cuda_array_interface__,
+    "copy": lambda view: view.__dlpack__(copy=True),
+    "copy to the host": lambda view: view.__dlpack__(dl_device=(1, 0)),
     "borrow": _core._simulated_borrow_exchange,
 }
 TORCH = {
@@ -98,6 +100,15 @@ MAKERS = {
         lambda cuda, x: from_cai(only_cai(x), readonly=True),
         lambda cuda, x: from_cai(only_cai(x, data=(x.ptr, True))),
     ],
+    "pinned view": [lambda cuda, x: from_cai(cuda.array([1.0], memory="pinned", speaks="cai"))],
+    "managed view": [lambda cuda, x: from_cai(cuda.array([1.0], memory="managed", speaks="cai"))],
+    "view of more than the host's memory": [
+        lambda cuda, x: from_cai(only_cai(x, shape=(2**46,), typestr="|u1"))
+    ],
+    "dlpack of a copy": [
+        lambda cuda, x: OnlyDLPack(lambda **_: HandMade(x.ptr, flags=IS_COPIED).capsule()),
+        lambda cuda, x: tables.speaker(tables.table(lambda _: HandMade(x.ptr, flags=IS_COPIED)))(),
+    ],
     "released DLPackView": [lambda cuda, x: released(from_cai(only_cai(x)))],
     "released CaiView": [lambda cuda, x: released(to_cai(only_cai(x)))],
 }
@@ -105,7 +116,8 @@ ELSEWHERE = {
     *TORCH,
     *("no driver", "failing driver", "a stream of another device"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
-    *("a silent dict during a capture", "an array in a fork", "a view in a fork"),
+    *("a silent dict during a capture", "a copy during a capture"),
+    *("an array in a fork", "a view in a fork"),
 }
 CASES = [
     pytest.param(row, call, make, id=f"{call} of {row['object']} {number}")

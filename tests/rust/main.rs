@@ -10,6 +10,7 @@
 )]
 
 mod capture;
+mod copy;
 mod dtype;
 mod layout;
 mod modules;

@@ -4,6 +4,7 @@
 //! must be clean: a test that reports a race whatever happens is no test.
 
 mod capture;
+mod copies;
 mod driver;
 mod memory;
 mod order;

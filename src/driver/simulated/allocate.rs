@@ -58,6 +58,45 @@ impl State {
         self.mark_freed(start, &who, &clock, Some(stream));
     }
 
+    /// Frees an allocation from the host, memory of a pool too: nothing is waited for.
+    pub(super) fn free_at_once(&mut self, start: u64) -> Result<()> {
+        self.freeable(FREE, start, "host".into())?;
+        self.free_now(start);
+        Ok(())
+    }
+
+    /// Frees an allocation in the order of a stream.
+    pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> Result<()> {
+        let place = Arc::clone(&self.streams.get(stream).name);
+        self.freeable(FREE_ON, start, place)?;
+        self.refuse_implicit(FREE_ON, stream)?;
+        self.refuse_capturing(FREE_ON, stream)?;
+        self.free_on(start, stream);
+        Ok(())
+    }
+
+    /// Memory from a stream's pool, a block of the same length that was freed there if there is one;
+    /// 0 bytes are the pointer 0.
+    pub(super) fn take_from_pool(
+        &mut self,
+        call: &'static str,
+        pool: StreamId,
+        nbytes: u64,
+        label: &str,
+    ) -> Result<u64> {
+        let context = self.streams.get(pool).context;
+        let ordinal = self.contexts.ordinal(call, context)?;
+        if nbytes == 0 {
+            return Ok(0);
+        }
+        if let Some(start) = self.memory.reuse(pool, nbytes, label) {
+            return Ok(start);
+        }
+        let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
+        let added = self.memory.add(nbytes, pointer, label, Some(pool));
+        added.ok_or_else(|| failed(call, codes::OUT_OF_MEMORY))
+    }
+
     /// Marks the block as freed by `who`, after the check that nothing races with that.
     fn mark_freed(&mut self, start: u64, who: &Arc<Who>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
@@ -107,17 +146,7 @@ impl Simulated {
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
         let mut state = self.lock();
         let pool = state.stream(ALLOCATE, stream)?;
-        let context = state.streams.get(pool).context;
-        let ordinal = state.contexts.ordinal(ALLOCATE, context)?;
-        if nbytes == 0 {
-            return Ok(0);
-        }
-        if let Some(start) = state.memory.reuse(pool, nbytes, label) {
-            return Ok(start);
-        }
-        let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
-        let added = state.memory.add(nbytes, pointer, label, Some(pool));
-        added.ok_or_else(|| failed(ALLOCATE, codes::OUT_OF_MEMORY))
+        state.take_from_pool(ALLOCATE, pool, nbytes, label)
     }
 
     /// The device of the allocation that an address lies in. No driver call, unlike the question what
@@ -145,11 +174,6 @@ impl Simulated {
             return Ok(());
         };
         let id = state.stream(FREE_ON, stream)?;
-        let place = Arc::clone(&state.streams.get(id).name);
-        state.freeable(FREE_ON, ptr, place)?;
-        state.refuse_implicit(FREE_ON, id)?;
-        state.refuse_capturing(FREE_ON, id)?;
-        state.free_on(ptr, id);
-        Ok(())
+        state.free_in_order(ptr, id)
     }
 }

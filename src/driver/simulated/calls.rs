@@ -74,6 +74,24 @@ calls! {
     StreamGetCtx = "cuStreamGetCtx", value;
     /// Asks whether a stream is being captured.
     StreamIsCapturing = "cuStreamIsCapturing", value;
+    /// Takes memory in the order of a stream.
+    MemAllocAsync = "cuMemAllocAsync", value;
+    /// Gives it back in the order of a stream.
+    MemFreeAsync = "cuMemFreeAsync", nothing;
+    /// Gives memory back at once.
+    MemFree = "cuMemFree", nothing;
+    /// Copies a run of bytes.
+    MemcpyAsync = "cuMemcpyAsync", nothing;
+    /// The same into memory of the host.
+    MemcpyDtoHAsync = "cuMemcpyDtoHAsync", nothing;
+    /// The same to another device.
+    MemcpyPeerAsync = "cuMemcpyPeerAsync", nothing;
+    /// Copies rows.
+    Memcpy2DAsync = "cuMemcpy2DAsync", nothing;
+    /// Copies planes of rows.
+    Memcpy3DAsync = "cuMemcpy3DAsync", nothing;
+    /// The same to another device.
+    Memcpy3DPeerAsync = "cuMemcpy3DPeerAsync", nothing;
     /// Asks which capture it is.
     StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
 }

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::history::{History, Who};
-use super::raw::{ALIGNMENT, Raw};
 use super::report::{AccessKind, Touched};
 use super::streams::StreamId;
 use super::work::Span;
 use crate::driver::Pointer;
+use crate::driver::host::{ALIGNMENT, HostMemory};
 
 /// What fresh memory holds.
 pub const FRESH: u8 = 0xCD;
@@ -21,7 +21,7 @@ pub const FREED: u8 = 0xDD;
 /// An allocation, or one that was.
 #[derive(Debug)]
 pub(super) struct Block {
-    raw: Raw,
+    raw: HostMemory,
     /// The bytes that were asked for; the rest of the block is out of bounds.
     pub(super) length: u64,
     pointer: Pointer,
@@ -108,7 +108,7 @@ impl Memory {
         pool: Option<StreamId>,
     ) -> Option<u64> {
         let bytes = usize::try_from(length).ok()?.checked_next_multiple_of(ALIGNMENT)?;
-        let raw = Raw::new(bytes, FRESH)?;
+        let raw = HostMemory::filled(bytes, FRESH)?;
         let address = raw.address();
         let label = if label.is_empty() {
             format!("block#{}", self.blocks.len() + 1)

@@ -202,6 +202,24 @@ impl State {
         Arc::new(Who { operation, place, sequence, lane, time })
     }
 
+    /// Queues an operation, and checks what it declares; during a capture it becomes a part of the
+    /// graph. The caller keeps the operation: what it holds is not to go while the state is locked.
+    pub(super) fn launch(
+        &mut self,
+        call: &'static str,
+        stream: StreamId,
+        operation: &Operation,
+    ) -> Result<()> {
+        self.refuse_implicit(call, stream)?;
+        if self.streams.get(stream).member.is_some() {
+            return self.capture(call, stream, operation.clone());
+        }
+        self.advance(stream);
+        let (who, clock) = self.enqueue(stream, &operation.name, operation.work.clone());
+        self.touch_all(&who, &clock, &operation.reads, &operation.writes);
+        Ok(())
+    }
+
     /// Checks the declared accesses of `who`, whose clock is `clock`.
     pub(super) fn touch_all(
         &mut self,
@@ -257,14 +275,7 @@ impl Simulated {
             Operation { name: name.into(), reads: reads.into(), writes: writes.into(), work };
         let mut state = self.lock();
         let id = state.stream(LAUNCH, stream)?;
-        state.refuse_implicit(LAUNCH, id)?;
-        if state.streams.get(id).member.is_some() {
-            return state.capture(LAUNCH, id, operation.clone());
-        }
-        state.advance(id);
-        let (who, clock) = state.enqueue(id, name, operation.work.clone());
-        state.touch_all(&who, &clock, reads, writes);
-        Ok(())
+        state.launch(LAUNCH, id, &operation)
     }
 
     /// Runs what is queued, everywhere. The host does not learn of it: this orders nothing.

@@ -1,14 +1,19 @@
 //! The driver's calls: contexts, dead streams, faults, the log.
 
+use std::sync::Arc;
 use std::thread;
 
+use cai_bridge::device::MemoryKind;
+use cai_bridge::driver::copies::{Copies, Route};
+use cai_bridge::driver::host::HostMemory;
 use cai_bridge::driver::simulated::{
     Arguments, Call, CaptureMode, FaultError, LOGGED, Outcome, ReportKind, Simulated, codes,
 };
 use cai_bridge::driver::{Context, Driver, Event};
 use cai_bridge::stream::{Stream, Thread};
 
-use super::{Machine, code};
+use super::copies::{bytes, rows};
+use super::{LENGTH, Machine, code};
 
 #[test]
 fn a_thread_starts_with_the_primary_context_of_device_0() {
@@ -170,6 +175,11 @@ fn every_call_can_be_made_to_fail_without_effect() {
     let m = Machine::new();
     let (s, event) = (m.stream(false), m.cuda.create_event().unwrap());
     let context = m.cuda.current_context().unwrap().unwrap();
+    let (y, host) = (m.alloc("y"), Arc::new(HostMemory::new(64).unwrap()));
+    let far = m.cuda.alloc(1, LENGTH, MemoryKind::Device, "far").unwrap();
+    m.cuda.set_device(1).unwrap();
+    let peers = Route::Peer { from: context, to: m.cuda.current_context().unwrap().unwrap() };
+    m.cuda.set_device(0).unwrap();
     // Relaxed and of another context: whatever is called meanwhile does not end it.
     let captured = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
     m.cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
@@ -190,6 +200,15 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::StreamGetFlags => m.cuda.is_blocking(s.handle()).map(drop),
         Call::StreamGetCtx => m.cuda.stream_context(s.handle()).map(drop),
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
+        Call::MemAllocAsync => m.cuda.allocate(LENGTH, s).map(drop),
+        Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, s).unwrap(), s),
+        Call::MemFree => m.cuda.free_now(m.cuda.allocate(8, s).unwrap()),
+        Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, Route::Device), s),
+        Call::MemcpyDtoHAsync => m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), s),
+        Call::MemcpyPeerAsync => m.cuda.copy(bytes(m.x, far, peers), s),
+        Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), s),
+        Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), s),
+        Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), s),
         Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
     };
     for call in Call::ALL {

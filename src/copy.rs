@@ -1,0 +1,191 @@
+//! How a strided array is copied into a compact one: by which blocks, and how many.
+//!
+//! CUDA copies a run of bytes, rows with a pitch, or planes of such rows by one call each. [`Plan`]
+//! finds the largest such block of a [`Layout`] and walks over the dimensions that are left. Pitches
+//! have to be positive and at least as wide as a row (`CUDA_MEMCPY3D` in CUDA's driver API), so
+//! negative and zero strides, and rows that overlap, are walked; so are dimensions that a block has no
+//! room for. The copy is C-contiguous. No driver and no Python here.
+
+use crate::error::Result;
+use crate::layout::Layout;
+
+/// The largest pitch that is given to CUDA: `CU_DEVICE_ATTRIBUTE_MAX_PITCH` of every device since
+/// compute capability 2.0.
+pub const MAX_PITCH: i64 = i32::MAX as i64;
+
+/// How many times fewer calls rows of a single element have to need than whole runs of elements.
+const FEWER: i64 = 8;
+
+/// Where the rows of a block are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pitch {
+    /// Bytes from one row to the next.
+    pub row: u64,
+    /// Rows from one plane to the next.
+    pub plane: u64,
+}
+
+/// What one call copies: `planes` planes of `rows` rows of `width` bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Block {
+    /// Bytes in a row.
+    pub width: u64,
+    /// Rows in a plane.
+    pub rows: u64,
+    /// Planes.
+    pub planes: u64,
+    /// Where they come from.
+    pub source: Pitch,
+    /// Where they go.
+    pub target: Pitch,
+}
+
+impl Block {
+    /// The distances in bytes of each row from the first, in the source and in the target.
+    pub fn offsets(self) -> impl Iterator<Item = (u64, u64)> {
+        let at = |pitch: Pitch, plane: u64, row: u64| (plane * pitch.plane + row) * pitch.row;
+        (0..self.planes).flat_map(move |plane| {
+            (0..self.rows)
+                .map(move |row| (at(self.source, plane, row), at(self.target, plane, row)))
+        })
+    }
+}
+
+/// One dimension: its extent, and how far apart in bytes its items are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Axis {
+    extent: i64,
+    source: i64,
+    target: i64,
+}
+
+/// The blocks that together copy an array with elements. No sum below overflows: [`Layout`] has shown
+/// that the bytes that it reaches, and those of a compact array of its shape, are counted by 63 bits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    block: Block,
+    /// The dimensions to walk over, the outermost first.
+    walked: Vec<Axis>,
+}
+
+impl Plan {
+    /// For elements of `element_size` bytes; `None` where there are none.
+    pub fn new(layout: &Layout, element_size: i64) -> Option<Self> {
+        if layout.size() == 0 {
+            return None;
+        }
+        let axes = merged(layout, element_size);
+        let single = Self::of_rows(&axes, element_size);
+        let Some((last, outer)) = axes.split_last().filter(|(last, _)| last.source == element_size)
+        else {
+            return Some(single);
+        };
+        let runs = Self::of_rows(outer, element_size * last.extent);
+        // Rows of one element are copied slowly, so they have to save many calls.
+        Some(if single.calls() < runs.calls() / FEWER { single } else { runs })
+    }
+
+    /// The most of `axes` that one block takes, its rows `width` bytes long.
+    fn of_rows(axes: &[Axis], width: i64) -> Self {
+        let (mut best, mut most) = ((None, None), 1);
+        for (at, row) in axes.iter().enumerate() {
+            if !(width..=MAX_PITCH).contains(&row.source) || row.target > MAX_PITCH {
+                continue;
+            }
+            if row.extent > most {
+                (best, most) = ((None, Some(at)), row.extent);
+            }
+            // In the target only a dimension further out lies whole rows apart.
+            for (further, plane) in axes.iter().enumerate().take(at) {
+                let apart = plane.source / row.source;
+                let fits = plane.source % row.source == 0 && apart >= row.extent;
+                if fits && row.extent * plane.extent > most {
+                    (best, most) = ((Some(further), Some(at)), row.extent * plane.extent);
+                }
+            }
+        }
+        let (plane, row) = best;
+        let walked = axes.iter().enumerate();
+        let walked = walked.filter(|(at, _)| Some(*at) != plane && Some(*at) != row);
+        let pick = |at: Option<usize>| at.and_then(|at| axes.get(at).copied());
+        Self {
+            block: block(width, pick(row), pick(plane)),
+            walked: walked.map(|(_, axis)| *axis).collect(),
+        }
+    }
+
+    /// What each call copies.
+    pub const fn block(&self) -> Block {
+        self.block
+    }
+
+    /// How many calls there are.
+    pub fn calls(&self) -> i64 {
+        self.walked.iter().map(|axis| axis.extent).product()
+    }
+
+    /// Calls `copy` for each block with the bytes from the array's first element to the block's first
+    /// byte, in the source and in the target. Ends at the first error.
+    pub fn each(&self, mut copy: impl FnMut(i64, i64) -> Result<()>) -> Result<()> {
+        let mut index = vec![0; self.walked.len()];
+        let (mut source, mut target) = (0, 0);
+        loop {
+            copy(source, target)?;
+            let mut turned = true;
+            for (at, axis) in index.iter_mut().zip(&self.walked).rev() {
+                *at += 1;
+                source += axis.source;
+                target += axis.target;
+                turned = *at == axis.extent;
+                if !turned {
+                    break;
+                }
+                source -= axis.source * axis.extent;
+                target -= axis.target * axis.extent;
+                *at = 0;
+            }
+            if turned {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// The dimensions of an array with elements and of its compact copy, without those of one element, and
+/// with those taken together that follow each other evenly in both.
+fn merged(layout: &Layout, element_size: i64) -> Vec<Axis> {
+    let mut axes: Vec<Axis> = Vec::new();
+    let mut compact = element_size;
+    for (&extent, &stride) in layout.shape().iter().zip(layout.strides()).rev() {
+        let axis = Axis { extent, source: stride * element_size, target: compact };
+        compact *= extent;
+        if extent == 1 {
+            continue;
+        }
+        match axes.last_mut() {
+            Some(inner) if inner.source.checked_mul(inner.extent) == Some(axis.source) => {
+                inner.extent *= extent;
+            }
+            _ => axes.push(axis),
+        }
+    }
+    axes.reverse();
+    axes
+}
+
+fn block(width: i64, row: Option<Axis>, plane: Option<Axis>) -> Block {
+    let apart = |row: Option<i64>, plane: Option<i64>, rows: i64| {
+        let row = row.unwrap_or(width);
+        let plane = plane.map_or(rows, |plane| plane / row);
+        Pitch { row: row.unsigned_abs(), plane: plane.unsigned_abs() }
+    };
+    let extent = |axis: Option<Axis>| axis.map_or(1, |axis| axis.extent);
+    let rows = extent(row);
+    Block {
+        width: width.unsigned_abs(),
+        rows: rows.unsigned_abs(),
+        planes: extent(plane).unsigned_abs(),
+        source: apart(row.map(|axis| axis.source), plane.map(|axis| axis.source), rows),
+        target: apart(row.map(|axis| axis.target), plane.map(|axis| axis.target), rows),
+    }
+}

@@ -1,0 +1,133 @@
+//! Copies as the driver makes them: queued work with declared accesses, which can fail or be left out.
+//!
+//! Refused, as memory nodes are not modelled: stream-ordered memory while its stream is being
+//! captured. A peer copy has to name the contexts of the devices that its memory is on. Memory of the
+//! host is not followed by the happens-before check; what is copied there shows in its values.
+
+use std::sync::Arc;
+
+use super::calls::{Arguments, Call};
+use super::codes::{self, failed};
+use super::work::{Action, Operation, Span, Work};
+use super::{Simulated, State};
+use crate::driver::Context;
+use crate::driver::copies::{Copies, Entry, Route, Transfer};
+use crate::error::Result;
+use crate::stream::Stream;
+
+const fn call_of(entry: Entry) -> Call {
+    match entry {
+        Entry::Linear => Call::MemcpyAsync,
+        Entry::ToHost => Call::MemcpyDtoHAsync,
+        Entry::Peer => Call::MemcpyPeerAsync,
+        Entry::Rows => Call::Memcpy2DAsync,
+        Entry::Planes => Call::Memcpy3DAsync,
+        Entry::PeerPlanes => Call::Memcpy3DPeerAsync,
+    }
+}
+
+/// The runs of bytes that rows cover, those that touch taken together.
+fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> {
+    let mut spans: Vec<Span> = Vec::new();
+    for row in rows {
+        let ptr = start.saturating_add(row);
+        match spans.last_mut() {
+            Some(last) if last.ptr.saturating_add(last.len) == ptr => {
+                last.len = last.len.saturating_add(width);
+            }
+            _ => spans.push(Span { ptr, len: width }),
+        }
+    }
+    spans.into()
+}
+
+fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
+    let Transfer { source, target, block, route } = *transfer;
+    let reads = runs(source, block.width, block.offsets().map(|(from, _)| from));
+    let (writes, host) = match route {
+        Route::Host(memory) => ([].into(), Some(Arc::clone(memory))),
+        _ => (runs(target, block.width, block.offsets().map(|(_, to)| to)), None),
+    };
+    let action = move |cuda: &Simulated| {
+        for (from, to) in block.offsets() {
+            // Bytes that are not there have been reported when the copy was queued.
+            let Ok(bytes) = cuda.load(source.saturating_add(from), block.width) else { continue };
+            let at = target.saturating_add(to);
+            if let Some(memory) = &host {
+                let offset = usize::try_from(at.saturating_sub(memory.address()));
+                let _ = offset.ok().and_then(|offset| memory.write(offset, &bytes));
+            } else {
+                let _ = cuda.store(at, &bytes);
+            }
+        }
+    };
+    let action: Arc<Action> = Arc::new(action);
+    Operation { name: call.name().into(), reads, writes, work: Work::Run(action) }
+}
+
+impl State {
+    /// Refuses a peer copy whose memory is not where its contexts are.
+    fn check_peers(&mut self, call: &'static str, transfer: &Transfer<'_>) -> Result<()> {
+        let Route::Peer { from, to } = transfer.route else { return Ok(()) };
+        let mut is_there = |address: u64, context: Context| -> Result<bool> {
+            let ordinal = self.contexts.ordinal(call, context)?;
+            Ok(self.memory.pointer(address).is_some_and(|found| found.ordinal == ordinal))
+        };
+        if is_there(transfer.source, from)? && is_there(transfer.target, to)? {
+            return Ok(());
+        }
+        Err(failed(call, codes::INVALID_VALUE))
+    }
+}
+
+impl Copies for Simulated {
+    fn allocate(&self, bytes: u64, stream: Stream) -> Result<u64> {
+        let call = Call::MemAllocAsync;
+        self.lock().called_for(call, Arguments::stream(stream), |state| {
+            let id = state.native(call.name(), stream)?;
+            if bytes == 0 {
+                return Err(failed(call.name(), codes::INVALID_VALUE));
+            }
+            state.refuse_implicit(call.name(), id)?;
+            state.refuse_capturing(call.name(), id)?;
+            state.take_from_pool(call.name(), id, bytes, "")
+        })
+    }
+
+    fn free_on(&self, pointer: u64, stream: Stream) -> Result<()> {
+        let call = Call::MemFreeAsync;
+        self.lock()
+            .called(call, Arguments::stream(stream), |state| {
+                let id = state.native(call.name(), stream)?;
+                state.free_in_order(pointer, id)
+            })
+            .map(drop)
+    }
+
+    fn free_now(&self, pointer: u64) -> Result<()> {
+        let call = Call::MemFree;
+        self.lock()
+            .called(call, Arguments::default(), |state| {
+                state.contexts.needed(call.name())?;
+                state.refuse_unsafe(call.name())?;
+                state.free_at_once(pointer)
+            })
+            .map(drop)
+    }
+
+    fn copy(&self, transfer: Transfer<'_>, stream: Stream) -> Result<()> {
+        let call = call_of(transfer.entry());
+        let operation = operation(call, &transfer);
+        self.lock()
+            .called(call, Arguments::stream(stream), |state| {
+                let id = state.native(call.name(), stream)?;
+                state.check_peers(call.name(), &transfer)?;
+                state.launch(call.name(), id, &operation)
+            })
+            .map(drop)
+    }
+
+    fn wait_stream(&self, stream: Stream) -> Result<()> {
+        self.synchronize_stream(stream)
+    }
+}

@@ -1,0 +1,291 @@
+//! `DLPackView.__dlpack__` for a consumer that asks for another device, or for a copy.
+//!
+//! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
+//! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that
+//! was taken there; a copy in the host's memory on the producer's, and the host waits, since a consumer
+//! on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``, ``stream``). What is wanted
+//! is [`super::wish`]'s to say; refused here are GPUs that the machine does not have.
+
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use pyo3::prelude::*;
+
+use super::adopt::{self, Live};
+use super::keep::{Given, Keep};
+use super::source::check_stream;
+use super::view::View;
+use super::{parked, unraised};
+use crate::buffer::{self, Buffer, Queue, Return};
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dlpack::encode;
+use crate::driver::{Driver, Handle};
+use crate::error::{Error, Kind, Result};
+use crate::order::{self, Door, Place};
+use crate::stream::{Home, Ready, Request, Stream, Thread, plan, plan_return};
+
+const DOOR: &str = "__dlpack__";
+
+/// Where the streams of the GPU `ordinal` are: the array's own context where that is its device.
+pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
+    /// `CUDA_ERROR_INVALID_DEVICE`.
+    const INVALID_DEVICE: u32 = 101;
+    if ordinal == view.place.ordinal {
+        return Ok(view.place);
+    }
+    match view.driver.get()?.primary_context(ordinal) {
+        Ok(_) => Ok(Place::of(Device::cuda(ordinal))),
+        Err(error)
+            if error.kind() == Kind::DeviceOrdinal
+                || error.driver_code().is_some_and(|failed| failed.code == INVALID_DEVICE) =>
+        {
+            let got = format!("(2, {ordinal}), which this machine does not have");
+            Err(Error::new(Kind::DlDevice, got))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Work queued on `to` after this call runs after what the array is ready on.
+fn order_from(view: &View, to: Queue) -> Result<()> {
+    let (here, door) = (Thread::current(), Door::handing_over(DOOR));
+    match view.ready {
+        Ready::On(from) if to.place.ordinal != view.place.ordinal => {
+            let from = (view.place, from.seen_from(here));
+            order::across(door, view.driver.get()?, from, (to.place, to.stream))
+        }
+        ready => {
+            let edge = plan(ready, Request::On(to.stream), here);
+            order::carry_out(door, &view.driver, view.place, edge, |call| call())
+        }
+    }
+}
+
+/// Work queued on the producer's stream, which is `home` at `place`, after this call runs after work
+/// queued on `from` before it. Where it is not known, the legacy default stream stands in.
+fn order_back(driver: &Handle, (home, place): (Home, Place), from: Queue) -> Result<()> {
+    let (here, door) = (Thread::current(), Door::giving_back(DOOR));
+    if from.place.ordinal != place.ordinal {
+        let to = (place, home.stream().seen_from(here));
+        return order::across(door, driver.get()?, (from.place, from.stream), to);
+    }
+    let edge = plan_return(Some(from.stream), home, here);
+    order::carry_out(door, driver, place, edge, |call| call())
+}
+
+/// The stream of `handle`, and the device and context that it is of.
+fn queue_of(driver: &dyn Driver, handle: u64) -> Result<Queue> {
+    let context = Some(driver.stream_context(handle)?);
+    // The ordinal is what is asked here; the context alone says where to ask.
+    let ordinal =
+        order::within(driver, Place { ordinal: 0, context }, |_| driver.current_ordinal())?;
+    Ok(Queue { stream: Stream::Handle(handle), place: Place { ordinal, context } })
+}
+
+/// The stream that a copy at `place` is made on: `stream`, where that is of the device; else the legacy
+/// default stream there, and the one that is to wait for it.
+fn queues(driver: &dyn Driver, place: Place, stream: Stream) -> Result<(Queue, Option<Queue>)> {
+    let Stream::Handle(handle) = stream else { return Ok((Queue { stream, place }, None)) };
+    let asked = queue_of(driver, handle)?;
+    if asked.place.ordinal == place.ordinal {
+        return Ok((asked, None));
+    }
+    Ok((Queue { stream: Stream::Legacy, place }, Some(asked)))
+}
+
+/// The producer's own stream, as this thread can name it; `idle` where nothing is pending.
+fn producers(ready: Ready, idle: Stream) -> Stream {
+    match ready {
+        Ready::On(stream) => stream.seen_from(Thread::current()),
+        Ready::Nothing => idle,
+    }
+}
+
+/// What a consumer asks for, beside the device and the copy.
+pub(super) struct Asked {
+    /// Its stream.
+    pub(super) request: Request,
+    /// The object of that stream, where it gave one.
+    pub(super) object: Option<Py<PyAny>>,
+    /// Whether it takes a versioned capsule.
+    pub(super) versioned: bool,
+}
+
+/// A capsule with the same memory as `device`'s, which is another one of those that reach it.
+pub(super) fn shared<'py>(
+    py: Python<'py>,
+    view: &View,
+    device: Device,
+    asked: Asked,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Asked { request, object, versioned } = asked;
+    let array = view.array.clone().on(device);
+    if !versioned {
+        encode::check_legacy(&array)?;
+    }
+    let mut keep = Box::new(view.share(py, None)?);
+    let place = place(view, device.id)?;
+    parked::look(py);
+    if let Request::On(stream) = request {
+        py.detach(|| order_from(view, Queue { stream, place }))?;
+    }
+    if place.ordinal == view.place.ordinal {
+        keep.hand_to(view.consumer(py, request, object));
+    } else if let Request::On(stream) = request
+        && view.array.ptr() != 0
+    {
+        keep.hand_to_elsewhere(place, Live::new(py, stream, object, &view.driver, device.id));
+    }
+    managed(py, &array, versioned, keep)
+}
+
+/// What a managed tensor of a copy on a GPU holds: its memory, what keeps the stream alive that it goes
+/// back on, and what keeps a context alive that is not primary.
+struct Copied(Option<(Buffer, Option<Live>, Option<Keep>)>);
+
+impl Drop for Copied {
+    /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
+    /// wait. Where the interpreter is gone, so may the driver be: the memory is left to the end of the
+    /// process.
+    fn drop(&mut self) {
+        let mut held = self.0.take();
+        Python::try_attach(|py| {
+            unraised::during(py, || {
+                if let Some((mut buffer, live, keep)) = held.take() {
+                    if live.as_ref().is_some_and(|live| !live.is_open(py)) {
+                        buffer.set_return(Return::Waiting);
+                    }
+                    py.detach(|| drop(buffer));
+                    drop((live, keep));
+                }
+            });
+        });
+        std::mem::forget(held);
+    }
+}
+
+/// What keeps the context of `queue` alive, where it is not a primary one, which is never gone: another
+/// goes with its owner, whom the producer holds.
+fn context_keeper(py: Python<'_>, view: &View, queue: Queue) -> Result<Option<Keep>> {
+    match queue.place.context {
+        Some(context) if view.driver.get()?.primary_context(queue.place.ordinal)? != context => {
+            view.share(py, None).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Refuses a copy while its stream or the source's is being captured. Nothing has been queued so far.
+fn check_captures(view: &View, queue: Queue) -> Result<()> {
+    let driver = view.driver.get()?;
+    let why = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    order::check_captures(driver, queue.place, &[queue.stream], why)?;
+    let source = producers(view.ready, Stream::Legacy);
+    order::check_captures(driver, view.place, &[source], why)
+}
+
+/// A capsule with a copy in the memory of the GPU `ordinal`, usable as `asked`.
+pub(super) fn to_gpu<'py>(
+    py: Python<'py>,
+    view: &View,
+    ordinal: i32,
+    asked: Asked,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Asked { request, object, versioned } = asked;
+    // Held until the copy is done, or ordered before the producer's next use of its memory.
+    let source = view.share(py, None)?;
+    let place = place(view, ordinal)?;
+    if ordinal == view.place.ordinal {
+        check_stream(&view.array, &view.driver, place, request)?;
+    }
+    let driver = view.driver.get()?;
+    let stream = match request {
+        Request::On(stream) => stream,
+        _ if ordinal == view.place.ordinal => producers(view.ready, Stream::Legacy),
+        _ => Stream::Legacy,
+    };
+    let (queue, waiting) = queues(driver, place, stream)?;
+    let keeper = context_keeper(py, view, queue)?;
+    check_captures(view, queue)?;
+    let back = source.back(py).map(|back| (back.home(py, &[Some(queue.stream)]), back.place));
+    let home = back.unwrap_or((Home::Unknown, view.place));
+    parked::look(py);
+    let mut buffer = py.detach(|| {
+        let before = || order_from(view, queue);
+        let after = || order_back(&view.driver, home, queue);
+        let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
+        if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
+            let from = (queue.place, queue.stream);
+            order::across(Door::handing_over(DOOR), driver, from, (to.place, to.stream))?;
+        }
+        Ok::<_, Error>(made)
+    })?;
+    let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
+    source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
+    let live = match (request, waiting) {
+        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
+        _ => None,
+    };
+    if live.is_none() {
+        buffer.set_return(Return::Waiting);
+    }
+    let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
+    capsule(py, &array, false, versioned, Box::new(Copied(Some((buffer, live, keeper)))))
+}
+
+/// A capsule with a copy in the host's memory, which is there when this returns.
+pub(super) fn to_host<'py>(
+    py: Python<'py>,
+    view: &View,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let _held = view.share(py, None)?;
+    let here = Stream::PerThread(Thread::current());
+    let driver = view.driver.get()?;
+    let queue = match producers(view.ready, here) {
+        Stream::Handle(handle) => queue_of(driver, handle)?,
+        stream => Queue { stream, place: view.place },
+    };
+    check_captures(view, queue)?;
+    // Any capture in the context would be ended by the host's wait, as far as it is known of.
+    let known = adopt::current_streams(py, &view.driver, queue.place.ordinal);
+    let why = (Kind::CaptureHostWait, "a copy for the CPU, for which the host would wait");
+    order::check_captures(
+        driver,
+        queue.place,
+        &[&known[..], &[Stream::Legacy, here]].concat(),
+        why,
+    )?;
+    let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, queue))?;
+    let address = memory.as_ref().map_or(0, |memory| memory.address());
+    let array = buffer::described(&view.array, address, view.array.device())?;
+    capsule(py, &array, true, versioned, Box::new(memory))
+}
+
+/// A capsule of either form with memory that `keep` keeps.
+pub(super) fn managed<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+    versioned: bool,
+    keep: Box<Keep>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if versioned {
+        encode::versioned(array, keep)?.into_pyobject(py)
+    } else {
+        encode::legacy(array, keep)?.into_pyobject(py)
+    }
+}
+
+/// The same with a copy.
+fn capsule<'py, K: Send>(
+    py: Python<'py>,
+    array: &Descriptor,
+    on_host: bool,
+    versioned: bool,
+    keep: Box<K>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if versioned {
+        encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?.into_pyobject(py)
+    } else {
+        encode::copied::<DLManagedTensor, K>(array, on_host, keep)?.into_pyobject(py)
+    }
+}
