@@ -1,7 +1,7 @@
 """What the hand-overs promise: the part of the model that is about the bridge.
 
-The README's table, row by row. `lies` makes the model promise more than the bridge does, for the test
-that the soak finds out.
+The README's table, row by row. `lies` makes the model promise more than the bridge does, for the
+test that the soak finds out.
 """
 
 from __future__ import annotations
@@ -160,7 +160,9 @@ class Bridge(Model):
             readonly, ready, held = view.readonly, view.ready, self.holds[source]
         else:
             dlpack = self._dlpack(array)
-            wants(dlpack in {"dlpack", "dlpack-legacy"} and (stream is None or step.stream != stream))
+            wants(
+                dlpack in {"dlpack", "dlpack-legacy"} and (stream is None or step.stream != stream)
+            )
             wants(dlpack == "dlpack" or not step.versioned)
             self.edge(None if array.empty else array.pending, ordered)
             readonly, ready, held = array.readonly, array.pending, self.holds[source][:1]

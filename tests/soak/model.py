@@ -46,7 +46,7 @@ def wants(condition: object, why: str = "cannot be done") -> None:
 
 
 class Model(Order):
-    """The state of a program. `take` carries a step out, or raises `Refused` and is to be thrown away."""
+    """The state of a program. `take` carries a step out, or raises and is to be thrown away."""
 
     def __init__(self, *, return_edge: bool | None = None) -> None:
         super().__init__()
@@ -144,7 +144,9 @@ class Model(Order):
         self._add(memory, named=False)
         self._add(step.name, memory, step.stream)
         self.count[memory] -= 1
-        if not empty:
+        if empty:
+            self._no_bytes(step.stream or HOST)
+        else:
             self.blocks[step.name] = (self.freed.get(pool, 0), 0)
             self.access(step.stream or HOST, step.name, write=True)
         self.values[step.name] = step.value
@@ -169,20 +171,27 @@ class Model(Order):
 
     def _write(self, array: str, place: str, value: int) -> None:
         if self.arrays[array].empty:
-            wants(self.capture is None)
+            self._no_bytes(place)
             return
         if self.access(place, array, write=True, effect=("write", array, value)):
             self.values[array] = value
 
+    def _no_bytes(self, place: str) -> None:
+        """Queue work that touches nothing: an action for the simulated device, if not a promise."""
+        self.outside()
+        if not self.strict and place != HOST:
+            self.advance(place)
+
     def _see(self, name: str, array: str, place: str) -> None:
         self.seen[name] = None
         if self.arrays[array].empty:
-            wants(self.capture is None)
+            self._no_bytes(place)
             self.seen[name] = (array, 0)
         elif self.access(place, array, write=False, effect=("read", name + " " + array, 0)):
             self.seen[name] = (array, self.values[array])
 
     def _wait(self, step: s.Wait) -> None:
+        wants(step.first != step.then)
         self.edge(step.first, step.then)
 
     def _sync(self, step: s.Sync) -> None:
@@ -209,9 +218,9 @@ class Model(Order):
                 wants("m" + name[1:] in self.count, "the graph's memory is gone")
                 self.values[name] = value
             else:
-                name, array = name.split()
+                read, array = name.split()
                 wants("m" + array[1:] in self.count, "the graph's memory is gone")
-                self.seen[name] = (array, self.values[array])
+                self.seen[read] = (array, self.values[array])
 
     # --- the end of things ------------------------------------------------------------------------
 

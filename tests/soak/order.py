@@ -1,9 +1,9 @@
 """Happens-before, as the driver and the README promise it: the generator's own account of it.
 
-It is written from the documents, not from the simulated device, so that an error in the one does not
-hide in the other. Each access is a bit; what a stream, or the host, is ordered after is a set of them.
-A blocking stream follows the *work* of its legacy default stream only: what that stream merely waits
-for is nobody else's order (the simulated device, as the driver measured, orders more).
+It is written from the documents, not from the simulated device, so that an error in the one does
+not hide in the other. Each access is a bit; what a stream, or the host, is ordered after is a set
+of them. A blocking stream follows the *work* of its legacy default stream only: what that stream
+merely waits for is nobody else's order here, though the simulated device has it so.
 """
 
 from __future__ import annotations
@@ -114,6 +114,10 @@ class Order:
             return
         self.edges = (*self.edges, self.number)
         if self.without == self.number:
+            if self.capture is not None:
+                raise Refused("an order that a capture is made of")
+            # The other of its two calls is made, and is an action on its stream.
+            self.advance(then if self.stale else first)
             self.after[then] |= self.recorded if self.stale else 0
             return
         if self.capture is not None:
@@ -184,7 +188,7 @@ class Order:
         return True
 
     def free(self, place: str, block: str) -> int:
-        """Free a block, on its pool's stream or the host; no work that a blocking stream follows."""
+        """Free a block, on its pool's stream or the host: no work that blocking streams follow."""
         before = self.after[HOST] if place == HOST else self.advance(place)
         work = self.work.copy()
         bit = self._touch(place, before, block, write=True)

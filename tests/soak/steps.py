@@ -1,64 +1,49 @@
 """What a program consists of: small frozen records that print as the Python that they stand for.
 
 Objects are named by a letter and a number: `s` streams, `x` arrays, `v` views, `k` capsules, `p`
-reads and writes of consumers, `g` graphs. `L0` and `T0` are device 0's legacy and per-thread default
-streams. A ``stream=`` argument is None, -1, a stream's name for the object, or the name with
-``.handle`` for the bare integer.
+reads and writes of consumers, `g` graphs. `L0` and `T0` are the legacy and the per-thread default
+stream of device 0. A ``stream=`` argument is None, -1, a stream's name for the object, or the name
+with ``.handle`` for the bare integer.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import ClassVar
 
-Argument = str | int | None
+from .bridging import Attempt, Collect, Consume, Cycle, Drop, Export, FromCai, Release, ToCai
+from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
-# Shape, strides in items ("C" or "F"), and the offset in items of the first one.
-LAYOUTS: dict[str, tuple[tuple[int, ...], str | tuple[int, ...], int]] = {
-    "vector": ((6,), "C", 0),
-    "matrix": ((2, 3), "C", 0),
-    "fortran": ((2, 3), "F", 0),
-    "gaps": ((2, 2), (8, 2), 0),
-    "reversed": ((6,), (-1,), 0),
-    "repeated": ((3, 2), (0, 1), 0),
-    "offset": ((4,), "C", 2),
-    "scalar": ((), "C", 0),
-    "empty": ((0, 3), "C", 0),
-}
-ITEMSIZE = {"float32": 4, "int16": 2, "complex64": 8, "bfloat16": 2, "uint8": 1}
-
-
-def stream_of(argument: Argument) -> str | None:
-    """Name the stream that an argument is about."""
-    return argument.partition(".")[0] if isinstance(argument, str) else None
-
-
-def is_default(stream: str) -> bool:
-    """Whether a stream is there from the beginning."""
-    return stream[0] in "LT"
-
-
-@dataclass(frozen=True)
-class Step:
-    """One statement. A field `name` is what it makes; names in other fields are what it needs."""
-
-    simplest: ClassVar[dict[str, object]] = {}
-
-    def makes(self) -> str | None:
-        return getattr(self, "name", None)
-
-    def needs(self) -> set[str]:
-        found: set[str] = set()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Step):
-                found |= value.needs()
-            elif isinstance(value, str) and field.name in REFERENCES:
-                found.add(value.partition(".")[0])
-        return {name for name in found if name and not is_default(name)}
-
-
-REFERENCES = {"stream", "array", "source", "view", "first", "then", "current", "graph", "what"}
+__all__ = [
+    "ITEMSIZE",
+    "LAYOUTS",
+    "Argument",
+    "Attempt",
+    "Begin",
+    "Collect",
+    "Consume",
+    "Cycle",
+    "Drop",
+    "End",
+    "Export",
+    "Fill",
+    "FromCai",
+    "NewArray",
+    "NewStream",
+    "Program",
+    "Read",
+    "Release",
+    "Replay",
+    "Run",
+    "SetDevice",
+    "Step",
+    "Sync",
+    "ToCai",
+    "Wait",
+    "is_default",
+    "listing",
+    "stream_of",
+]
 
 
 @dataclass(frozen=True)
@@ -69,7 +54,8 @@ class NewStream(Step):
     simplest: ClassVar = {"device": 0, "blocking": False}
 
     def __str__(self) -> str:
-        return f"{self.name} = cuda.stream({self.name!r}, device={self.device}, blocking={self.blocking})"
+        said = f"device={self.device}, blocking={self.blocking}"
+        return f"{self.name} = cuda.stream({self.name!r}, {said})"
 
 
 @dataclass(frozen=True)
@@ -171,125 +157,6 @@ class SetDevice(Step):
 
 
 @dataclass(frozen=True)
-class ToCai(Step):
-    name: str
-    source: str
-    stream: Argument = None
-    readonly: bool | None = None
-    current: str | None = None
-    simplest: ClassVar = {"readonly": None, "current": None}
-
-    def __str__(self) -> str:
-        readonly = "" if self.readonly is None else f", readonly={self.readonly}"
-        made = f"{self.name} = to_cai({self.source}, stream={self.stream}{readonly})"
-        return f"with cuda.current_stream({self.current}): {made}" if self.current else made
-
-
-@dataclass(frozen=True)
-class FromCai(Step):
-    name: str
-    source: str
-    stream: Argument = None
-    readonly: bool | None = None
-    current: str | None = None
-    as_dict: bool = False
-    simplest: ClassVar = {"readonly": None, "current": None, "as_dict": False}
-
-    def __str__(self) -> str:
-        source = self.source
-        if self.as_dict:
-            source = f"{source}.__cuda_array_interface__, owner={source}"
-        readonly = "" if self.readonly is None else f", readonly={self.readonly}"
-        made = f"{self.name} = from_cai({source}, stream={self.stream}{readonly})"
-        return f"with cuda.current_stream({self.current}): {made}" if self.current else made
-
-
-@dataclass(frozen=True)
-class Export(Step):
-    """A capsule that nobody has consumed yet, of an array or of a view."""
-
-    name: str
-    source: str
-    stream: Argument = None
-    versioned: bool = True
-
-    def __str__(self) -> str:
-        version = ", max_version=(1, 3)" if self.versioned else ""
-        return f"{self.name} = {self.source}.__dlpack__(stream={self.stream}{version})"
-
-
-@dataclass(frozen=True)
-class Consume(Step):
-    """A consumer takes a view or a capsule in, and reads it or (with a value) writes it."""
-
-    name: str
-    source: str
-    kind: str
-    stream: str
-    value: int | None = None
-    as_object: bool = False
-    simplest: ClassVar = {"value": None, "as_object": False}
-
-    def __str__(self) -> str:
-        work = "read(" if self.value is None else "write("
-        value = "" if self.value is None else f", {self.value}"
-        given = ", asking with the stream object" if self.as_object else ""
-        return (
-            f"{self.name} = cuda.consumer({self.kind!r}, {self.stream}).{work}{self.source}{value})"
-            + (f"  #{given[1:]}" if given else "")
-        )
-
-
-@dataclass(frozen=True)
-class Release(Step):
-    """A view is released, or (`how` is "with") its block ends."""
-
-    view: str
-    stream: Argument = None
-    how: str = "release"
-    thread: bool = False
-    simplest: ClassVar = {"thread": False, "how": "release", "stream": None}
-
-    def __str__(self) -> str:
-        said = "" if self.stream is None else f"stream={self.stream}"
-        made = f"with {self.view}: pass" if self.how == "with" else f"{self.view}.release({said})"
-        return f"in another thread: {made}" if self.thread else made
-
-
-@dataclass(frozen=True)
-class Drop(Step):
-    """The program lets go of something; of a consumer's work, of what the consumer took in."""
-
-    what: str
-    thread: bool = False
-    simplest: ClassVar = {"thread": False}
-
-    def __str__(self) -> str:
-        made = f"{self.what}.release()" if self.what[0] == "p" else f"del {self.what}"
-        return f"in another thread: {made}" if self.thread else made
-
-
-@dataclass(frozen=True)
-class Cycle(Step):
-    """The program loses a view (and, through its owner, the array) in a reference cycle."""
-
-    view: str
-    through_owner: bool = False
-    simplest: ClassVar = {"through_owner": False}
-
-    def __str__(self) -> str:
-        if self.through_owner:
-            return f"{self.view}.owner.mine = {self.view}; del {self.view}, and the array"
-        return f"box = [{self.view}]; box.append(box); del box, {self.view}"
-
-
-@dataclass(frozen=True)
-class Collect(Step):
-    def __str__(self) -> str:
-        return "gc.collect()"
-
-
-@dataclass(frozen=True)
 class Begin(Step):
     name: str
     stream: str
@@ -315,24 +182,6 @@ class Replay(Step):
 
     def __str__(self) -> str:
         return f"{self.graph}.launch({self.stream})"
-
-
-@dataclass(frozen=True)
-class Attempt(Step):
-    """A hand-over with a call of the driver made to fail; whatever comes of it is dropped."""
-
-    step: ToCai | FromCai | Export
-    call: str
-    nth: int
-    error: str
-    simplest: ClassVar = {"nth": 1, "error": "CUDA_ERROR_OUT_OF_MEMORY"}
-
-    def makes(self) -> None:
-        return None
-
-    def __str__(self) -> str:
-        made = str(self.step).replace(f"{self.step.name} = ", "")
-        return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"
 
 
 Program = tuple[Step, ...]
