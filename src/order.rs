@@ -203,9 +203,13 @@ pub fn check_captures(
 }
 
 /// An event of nobody else's, recorded on `stream`: it is reached once all that is queued there now is
-/// done. [`is_done`] gives it back.
+/// done. [`is_done`] gives it back. Refused while `stream` has part in a capture, which the record
+/// would spoil, or which would never be reached.
 pub fn mark(driver: &dyn Driver, place: Place, stream: Stream) -> Result<Mark> {
     within(driver, place, |context| {
+        if driver.part(stream)? != Part::Outside {
+            return Err(Error::new(Kind::CaptureLegacy, format!("an event on {stream}")));
+        }
         let event = driver.own_event(context)?;
         match driver.record_event(event, stream) {
             Ok(()) => Ok(Mark { context, event }),

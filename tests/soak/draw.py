@@ -243,6 +243,13 @@ class Drawing:
     def sync(self) -> s.Step:
         return s.Sync(None if self.random.random() < 0.3 else self.stream(0))
 
+    def look(self) -> s.Step | None:
+        if not self.model.maybe:
+            return None
+        if not self.model.quiet:
+            self.push(self.pick((s.Run(), s.Sync(None))))
+        return s.Look()
+
     def run(self) -> s.Step:
         return s.Run()
 

@@ -82,9 +82,8 @@ class Draw(Drawing):
     def _releasing(self, view: str, thread: bool) -> s.Step:
         how = "with" if self.random.random() < 0.3 else "release"
         stream = None
-        if how == "release" and self.model.return_edge and self.random.random() < 0.6:
+        if how == "release" and self.random.random() < 0.6:
             stream = self.argument(self._device(view))
-            stream = None if stream == -1 else stream
         return s.Release(view, stream, how, thread)
 
     # --- captures ---------------------------------------------------------------------------------
@@ -136,6 +135,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.wait: 1,
     Draw.sync: 1,
     Draw.run: 2,
+    Draw.look: 4,
     Draw.set_device: 1,
     Draw.attempt: 3,
     Draw.capture: 2,

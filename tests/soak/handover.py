@@ -26,10 +26,28 @@ class Bridge(Model):
     def _cai(self, array: Array) -> str | None:
         return next((kind for kind in array.speaks if kind.startswith("cai")), None)
 
-    def _known(self, argument: s.Argument, stream: str | None) -> str | None:
-        """Tell the stream that an order can be made with later: held, or a default one."""
-        known = stream is not None and (s.is_default(stream) or argument == stream)
-        return stream if known else None
+    def _live(
+        self, argument: s.Argument, current: str | None, home: str | None = None
+    ) -> tuple[str | None, str | None]:
+        """Tell the stream that an order can be made with later, and what has to be held for it.
+
+        A bare handle is vouched for by the library that works on it just now.
+        """
+        stream = s.stream_of(argument)
+        if stream is None or s.is_default(stream):
+            return stream, None
+        if argument != stream and stream == home:
+            return stream, None
+        return (stream, stream) if stream in {argument, current} else (None, None)
+
+    def _object(self, argument: s.Argument) -> str | None:
+        """Tell the stream whose object was given."""
+        return argument if isinstance(argument, str) and "." not in argument else None
+
+    def _hand_out(self, name: str, view: View, held: str, consumer: str | None) -> None:
+        """Make a view, a capsule or an import, which holds these; `consumer` by its object."""
+        self.views[name] = view
+        self._add(name, held, view.keeps, view.keeps_home, consumer)
 
     def _asked(self, argument: s.Argument, array: Array) -> str | None:
         stream = s.stream_of(argument)
@@ -52,11 +70,13 @@ class Bridge(Model):
             wants(source in self.holds, "released or consumed")
             view = self.views[source]
             ready = f"L{self.arrays[view.array].device}" if source[0] == "k" else view.ready
-            held, *kept = self.holds[source]
-            view = view._replace(of_capsule=view.of_capsule or source[0] == "k")
+            held = self.holds[source][0] if source[0] == "v" else source
+            if source[0] == "k":
+                view = View(view.array, ready, view.readonly, of_capsule=True)
         else:
-            ready, held, kept = self._taken(step, self.arrays[source]), source, ()
             view = View(source, None, self.arrays[source].readonly)
+            ready, view = self._taken(step, self.arrays[source], view)
+            held = source
         array = self.arrays[view.array]
         stream = self._asked(step.stream, array)
         if step.stream == -1:
@@ -65,27 +85,35 @@ class Bridge(Model):
             self.edge(self._usable(ready), stream)
             ready = None if array.empty else stream
         readonly = view.readonly if step.readonly is None else step.readonly
-        known = self._known(step.stream, stream)
-        made = view._replace(ready=ready, readonly=readonly, consumer=known, kind="cai")
-        self._view(step.name, made, held, known, kept)
+        consumer, alive = self._live(step.stream, step.current, view.home)
+        keeps = self._object(step.stream) or view.keeps
+        made = view._replace(ready=ready, readonly=readonly, consumer=consumer, kind="cai")
+        self._hand_out(step.name, made._replace(keeps=keeps), held, alive)
         if source[0] == "k":
-            self._consumed(source)
+            # The view holds the tensor that was in the capsule from now on.
+            del self.named[source]
+            self._less(source)
 
-    def _taken(self, step: s.ToCai, array: Array) -> str | None:
-        """Import an array: the stream that it is ready on."""
-        stream, pending, legacy = s.stream_of(step.stream), array.pending, f"L{array.device}"
-        if array.empty:
-            pending = None
+    def _taken(self, step: s.ToCai, array: Array, view: View) -> tuple[str | None, View]:
+        """Import an array: the stream that it is ready on, and where it goes back to."""
+        pending = None if array.empty else array.pending
         if "exchange" in array.speaks:
             current = self._current(step, array)
             self.edge(pending, current)
-            return None if array.empty else current
-        dlpack = self._dlpack(array)
-        if dlpack is None:
-            if self._cai(array) in SILENT and not array.empty:
+            view = view._replace(home=current, keeps_home=current)
+            return None if array.empty else current, view
+        if self._dlpack(array) is not None:
+            return self._asked_for(step, array, pending), view
+        if self._cai(array) in SILENT:
+            if not array.empty:
                 self.wait_for_device(array.device)
-                return None
-            return pending
+            return None, view
+        return pending, view._replace(home=array.pending)
+
+    def _asked_for(self, step: s.ToCai, array: Array, pending: str | None) -> str | None:
+        """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
+        stream, legacy = s.stream_of(step.stream), f"L{array.device}"
+        dlpack = self._dlpack(array)
         if dlpack == "dlpack-bare":
             self.edge(pending, legacy)
             return None if array.empty else legacy
@@ -104,47 +132,35 @@ class Bridge(Model):
         if source[0] == "v":
             wants(source in self.holds, "released")
             view = self.views[source]
-            held, *kept = self.holds[source]
             wants(view.kind == "cai")
-            ready = view.ready
+            view = view._replace(keeps=self._object(step.stream) or view.keeps)
+            ready, held = view.ready, self.holds[source][0]
         else:
-            array, held, kept = self.arrays[source], source, ()
-            view = View(source, None, array.readonly)
+            array, held = self.arrays[source], source
             wants(self._cai(array) is not None and not (step.as_dict and array.empty))
-            ready = self._said(step, array) if step.stream is None else None
+            ready, home, keeps = self._said(step, array)
+            view = View(source, None, array.readonly, home=home, keeps_home=keeps)
         array = self.arrays[view.array]
         stream = self._asked(step.stream, array)
         ready = ready if step.stream is None else stream
-        if array.empty:
-            ready = None
+        ready = None if array.empty else ready
         readonly = view.readonly if step.readonly is None else step.readonly
-        made = view._replace(
-            ready=ready, readonly=readonly, consumer=None, producer=ready, kind="dlpack"
-        )
-        self._view(step.name, made, held, self._known(step.stream, stream), kept)
+        made = view._replace(ready=ready, readonly=readonly, consumer=None, kind="dlpack")
+        self._hand_out(step.name, made, held, None)
 
-    def _said(self, step: s.FromCai, array: Array) -> str | None:
-        """What the dict says, or who is asked where it says nothing."""
-        if self._cai(array) not in SILENT or array.empty:
-            return array.pending
+    def _said(self, step: s.FromCai, array: Array) -> tuple[str | None, str | None, str | None]:
+        """Tell what the dict says: the stream it is ready on, the one that it goes back to, held."""
+        if isinstance(step.stream, str):
+            return None, *self._live(step.stream, step.current)
+        if self._cai(array) not in SILENT:
+            return array.pending, array.pending, None
+        if array.empty or step.stream == -1:
+            return None, None, None
         if "exchange" in array.speaks:
-            return self._current(step, array)
+            current = self._current(step, array)
+            return current, current, current
         self.wait_for_device(array.device)
-        return None
-
-    def _view(
-        self, name: str, view: View, held: str, stream: str | None, kept: tuple[str, ...]
-    ) -> None:
-        wants(stream is None or self._alive(stream))
-        self.views[name] = view
-        streams = (stream,) if stream is not None and not s.is_default(stream) else kept
-        self._add(name, held, *streams)
-
-    def _consumed(self, capsule: str) -> None:
-        """The managed tensor has gone on to somebody else; the capsule itself stays."""
-        del self.named[capsule]
-        del self.views[capsule]
-        self._less(capsule)
+        return None, None, None
 
     # --- exports and consumers --------------------------------------------------------------------
 
@@ -157,7 +173,7 @@ class Bridge(Model):
             view = self.views[source]
             wants(source in self.holds and view.kind == "dlpack")
             self.edge(self._usable(view.ready), ordered)
-            readonly, ready, held = view.readonly, view.ready, self.holds[source]
+            held = self.holds[source][0]
         else:
             dlpack = self._dlpack(array)
             wants(
@@ -165,12 +181,16 @@ class Bridge(Model):
             )
             wants(dlpack == "dlpack" or not step.versioned)
             self.edge(None if array.empty else array.pending, ordered)
-            readonly, ready, held = array.readonly, array.pending, self.holds[source][:1]
-        wants(step.versioned or not readonly, "legacy capsules cannot say read-only")
-        name = self.views[source].array if source[0] == "v" else source
-        consumer = self._known(step.stream, stream) if source[0] == "v" else None
-        self.views[step.name] = View(name, ready, readonly, consumer, ready)
-        self._add(step.name, *held)
+            view, held = View(source, array.pending, array.readonly), self.holds[source][0]
+        wants(step.versioned or not view.readonly, "legacy capsules cannot say read-only")
+        consumer, alive = self._live(step.stream, None, view.home)
+        if source[0] == "x":
+            # The producer's own capsule: the bridge has no part in its end.
+            consumer = alive = None
+        elif step.stream is None:
+            consumer = ordered
+        made = view._replace(consumer=consumer, kind="capsule")
+        self._hand_out(step.name, made, held, alive)
 
     def _consume(self, step: s.Consume) -> None:
         source = step.source
@@ -190,16 +210,20 @@ class Bridge(Model):
         if kind.startswith("cai") or kind == "dlpack-borrowed":
             self._add(step.name, source)
             return
-        consumer = step.stream if step.as_object or s.is_default(step.stream) else None
+        consumer = alive = None if kind == "dlpack-unordered" else step.stream
         if kind in {"dlpack-none", "dlpack-exchange"}:
-            consumer = f"L{array.device}"
+            consumer, alive = f"L{array.device}", None
+        elif kind == "capsule":
+            # The tensor in it, with all that it holds, is the consumer's now.
+            consumer, alive = view.consumer, None
+            del self.named[source]
+        elif consumer == view.home and not step.as_object:
+            alive = None
+        held = self.holds[source][0]
+        self._hand_out(step.name, view._replace(consumer=consumer, kind="import"), held, alive)
         if kind == "capsule":
-            consumer = view.consumer
-        made = view._replace(consumer=consumer, kind="import")
-        self.views[step.name] = made
-        self._add(step.name, *self.holds[source])
-        if kind == "capsule":
-            self._consumed(source)
+            del self.views[source]
+            self._less(source)
 
     def _entitled(self, step: s.Consume, view: View, array: Array, kind: str) -> str:
         """Take the array in: the stream that the consumer may work on."""
@@ -232,6 +256,7 @@ class Bridge(Model):
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))
         wants(tried.alive() == self.alive() and tried.after[HOST] == self.after[HOST])
+        self.maybe = tried.maybe
         self.work_on = tried.work_on
         # Where a tensor was made and dropped, a free or an access was not: only orders were.
         wants(len(tried.places) == len(self.places))

@@ -80,6 +80,8 @@ class Machine:
             raise Wrong("device", f"the current device is {self.cuda.current_device}, not {before}")
         alive = self.model.alive()
         for array, gone in list(self.arrays.items()):
+            if gone() is not None and self.model.may_live(array):
+                continue
             if (gone() is not None) != (array in alive):
                 state = "alive" if gone() is not None else "gone"
                 raise Wrong(f"an array is {state}", f"{array} is {state} after: {step}")
@@ -158,6 +160,10 @@ class Machine:
     def _run(self, step: s.Run) -> None:
         self.cuda.run()
 
+    def _look(self, step: s.Look) -> None:
+        nothing = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
+        cai_bridge.from_cai(nothing, owner=self, device=0).release()
+
     def _setdevice(self, step: s.SetDevice) -> None:
         self.cuda.set_device(step.device)
 
@@ -213,7 +219,9 @@ class Machine:
     def _attempt(self, step: s.Attempt) -> None:
         self.cuda.fail(step.call, step.nth, step.error)
         try:
-            getattr(self, "_" + type(step.step).__name__.lower())(step.step)
+            made = getattr(self, "_" + type(step.step).__name__.lower())(step.step)
+            self.cuda.clear_faults()
+            del made
         except DriverError as error:
             if error.call != step.call:
                 raise Wrong(
@@ -265,6 +273,15 @@ class Machine:
             pending.release()
         if self.model.garbage:
             gc.collect()
+        views = {name: made for name, made in self.objects.items() if name[0] in "vk"}
+        for name in views:
+            del self.objects[name]
+        views.clear()
+        made = None
+        # A tensor that is let go of by the bridge may be a holder of the bridge's itself.
+        for _ in range(2):
+            self.cuda.synchronize()
+            self._look(s.Look())
         arrays = {name: made for name, made in self.objects.items() if name[0] == "x"}
         self.objects.clear()
         for name, array in arrays.items():

@@ -11,8 +11,6 @@ from typing import NamedTuple
 from . import steps as s
 from .order import HOST, Order, Refused
 
-RETURN_EDGE = False
-
 
 class Array(NamedTuple):
     """An array of the program."""
@@ -32,9 +30,12 @@ class View(NamedTuple):
     array: str
     ready: str | None
     readonly: bool
-    # Who waits for whom when it goes: the consumer's stream, and the producer's.
+    # Who waits for whom when it goes: the producer's stream for the consumer's, where they are known.
     consumer: str | None = None
-    producer: str | None = None
+    home: str | None = None
+    # The streams whose objects are held: that of the array, and `home`.
+    keeps: str | None = None
+    keeps_home: str | None = None
     kind: str = ""
     of_capsule: bool = False
 
@@ -48,9 +49,8 @@ def wants(condition: object, why: str = "cannot be done") -> None:
 class Model(Order):
     """The state of a program. `take` carries a step out, or raises and is to be thrown away."""
 
-    def __init__(self, *, return_edge: bool | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.return_edge = RETURN_EDGE if return_edge is None else return_edge
         self.device = 0
         self.arrays: dict[str, Array] = {}
         self.views: dict[str, View] = {}
@@ -63,6 +63,11 @@ class Model(Order):
         self.count: dict[str, int] = {}
         self.named: dict[str, bool] = {}
         self.garbage: tuple[str, ...] = ()
+        # What the bridge may hold on to until a consumer is done, and what is ordered before its end.
+        self.maybe: dict[str, int] = {}
+        self.doubt: int | None = None
+        self.lasting: frozenset[str] = frozenset()
+        self.elsewhere = False
         self.work_on: dict[int, str] = {}
 
     def take(self, step: s.Step) -> None:
@@ -82,30 +87,62 @@ class Model(Order):
             self.named[name] = True
 
     def _less(self, name: str) -> None:
+        if self.doubt is not None and name[0] in "xmk":
+            self.maybe[name] = self.maybe.get(name, 0) | self.doubt
         self.count[name] -= 1
         if self.count[name]:
             return
         del self.count[name]
+        before, self.doubt = self.doubt, self.maybe.get(name)
         if name[0] == "m" and not self.arrays["x" + name[1:]].empty:
             self._free("x" + name[1:])
         self._let_go(name)
+        self.doubt = before
 
-    def _let_go(self, name: str) -> None:
+    def _let_go(self, name: str, also: str | None = None, *, vouched: bool = False) -> None:
         """The end of a view, a capsule or an import: the return edge, and then the references."""
         if name not in self.holds:
             return
+        held, before = self.holds.pop(name), self.doubt
         view = self.views.get(name)
-        if view is not None and self.return_edge and not self.arrays[view.array].empty:
-            self.edge(self._vouched(view.consumer), view.producer)
-        for other in self.holds.pop(name):
+        if view is not None and not self.arrays[view.array].empty and not vouched:
+            self._returned(view, [stream for stream in {view.consumer: 0, also: 0} if stream])
+        if before is not None and name[0] == "k":
+            self.lasting |= {view.array} if view is not None else frozenset()
+        for other in held:
             self._less(other)
+        self.doubt = before
 
-    def _vouched(self, stream: str | None) -> str | None:
-        return stream if stream is not None and self._alive(stream) else None
+    def _returned(self, view: View, consumers: list[str]) -> None:
+        """Give the memory back; where the producer's stream is unknown, once the consumer is done."""
+        home = view.home or f"L{self.arrays[view.array].device}"
+        for consumer in consumers:
+            if self.doubt is None:
+                self._give_back(consumer, home)
+        if consumers and (view.home is None or self.doubt is not None):
+            for consumer in consumers:
+                self.doubt = (self.doubt or 0) | self.after[consumer]
+
+    def _give_back(self, consumer: str, home: str) -> None:
+        if consumer == home:
+            return
+        wants(self._alive(home), "a dead stream")
+        if self.elsewhere and home[0] == "T":
+            # Another thread has no name for it.
+            home = "L" + home[1:]
+        if self.capture is not None:
+            members = self.capture.members
+            wants(consumer in members and home[0] != "L")
+            if home not in members:
+                return
+        self.edge(consumer, home)
 
     def _free(self, name: str) -> None:
         self.outside()
         pool = self.arrays[name].pool
+        if self.doubt is not None:
+            self.may_free(pool or HOST, name, self.doubt)
+            return
         bit = self.free(pool or HOST, name)
         if pool is not None:
             self.freed[pool] = self.freed.get(pool, 0) | bit
@@ -120,6 +157,10 @@ class Model(Order):
     def alive(self) -> frozenset[str]:
         """The arrays that must be alive."""
         return frozenset(name for name in self.count if name[0] == "x")
+
+    def may_live(self, array: str) -> bool:
+        """Whether the bridge may hold on to an array that nobody else holds."""
+        return array in self.maybe
 
     # --- the program's own work -------------------------------------------------------------------
 
@@ -196,9 +237,10 @@ class Model(Order):
 
     def _sync(self, step: s.Sync) -> None:
         self.wait_on_host(step.stream)
+        self.quiet = self.quiet or step.stream is None
 
     def _run(self, step: s.Run) -> None:
-        del step
+        self.quiet = self.capture is None
 
     def _setdevice(self, step: s.SetDevice) -> None:
         self.device = step.device
@@ -225,25 +267,35 @@ class Model(Order):
     # --- the end of things ------------------------------------------------------------------------
 
     def _release(self, step: s.Release) -> None:
-        view = self.views[step.view]
         wants(step.how != "with" or step.view in self.holds, "released already")
-        if step.stream is not None:
-            stream = self._usable(s.stream_of(step.stream))
-            self.views[step.view] = view._replace(consumer=self._known(step.stream, stream))
-        self._let_go(step.view)
+        also = self._usable(s.stream_of(step.stream))
+        array = self.arrays[self.views[step.view].array]
+        wants(also is None or self.lanes[also].device == array.device, "another device")
+        wants(not (step.thread and also is not None and also[0] == "T"))
+        self.elsewhere = step.thread
+        self._let_go(step.view, also, vouched=step.stream == -1)
+        self.elsewhere = False
+
+    def _look(self, step: s.Look) -> None:
+        """The bridge ends what it held on to; asked for only where nothing is queued any more."""
+        wants(self.quiet and self.capture is None and self.maybe)
+        self.maybe = {name: self.maybe[name] for name in self.maybe if name in self.lasting}
 
     def _drop(self, step: s.Drop) -> None:
         if step.what[0] == "s":
             # Torch's streams, which its exchange API names by a bare handle, never die.
             wants(step.what not in self.work_on.values())
         del self.named[step.what]
+        self.elsewhere = step.thread
         self._less(step.what)
+        self.elsewhere = False
 
     def _cycle(self, step: s.Cycle) -> None:
         wants(not self.garbage and step.view in self.holds and self.capture is None)
         if step.through_owner:
             array = self.views[step.view].array
             wants(self.named.get(array) and self.count[array] == 2 and self.count[step.view] == 1)
+            wants(array not in self.maybe)
             wants(array in self.holds[step.view] and not self.views[step.view].of_capsule)
             del self.named[array]
             self._less(array)

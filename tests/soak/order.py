@@ -73,6 +73,8 @@ class Order:
         self.recorded = 0
         self.capture: Capture | None = None
         self.graphs: dict[str, Graph] = {}
+        # Whether all that was queued has run.
+        self.quiet = True
         # The step whose one edge is left out; with `stale` it is some earlier order instead.
         self.without: int | None = None
         self.stale = False
@@ -198,16 +200,30 @@ class Order:
 
     def _touch(self, place: str, before: int, block: str | None, *, write: bool) -> int:
         bit = 1 << len(self.places)
+        self.quiet = False
         if block is not None:
-            written, read = self.blocks[block]
-            missing = (written | (read if write else 0)) & ~before
-            if missing:
-                raise Unordered(missing, place)
+            written, read = self._checked(place, before, block, write=write)
             self.blocks[block] = (bit, 0) if write else (written, read | bit)
         self.places = (*self.places, place)
         if place in self.lanes and self.lanes[place].kind == "legacy":
             self.work[self.lanes[place].device] = before | bit
         return bit
+
+    def _checked(self, place: str, before: int, block: str, *, write: bool) -> tuple[int, int]:
+        written, read = self.blocks[block]
+        missing = (written | (read if write else 0)) & ~before
+        if missing:
+            raise Unordered(missing, place)
+        return written, read
+
+    def may_free(self, place: str, block: str, also: int) -> None:
+        """Free a block now or later, after what is ordered before now and `also`.
+
+        What comes next on the pool's stream follows that by itself, so there is nothing to note.
+        """
+        before = self.after[HOST] if place == HOST else self.advance(place)
+        self._checked(place, before | also, block, write=True)
+        self.quiet = False
 
     def begin(self, graph: str, origin: str) -> None:
         self.outside()

@@ -16,6 +16,7 @@ from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
 __all__ = [
     "ITEMSIZE",
+    "Look",
     "LAYOUTS",
     "Argument",
     "Attempt",
@@ -146,6 +147,14 @@ class Run(Step):
 
     def __str__(self) -> str:
         return "cuda.run()"
+
+
+@dataclass(frozen=True)
+class Look(Step):
+    """A later call of the bridge, which ends what waited for a consumer to be done."""
+
+    def __str__(self) -> str:
+        return "from_cai(nothing).release()"
 
 
 @dataclass(frozen=True)
