@@ -69,7 +69,9 @@ class Bridge(Model):
         if source[0] in "vk":
             wants(source in self.holds, "released or consumed")
             view = self.views[source]
-            ready = f"L{self.arrays[view.array].device}" if source[0] == "k" else view.ready
+            ready = view.ready
+            if source[0] == "k" and not self.arrays[view.array].empty:
+                ready = f"L{self.arrays[view.array].device}"
             held = self.holds[source][0] if source[0] == "v" else source
             if source[0] == "k":
                 view = View(view.array, ready, view.readonly, of_capsule=True)
@@ -256,7 +258,7 @@ class Bridge(Model):
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))
         wants(tried.alive() == self.alive() and tried.after[HOST] == self.after[HOST])
-        self.maybe = tried.maybe
+        self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}
         self.work_on = tried.work_on
         # Where a tensor was made and dropped, a free or an access was not: only orders were.
         wants(len(tried.places) == len(self.places))

@@ -141,7 +141,10 @@ class Machine:
         if step.stream is None:
             self.objects[step.array].assign(step.value)
         else:
-            self.objects[step.stream].fill(self.objects[step.array], step.value)
+            # As an exporter has to, the array keeps the streams that its dicts have named.
+            array = self.objects[step.array]
+            array.streams = (*getattr(array, "streams", ()), array.stream)
+            self.objects[step.stream].fill(array, step.value)
 
     def _read(self, step: s.Read) -> Any:
         array = self.objects[step.array]

@@ -122,6 +122,10 @@ class Model(Order):
         if consumers and (view.home is None or self.doubt is not None):
             for consumer in consumers:
                 self.doubt = (self.doubt or 0) | self.after[consumer]
+            if not self.strict and self.capture is None:
+                # The host may find that the legacy default stream is done, and is ordered after it.
+                self.after[HOST] |= self.advance(f"L{self.arrays[view.array].device}")
+                self.doubt |= self.after[HOST]
 
     def _give_back(self, consumer: str, home: str) -> None:
         if consumer == home:
@@ -198,13 +202,10 @@ class Model(Order):
             return
         wants(self.lanes[step.stream].device == self.arrays[step.array].device)
         self.arrays[step.array] = self.arrays[step.array]._replace(pending=step.stream)
-        memory, *before = self.holds[step.array]
-        after = () if s.is_default(step.stream) else (step.stream,)
-        self.holds[step.array] = (memory, *after)
-        for stream in after:
-            self.count[stream] += 1
-        for stream in before:
-            self._less(stream)
+        # An exporter has to keep the streams that its dicts have named.
+        if not s.is_default(step.stream) and step.stream not in self.holds[step.array]:
+            self.holds[step.array] += (step.stream,)
+            self.count[step.stream] += 1
 
     def _read(self, step: s.Read) -> None:
         self._see(step.name, step.array, step.stream or HOST)
@@ -278,7 +279,7 @@ class Model(Order):
 
     def _look(self, step: s.Look) -> None:
         """The bridge ends what it held on to; asked for only where nothing is queued any more."""
-        wants(self.quiet and self.capture is None and self.maybe)
+        wants(self.quiet and self.capture is None)
         self.maybe = {name: self.maybe[name] for name in self.maybe if name in self.lasting}
 
     def _drop(self, step: s.Drop) -> None:
@@ -296,6 +297,13 @@ class Model(Order):
             array = self.views[step.view].array
             wants(self.named.get(array) and self.count[array] == 2 and self.count[step.view] == 1)
             wants(array not in self.maybe)
+            # The collector may clear the owner first, and with it the memory and its streams: then
+            # there is no order to be made any more.
+            view = self.views[step.view]
+            wants(view.home is None or s.is_default(view.home) or view.keeps_home == view.home)
+            self.views[step.view] = view._replace(consumer=None)
+            if view.consumer is not None:
+                self.maybe[array] = 0
             wants(array in self.holds[step.view] and not self.views[step.view].of_capsule)
             del self.named[array]
             self._less(array)

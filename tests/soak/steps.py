@@ -16,7 +16,6 @@ from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
 __all__ = [
     "ITEMSIZE",
-    "Look",
     "LAYOUTS",
     "Argument",
     "Attempt",
@@ -29,6 +28,7 @@ __all__ = [
     "Export",
     "Fill",
     "FromCai",
+    "Look",
     "NewArray",
     "NewStream",
     "Program",
