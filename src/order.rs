@@ -55,13 +55,19 @@ impl<'a> Entered<'a> {
     }
 
     fn leave(mut self) -> Result<()> {
-        if std::mem::take(&mut self.pushed) { self.driver.pop_context() } else { Ok(()) }
+        if self.pushed {
+            // Where it fails, `drop` tries again: the caller's context matters more than the reason.
+            self.driver.pop_context()?;
+            self.pushed = false;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if self.pushed
+            && self.driver.pop_context().is_err()
             && let Err(error) = self.driver.pop_context()
         {
             tracing::warn!(target: "cai_bridge", %error, "context not restored");

@@ -151,7 +151,7 @@ class Bridge(Model):
         self._hand_out(step.name, made, held, None)
 
     def _said(self, step: s.FromCai, array: Array) -> tuple[str | None, str | None, str | None]:
-        """Tell what the dict says: the stream it is ready on, the one that it goes back to, held."""
+        """Tell what the dict says: the stream it is ready on, the one it goes back to, held."""
         if isinstance(step.stream, str):
             return None, *self._live(step.stream, step.current)
         if self._cai(array) not in SILENT:

@@ -280,7 +280,6 @@ class Machine:
         for name in views:
             del self.objects[name]
         views.clear()
-        made = None
         # A tensor that is let go of by the bridge may be a holder of the bridge's itself.
         for _ in range(2):
             self.cuda.synchronize()

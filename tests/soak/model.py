@@ -30,7 +30,7 @@ class View(NamedTuple):
     array: str
     ready: str | None
     readonly: bool
-    # Who waits for whom when it goes: the producer's stream for the consumer's, where they are known.
+    # At its end the producer's stream waits for the consumer's, where they are known.
     consumer: str | None = None
     home: str | None = None
     # The streams whose objects are held: that of the array, and `home`.
@@ -63,7 +63,7 @@ class Model(Order):
         self.count: dict[str, int] = {}
         self.named: dict[str, bool] = {}
         self.garbage: tuple[str, ...] = ()
-        # What the bridge may hold on to until a consumer is done, and what is ordered before its end.
+        # What the bridge may hold until a consumer is done, and what is ordered before that.
         self.maybe: dict[str, int] = {}
         self.doubt: int | None = None
         self.lasting: frozenset[str] = frozenset()
@@ -114,7 +114,7 @@ class Model(Order):
         self.doubt = before
 
     def _returned(self, view: View, consumers: list[str]) -> None:
-        """Give the memory back; where the producer's stream is unknown, once the consumer is done."""
+        """Give the memory back; where the producer's stream is unknown, when all is done."""
         home = view.home or f"L{self.arrays[view.array].device}"
         for consumer in consumers:
             if self.doubt is None:

@@ -222,7 +222,9 @@ class Order:
         What comes next on the pool's stream follows that by itself, so there is nothing to note.
         """
         before = self.after[HOST] if place == HOST else self.advance(place)
-        self._checked(place, before | also, block, write=True)
+        if self.strict:
+            # Else it may happen when all is done, at the program's end.
+            self._checked(place, before | also, block, write=True)
         self.quiet = False
 
     def begin(self, graph: str, origin: str) -> None:

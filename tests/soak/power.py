@@ -23,10 +23,13 @@ def needed(program: s.Program, call: str, make: Any = Bridge) -> list[int]:
     model = make()
     for step in program:
         model.take(step)
+    # Another thread's orders go by the legacy default stream, which brings more with it.
     single = [
         number
         for number in sorted(set(model.edges))
-        if model.edges.count(number) == 1 and isinstance(program[number], HANDOVERS)
+        if model.edges.count(number) == 1
+        and isinstance(program[number], HANDOVERS)
+        and not getattr(program[number], "thread", False)
     ]
     return [number for number in single if _is_missed(program, number, call, make())]
 
