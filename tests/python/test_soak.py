@@ -87,7 +87,7 @@ def never_waits(x, stream=None, readonly=None):
     return to_cai(silent, stream=stream, readonly=readonly)
 
 
-def copies_the_reference(kept):
+def keeps_the_producer(kept):
     """`from_cai` that holds the producer forever."""
 
     def keeps(x, **arguments):
@@ -106,7 +106,7 @@ def takes_writing_for_granted(x, stream=None, readonly=None):
     ("name", "mutant", "kind"),
     [
         ("to_cai", never_waits, "report: race"),
-        ("from_cai", copies_the_reference([]), "an array is alive"),
+        ("from_cai", keeps_the_producer([]), "an array is alive"),
         ("to_cai", takes_writing_for_granted, "view"),
     ],
 )
