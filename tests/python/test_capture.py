@@ -326,7 +326,7 @@ def test_a_release_that_has_to_wait_for_a_capture_to_end_says_so():
 @pytest.mark.parametrize("end", ["release", "end"])
 def test_what_the_legacy_stream_is_done_with_is_not_asked_of_it_beside_a_capture(end, kind, cuda):
     array = cuda.array([7.0] * 4, speaks="dlpack", name="x")
-    # The producer's stream is unknown, and the consumer's the one that stands in: no edge is needed.
+    # The producer's stream is unknown, and the consumer's is the one that stands in: no edge.
     view, gone = to_cai(array, stream=cuda.legacy), weakref.ref(array)
     captured = cuda.per_thread if kind == "per-thread" else cuda.stream(blocking=True)
     with cuda.capture(captured) as graph:

@@ -3,8 +3,8 @@
 Each case first runs whole, to learn the calls that it makes; then once for each of them, with that
 very call failing. What comes of it is a `DriverError` that names the call and CUDA's error, or,
 where nothing can be raised (the end of a view, of a capsule, of a tensor; what is put off until
-later), nothing. Either way nothing is lost: the caller's device is current, nothing is reported, the same
-call right after works, and in the end the producer and its exports are gone.
+later), nothing. Either way nothing is lost: the caller's device is current, nothing is
+reported, the same call right after works, and in the end the producer and its exports are gone.
 """
 
 from __future__ import annotations
