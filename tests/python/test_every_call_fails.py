@@ -12,58 +12,15 @@ from __future__ import annotations
 import gc
 import re
 import threading
-import warnings
-import weakref
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from failing import ERROR, HIT, STREAMS, Act, Case, Scene, look, prove
 
-import cai_bridge
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
-
-STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
-ERROR, CODE = "CUDA_ERROR_LAUNCH_TIMEOUT", 702
-# Which calls failed and were raised, or failed and were borne; read by the last test.
-HIT: Counter[str] = Counter()
-
-
-@dataclass
-class Scene:
-    """A device that is not the current one, and an array there that its stream is writing."""
-
-    cuda: Any
-    produced_on: str
-    streams: dict[str, Any] = field(default_factory=dict)
-    arrays: list[Any] = field(default_factory=list)
-
-    def stream(self, kind: str, name: str = "consumer") -> Any:
-        made = self.streams.get(name + kind)
-        if made is None and kind in {"legacy", "per-thread"}:
-            made = self.cuda.default_stream(1, per_thread=kind == "per-thread")
-        elif made is None:
-            made = self.cuda.stream(name, device=1, blocking=kind == "blocking")
-        return self.streams.setdefault(name + kind, made)
-
-    @property
-    def producer(self) -> Any:
-        return self.stream(self.produced_on, "producer")
-
-    def array(self, speaks: Any, memory: str = "device") -> Any:
-        made = self.cuda.array(
-            [1.0] * 4, speaks=speaks, memory=memory, stream=self.producer, name="x"
-        )
-        self.arrays.append(made)
-        return made
-
-
-# What is prepared, and what is then called: it may be called again, and returns what it made.
-Act = Callable[[], Any]
-Case = Callable[[Scene], Act]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -73,85 +30,6 @@ def _nothing_old_is_collected():
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-@dataclass
-class Outcome:
-    """How one run went: the calls of the act, and the call, code and text of what it raised."""
-
-    calls: list[str]
-    raised: tuple[str | None, int | None, str] | None
-
-
-def run(produced_on: str, case: Case, fault: tuple[str, int] | None = None) -> Outcome:
-    """Run a case, with a call of its act failing; whatever comes of it, nothing may be lost."""
-    with warnings.catch_warnings(), simulated_cuda(devices=2) as cuda:
-        warnings.simplefilter("ignore", cai_bridge.HostSyncWarning)
-        scene = Scene(cuda, produced_on)
-        act = case(scene)
-        before = [array.exports for array in scene.arrays]
-        cuda.clear_calls()
-        if fault is not None:
-            cuda.fail(*fault, error=ERROR)
-        made, raised = attempt(act)
-        calls = [call.call for call in cuda.calls]
-        assert cuda.clear_faults() == 0, "the call was made in the run before"
-        assert cuda.current_device == 0
-        assert cuda.reports == []
-        if raised is not None:
-            assert [array.exports for array in scene.arrays] == before
-            made, once_more = attempt(act)
-            assert once_more is None, f"after {raised}: {once_more}"
-        assert cuda.current_device == 0
-        del made, act
-        end(scene)
-    return Outcome(calls, raised)
-
-
-def attempt(act: Act) -> tuple[Any, tuple[str | None, int | None, str] | None]:
-    """What came of it. An error is not kept: its traceback holds what was refused."""
-    try:
-        return act(), None
-    except DriverError as error:
-        return None, (error.call, error.code, str(error))
-
-
-def end(scene: Scene) -> None:
-    """All work runs and everything is let go: each producer is gone, with its exports."""
-    gone = [weakref.ref(array) for array in scene.arrays]
-    gc.collect()
-    for _ in range(2):
-        scene.cuda.synchronize()
-        look()
-    assert [array.exports for array in scene.arrays] == [0] * len(scene.arrays)
-    scene.arrays.clear()
-    assert [array() for array in gone] == [None] * len(gone)
-
-
-def look() -> None:
-    """A later call of the bridge, which ends what had to wait."""
-    nothing = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
-    from_cai(nothing, owner=Scene, device=0).release()
-
-
-def prove(produced_on: str, case: Case, *, borne: frozenset[str] | bool = frozenset()) -> None:
-    """The case works, and each of its calls that fails is raised, or borne where that is said.
-
-    `borne` names the calls that may fail without a word, or True for all of them.
-    """
-    whole = run(produced_on, case)
-    assert whole.raised is None, whole.raised
-    seen: Counter[str] = Counter()
-    for call in whole.calls:
-        seen[call] += 1
-        outcome = run(produced_on, case, fault=(call, seen[call]))
-        HIT[call] += 1
-        if borne is True or (outcome.raised is None and call in borne):
-            assert outcome.raised is None, f"{call} #{seen[call]}: {outcome.raised}"
-            continue
-        assert outcome.raised is not None, f"{call} #{seen[call]} failed, and nothing was raised"
-        text = f"{call}: got {ERROR} ({CODE}); allowed: CUDA_SUCCESS"
-        assert outcome.raised == (call, CODE, text)
 
 
 # --- to_cai ---------------------------------------------------------------------------------------
@@ -293,6 +171,59 @@ def test_the_exchange_api(view: str, produced_on: str, kind: str) -> None:
         return lambda: consumer.read(made)
 
     prove(produced_on, case)
+
+
+# --- copies ---------------------------------------------------------------------------------------
+
+# Shape and strides in items: one call copies runs, rows with a pitch, or planes of rows.
+LAYOUTS = {
+    "runs": ((2, 3), (3, 1)),
+    "rows": ((2, 3), (4, 1)),
+    "planes": ((2, 2, 3), (16, 4, 1)),
+    "reversed": ((3,), (-1,)),
+}
+PLACES = {"its own GPU": None, "another GPU": (2, 0), "the CPU": (1, 0)}
+
+
+def copied(scene: Scene, layout: str, place: str) -> tuple[Any, dict[str, Any]]:
+    """A view, and how a copy of it is asked for."""
+    shape, strides = LAYOUTS[layout]
+    x = scene.cuda.array(
+        fill=1.0,
+        shape=shape,
+        strides=[4 * stride for stride in strides],
+        speaks="cai3",
+        stream=scene.producer,
+    )
+    scene.arrays.append(x)
+    return from_cai(x), {"copy": True, "max_version": (1, 3), "dl_device": PLACES[place]}
+
+
+@pytest.mark.parametrize("given", [None, "-1", "non-blocking"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_copy(layout: str, place: str, given: str | None) -> None:
+    def case(scene: Scene) -> Act:
+        view, wishes = copied(scene, layout, place)
+        stream = argument(scene, given)
+        return lambda: view.__dlpack__(stream=stream, **wishes)
+
+    prove("non-blocking", case)
+
+
+@pytest.mark.parametrize("given", [None, "-1", "non-blocking", "handle"])
+@pytest.mark.parametrize("place", PLACES)
+def test_the_end_of_a_copy_raises_nothing_and_loses_no_producer(
+    place: str, given: str | None
+) -> None:
+    def case(scene: Scene) -> Act:
+        view, wishes = copied(scene, "runs", place)
+        stream = scene.stream("non-blocking").handle if given == "handle" else None
+        stream = stream or argument(scene, given)
+        holder = [view.__dlpack__(stream=stream, **wishes)]
+        return holder.clear
+
+    prove("non-blocking", case, borne=True)
 
 
 # --- ends -----------------------------------------------------------------------------------------
@@ -493,23 +424,26 @@ def test_a_context_that_cannot_be_popped_at_all_is_told() -> None:
 
 # --- all of them ----------------------------------------------------------------------------------
 
-# The simulated device's own, which the bridge never calls: a program's waits on the host.
-NOT_THE_BRIDGES = {"cuEventSynchronize", "cuStreamSynchronize"}
+# The simulated device's own, which the bridge never calls: a program's wait on the host.
+NOT_THE_BRIDGES = {"cuEventSynchronize"}
 # Always allowed and without effect on a device, so the simulated one does not log it: it only sets
 # the thread's mode for the query of an event.
 REAL_ONLY = {"cuThreadExchangeStreamCaptureMode"}
 
 
 def entry_points() -> set[str]:
-    """The driver's calls that the text of the trait `Driver` names."""
-    source = (Path(__file__).parents[2] / "src" / "driver" / "mod.rs").read_text()
-    trait = source[source.index("pub trait Driver") : source.index("\npub enum Handle")]
-    return set(re.findall(r"`(cu[A-Z]\w+)`", trait))
+    """The driver's calls that the traits `Driver` and `Copies` name, in their texts."""
+    found: set[str] = set()
+    for name in ("mod.rs", "copies.rs"):
+        source = (Path(__file__).parents[2] / "src" / "driver" / name).read_text()
+        start = source.index("pub trait ")
+        found |= set(re.findall(r"`(cu[A-Z]\w+)`", source[start : source.index("\n}\n", start)]))
+    return found
 
 
 def test_no_entry_point_was_left_out() -> None:
-    assert entry_points() - REAL_ONLY - set(HIT) == set()
     with simulated_cuda() as cuda, pytest.raises(ValueError, match="allowed: ") as raised:
         cuda.fail("none")
     simulated = set(re.findall(r"\bcu[A-Z]\w+", str(raised.value).partition("allowed: ")[2]))
-    assert simulated == (entry_points() - REAL_ONLY) | NOT_THE_BRIDGES
+    assert entry_points() - REAL_ONLY - simulated == set()
+    assert simulated - NOT_THE_BRIDGES - set(HIT) == set()
