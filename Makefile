@@ -1,13 +1,15 @@
 # Every target makes its own virtual environment in .venv and needs only Rust and Python >= 3.11.
 
 PYTHON ?= python3
+PROGRAMS ?= 100000
+SEED ?= 0
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python gpu bench lint format wheel clean
+.PHONY: help demo test test-rust test-python soak gpu bench lint format wheel clean
 .PHONY: loom asan tsan flat mutants
 
 help:  ## Show what there is
@@ -41,6 +43,9 @@ test-rust:  ## Run the core's tests, which need no Python
 
 test-python: $(VENV)/.installed $(VENV)/.tools  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
+
+soak: $(VENV)/.installed  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
+	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
 
 gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
 	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu

@@ -55,13 +55,19 @@ impl<'a> Entered<'a> {
     }
 
     fn leave(mut self) -> Result<()> {
-        if std::mem::take(&mut self.pushed) { self.driver.pop_context() } else { Ok(()) }
+        if self.pushed {
+            // Where it fails, `drop` tries again: the caller's context matters more than the reason.
+            self.driver.pop_context()?;
+            self.pushed = false;
+        }
+        Ok(())
     }
 }
 
 impl Drop for Entered<'_> {
     fn drop(&mut self) {
         if self.pushed
+            && self.driver.pop_context().is_err()
             && let Err(error) = self.driver.pop_context()
         {
             tracing::warn!(target: "cai_bridge", %error, "context not restored");
@@ -203,9 +209,13 @@ pub fn check_captures(
 }
 
 /// An event of nobody else's, recorded on `stream`: it is reached once all that is queued there now is
-/// done. [`is_done`] gives it back.
+/// done. [`is_done`] gives it back. Refused while `stream` has part in a capture, which the record
+/// would spoil, or which would never be reached.
 pub fn mark(driver: &dyn Driver, place: Place, stream: Stream) -> Result<Mark> {
     within(driver, place, |context| {
+        if driver.part(stream)? != Part::Outside {
+            return Err(Error::new(Kind::CaptureLegacy, format!("an event on {stream}")));
+        }
         let event = driver.own_event(context)?;
         match driver.record_event(event, stream) {
             Ok(()) => Ok(Mark { context, event }),

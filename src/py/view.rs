@@ -30,6 +30,8 @@ impl View {
     /// A view of `source`, read-only as the caller wants it.
     pub(super) fn new(source: Source, readonly: Option<bool>) -> Self {
         let Source { array, ready, place, driver, keep } = source;
+        // Nothing is ever pending on no bytes, whatever stream was asked for.
+        let ready = array.pending(ready);
         Self { array: array.with_readonly(readonly), ready, place, driver, owner: Owner::new(keep) }
     }
 

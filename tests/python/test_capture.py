@@ -320,3 +320,33 @@ def test_a_release_that_has_to_wait_for_a_capture_to_end_says_so():
             assert view.owner is array
         view.release()
         unspoiled(cuda, graph, captured)
+
+
+@pytest.mark.parametrize("kind", ["blocking", "per-thread"])
+@pytest.mark.parametrize("end", ["release", "end"])
+def test_what_the_legacy_stream_is_done_with_is_not_asked_of_it_beside_a_capture(end, kind, cuda):
+    array = cuda.array([7.0] * 4, speaks="dlpack", name="x")
+    # The producer's stream is unknown, and the consumer's is the one that stands in: no edge.
+    view, gone = to_cai(array, stream=cuda.legacy), weakref.ref(array)
+    captured = cuda.per_thread if kind == "per-thread" else cuda.stream(blocking=True)
+    with cuda.capture(captured) as graph:
+        del array
+        if end == "release":
+            view.release()
+        del view
+        assert gone() is not None
+    to_cai(cuda.array([1.0]))
+    assert gone() is None
+    unspoiled(cuda, graph, captured)
+
+
+def test_a_view_of_no_elements_orders_nothing_in_a_capture_either(cuda):
+    outside, captured = cuda.stream("outside"), cuda.stream("captured")
+    view = to_cai(cuda.array(shape=0, speaks="cai3", stream=outside), stream=outside)
+    assert (view.stream, view.__cuda_array_interface__["stream"]) == (None, None)
+    cuda.clear_calls()
+    with cuda.capture(captured) as graph:
+        to_cai(view, stream=captured)
+        from_cai(view).__dlpack__(stream=captured)
+    assert not [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    unspoiled(cuda, graph, captured)

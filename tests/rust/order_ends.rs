@@ -114,8 +114,13 @@ fn each_decision_is_told_made_elided_or_failed() {
     let told = told_of(&cuda, door, made);
     assert!(has(&told, "order=\"failed\""), "{told:?}");
 
-    cuda.fail("cuCtxPopCurrent", 1, OUT_OF_MEMORY).unwrap();
-    cuda.fail("cuEventRecord", 1, OUT_OF_MEMORY).unwrap();
-    let told = told_of(&cuda, door, made);
-    assert!(has(&told, "message=context not restored"), "{told:?}");
+    // The caller's context is given back at the second try, and told where that fails as well.
+    for (pops, is_told) in [(1, false), (2, true)] {
+        for nth in 1..=pops {
+            cuda.fail("cuCtxPopCurrent", nth, OUT_OF_MEMORY).unwrap();
+        }
+        cuda.fail("cuEventRecord", 1, OUT_OF_MEMORY).unwrap();
+        let told = told_of(&cuda, door, made);
+        assert_eq!(has(&told, "message=context not restored"), is_told, "{told:?}");
+    }
 }

@@ -1,0 +1,140 @@
+"""Some random programs, and that the soak finds, and cuts down, what is wrong on purpose."""
+
+from __future__ import annotations
+
+import gc
+import warnings
+
+import pytest
+
+import cai_bridge
+from cai_bridge import from_cai, to_cai
+from soak import execute, generate, power, shrink
+from soak import steps as s
+from soak.handover import Bridge
+
+
+@pytest.fixture(autouse=True)
+def _collected_where_a_program_says_so():
+    """As the command does it: cycles are the programs' own, and no old object is looked at."""
+    gc.collect()
+    gc.disable()
+    gc.freeze()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", cai_bridge.HostSyncWarning)
+        yield
+    gc.unfreeze()
+    gc.enable()
+
+
+def first_failure(make, seeds=2000):
+    """The first seed whose program fails by the model that `make` makes, and how."""
+    for seed in range(seeds):
+        program = generate.program(seed, make())
+        failure = execute.run(program, make())
+        if failure is not None:
+            return program, failure
+    pytest.fail(f"none of {seeds} programs fails")
+
+
+def test_random_programs_do_what_the_readme_promises():
+    for seed in range(300):
+        program = generate.program(seed)
+        failure = execute.run(program, Bridge())
+        assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"
+
+
+def test_the_same_seed_makes_the_same_program_and_another_one_another():
+    programs = [generate.program(seed) for seed in range(20)]
+    assert programs == [generate.program(seed) for seed in range(20)]
+    assert len(set(programs)) == 20
+
+
+def test_every_kind_of_step_is_drawn():
+    drawn = {type(step) for seed in range(300) for step in generate.program(seed)}
+    assert drawn == set(s.Step.__subclasses__())
+
+
+@pytest.mark.parametrize("call", power.CALLS)
+def test_an_order_that_is_left_out_is_reported(call):
+    results = [power.broken(generate.program(seed), call, seed) for seed in range(300)]
+    missed = [str(step) for result, step, _ in results if result == "missed"]
+    assert missed == []
+    assert sum(result == "found" for result, _, _ in results) > 30
+
+
+class Gullible(Bridge):
+    """Promises that a consumer which ignores the dict's stream minds it."""
+
+    lies = frozenset({"cai-trusting waits"})
+
+
+def test_a_promise_that_is_not_kept_is_found_and_cut_down():
+    program, failure = first_failure(Gullible)
+    assert failure.kind == "report: race"
+    cut, again = shrink.shrink(program, failure, shrink.fails_with(Gullible))
+    assert again.kind == failure.kind
+    assert len(cut) <= 8, s.listing(cut)
+    assert any(getattr(step, "kind", "") == "cai-trusting" for step in cut)
+
+
+# Bridges that do one thing wrong, and say nothing of it.
+
+
+def never_waits(x, stream=None, readonly=None):
+    """`to_cai` that names the consumer's stream without having it wait."""
+    silent = to_cai(x, stream=-1, readonly=readonly)
+    return to_cai(silent, stream=stream, readonly=readonly)
+
+
+def keeps_the_producer(kept):
+    """`from_cai` that holds the producer forever."""
+
+    def keeps(x, **arguments):
+        kept.append(x)
+        return from_cai(x, **arguments)
+
+    return keeps
+
+
+def takes_writing_for_granted(x, stream=None, readonly=None):
+    """`to_cai` that forgets what is read-only."""
+    return to_cai(x, stream=stream, readonly=bool(readonly))
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant", "kind"),
+    [
+        ("to_cai", never_waits, "report: race"),
+        ("from_cai", keeps_the_producer([]), "an array is alive"),
+        ("to_cai", takes_writing_for_granted, "view"),
+    ],
+)
+def test_a_bridge_that_is_wrong_is_found_and_cut_down(monkeypatch, name, mutant, kind):
+    monkeypatch.setattr(cai_bridge, name, mutant)
+    for seed in range(500):
+        program = generate.program(seed)
+        failure = execute.run(program, Bridge())
+        if failure is not None and failure.kind == kind:
+            break
+    else:
+        pytest.fail("not found")
+    cut, again = shrink.shrink(program, failure, shrink.fails_with(Bridge))
+    assert (again.kind, len(cut) <= 8) == (kind, True), s.listing(cut)
+
+
+def test_a_listing_reads_as_the_python_that_it_stands_for():
+    program = (
+        s.NewStream("s1", 0, False),
+        s.NewArray("x2", 2, ("exchange",), stream="s1", memory="pool"),
+        s.ToCai("v3", "x2", "L0.handle", current="s1"),
+        s.Consume("p4", "v3", "cai-waits", "L0"),
+    )
+    assert execute.run((*program, s.Sync(None)), Bridge()) is None
+    assert s.listing(program).splitlines() == [
+        "with simulated_cuda(devices=2) as cuda:",
+        "    s1 = cuda.stream('s1', device=0, blocking=False)",
+        "    x2 = cuda.array(fill=2, shape=(6,), speaks='exchange', stream=s1, memory='pool')",
+        "    with cuda.current_stream(s1): v3 = to_cai(x2, stream=L0.handle)",
+        "    p4 = cuda.consumer('cai-waits', L0).read(v3)",
+    ]

@@ -1,0 +1,207 @@
+"""What a program consists of: small frozen records that print as the Python that they stand for.
+
+Objects are named by a letter and a number: `s` streams, `x` arrays, `v` views, `k` capsules, `p`
+reads and writes of consumers, `g` graphs. `L0` and `T0` are the legacy and the per-thread default
+stream of device 0. A ``stream=`` argument is None, -1, a stream's name for the object, or the name
+with ``.handle`` for the bare integer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from .bridging import Attempt, Collect, Consume, Cycle, Drop, Export, FromCai, Release, ToCai
+from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
+
+__all__ = [
+    "ITEMSIZE",
+    "LAYOUTS",
+    "Argument",
+    "Attempt",
+    "Begin",
+    "Collect",
+    "Consume",
+    "Cycle",
+    "Drop",
+    "End",
+    "Export",
+    "Fill",
+    "FromCai",
+    "Look",
+    "NewArray",
+    "NewStream",
+    "Program",
+    "Read",
+    "Release",
+    "Replay",
+    "Run",
+    "SetDevice",
+    "Step",
+    "Sync",
+    "ToCai",
+    "Wait",
+    "is_default",
+    "listing",
+    "stream_of",
+]
+
+
+@dataclass(frozen=True)
+class NewStream(Step):
+    name: str
+    device: int
+    blocking: bool
+    simplest: ClassVar = {"device": 0, "blocking": False}
+
+    def __str__(self) -> str:
+        said = f"device={self.device}, blocking={self.blocking}"
+        return f"{self.name} = cuda.stream({self.name!r}, {said})"
+
+
+@dataclass(frozen=True)
+class NewArray(Step):
+    name: str
+    value: int
+    speaks: tuple[str, ...]
+    stream: str | None = None
+    device: int = 0
+    memory: str = "device"
+    layout: str = "vector"
+    dtype: str = "float32"
+    readonly: bool = False
+    simplest: ClassVar = {
+        "device": 0,
+        "memory": "device",
+        "layout": "vector",
+        "dtype": "float32",
+        "readonly": False,
+        "stream": None,
+    }
+
+    def __str__(self) -> str:
+        speaks = self.speaks[0] if len(self.speaks) == 1 else self.speaks
+        shape, strides, offset = LAYOUTS[self.layout]
+        said = [f"fill={self.value}", f"shape={shape}", f"speaks={speaks!r}"]
+        said += [f"stream={self.stream}"] if self.stream else [f"device={self.device}"]
+        said += [f"memory={self.memory!r}"] if self.memory != "device" else []
+        said += [f"dtype={self.dtype!r}"] if self.dtype != "float32" else []
+        said += [f"strides={strides!r} items"] if strides != "C" else []
+        said += [f"offset={offset} items"] if offset else []
+        said += ["readonly=True"] if self.readonly else []
+        return f"{self.name} = cuda.array({', '.join(said)})"
+
+
+@dataclass(frozen=True)
+class Fill(Step):
+    """The producer writes again, queued on a stream or (None) from the host."""
+
+    array: str
+    value: int
+    stream: str | None
+
+    def __str__(self) -> str:
+        if self.stream is None:
+            return f"{self.array}.assign({self.value})"
+        return f"{self.stream}.fill({self.array}, {self.value})"
+
+
+@dataclass(frozen=True)
+class Read(Step):
+    """The producer reads its own array, on a stream or (None) from the host."""
+
+    name: str
+    array: str
+    stream: str | None
+
+    def __str__(self) -> str:
+        if self.stream is None:
+            return f"{self.name} = {self.array}.tolist()"
+        return f"{self.name} = {self.stream}.read({self.array})"
+
+
+@dataclass(frozen=True)
+class Wait(Step):
+    """An event of the program's own: `then` waits for `first`."""
+
+    then: str
+    first: str
+
+    def __str__(self) -> str:
+        return f"{self.then}.wait({self.first}.record())"
+
+
+@dataclass(frozen=True)
+class Sync(Step):
+    """The host waits, for a stream or (None) for all."""
+
+    stream: str | None
+
+    def __str__(self) -> str:
+        return f"{self.stream or 'cuda'}.synchronize()"
+
+
+@dataclass(frozen=True)
+class Run(Step):
+    """Time passes: queued work runs, and the host does not learn of it."""
+
+    def __str__(self) -> str:
+        return "cuda.run()"
+
+
+@dataclass(frozen=True)
+class Look(Step):
+    """A later call of the bridge, which ends what waited for a consumer to be done."""
+
+    def __str__(self) -> str:
+        return "from_cai(nothing).release()"
+
+
+@dataclass(frozen=True)
+class SetDevice(Step):
+    device: int
+
+    def __str__(self) -> str:
+        return f"cuda.set_device({self.device})"
+
+
+@dataclass(frozen=True)
+class Begin(Step):
+    name: str
+    stream: str
+    mode: str = "global"
+    simplest: ClassVar = {"mode": "global"}
+
+    def __str__(self) -> str:
+        return f"{self.name} = cuda.capture({self.stream}, {self.mode!r}); {self.name}.__enter__()"
+
+
+@dataclass(frozen=True)
+class End(Step):
+    graph: str
+
+    def __str__(self) -> str:
+        return f"{self.graph}.__exit__()"
+
+
+@dataclass(frozen=True)
+class Replay(Step):
+    graph: str
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.graph}.launch({self.stream})"
+
+
+Program = tuple[Step, ...]
+
+
+def listing(program: Program) -> str:
+    """Write a program down, one step a line."""
+    lines = []
+    depth = 1
+    for step in program:
+        depth -= isinstance(step, End)
+        lines.append("    " * depth + str(step))
+        depth += isinstance(step, Begin)
+    return "\n".join(["with simulated_cuda(devices=2) as cuda:", *lines])
