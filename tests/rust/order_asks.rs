@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use cai_bridge::capture::Way;
 use cai_bridge::device::{Device, MemoryKind};
-use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::order::{Need, Place, check_device, is_done, mark, order};
 use cai_bridge::stream::Stream;
