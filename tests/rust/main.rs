@@ -15,6 +15,7 @@ mod dtype;
 mod layout;
 mod modules;
 mod order;
+mod order_asks;
 mod order_ends;
 mod owner;
 mod refusals;

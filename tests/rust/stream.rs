@@ -95,3 +95,10 @@ fn a_dict_read_on_another_thread_does_not_name_that_threads_own_stream() {
     assert_eq!(ready.to_cai(Thread::numbered(2)), Some(1));
     assert_eq!(Ready::Nothing.to_cai(Thread::numbered(2)), None);
 }
+
+#[test]
+fn a_stream_is_told_by_its_role_and_its_integer() {
+    assert_eq!(Stream::Legacy.to_string(), "the legacy default stream (1)");
+    assert_eq!(Stream::PerThread(HERE).to_string(), "the per-thread default stream (2)");
+    assert_eq!(Stream::Handle(0x7000).to_string(), "the stream 0x7000");
+}

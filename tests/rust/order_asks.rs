@@ -1,0 +1,87 @@
+//! What the driver is asked for an order, and what its answers mean: captures, marks, devices.
+
+use std::sync::Arc;
+
+use cai_bridge::capture::Way;
+use cai_bridge::device::{Device, MemoryKind};
+use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
+use cai_bridge::order::{Need, Place, check_device, is_done, mark, order};
+use cai_bridge::stream::Stream;
+
+const PLACE: Place = Place::of(Device::cuda(0));
+
+fn machine() -> (Arc<Simulated>, [Stream; 2]) {
+    let cuda = Simulated::new(2);
+    let streams = [(); 2].map(|()| Stream::Handle(cuda.create_stream(0, false).unwrap()));
+    (cuda, streams)
+}
+
+/// The streams whose part in a capture was asked for, in that order.
+fn asked(cuda: &Simulated, way: Way, from: Stream, to: Stream) -> Vec<Stream> {
+    cuda.clear_calls();
+    // What becomes of the order is the tables' matter.
+    let _ = order(cuda, PLACE, Need { way, from, to, unless_blocking: None });
+    let calls = cuda.calls();
+    let asked = calls.iter().filter(|made| made.call == Call::StreamIsCapturing);
+    asked.filter_map(|made| made.arguments.stream).collect()
+}
+
+#[test]
+fn the_stream_that_is_recorded_is_asked_only_where_its_answer_matters() {
+    let (cuda, [from, to]) = machine();
+    assert_eq!(asked(&cuda, Way::HandOver, from, to), [to]);
+    assert_eq!(asked(&cuda, Way::GiveBack, from, to), [to, from]);
+    assert_eq!(asked(&cuda, Way::HandOver, from, Stream::Legacy), [Stream::Legacy, from]);
+    assert_eq!(asked(&cuda, Way::HandOver, Stream::Legacy, to), [to, Stream::Legacy]);
+    cuda.begin_capture(to, CaptureMode::Relaxed).unwrap();
+    assert_eq!(asked(&cuda, Way::HandOver, from, to)[..2], [to, from]);
+}
+
+#[test]
+fn a_mark_is_reached_when_the_work_before_it_is_done_and_its_event_is_then_used_again() {
+    let (cuda, [stream, _]) = machine();
+    let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
+    cuda.launch(stream, "write", &[], &[Span { ptr: block, len: 8 }], |_| ()).unwrap();
+    cuda.clear_calls();
+    let point = mark(&*cuda, PLACE, stream).unwrap();
+    assert!(!is_done(&*cuda, &point).unwrap());
+    cuda.synchronize_all().unwrap();
+    assert!(is_done(&*cuda, &point).unwrap());
+    let again = mark(&*cuda, PLACE, stream).unwrap();
+    let made = |cuda: &Simulated| {
+        cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count()
+    };
+    assert_eq!(made(&cuda), 1);
+    let other = mark(&*cuda, PLACE, stream).unwrap();
+    assert_eq!(made(&cuda), 2, "one that is not given back is nobody else's");
+    assert!(is_done(&*cuda, &again).unwrap() && is_done(&*cuda, &other).unwrap());
+}
+
+#[test]
+fn a_mark_that_fails_gives_its_event_back() {
+    let (cuda, [stream, _]) = machine();
+    cuda.clear_calls();
+    cuda.fail("cuEventRecord", 1, 2).unwrap();
+    mark(&*cuda, PLACE, stream).unwrap_err();
+    mark(&*cuda, PLACE, stream).unwrap();
+    let made = cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count();
+    assert_eq!(made, 1);
+}
+
+#[test]
+fn a_stream_of_another_device_is_refused_and_one_of_another_context_of_the_device_is_not() {
+    let (cuda, [stream, _]) = machine();
+    let theirs = Stream::Handle(cuda.create_stream(1, false).unwrap());
+    let second = cuda.create_context(0).unwrap();
+    let beside = Stream::Handle(cuda.create_stream_in(second, false).unwrap());
+    for allowed in [Stream::Legacy, stream, beside] {
+        check_device(&*cuda, PLACE, allowed).unwrap();
+    }
+    let error = check_device(&*cuda, PLACE, theirs).unwrap_err();
+    assert_eq!(error.kind().name(), "StreamDevice");
+    assert!(error.got().ends_with("of device 1 for an array on device 0"), "{error}");
+    cuda.clear_calls();
+    check_device(&*cuda, PLACE, stream).unwrap();
+    // The arrays' own context needs no look into another.
+    assert!(!cuda.calls().iter().any(|made| made.call == Call::CtxGetDevice));
+}
