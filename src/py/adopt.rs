@@ -21,11 +21,12 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString, PyType};
 
+use super::native;
 use super::stream::handle_of;
 use crate::device::Device;
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;
-use crate::stream::Stream;
+use crate::stream::{Stream, Thread};
 
 /// A stream that is alive as long as this is.
 #[derive(Debug)]
@@ -34,6 +35,8 @@ pub(super) struct Live {
     pub(super) stream: Stream,
     /// What keeps it alive, where something has to.
     pub(super) object: Option<Py<PyAny>>,
+    /// Whether that is the exporter of a CAI dict, which names the stream.
+    pub(super) lent: bool,
 }
 
 impl Live {
@@ -51,17 +54,36 @@ impl Live {
                 Self::adopted(py, handle, driver, ordinal)
             }
             (Stream::Handle(handle), None) => Self::adopted(py, handle, driver, ordinal),
-            (_, object) => Some(Self { stream, object }),
+            (_, object) => Some(Self { stream, object, lent: false }),
         }
     }
 
-    /// Whether the object still names the stream: some can be closed.
+    /// The stream that a dict names, which the specification has the exporter keep alive; `None` for a
+    /// dict of whatever exporter.
+    pub(super) const fn lent(stream: Stream, exporter: Option<Py<PyAny>>) -> Self {
+        Self { stream, object: exporter, lent: true }
+    }
+
+    /// Whether the object still keeps the stream: some can be closed, and the garbage collector ends an
+    /// object before it lets go of it.
     pub(super) fn is_open(&self, py: Python<'_>) -> bool {
-        match (self.stream, &self.object) {
-            (Stream::Handle(handle), Some(object)) => {
-                handle_of(object.bind(py)).is_ok_and(|named| named == handle)
-            }
-            _ => true,
+        self.now(py) == Some(self.stream)
+    }
+
+    /// The stream as it is now, which for the exporter of a dict is the one that it names now.
+    pub(super) fn now(&self, py: Python<'_>) -> Option<Stream> {
+        let Some(object) = self.object.as_ref().map(|object| object.bind(py)) else {
+            return Some(self.stream);
+        };
+        if native::is_finalized(object) {
+            return None;
+        }
+        if self.lent {
+            return exported(object).ok()?;
+        }
+        match self.stream {
+            Stream::Handle(handle) if handle_of(object).ok()? != handle => None,
+            stream => Some(stream),
         }
     }
 
@@ -70,21 +92,35 @@ impl Live {
         let stream = Stream::Handle(handle);
         let object = match driver {
             Handle::Cuda if is_torchs(py, handle, ordinal) => {
-                return Some(Self { stream, object: None });
+                return Some(Self { stream, object: None, lent: false });
             }
             Handle::Cuda => cupys(py).filter(|(current, _)| *current == handle)?.1,
             Handle::Simulated(_) => {
                 simulated(py, ordinal).into_iter().find(|(current, _)| *current == handle)?.1
             }
         };
-        owns(&object).unwrap_or(false).then(|| Self { stream, object: Some(object.unbind()) })
+        owns(&object).unwrap_or(false).then(|| {
+            let object = Some(object.unbind());
+            Self { stream, object, lent: false }
+        })
     }
 
     /// Another holder of the same.
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         let object = self.object.as_ref().map(|object| object.clone_ref(py));
-        Self { stream: self.stream, object }
+        Self { stream: self.stream, object, lent: self.lent }
     }
+}
+
+/// The stream that the dict of an exporter names now.
+fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
+    let py = exporter.py();
+    let interface = exporter.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let named = interface.get_item(intern!(py, "stream"))?;
+    if named.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Stream::from_integer(named.extract()?, Thread::current())?))
 }
 
 /// Whether a stream object keeps its stream alive.

@@ -103,13 +103,14 @@ fn keep(
         Some(_) => (None, said.held.take()),
         None => (said.held.take(), None),
     };
+    let exporter = (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
         (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal),
         // The exporter keeps the stream alive, says the specification; CuPy does not.
         (_, Claim::Said(Ready::On(stream)), _) => {
             Live::new(py, stream, None, driver, place.ordinal)
-                .or(Some(Live { stream, object: None }))
+                .or_else(|| Some(Live::lent(stream, exporter)))
         }
         (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
         _ => None,

@@ -81,8 +81,9 @@ impl Back {
     /// The producer's stream, for `users` of the memory to be waited for there.
     pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
         let needed = users.iter().flatten().any(|user| !self.is_home(*user));
-        let open = self.home.as_ref().filter(|home| !needed || home.is_open(py));
-        open.map_or(Home::Unknown, |home| Home::On(home.stream))
+        let home = self.home.as_ref();
+        let home = home.and_then(|home| if needed { home.now(py) } else { Some(home.stream) });
+        home.map_or(Home::Unknown, Home::On)
     }
 
     fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
@@ -104,7 +105,7 @@ impl Back {
         object: Option<Py<PyAny>>,
     ) -> Option<Live> {
         if self.is_home(stream) {
-            return Some(Live { stream, object });
+            return Some(Live { stream, object, lent: false });
         }
         Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
@@ -163,6 +164,15 @@ impl Keep {
     pub(super) fn back(&self, py: Python<'_>) -> Option<Back> {
         let back = &self.0.as_ref()?.back;
         Some(back.clone_ref(py, back.consumer.as_ref().map(|live| live.clone_ref(py))))
+    }
+
+    /// Ends it in the hands of the garbage collector, which may have taken apart by now what else is
+    /// garbage: an exporter vouches for no stream any more that would have to be touched.
+    pub(super) fn end_collected(mut self) {
+        if let Some(Kept { back, .. }) = &mut self.0 {
+            let same = back.consumer.as_ref().is_some_and(|live| back.is_home(live.stream));
+            back.home = back.home.take().filter(|home| same || !home.lent);
+        }
     }
 
     /// Ends it where [`give_back`] has done what it can.

@@ -1,5 +1,6 @@
-//! Short cuts through Python's C API, for the reading of dicts, and the one question that PyO3 has no
-//! safe call for, which interpreter this is: a door like the other three.
+//! Short cuts through Python's C API, for the reading of dicts, and the two questions that PyO3 has no
+//! safe call for, which interpreter this is, and whether an object was finalized: a door like the other
+//! three.
 //!
 //! A dict is read at every import. Most dicts have the specification's keys, interned, and values of
 //! its plain types; those are read here without a reference taken or a Python call made. Through
@@ -21,6 +22,13 @@ use crate::layout::Dims;
 pub(super) fn interpreter(_py: Python<'_>) -> i64 {
     // SAFETY: `_py` shows that this thread is attached to an interpreter, which is what both ask for.
     unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) }
+}
+
+/// Whether the garbage collector has called the object's `__del__`: it does so before it lets go of
+/// whatever holds the object, which is garbage, too.
+pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
+    unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
 /// The names of the entries, in the order that [`plain`] takes them in; the last is passed over.

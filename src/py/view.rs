@@ -121,9 +121,11 @@ impl View {
         }
     }
 
-    /// Lets go of the producer, as at the view's end.
+    /// Lets go of the producer for the garbage collector.
     pub(super) fn clear(&self) {
-        drop(self.owner.release());
+        if let Some(keep) = self.owner.release() {
+            keep.end_collected();
+        }
     }
 
     /// The producer, until it is let go.

@@ -199,3 +199,86 @@ def test_the_hole_that_remains_is_a_bare_handle_that_nobody_alive_vouches_for(cu
     home.fill(array, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+class Finalized:
+    """A stream object that destroys its stream in `__del__`, and still tells its handle then."""
+
+    def __init__(self, cuda: Any, *, blocking: bool) -> None:
+        self.session = cuda._session
+        self.handle = self.session.create_stream(0, blocking)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+    def __del__(self) -> None:
+        self.session.destroy_stream(self.handle)
+
+
+@KINDS
+@pytest.mark.parametrize("door", ["dict", "capsule"])
+def test_an_object_that_the_garbage_collector_has_ended_is_not_asked(door, blocking, cuda):
+    class Cycle:
+        pass
+
+    home, cycle = cuda.stream("home"), Cycle()
+    array = producer(cuda, "cai3", home)
+    stream = Finalized(cuda, blocking=blocking)
+    cycle.self = cycle
+    if door == "dict":
+        cycle.view = to_cai(array, stream=stream)
+    else:
+        cycle.view = from_cai(array).__dlpack__(stream=stream)
+    cycle.stream = stream
+    cuda.synchronize()
+    del stream, cycle
+    gc.collect()
+    cuda.synchronize()
+
+
+@KINDS
+def test_an_exporter_that_is_garbage_as_well_vouches_for_nothing(blocking, cuda):
+    class Exporter:
+        """Keeps the stream alive that its dict names, as the specification has it."""
+
+        def __init__(self, array: Any, stream: Any) -> None:
+            self.array, self.stream = array, stream
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
+
+    array = cuda.array([1.0] * 4, speaks="cai3", name="x")
+    consumer = cuda.stream("consumer")
+    exporter = Exporter(array, Finalized(cuda, blocking=blocking))
+    exporter.view = to_cai(exporter, stream=consumer)
+    seen = consumer.read(exporter.view)
+    del exporter
+    gc.collect()
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("now", ["legacy", "another", None])
+def test_an_exporter_gets_its_memory_back_on_the_stream_that_it_names_by_now(now, cuda):
+    class Moving:
+        """Names the stream of the moment, and keeps that one only."""
+
+        def __init__(self, array: Any) -> None:
+            self.array, self.now = array, None
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            handle = self.now and self.now.handle
+            return dict(self.array.__cuda_array_interface__, stream=handle)
+
+    exporter, consumer = Moving(cuda.array([1.0] * 4, speaks="cai3")), cuda.stream("consumer")
+    exporter.now = first = cuda.stream("first")
+    view = to_cai(exporter, stream=consumer)
+    seen = consumer.read(view)
+    exporter.now = {"legacy": cuda.legacy, "another": cuda.stream("another"), None: None}[now]
+    first.destroy()
+    del view
+    (exporter.now or cuda.legacy).fill(exporter.array, 2.0)
+    ended(cuda)
+    assert seen.value == [1.0] * 4

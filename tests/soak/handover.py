@@ -110,7 +110,8 @@ class Bridge(Model):
             if not array.empty:
                 self.wait_for_device(array.device)
             return None, view
-        return pending, view._replace(home=array.pending)
+        lent = step.current != array.pending
+        return pending, view._replace(home=array.pending, lent=lent)
 
     def _asked_for(self, step: s.ToCai, array: Array, pending: str | None) -> str | None:
         """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
@@ -142,6 +143,8 @@ class Bridge(Model):
             wants(self._cai(array) is not None and not (step.as_dict and array.empty))
             ready, home, keeps = self._said(step, array)
             view = View(source, None, array.readonly, home=home, keeps_home=keeps)
+            if step.stream in (None, -1) and self._cai(array) not in SILENT and not step.as_dict:
+                view = view._replace(lent=step.current != array.pending)
         array = self.arrays[view.array]
         stream = self._asked(step.stream, array)
         ready = ready if step.stream is None else stream

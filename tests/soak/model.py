@@ -38,6 +38,8 @@ class View(NamedTuple):
     keeps_home: str | None = None
     kind: str = ""
     of_capsule: bool = False
+    # Whether the array's dict names `home` and nothing else keeps it: at the end it is asked again.
+    lent: bool = False
 
 
 def wants(condition: object, why: str = "cannot be done") -> None:
@@ -116,6 +118,8 @@ class Model(Order):
     def _returned(self, view: View, consumers: list[str]) -> None:
         """Give the memory back; where the producer's stream is unknown, when all is done."""
         home = view.home or f"L{self.arrays[view.array].device}"
+        if view.lent and not s.is_default(home) and any(user != home for user in consumers):
+            home = self.arrays[view.array].pending or home
         for consumer in consumers:
             if self.doubt is None:
                 self._give_back(consumer, home)
@@ -307,6 +311,11 @@ class Model(Order):
             wants(array in self.holds[step.view] and not self.views[step.view].of_capsule)
             del self.named[array]
             self._less(array)
+        view = self.views[step.view]
+        if view.lent and view.consumer not in (None, view.home):
+            # Whether the exporter is garbage as well nobody can tell: it vouches for nothing then.
+            wants(s.is_default(view.home) or self.capture is None)
+            self.views[step.view] = view if s.is_default(view.home) else view._replace(home=None)
         del self.named[step.view]
         self.garbage = (step.view,)
 
