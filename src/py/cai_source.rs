@@ -38,8 +38,8 @@ use crate::stream::{Ready, Request, Stream, Thread};
 pub(super) struct Said<'a, 'py> {
     /// The stream that the array's pending work is on.
     pub(super) stream: Option<Request>,
-    /// What a consumer asks for, where there is one already.
-    pub(super) consumer: Option<Request>,
+    /// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
+    pub(super) ordered: bool,
     /// The stream object, to be held.
     pub(super) held: Option<Py<PyAny>>,
     /// The owner of a dict's memory.
@@ -71,18 +71,13 @@ pub(super) fn import<'py>(
     let ready = match (said.stream, claim) {
         (Some(Request::On(stream)), _) => array.pending(Ready::On(stream)),
         (Some(Request::NoOrder), _) => Ready::Nothing,
-        _ if array.ptr() == 0 || !(orders(&said) || ordering_wanted()) => Ready::Nothing,
+        _ if array.ptr() == 0 || !(said.ordered || ordering_wanted()) => Ready::Nothing,
         (_, Claim::Said(ready)) => ready,
         (_, Claim::Silent) => settle_silence(py, owner, table, device, &driver, place)?,
     };
     check_stream(&array, &driver, place, said.stream.unwrap_or(Request::Unsaid))?;
-    let keep = keep(owner, facts, &array, &driver, place, (claim, ready), said)?;
+    let keep = keep(owner, facts, &driver, place, (claim, ready), said)?;
     Ok(Source { array, ready, place, driver, keep })
-}
-
-/// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
-fn orders(said: &Said<'_, '_>) -> bool {
-    matches!(said.consumer, Some(Request::On(_)))
 }
 
 /// References to the owner, and how the memory goes back to it: to the stream that the caller or the
@@ -91,18 +86,13 @@ fn orders(said: &Said<'_, '_>) -> bool {
 fn keep(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
-    array: &Descriptor,
     driver: &Handle,
     place: Place,
     (claim, ready): (Claim, Ready),
-    mut said: Said<'_, '_>,
+    said: Said<'_, '_>,
 ) -> Result<Keep> {
     let py = owner.py();
-    // With a consumer, `held` is of its stream, else of the producer's.
-    let (declared, held) = match said.consumer {
-        Some(_) => (None, said.held.take()),
-        None => (said.held.take(), None),
-    };
+    let declared = said.held.as_ref().map(|held| held.clone_ref(py));
     let exporter = (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
@@ -115,24 +105,14 @@ fn keep(
         (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
         _ => None,
     };
-    let mut back = Back::new(driver, place, home);
-    if let Some(Request::On(consumer)) = said.consumer
-        && array.ptr() != 0
-    {
-        let object = held.as_ref().map(|held| held.clone_ref(py));
-        back.consumer = back.live(py, consumer, object);
-    }
     if facts.speaks == Speaks::Dict {
         let view = owner.cast::<CaiView>().map(|view| &view.get().0);
         let view = view.or_else(|_| owner.cast::<DLPackView>().map(|view| &view.get().0));
         if let Ok(view) = view {
-            let object = back.home.and_then(|home| home.object);
-            let mut keep = view.share(py, object)?;
-            keep.hand_to(back.consumer);
-            return Ok(keep);
+            return view.share(py, said.held.or_else(|| home.and_then(|home| home.object)));
         }
     }
-    Ok(Keep::new(owner.clone().unbind(), None, held, back))
+    Ok(Keep::new(owner.clone().unbind(), None, said.held, Back::new(driver, place, home)))
 }
 
 /// The dict, and the object that keeps its memory alive.

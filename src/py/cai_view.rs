@@ -95,18 +95,19 @@ fn import(
     }
     match facts.speaks {
         Speaks::CaiView => {
-            re_export(x, x.cast::<CaiView>()?.get().0.unwrap(x.py(), request, held)?, request)
+            re_export(x, x.cast::<CaiView>()?.get().0.unwrap(x.py(), None)?, request, held)
         }
         Speaks::DLPackView => {
-            re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), request, held)?, request)
+            re_export(x, x.cast::<DLPackView>()?.get().0.unwrap(x.py(), None)?, request, held)
         }
         Speaks::Capsule => dlpack_source::capsule(x, request, held),
         Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack_source::protocol(x, facts, request, held)
         }
         Speaks::Foreign if facts.has_cai || has_cai(x)? => {
-            let said = cai_source::Said { consumer: Some(request), held, ..Default::default() };
-            re_export(x, cai_source::import(x, facts, said)?, request)
+            let ordered = matches!(request, Request::On(_));
+            let said = cai_source::Said { ordered, ..Default::default() };
+            re_export(x, cai_source::import(x, facts, said)?, request, held)
         }
         Speaks::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
@@ -133,8 +134,15 @@ fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// An array whose readiness is known: the edge to the consumer, and what its dict then says.
-fn re_export(x: &Bound<'_, PyAny>, source: Source, request: Request) -> PyResult<Source> {
+fn re_export(
+    x: &Bound<'_, PyAny>,
+    mut source: Source,
+    request: Request,
+    held: Option<Py<PyAny>>,
+) -> PyResult<Source> {
+    let py = x.py();
     check_stream(&source.array, &source.driver, source.place, request)?;
-    hand_over(x.py(), "to_cai", &source.driver, source.place, source.ready, request)?;
+    hand_over(py, "to_cai", &source.driver, source.place, source.ready, request)?;
+    source.keep.handed_over(py, &source.array, request, held);
     Ok(Source { ready: told(source.ready, request), ..source })
 }

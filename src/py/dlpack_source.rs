@@ -50,9 +50,10 @@ pub(super) fn exchange(
     check_stream(&array, &driver, place, request)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
     let home = Live::new(py, work, None, &driver, place.ordinal);
-    let back = back(py, &array, &driver, place, home, request, stream.as_ref());
     let managed = Some(ImportedDlpack::Versioned(imported.0));
-    let keep = Keep::new(x.clone().unbind(), managed, stream, back);
+    let back = Back::new(&driver, place, home);
+    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
+    keep.handed_over(py, &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -81,8 +82,9 @@ pub(super) fn protocol(
     let place = place(&driver, &array)?;
     check_stream(&array, &driver, place, request)?;
     hand_over(py, DOOR, &driver, place, ready, request)?;
-    let back = back(py, &array, &driver, place, None, request, stream.as_ref());
-    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream, back);
+    let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
+    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
+    keep.handed_over(py, &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -100,29 +102,10 @@ pub(super) fn capsule(
     let place = place(&driver, &array)?;
     check_stream(&array, &driver, place, request)?;
     hand_over(x.py(), DOOR, &driver, place, ready, request)?;
-    let back = back(x.py(), &array, &driver, place, None, request, stream.as_ref());
-    let keep = Keep::new(x.clone().unbind(), Some(capsule::take(capsule)?), stream, back);
+    let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
+    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
+    keep.handed_over(x.py(), &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
-}
-
-/// How memory that is on `home` goes back when the consumer that `request` names is done.
-fn back(
-    py: Python<'_>,
-    array: &Descriptor,
-    driver: &Handle,
-    place: Place,
-    home: Option<Live>,
-    request: Request,
-    stream: Option<&Py<PyAny>>,
-) -> Back {
-    let mut back = Back::new(driver, place, home);
-    if let Request::On(consumer) = request
-        && array.ptr() != 0
-    {
-        let object = stream.map(|object| object.clone_ref(py));
-        back.consumer = back.live(py, consumer, object);
-    }
-    back
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

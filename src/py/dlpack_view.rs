@@ -238,10 +238,10 @@ pub(crate) fn from_cai<'py>(
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
     let facts = facts(x)?;
-    let mut said = Said { stream: declared, consumer: None, held, owner, device, dtype };
+    let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
-        cai_source::adapt(view.0.unwrap(x.py(), Request::Unsaid, said.held.take())?, &said)?
+        cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?
     } else {
         cai_source::import(x, &facts, said)?
     };

@@ -17,11 +17,12 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::adopt::Live;
 use super::parked::{self, Parked};
 use super::unraised;
+use crate::descriptor::Descriptor;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door, Mark, Place};
-use crate::stream::{Home, Stream, Thread, plan_return};
+use crate::stream::{Home, Request, Stream, Thread, plan_return};
 
 /// References that keep memory and stream alive.
 #[derive(Debug)]
@@ -140,6 +141,27 @@ impl Keep {
             stream: stream.or_else(|| kept.stream.as_ref().map(|held| held.clone_ref(py))),
             back: kept.back.clone_ref(py, None),
         })))
+    }
+
+    /// The array was made ready as `request` asks, on the stream that `object` is of, and its consumer
+    /// works there. Only now: where that was refused there is no consumer to wait for at the end.
+    pub(super) fn handed_over(
+        &mut self,
+        py: Python<'_>,
+        array: &Descriptor,
+        request: Request,
+        object: Option<Py<PyAny>>,
+    ) {
+        let Some(kept) = &mut self.0 else { return };
+        if let Request::On(stream) = request
+            && array.ptr() != 0
+        {
+            let object = object.as_ref().map(|object| object.clone_ref(py));
+            kept.back.consumer = kept.back.live(py, stream, object);
+        }
+        if object.is_some() {
+            kept.stream = object;
+        }
     }
 
     /// The memory is handed to a consumer, who works on that stream.

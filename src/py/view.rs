@@ -35,17 +35,10 @@ impl View {
         Self { array: array.with_readonly(readonly), ready, place, driver, owner: Owner::new(keep) }
     }
 
-    /// The same array for another view: a reference of its own, nothing stacked. `request` is of that
-    /// view's consumer, and `stream` the object of its stream.
-    pub(super) fn unwrap(
-        &self,
-        py: Python<'_>,
-        request: Request,
-        stream: Option<Py<PyAny>>,
-    ) -> Result<Source> {
-        let object = stream.as_ref().map(|object| object.clone_ref(py));
-        let mut keep = self.share(py, stream)?;
-        keep.hand_to(self.consumer(py, request, object));
+    /// The same array for another view: a reference of its own, nothing stacked. `stream` is the object
+    /// of the stream that the array is ready on there, where that is another one.
+    pub(super) fn unwrap(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Source> {
+        let keep = self.share(py, stream)?;
         Ok(Source {
             array: self.array.clone(),
             ready: self.ready,

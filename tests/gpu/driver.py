@@ -240,9 +240,16 @@ class Driver:
     def read(self, address: int, nbytes: int) -> bytes:
         """Bytes at `address`, read by the host now; the caller has synchronized what wrote them."""
         host = ctypes.create_string_buffer(nbytes)
-        with self.context():
+        with self.context(self.owner_of(address)):
             self("cuMemcpyDtoH_v2", ctypes.addressof(host), address, nbytes)
         return host.raw
+
+    def owner_of(self, address: int) -> int:
+        """The primary context of the device that the memory is on."""
+        ordinal, ordinal_of = INT(0), 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        self("cuPointerGetAttribute", ctypes.byref(ordinal), ordinal_of, address)
+        device = self.get("cuDeviceGet", ordinal.value, kind=INT)
+        return self.get("cuDevicePrimaryCtxRetain", device)
 
     def words(self, address: int, count: int) -> list[int]:
         return list((ctypes.c_uint32 * count).from_buffer_copy(self.read(address, 4 * count)))

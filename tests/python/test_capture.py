@@ -230,6 +230,24 @@ def test_work_that_is_captured_does_not_fork_to_the_legacy_stream(row, cuda):
     assert cuda.read(view) == [8.0] * 4
 
 
+def test_a_refused_hand_over_has_no_end_to_make_later(cuda):
+    captured, home = cuda.stream("captured", blocking=True), cuda.stream("home")
+    array = cuda.array([7.0] * 4, speaks="cai3", name="x")
+    with cuda.capture(captured) as graph:
+        with pytest.raises(DriverError, match="graph capture"):
+            to_cai(only_cai(array, stream=home.handle), stream=1)
+        view = from_cai(only_cai(array, stream=home.handle))
+        with pytest.raises(DriverError, match="graph capture"):
+            view.__dlpack__(stream=1)
+        with pytest.raises(DriverError, match="graph capture"):
+            to_cai(view, stream=1)
+        del view
+    # Whoever made it may be gone: nothing touches it any more.
+    home.destroy()
+    unspoiled(cuda, graph, captured)
+    to_cai(array)
+
+
 @each("refusals", "object", kind="CaptureOther")
 def test_two_captures_are_not_joined(row, cuda):
     one, other = cuda.stream("one"), cuda.stream("other")
