@@ -141,6 +141,8 @@ class Model(Order):
         if self.capture is not None:
             members = self.capture.members
             wants(consumer in members and home[0] != "L")
+            # Another thread has no name for it but the legacy default stream, which is barred.
+            wants(not (self.elsewhere and consumer[0] == "T"))
             if home not in members:
                 return
         self.edge(consumer, home)
@@ -321,5 +323,9 @@ class Model(Order):
 
     def _collect(self, step: s.Collect) -> None:
         for name in self.garbage:
+            # An owner that only garbage refers to is garbage, too, and may be taken apart first.
+            view = self.views[name]
+            shared = self.named.get(view.array) or self.count.get(view.array, 0) > 1
+            wants(view.consumer is None or shared or view.of_capsule)
             self._less(name)
         self.garbage = ()
