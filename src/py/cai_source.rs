@@ -14,10 +14,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
 use super::adopt::Live;
+use super::back::Back;
 use super::cai_view::CaiView;
 use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
-use super::keep::{Back, Keep};
+use super::keep::Keep;
 use super::source::{Source, check_stream};
 use super::stream::{an_object, type_name};
 use super::types::{Facts, Speaks};

@@ -10,7 +10,8 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::adopt::{self, Live};
-use super::keep::{Given, Keep};
+use super::back::Given;
+use super::keep::Keep;
 use super::source::check_stream;
 use super::view::View;
 use super::{parked, unraised};

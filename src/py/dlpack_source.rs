@@ -12,8 +12,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::adopt::Live;
+use super::back::Back;
 use super::guards;
-use super::keep::{Back, Keep};
+use super::keep::Keep;
 use super::source::{Source, check_stream, hand_over, told};
 use super::types::Facts;
 use crate::descriptor::Descriptor;

@@ -6,14 +6,16 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::back::Back;
 use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
 use super::copied;
-use super::keep::{Back, Keep};
+use super::keep::Keep;
 use super::source::{Source, check_stream, hand_over};
 use super::stream;
 use super::types::{Speaks, facts};
-use super::view::{View, view_class};
+use super::view::View;
+use super::view_class::view_class;
 use super::wish::{Target, Wish, wish};
 use crate::descriptor::Descriptor;
 use crate::device::Device;

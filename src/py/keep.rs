@@ -4,9 +4,8 @@
 //! right. The managed tensor of a DLPack producer has no reference count; it is shared from the
 //! second holder on.
 //!
-//! A holder ends by giving the memory back in order: the producer's stream waits for the consumer's,
-//! then the references go. Where the producer's stream is unknown, or the order cannot be made just
-//! now, the references stay until the consumer is done, or the order made ([`parked`]).
+//! A holder ends by giving the memory back in order ([`super::back`]), then the references go; where
+//! that cannot be just now, later ([`super::ending`]).
 
 use std::sync::Arc;
 
@@ -15,14 +14,13 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::adopt::Live;
-use super::parked::{self, Parked};
-use super::unraised;
+use super::back::{Back, Given};
+use super::ending::{Ending, Held};
+use super::{parked, unraised};
 use crate::descriptor::Descriptor;
-use crate::driver::Handle;
-use crate::driver::fork::Process;
-use crate::error::{Error, Kind, Result};
-use crate::order::{self, Door, Mark, Place};
-use crate::stream::{Home, Request, Stream, Thread, plan_return};
+use crate::error::Result;
+use crate::order::Place;
+use crate::stream::{Request, Stream};
 
 /// References that keep memory and stream alive.
 #[derive(Debug)]
@@ -35,20 +33,6 @@ struct Kept {
     /// What keeps the stream alive that the array is ready on.
     stream: Option<Py<PyAny>>,
     back: Back,
-}
-
-/// How the memory goes back.
-#[derive(Debug)]
-pub(super) struct Back {
-    pub(super) driver: Handle,
-    pub(super) place: Place,
-    /// The producer's stream, which is alive as long as this is; `None` where it is unknown.
-    pub(super) home: Option<Live>,
-    /// The consumer's stream.
-    pub(super) consumer: Option<Live>,
-    /// The process whose memory it is. In a fork of it nothing is given back, since its driver does
-    /// not survive that, and its tensors are left alone: their deleters may call that driver.
-    pub(super) process: Process,
 }
 
 enum Tensor {
@@ -64,51 +48,6 @@ impl std::fmt::Debug for Tensor {
             Self::Sole(_) => "Sole",
             Self::Shared(_) => "Shared",
         })
-    }
-}
-
-impl Back {
-    /// Memory of this process, which has no consumer yet.
-    pub(super) fn new(driver: &Handle, place: Place, home: Option<Live>) -> Self {
-        let (driver, process) = (driver.clone(), Process::current());
-        Self { driver, place, home, consumer: None, process }
-    }
-
-    /// Whether `stream` is the producer's own.
-    fn is_home(&self, stream: Stream) -> bool {
-        self.home.as_ref().is_some_and(|home| home.stream == stream)
-    }
-
-    /// The producer's stream, for `users` of the memory to be waited for there.
-    pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
-        let needed = users.iter().flatten().any(|user| !self.is_home(*user));
-        let home = self.home.as_ref();
-        let home = home.and_then(|home| if needed { home.now(py) } else { Some(home.stream) });
-        home.map_or(Home::Unknown, Home::On)
-    }
-
-    fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
-        Self {
-            driver: self.driver.clone(),
-            place: self.place,
-            home: self.home.as_ref().map(|home| home.clone_ref(py)),
-            consumer,
-            process: self.process,
-        }
-    }
-
-    /// `stream` of a consumer, to be waited for at the end if it is still alive then. Where it is the
-    /// producer's own, nothing will have to wait, and nobody has to vouch for it.
-    pub(super) fn live(
-        &self,
-        py: Python<'_>,
-        stream: Stream,
-        object: Option<Py<PyAny>>,
-    ) -> Option<Live> {
-        if self.is_home(stream) {
-            return Some(Live { stream, object, lent: false });
-        }
-        Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
 }
 
@@ -200,7 +139,7 @@ impl Keep {
     /// Ends it where [`give_back`] has done what it can.
     pub(super) fn end_given(mut self, py: Python<'_>, given: Given) {
         if let Some(kept) = self.0.take() {
-            Ending { kept, given: Some(given), mark: None }.end(py);
+            Ending::new(kept, Some(given)).end(py);
         }
     }
 
@@ -218,39 +157,10 @@ impl Keep {
     }
 }
 
-/// What giving memory back came to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Given {
-    /// The references may go.
-    Now,
-    /// The producer's stream is unknown: they may go when the consumer is done.
-    WhenDone,
-}
-
-/// Makes the producer's stream wait for the consumer's of `back`, and for `also`.
-pub(super) fn give_back(
-    py: Python<'_>,
-    door: &'static str,
-    back: &Back,
-    also: Option<Stream>,
-) -> Result<Given> {
-    let consumer = back.consumer.as_ref();
-    let consumer = consumer.filter(|live| back.is_home(live.stream) || live.is_open(py));
-    let consumer = consumer.map(|live| live.stream);
-    let users = [consumer, also.filter(|also| consumer != Some(*also))];
-    let home = back.home(py, &users);
-    let make = |user| {
-        let (door, edge) = (Door::giving_back(door), plan_return(user, home, Thread::current()));
-        order::carry_out(door, &back.driver, back.place, edge, |call| py.detach(call))
-    };
-    if users == [None; 2] {
-        make(None)?;
-        return Ok(Given::Now);
+impl Held for Kept {
+    fn back(&self) -> &Back {
+        &self.back
     }
-    for user in users.into_iter().flatten() {
-        make(Some(user))?;
-    }
-    Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })
 }
 
 impl Drop for Kept {
@@ -273,88 +183,13 @@ impl Tensor {
     }
 }
 
-/// A holder that ends.
-#[derive(Debug)]
-struct Ending {
-    kept: Kept,
-    /// What giving back came to, once it is done.
-    given: Option<Given>,
-    /// The end of the consumer's work, where that has to be waited for.
-    mark: Option<Mark>,
-}
-
-impl Ending {
-    fn end(mut self, py: Python<'_>) {
-        if !self.is_over(py) {
-            parked::park(Box::new(self));
-        }
-    }
-
-    /// Whether everything is done that has to be before the references go.
-    fn advance(&mut self, py: Python<'_>) -> Result<bool> {
-        let back = &self.kept.back;
-        if !back.process.is_current() {
-            return Ok(true);
-        }
-        let given = match self.given {
-            Some(given) => given,
-            None => *self.given.insert(give_back(py, "release", back, None)?),
-        };
-        if given == Given::Now {
-            return Ok(true);
-        }
-        let driver = back.driver.get()?;
-        let mark = match self.mark.take() {
-            Some(mark) => mark,
-            // The legacy default stream stands in for the producer's, and follows the consumer's now.
-            None => py.detach(|| order::mark(driver, back.place, Stream::Legacy))?,
-        };
-        let done = order::is_done(driver, &mark);
-        self.mark = Some(mark);
-        done
-    }
-}
-
-impl Parked for Ending {
-    fn is_over(&mut self, py: Python<'_>) -> bool {
-        match self.advance(py) {
-            Ok(over) => over,
-            Err(error) => {
-                let over = is_hopeless(&error);
-                tracing::warn!(
-                    target: "cai_bridge", door = "release", device = self.kept.back.place.ordinal,
-                    %error, order = "failed", producer = if over { "let go" } else { "kept" },
-                    "the memory could not be given back in order"
-                );
-                over
-            }
-        }
-    }
-
-    fn ripens(&self) -> bool {
-        matches!(self.kept.back.driver, Handle::Cuda)
-    }
-}
-
-/// Whether no later attempt can succeed: the context is gone or broken, and the memory with it.
-fn is_hopeless(error: &Error) -> bool {
-    /// Shut down, no context, an uncorrectable error, a destroyed context, and what a failed kernel
-    /// leaves behind (CUresult 700 to 720 are sticky, but for the peer and context states in between).
-    const HOPELESS: [u32; 18] =
-        [3, 4, 101, 201, 214, 400, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999];
-    match error.driver_code() {
-        Some(failed) => HOPELESS.contains(&failed.code),
-        None => error.kind() == Kind::DriverMissing,
-    }
-}
-
 impl Drop for Keep {
     /// Ends with the interpreter attached, from whatever thread this is. Where the interpreter is
     /// gone, or going, everything is left as it is: a leak at the end of a process harms nobody, a
     /// foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(kept) = self.0.take() {
-            let mut ending = Some(Ending { kept, given: None, mark: None });
+            let mut ending = Some(Ending::new(kept, None));
             Python::try_attach(|py| {
                 unraised::during(py, || {
                     parked::look(py);

@@ -15,6 +15,10 @@ mod adopt;
 
 mod parked;
 
+mod back;
+
+mod ending;
+
 mod keep;
 
 mod source;
@@ -22,6 +26,8 @@ mod source;
 mod fields;
 
 mod view;
+
+mod view_class;
 
 mod types;
 

@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use super::{CUcontext, CUstream, Code, Cuda, calls, native};
+use super::calls::{CUcontext, CUstream, Code, calls};
+use super::{Cuda, native};
 use crate::copy::Pitch;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
@@ -48,7 +49,7 @@ struct RowSide {
 /// `CUDA_MEMCPY2D`.
 #[repr(C)]
 #[derive(Debug)]
-struct Rows {
+pub(super) struct Rows {
     source: RowSide,
     target: RowSide,
     width: usize,
@@ -76,7 +77,7 @@ struct PlaneSide {
 /// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
 #[repr(C)]
 #[derive(Debug)]
-struct Planes {
+pub(super) struct Planes {
     source: PlaneSide,
     target: PlaneSide,
     width: usize,

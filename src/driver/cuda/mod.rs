@@ -5,16 +5,18 @@
 //! today answers with codes that it does not have, which as a Rust `enum` would be undefined.
 #![allow(unsafe_code)]
 
+mod calls;
 mod copies;
+mod events;
 
-use std::cell::{Cell, RefCell};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use libloading::Library;
 
+use self::calls::{CUcontext, CUdevice, CUevent, CUstream, Calls, Code, Relaxed};
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
@@ -38,76 +40,9 @@ static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 /// `CUDA_ERROR_NOT_INITIALIZED`.
 const NOT_INITIALIZED: Code = 3;
 
-/// `CUresult`.
-type Code = u32;
-type CUdevice = c_int;
-type CUcontext = *mut c_void;
-type CUevent = *mut c_void;
-type CUstream = *mut c_void;
-
 /// The driver's library, by the names that its installers give it. The versioned name comes first:
 /// the plain one may be the toolkit's stub.
 const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
-
-macro_rules! calls {
-    ($table:ident: $($name:ident = $symbol:literal: fn($($argument:ty),*);)+) => {
-        /// The entry points, looked up once.
-        #[derive(Debug)]
-        struct $table {
-            $($name: unsafe extern "C" fn($($argument),*) -> Code,)+
-        }
-
-        impl $table {
-            fn load(library: &Library) -> Result<Self> {
-                Ok(Self {
-                    // SAFETY: the signature is the one that the driver's header gives the symbol, with
-                    // CUresult as the 32-bit number that C passes.
-                    $($name: unsafe { $crate::driver::cuda::symbol(library, $symbol)? },)+
-                })
-            }
-        }
-    };
-}
-
-calls! { Calls:
-    init = "cuInit": fn(c_uint);
-    error_name = "cuGetErrorName": fn(Code, *mut *const c_char);
-    device_get = "cuDeviceGet": fn(*mut CUdevice, c_int);
-    device_count = "cuDeviceGetCount": fn(*mut c_int);
-    primary_retain = "cuDevicePrimaryCtxRetain": fn(*mut CUcontext, CUdevice);
-    pointer_attributes = "cuPointerGetAttributes": fn(c_uint, *const c_uint, *mut *mut c_void, u64);
-    ctx_get_current = "cuCtxGetCurrent": fn(*mut CUcontext);
-    ctx_get_device = "cuCtxGetDevice": fn(*mut CUdevice);
-    ctx_push = "cuCtxPushCurrent_v2": fn(CUcontext);
-    ctx_pop = "cuCtxPopCurrent_v2": fn(*mut CUcontext);
-    ctx_synchronize = "cuCtxSynchronize": fn();
-    stream_get_flags = "cuStreamGetFlags": fn(CUstream, *mut c_uint);
-    stream_get_ctx = "cuStreamGetCtx": fn(CUstream, *mut CUcontext);
-    event_create = "cuEventCreate": fn(*mut CUevent, c_uint);
-    event_record = "cuEventRecord": fn(CUevent, CUstream);
-    event_query = "cuEventQuery": fn(CUevent);
-    stream_wait_event = "cuStreamWaitEvent": fn(CUstream, CUevent, c_uint);
-    stream_is_capturing = "cuStreamIsCapturing": fn(CUstream, *mut c_uint);
-    stream_capture_info = "cuStreamGetCaptureInfo_v2": fn(
-        CUstream, *mut c_uint, *mut u64, *mut *mut c_void, *mut *const c_void, *mut usize
-    );
-    exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut c_uint);
-}
-
-use calls;
-
-/// Looks `name` up.
-///
-/// # Safety
-///
-/// `F` is the function's type.
-unsafe fn symbol<F: Copy>(library: &Library, name: &'static str) -> Result<F> {
-    // SAFETY: the caller vouches for the type; the library is never closed.
-    match unsafe { library.get::<F>(name.as_bytes()) } {
-        Ok(found) => Ok(*found),
-        Err(_) => Err(Error::new(Kind::DriverMissing, format!("a CUDA driver without {name}"))),
-    }
-}
 
 impl Cuda {
     /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
@@ -176,76 +111,6 @@ impl Cuda {
         let code = unsafe { (self.calls.event_create)(&raw mut event, DISABLE_TIMING) };
         self.calls.check("cuEventCreate", code)?;
         Ok(Event(event as usize))
-    }
-}
-
-impl Calls {
-    fn check(&self, call: &'static str, code: Code) -> Result<()> {
-        if code == 0 { Ok(()) } else { Err(self.failed(call, code)) }
-    }
-
-    #[cold]
-    fn failed(&self, call: &'static str, code: Code) -> Error {
-        let mut name: *const c_char = ptr::null();
-        // SAFETY: `name` outlives the call, which writes a static string or NULL.
-        let known = unsafe { (self.error_name)(code, &raw mut name) };
-        if known != 0 || name.is_null() {
-            return Error::driver(call, code, "an unknown error");
-        }
-        // SAFETY: not NULL, and the driver's error names are static NUL-terminated strings.
-        let name = unsafe { CStr::from_ptr(name) };
-        Error::driver(call, code, &name.to_string_lossy())
-    }
-}
-
-/// The events of one thread, by context. They go back to [`SPARE`] when the thread ends, since a
-/// thread's end is no place to call the driver; a fork has no use for its parent's.
-struct ThreadEvents(Vec<(Context, Event)>);
-
-static SPARE: Mutex<Vec<(Context, Event)>> = Mutex::new(Vec::new());
-
-impl Drop for ThreadEvents {
-    fn drop(&mut self) {
-        if Cuda::check_process().is_ok() {
-            SPARE.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.0);
-        }
-    }
-}
-
-thread_local! {
-    /// The context and event that this thread used last: no destructor, so the cheapest to reach.
-    static LAST: Cell<Option<(Context, Event)>> = const { Cell::new(None) };
-    static EVENTS: RefCell<ThreadEvents> = const { RefCell::new(ThreadEvents(Vec::new())) };
-}
-
-fn spare_event(context: Context) -> Option<Event> {
-    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = spare.iter().position(|(of, _)| *of == context)?;
-    Some(spare.swap_remove(at).1)
-}
-
-/// The thread in the mode in which it can spoil no capture, until dropped.
-struct Relaxed<'a> {
-    calls: &'a Calls,
-    before: c_uint,
-}
-
-impl<'a> Relaxed<'a> {
-    fn enter(calls: &'a Calls) -> Result<Self> {
-        /// `CU_STREAM_CAPTURE_MODE_RELAXED`.
-        const RELAXED: c_uint = 2;
-        let mut before = RELAXED;
-        // SAFETY: `before` outlives the call, which swaps the thread's mode with it.
-        let code = unsafe { (calls.exchange_capture_mode)(&raw mut before) };
-        calls.check("cuThreadExchangeStreamCaptureMode", code)?;
-        Ok(Self { calls, before })
-    }
-}
-
-impl Drop for Relaxed<'_> {
-    fn drop(&mut self) {
-        // SAFETY: as in `enter`, with the mode that the driver gave there, which it takes back.
-        let _ = unsafe { (self.calls.exchange_capture_mode)(&raw mut self.before) };
     }
 }
 
@@ -341,31 +206,15 @@ impl Driver for Cuda {
     }
 
     fn thread_event(&self, context: Context) -> Result<Event> {
-        if let Some((of, event)) = LAST.get()
-            && of == context
-        {
-            return Ok(event);
-        }
-        let known = EVENTS.try_with(|events| {
-            let events = events.borrow();
-            events.0.iter().find(|(of, _)| *of == context).map(|(_, event)| *event)
-        });
-        if let Ok(Some(event)) = known {
-            LAST.set(Some((context, event)));
-            return Ok(event);
-        }
-        let event = spare_event(context).map_or_else(|| self.new_event(), Ok)?;
-        // A thread that is ending has no place left to keep the event; it is then used once.
-        let _ = EVENTS.try_with(|events| events.borrow_mut().0.push((context, event)));
-        Ok(event)
+        events::of_thread(context, || self.new_event())
     }
 
     fn own_event(&self, context: Context) -> Result<Event> {
-        spare_event(context).map_or_else(|| self.new_event(), Ok)
+        events::own(context, || self.new_event())
     }
 
     fn spare_event(&self, context: Context, event: Event) {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push((context, event));
+        events::give_back(context, event);
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
