@@ -58,6 +58,11 @@ impl Live {
         }
     }
 
+    /// A stream that the two sides share, so that nothing will have to wait: nobody need vouch for it.
+    pub(super) const fn same(stream: Stream, object: Option<Py<PyAny>>) -> Self {
+        Self { stream, object, lent: false }
+    }
+
     /// The stream that a dict names, which the specification has the exporter keep alive; `None` for a
     /// dict of whatever exporter.
     pub(super) const fn lent(stream: Stream, exporter: Option<Py<PyAny>>) -> Self {

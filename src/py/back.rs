@@ -38,6 +38,12 @@ impl Back {
         self.home.as_ref().is_some_and(|home| home.stream == stream)
     }
 
+    /// Whether the references may go at once: no stream has to wait for another, nor has it to be found
+    /// out whether it does.
+    pub(super) fn is_settled(&self) -> bool {
+        self.consumer.as_ref().is_none_or(|live| self.is_home(live.stream))
+    }
+
     /// The producer's stream, for `users` of the memory to be waited for there.
     pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
         let needed = users.iter().flatten().any(|user| !self.is_home(*user));
@@ -65,7 +71,7 @@ impl Back {
         object: Option<Py<PyAny>>,
     ) -> Option<Live> {
         if self.is_home(stream) {
-            return Some(Live { stream, object, lent: false });
+            return Some(Live::same(stream, object));
         }
         Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }

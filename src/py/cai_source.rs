@@ -94,14 +94,14 @@ fn keep(
 ) -> Result<Keep> {
     let py = owner.py();
     let declared = said.held.as_ref().map(|held| held.clone_ref(py));
-    let exporter = (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
+    let exporter = || (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
         (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal),
         // The exporter keeps the stream alive, says the specification; CuPy does not.
         (_, Claim::Said(Ready::On(stream)), _) => {
             Live::new(py, stream, None, driver, place.ordinal)
-                .or_else(|| Some(Live::lent(stream, exporter)))
+                .or_else(|| Some(Live::lent(stream, exporter())))
         }
         (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
         _ => None,

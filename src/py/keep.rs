@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
 use super::adopt::Live;
-use super::back::{Back, Given};
+use super::back::{Back, Given, give_back};
 use super::ending::{Ending, Held};
 use super::{parked, unraised};
 use crate::descriptor::Descriptor;
@@ -103,6 +103,11 @@ impl Keep {
         }
     }
 
+    /// Whether `stream` is the producer's own.
+    pub(super) fn is_home(&self, stream: Stream) -> bool {
+        self.0.as_ref().is_some_and(|kept| kept.back.is_home(stream))
+    }
+
     /// The memory is handed to a consumer, who works on that stream.
     pub(super) fn hand_to(&mut self, consumer: Option<Live>) {
         if let Some(kept) = &mut self.0 {
@@ -188,17 +193,28 @@ impl Drop for Keep {
     /// gone, or going, everything is left as it is: a leak at the end of a process harms nobody, a
     /// foreign deleter without its interpreter may.
     fn drop(&mut self) {
-        if let Some(kept) = self.0.take() {
-            let mut ending = Some(Ending::new(kept, None));
-            Python::try_attach(|py| {
-                unraised::during(py, || {
-                    parked::look(py);
-                    if let Some(ending) = ending.take() {
-                        ending.end(py);
-                    }
-                });
-            });
-            std::mem::forget(ending);
+        if self.0.is_none() {
+            return;
         }
+        let kept = &mut self.0;
+        let attached = Python::try_attach(|py| {
+            unraised::during(py, || {
+                parked::look(py);
+                end(py, kept);
+            });
+        });
+        if attached.is_none() {
+            std::mem::forget(self.0.take());
+        }
+    }
+}
+
+fn end(py: Python<'_>, kept: &mut Option<Kept>) {
+    if let Some(settled) = kept.as_ref().filter(|kept| kept.back.is_settled()) {
+        // Elided, which cannot fail; it is told of.
+        let _ = give_back(py, "release", &settled.back, None);
+        *kept = None;
+    } else if let Some(kept) = kept.take() {
+        Ending::new(kept, None).end(py);
     }
 }

@@ -63,8 +63,14 @@ impl View {
         object: Option<Py<PyAny>>,
     ) -> Option<Live> {
         let Request::On(stream) = request else { return None };
+        if self.array.ptr() == 0 {
+            return None;
+        }
+        if self.owner.with(|keep| keep.is_home(stream)) == Some(true) {
+            return Some(Live::same(stream, object));
+        }
         // Asked outside the owner's lock: who vouches for a stream is other people's code.
-        self.back(py).filter(|_| self.array.ptr() != 0)?.live(py, stream, object)
+        Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
 
     fn back(&self, py: Python<'_>) -> Option<Back> {
