@@ -107,3 +107,14 @@ fn no_typestr_panics() {
         words = longer.into_iter().filter(|word| word.len() < 4).collect();
     }
 }
+
+#[test]
+fn a_name_has_to_be_of_a_type_that_the_opaque_typestr_can_stand_for() {
+    for (opaque, text, name) in [(2, "<V2", "float16"), (2, "<V2", "int16"), (1, "|V1", "uint8")] {
+        let refused = Typestr::Opaque(opaque).resolve(text, Some(name)).unwrap_err();
+        assert_eq!(refused.kind().name(), "DtypeAmbiguous", "{text} named {name}");
+    }
+    let other_size = Typestr::Opaque(1).resolve("|V1", Some("bfloat16")).unwrap_err();
+    assert_eq!(other_size.kind().name(), "DtypeAmbiguous");
+    assert_eq!(Typestr::Opaque(2).resolve("<V2", Some("bfloat16")).unwrap().name(), "bfloat16");
+}

@@ -93,3 +93,12 @@ fn dims_keep_their_values_in_line_and_on_the_heap() {
         assert!(pushed.as_slice().is_sorted_by(|a, b| a > b));
     }
 }
+
+#[test]
+fn dimensions_are_equal_where_all_of_them_are() {
+    let dims = |values: &[i64]| values.iter().copied().collect::<Dims>();
+    assert_eq!(dims(&[2, 3]), dims(&[2, 3]));
+    for other in [&[2][..], &[3, 2], &[2, 3, 1], &[]] {
+        assert_ne!(dims(&[2, 3]), dims(other));
+    }
+}
