@@ -38,7 +38,8 @@ CaiView {
 
 /// A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
 ///
-/// Nothing is copied, and the host does not wait. The view keeps the producer alive.
+/// Nothing is copied, and the host does not wait. The view keeps the producer alive; at its end the
+/// producer's stream waits for the consumer's, see `CaiView.release`.
 ///
 /// Parameters
 /// ----------
@@ -48,8 +49,10 @@ CaiView {
 ///     Interface (version 0 to 3).
 /// stream : None, int or stream object, optional
 ///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``, which the view then holds. None makes no wait and names the producer's
-///     stream, which the consumer has to mind; -1 asks for no order at all, and names none.
+///     ``__cuda_stream__``, which the view then holds. A bare handle is waited for at the end only where
+///     PyTorch or CuPy work on that stream just now, and so vouch for it. None makes no wait and names
+///     the producer's stream, which the consumer has to mind; -1 asks for no order at all, and names
+///     none.
 /// readonly : bool, optional
 ///     None keeps what the producer says. True hands out read-only memory; with False the caller
 ///     vouches that writing is right.
@@ -63,11 +66,12 @@ CaiView {
 /// BufferError
 ///     The CUDA Array Interface cannot express the array, or it is not in CUDA's reach.
 /// ValueError
-///     A malformed capsule, dict or argument.
+///     A malformed capsule, dict or argument, or a stream of another device than the array's.
 /// TypeError
 ///     An object that speaks neither protocol.
 /// DriverError
-///     A call of the CUDA driver failed.
+///     A call of the CUDA driver failed, a graph capture has no place for the order, or the array
+///     belongs to the process that this one was forked from.
 ///
 /// Notes
 /// -----

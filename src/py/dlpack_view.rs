@@ -183,7 +183,9 @@ exchange_producer!(DLPackView);
 
 /// A view of an array that speaks the CUDA Array Interface, for consumers that speak DLPack.
 ///
-/// Nothing is copied. The view keeps the producer alive.
+/// Nothing is copied. The view keeps the producer alive, and so does every capsule and DLPack tensor
+/// that it hands out; at the end of each the producer's stream waits for its consumer's, see
+/// `DLPackView.release`.
 ///
 /// Parameters
 /// ----------

@@ -267,3 +267,40 @@ def test_the_end_of_a_captured_consumer_drags_nothing_into_the_capture(
     graph.launch(consumer)
     consumer.synchronize()
     assert (cupy.asnumpy(seen) == 24.0).all()
+
+
+@pytest.mark.parametrize("end", ["inside", "after"])
+def test_a_view_made_before_a_capture_is_handed_over_inside_it(
+    driver: Any, torch: Any, cupy: Any, end: str
+) -> None:
+    origin, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    out = torch.zeros(COUNT, device="cuda")
+    with origin:
+        x = cupy.zeros(COUNT, dtype=np.float32)
+        cupy.add(x, 1.0, out=x)
+        view = from_cai(x)
+    with torch.cuda.stream(side):
+        out.copy_(out.clone())
+    driver.synchronize()
+    with origin:
+        origin.begin_capture()
+        cupy.add(x, 1.0, out=x)
+        with torch.cuda.stream(side):
+            tensor = torch.from_dlpack(view)
+            out.copy_(tensor)
+        if end == "inside":
+            del tensor
+        else:
+            event = cupy.cuda.Event(disable_timing=True)
+            event.record(cupy.cuda.ExternalStream(side.cuda_stream))
+            origin.wait_event(event)
+        graph = origin.end_capture()
+    if end == "after":
+        del tensor
+    view.release()
+    x.fill(0.0)
+    driver.synchronize()
+    for replay in range(1, REPLAYS + 1):
+        graph.launch(origin)
+        origin.synchronize()
+        assert (out.cpu().numpy() == replay).all()

@@ -22,7 +22,7 @@ def run(example: Path) -> str:
 
 
 def test_there_are_examples() -> None:
-    assert [example.name[:2] for example in EXAMPLES] == ["01", "02", "03", "04", "05"]
+    assert [example.name[:2] for example in EXAMPLES] == ["01", "02", "03", "04", "05", "06"]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
