@@ -1,8 +1,8 @@
-"""Give memory back while a consumer still reads: what goes wrong, and what the bridge does about it.
+"""Give memory back while a consumer still reads: what goes wrong, and what the bridge does then.
 
-Caching allocators hand a block out again as soon as its array is dropped, in the order of their own
-stream. A consumer's queued work on another stream is none of that. On the simulated device, so that
-each run shows it; on a GPU PyTorch and CuPy do the same (100 of 100 runs, H200).
+Caching allocators hand a block out again as soon as its array is dropped, in the order of their
+own stream. A consumer's queued work on another stream is none of that. On the simulated device, so
+that each run shows it; on a GPU PyTorch and CuPy do the same (100 of 100 runs, H200).
 """
 
 from __future__ import annotations
