@@ -44,7 +44,7 @@ test-rust:  ## Run the core's tests, which need no Python
 test-python: $(VENV)/.installed $(VENV)/.tools  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
 
-soak: $(VENV)/.installed  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
+soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
 
 gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
@@ -80,7 +80,7 @@ ASAN_TESTS := $(addprefix tests/python/test_, awkward_moments.py cai_dict.py dlp
 # same. Its own leaks are left out, and its allocator, which would hide what is behind an object. The
 # reports are on stderr, which pytest is not to take.
 UNDER_ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libstdc++.so)" \
-	ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc PYTHONPATH=$(VENV)/asan
+	ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 PYTHONMALLOC=malloc PYTHONPATH=$(VENV)/asan
 
 asan: export RUSTC_BOOTSTRAP = 1
 asan: export RUSTFLAGS = -Zsanitizer=address

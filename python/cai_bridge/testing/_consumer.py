@@ -86,7 +86,7 @@ class Consumer:
 class _Cai(Consumer):
     def _take(self, array: Any) -> tuple[Region, SimulatedStream, object]:
         interface = array.__cuda_array_interface__
-        region = _work.region_of_dict(interface, getattr(array, "dtype", None))
+        region = _work.region_of_dict(interface, array)
         theirs = interface.get("stream")
         if theirs is None:
             return region, self.stream, array

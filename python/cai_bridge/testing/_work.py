@@ -21,9 +21,14 @@ if TYPE_CHECKING:
 Span = tuple[int, int]
 
 
-def region_of_dict(interface: dict[str, Any], dtype: object = None) -> Region:
-    """Read a dict of the CUDA Array Interface; `dtype` says which type ``<V2`` and ``|V1`` are."""
+def region_of_dict(interface: dict[str, Any], array: object = None) -> Region:
+    """Read a dict of the CUDA Array Interface; `array` says which type ``<V2`` and ``|V1`` are."""
     typestr = interface["typestr"]
+    dtype = None
+    if typestr[1] == "V":
+        # A view of the bridge has a dtype of NumPy's, which need not be installed here.
+        view = _core._simulated_region(array)
+        dtype = getattr(array, "dtype", None) if view is None else view[3]
     itemsize = int(typestr[2:])
     shape = tuple(interface["shape"])
     strides = interface.get("strides")
@@ -47,7 +52,7 @@ def region_of(array: Any) -> Region:
         return Region(array.ptr, tuple(array.shape), tuple(array.strides), name, array.itemsize)
     interface = getattr(array, "__cuda_array_interface__", None)
     if interface is not None:
-        return region_of_dict(interface, dtype)
+        return region_of_dict(interface, array)
     raise TypeError(
         f"array: got {type(array).__name__}; allowed: an array or view with ptr, shape, strides "
         "and itemsize, or with __cuda_array_interface__"
