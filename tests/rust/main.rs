@@ -11,6 +11,7 @@
 
 mod capture;
 mod copy;
+mod descriptor;
 mod dtype;
 mod layout;
 mod modules;

@@ -5,8 +5,11 @@ use std::sync::Arc;
 use cai_bridge::capture::Way;
 use cai_bridge::device::{Device, MemoryKind};
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
-use cai_bridge::order::{Need, Place, check_device, is_done, mark, order};
-use cai_bridge::stream::Stream;
+use cai_bridge::error::Kind;
+use cai_bridge::order::{
+    Door, Need, Place, across, check_captures, check_device, is_done, mark, order,
+};
+use cai_bridge::stream::{Stream, Thread};
 
 const PLACE: Place = Place::of(Device::cuda(0));
 
@@ -84,4 +87,59 @@ fn a_stream_of_another_device_is_refused_and_one_of_another_context_of_the_devic
     check_device(&*cuda, PLACE, stream).unwrap();
     // The arrays' own context needs no look into another.
     assert!(!cuda.calls().iter().any(|made| made.call == Call::CtxGetDevice));
+}
+
+/// A write queued on `from`, `across` to `to` on device 0, and how many reports a read there makes.
+fn read_across(from: fn(&Simulated) -> Stream, without: Option<&str>) -> usize {
+    let cuda = Simulated::new(2);
+    let there = Place::of(Device::cuda(1));
+    let (from, to) = (from(&cuda), Stream::Handle(cuda.create_stream(0, false).unwrap()));
+    let block = cuda.alloc(1, 8, MemoryKind::Device, "x").unwrap();
+    let span = [Span { ptr: block, len: 8 }];
+    cuda.on_device(1, || cuda.launch(from, "write", &[], &span, |_| ())).unwrap();
+    if let Some(call) = without {
+        cuda.suppress(call, 1).unwrap();
+    }
+    across(Door::handing_over("test"), &*cuda, (there, from), (PLACE, to)).unwrap();
+    cuda.launch(to, "read", &span, &[], |_| ()).unwrap();
+    assert_eq!(cuda.device(), Some(0), "the caller's device is current again");
+    cuda.reports().len()
+}
+
+#[test]
+fn streams_of_two_devices_are_ordered_each_in_its_own_context() {
+    let from: [fn(&Simulated) -> Stream; 3] = [
+        |cuda| Stream::Handle(cuda.create_stream(1, false).unwrap()),
+        |_| Stream::Legacy,
+        |_| Stream::PerThread(Thread::current()),
+    ];
+    for from in from {
+        assert_eq!(read_across(from, None), 0);
+        for call in ["cuEventRecord", "cuStreamWaitEvent"] {
+            assert_eq!(read_across(from, Some(call)), 1, "{call} left out");
+        }
+    }
+}
+
+#[test]
+fn an_event_across_devices_is_of_the_streams_own_context() {
+    let cuda = Simulated::new(2);
+    let context = cuda.create_context(1).unwrap();
+    let from = Stream::Handle(cuda.create_stream_in(context, false).unwrap());
+    let to = Stream::Handle(cuda.create_stream(0, false).unwrap());
+    let there = Place::of(Device::cuda(1));
+    across(Door::handing_over("test"), &*cuda, (there, from), (PLACE, to)).unwrap();
+}
+
+#[test]
+fn what_has_no_place_in_a_capture_is_refused_while_one_of_its_streams_has_part_in_one() {
+    let (cuda, [one, other]) = machine();
+    let why = (Kind::CaptureCopy, "a copy");
+    let check = || check_captures(&*cuda, PLACE, &[one, other], why);
+    check().unwrap();
+    cuda.begin_capture(other, CaptureMode::Relaxed).unwrap();
+    let refused = check().unwrap_err();
+    assert_eq!((refused.kind(), refused.got()), (Kind::CaptureCopy, "a copy"));
+    cuda.end_capture(other).unwrap();
+    check().unwrap();
 }

@@ -118,7 +118,7 @@ class Model(Order):
     def _returned(self, view: View, consumers: list[str]) -> None:
         """Give the memory back; where the producer's stream is unknown, when all is done."""
         home = view.home or f"L{self.arrays[view.array].device}"
-        if view.lent and not s.is_default(home) and any(user != home for user in consumers):
+        if view.lent and view.home and not s.is_default(home) and any(user != home for user in consumers):
             home = self.arrays[view.array].pending or home
         for consumer in consumers:
             if self.doubt is None:
@@ -314,7 +314,7 @@ class Model(Order):
             del self.named[array]
             self._less(array)
         view = self.views[step.view]
-        if view.lent and view.consumer not in (None, view.home):
+        if view.lent and view.home and view.consumer not in (None, view.home):
             # Whether the exporter is garbage as well nobody can tell: it vouches for nothing then.
             wants(s.is_default(view.home) or self.capture is None)
             self.views[step.view] = view if s.is_default(view.home) else view._replace(home=None)
