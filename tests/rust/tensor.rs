@@ -196,3 +196,12 @@ fn lanes_are_a_trailing_dimension_in_cai_and_go_back_as_lanes() {
     let tensor = encode::borrowed(&array);
     assert_eq!((tensor.ndim, tensor.dtype.lanes), (2, 4));
 }
+
+#[test]
+fn a_copy_is_not_taken_for_the_objects_own_memory() {
+    let refused = decode::check_own(DlpackFlags::IS_COPIED).unwrap_err();
+    assert_eq!((refused.kind().name(), refused.got()), ("Copied", "IS_COPIED"));
+    assert!(decode::check_own(DlpackFlags::IS_COPIED | DlpackFlags::READ_ONLY).is_err());
+    decode::check_own(DlpackFlags::READ_ONLY).unwrap();
+    decode::check_own(DlpackFlags::empty()).unwrap();
+}
