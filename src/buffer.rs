@@ -82,6 +82,26 @@ impl Buffer {
         self.ptr
     }
 
+    /// The stream that it was filled on, and where that is.
+    pub const fn queue(&self) -> Queue {
+        self.queue
+    }
+
+    /// The driver that it was made on.
+    pub const fn driver(&self) -> &Handle {
+        &self.driver
+    }
+
+    /// Whether the host waits before it goes back.
+    pub fn waits(&self) -> bool {
+        self.back == Return::Waiting
+    }
+
+    /// Whether it is of this process, and not of one that this is a fork of.
+    pub fn is_current(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Says how it goes back; without that, in order, which is right in the call that filled it.
     pub fn set_return(&mut self, back: Return) {
         self.back = back;

@@ -84,6 +84,7 @@ pub trait Copies {
     /// The call that [`Transfer::entry`] names, queued on `stream`.
     fn copy(&self, transfer: Transfer<'_>, stream: Stream) -> Result<()>;
 
-    /// `cuStreamSynchronize`: the host waits for what is queued on `stream`.
+    /// `cuStreamSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no
+    /// capture of another stream minds: the host waits for what is queued on `stream`.
     fn wait_stream(&self, stream: Stream) -> Result<()>;
 }

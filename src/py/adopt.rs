@@ -16,6 +16,7 @@
 
 use std::cell::RefCell;
 
+use pyo3::exceptions::{PyException, PyMemoryError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -71,24 +72,35 @@ impl Live {
 
     /// Whether the object still keeps the stream: some can be closed, and the garbage collector ends an
     /// object before it lets go of it.
-    pub(super) fn is_open(&self, py: Python<'_>) -> bool {
-        self.now(py) == Some(self.stream)
+    pub(super) fn is_open(&self, py: Python<'_>) -> PyResult<bool> {
+        Ok(self.now(py)? == Some(self.stream))
     }
 
     /// The stream as it is now, which for the exporter of a dict is the one that it names now.
-    pub(super) fn now(&self, py: Python<'_>) -> Option<Stream> {
+    ///
+    /// An object that fails to say keeps nothing; an interrupt, an exit or a lack of memory is no answer.
+    pub(super) fn now(&self, py: Python<'_>) -> PyResult<Option<Stream>> {
         let Some(object) = self.object.as_ref().map(|object| object.bind(py)) else {
-            return Some(self.stream);
+            return Ok(Some(self.stream));
         };
         if native::is_finalized(object) {
-            return None;
+            return Ok(None);
         }
-        if self.lent {
-            return exported(object).ok()?;
-        }
-        match self.stream {
-            Stream::Handle(handle) if handle_of(object).ok()? != handle => None,
-            stream => Some(stream),
+        let answer = match self.stream {
+            _ if self.lent => exported(object),
+            Stream::Handle(handle) => {
+                handle_of(object).map(|named| (named == handle).then_some(self.stream))
+            }
+            stream => Ok(Some(stream)),
+        };
+        match answer {
+            Err(error)
+                if error.is_instance_of::<PyException>(py)
+                    && !error.is_instance_of::<PyMemoryError>(py) =>
+            {
+                Ok(None)
+            }
+            answer => answer,
         }
     }
 

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::adopt::Live;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::error::Result;
+use crate::error::Error;
 use crate::order::{self, Door, Place};
 use crate::stream::{Home, Stream, Thread, plan_return};
 
@@ -19,8 +19,12 @@ pub(super) struct Back {
     pub(super) place: Place,
     /// The producer's stream, which is alive as long as this is; `None` where it is unknown.
     pub(super) home: Option<Live>,
+    /// The stream that a caller declared to be the producer's beside it, who knows of work there.
+    pub(super) declared: Option<Live>,
     /// The consumer's stream.
     pub(super) consumer: Option<Live>,
+    /// Whether the array was lent by the exchange API, whose borrowers work on the legacy default stream.
+    pub(super) lent_out: bool,
     /// The process whose memory it is. In a fork of it nothing is given back, since its driver does
     /// not survive that, and its tensors are left alone: their deleters may call that driver.
     pub(super) process: Process,
@@ -30,7 +34,7 @@ impl Back {
     /// Memory of this process, which has no consumer yet.
     pub(super) fn new(driver: &Handle, place: Place, home: Option<Live>) -> Self {
         let (driver, process) = (driver.clone(), Process::current());
-        Self { driver, place, home, consumer: None, process }
+        Self { driver, place, home, declared: None, consumer: None, lent_out: false, process }
     }
 
     /// Whether `stream` is the producer's own.
@@ -41,15 +45,35 @@ impl Back {
     /// Whether the references may go at once: no stream has to wait for another, nor has it to be found
     /// out whether it does.
     pub(super) fn is_settled(&self) -> bool {
-        self.consumer.as_ref().is_none_or(|live| self.is_home(live.stream))
+        let mut users = self.consumer.as_ref().map(|live| live.stream).into_iter();
+        let settled = |user| self.is_home(user) && self.declared.is_none();
+        users.all(settled) && (!self.lent_out || settled(Stream::Legacy))
     }
 
     /// The producer's stream, for `users` of the memory to be waited for there.
-    pub(super) fn home(&self, py: Python<'_>, users: &[Option<Stream>]) -> Home {
-        let needed = users.iter().flatten().any(|user| !self.is_home(*user));
-        let home = self.home.as_ref();
-        let home = home.and_then(|home| if needed { home.now(py) } else { Some(home.stream) });
-        home.map_or(Home::Unknown, Home::On)
+    pub(super) fn home(&self, py: Python<'_>, users: &[Stream]) -> PyResult<Home> {
+        let needed = users.iter().any(|user| !self.is_home(*user));
+        Ok(match &self.home {
+            None => Home::Unknown,
+            Some(home) if !needed => Home::On(home.stream),
+            Some(home) => home.now(py)?.map_or(Home::Unknown, Home::On),
+        })
+    }
+
+    /// The streams whose work on the memory has to be waited for.
+    fn users(&self, py: Python<'_>, also: Option<Stream>) -> PyResult<Vec<Stream>> {
+        let mut users = Vec::new();
+        if let Some(live) = &self.consumer
+            && (self.is_home(live.stream) || live.is_open(py)?)
+        {
+            users.push(live.stream);
+        }
+        for user in also.into_iter().chain(self.lent_out.then_some(Stream::Legacy)) {
+            if !users.contains(&user) {
+                users.push(user);
+            }
+        }
+        Ok(users)
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
@@ -57,7 +81,9 @@ impl Back {
             driver: self.driver.clone(),
             place: self.place,
             home: self.home.as_ref().map(|home| home.clone_ref(py)),
+            declared: self.declared.as_ref().map(|declared| declared.clone_ref(py)),
             consumer,
+            lent_out: false,
             process: self.process,
         }
     }
@@ -86,28 +112,62 @@ pub(super) enum Given {
     WhenDone,
 }
 
+/// Why memory could not be given back.
+#[derive(Debug)]
+pub(super) enum Unable {
+    /// The driver failed, or something is in the way.
+    Failed(Error),
+    /// Whoever was asked for a stream raised what is no answer: an interrupt, an exit.
+    Raised(PyErr),
+}
+
+impl From<Error> for Unable {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<PyErr> for Unable {
+    fn from(error: PyErr) -> Self {
+        Self::Raised(error)
+    }
+}
+
+impl From<Unable> for PyErr {
+    fn from(unable: Unable) -> Self {
+        match unable {
+            Unable::Failed(error) => error.into(),
+            Unable::Raised(error) => error,
+        }
+    }
+}
+
 /// Makes the producer's stream wait for the consumer's of `back`, and for `also`.
 pub(super) fn give_back(
     py: Python<'_>,
     door: &'static str,
     back: &Back,
     also: Option<Stream>,
-) -> Result<Given> {
-    let consumer = back.consumer.as_ref();
-    let consumer = consumer.filter(|live| back.is_home(live.stream) || live.is_open(py));
-    let consumer = consumer.map(|live| live.stream);
-    let users = [consumer, also.filter(|also| consumer != Some(*also))];
-    let home = back.home(py, &users);
-    let make = |user| {
+) -> Result<Given, Unable> {
+    let users = back.users(py, also)?;
+    let home = back.home(py, &users)?;
+    let make = |user, home| {
         let (door, edge) = (Door::giving_back(door), plan_return(user, home, Thread::current()));
         order::carry_out(door, &back.driver, back.place, edge, |call| py.detach(call))
     };
-    if users == [None; 2] {
-        make(None)?;
+    if users.is_empty() {
+        make(None, home)?;
         return Ok(Given::Now);
     }
-    for user in users.into_iter().flatten() {
-        make(Some(user))?;
+    for user in &users {
+        make(Some(*user), home)?;
+    }
+    if let Some(declared) = &back.declared
+        && let Some(stream) = declared.now(py)?
+    {
+        for user in &users {
+            make(Some(*user), Home::On(stream))?;
+        }
     }
     Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })
 }

@@ -110,7 +110,13 @@ fn keep(
         let view = owner.cast::<CaiView>().map(|view| &view.get().0);
         let view = view.or_else(|_| owner.cast::<DLPackView>().map(|view| &view.get().0));
         if let Ok(view) = view {
-            return view.share(py, said.held.or_else(|| home.and_then(|home| home.object)));
+            let object = home.as_ref().and_then(|home| home.object.as_ref());
+            let object = object.map(|object| object.clone_ref(py));
+            let mut keep = view.share(py, said.held.or(object))?;
+            if matches!(said.stream, Some(Request::On(_))) {
+                keep.declare(home);
+            }
+            return Ok(keep);
         }
     }
     Ok(Keep::new(owner.clone().unbind(), None, said.held, Back::new(driver, place, home)))
@@ -319,6 +325,25 @@ fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Result<()> {
             Err(Error::new(Kind::DtypeArgument, got))
         }
         _ => Ok(()),
+    }
+}
+
+impl Source {
+    /// What the caller declares of one of our own views: work of the producer's on another stream than
+    /// the one that the memory came from, which has to wait for the consumer as well.
+    pub(super) fn declare(
+        &mut self,
+        py: Python<'_>,
+        said: &Said<'_, '_>,
+        object: Option<Py<PyAny>>,
+    ) {
+        if let Some(Request::On(stream)) = said.stream
+            && self.array.ptr() != 0
+            && !self.keep.is_home(stream)
+        {
+            let live = Live::new(py, stream, object, &self.driver, self.place.ordinal);
+            self.keep.declare(live);
+        }
     }
 }
 

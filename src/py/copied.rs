@@ -12,9 +12,10 @@ use pyo3::prelude::*;
 use super::adopt::{self, Live};
 use super::back::Given;
 use super::keep::Keep;
+use super::parked::{self, Parked};
 use super::source::check_stream;
+use super::unraised;
 use super::view::View;
-use super::{parked, unraised};
 use crate::buffer::{self, Buffer, Queue, Return};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
@@ -139,24 +140,68 @@ pub(super) fn shared<'py>(
     managed(py, &array, versioned, keep)
 }
 
-/// What a managed tensor of a copy on a GPU holds: its memory, what keeps the stream alive that it goes
-/// back on, and what keeps a context alive that is not primary.
-struct Copied(Option<(Buffer, Option<Live>, Option<Keep>)>);
+/// What a managed tensor of a copy on a GPU holds.
+struct Copied(Option<Copy>);
+
+/// A copy on a GPU.
+struct Copy {
+    /// Its memory; `None` once it is given back.
+    buffer: Option<Buffer>,
+    /// What keeps the stream alive that it goes back on.
+    live: Option<Live>,
+    /// What keeps a context alive that is not primary.
+    _keeper: Option<Keep>,
+}
+
+impl Copy {
+    /// Whether a capture is in the way, which giving the memory back would end.
+    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
+        let queue = buffer.queue();
+        let mut streams = vec![queue.stream.seen_from(Thread::current())];
+        if buffer.waits() {
+            streams = adopt::current_streams(py, buffer.driver(), queue.place.ordinal);
+            streams.extend([Stream::Legacy, Stream::PerThread(Thread::current())]);
+        }
+        let why = (Kind::CaptureCopy, "a copy's end");
+        let asked = buffer.driver().get();
+        asked.is_ok_and(|driver| order::check_captures(driver, queue.place, &streams, why).is_err())
+    }
+}
+
+impl Parked for Copy {
+    fn is_over(&mut self, py: Python<'_>) -> bool {
+        let Some(mut buffer) = self.buffer.take() else { return true };
+        // A stream that is not alive any more is not asked for its part in a capture either.
+        if !buffer.waits()
+            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
+        {
+            buffer.set_return(Return::Waiting);
+        }
+        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
+            self.buffer = Some(buffer);
+            return false;
+        }
+        py.detach(|| drop(buffer));
+        true
+    }
+
+    fn ripens(&self) -> bool {
+        self.buffer.as_ref().is_some_and(|buffer| matches!(buffer.driver(), Handle::Cuda))
+    }
+}
 
 impl Drop for Copied {
     /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
-    /// wait. Where the interpreter is gone, so may the driver be: the memory is left to the end of the
-    /// process.
+    /// wait; after a capture that it would end. Where the interpreter is gone, so may the driver be: the
+    /// memory is left to the end of the process.
     fn drop(&mut self) {
         let mut held = self.0.take();
         Python::try_attach(|py| {
             unraised::during(py, || {
-                if let Some((mut buffer, live, keep)) = held.take() {
-                    if live.as_ref().is_some_and(|live| !live.is_open(py)) {
-                        buffer.set_return(Return::Waiting);
-                    }
-                    py.detach(|| drop(buffer));
-                    drop((live, keep));
+                if let Some(mut copy) = held.take()
+                    && !copy.is_over(py)
+                {
+                    parked::park(Box::new(copy));
                 }
             });
         });
@@ -207,8 +252,10 @@ pub(super) fn to_gpu<'py>(
     let (queue, waiting) = queues(driver, place, stream)?;
     let keeper = context_keeper(py, view, queue)?;
     check_captures(view, queue)?;
-    let back = source.back(py).map(|back| (back.home(py, &[Some(queue.stream)]), back.place));
-    let home = back.unwrap_or((Home::Unknown, view.place));
+    let home = match source.back(py) {
+        Some(back) => (back.home(py, &[queue.stream])?, back.place),
+        None => (Home::Unknown, view.place),
+    };
     parked::look(py);
     let mut buffer = py.detach(|| {
         let before = || order_from(view, queue);
@@ -230,7 +277,13 @@ pub(super) fn to_gpu<'py>(
         buffer.set_return(Return::Waiting);
     }
     let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
-    capsule(py, &array, false, versioned, Box::new(Copied(Some((buffer, live, keeper)))))
+    capsule(
+        py,
+        &array,
+        false,
+        versioned,
+        Box::new(Copied(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }))),
+    )
 }
 
 /// A capsule with a copy in the host's memory, which is there when this returns.

@@ -4,7 +4,7 @@ use dlpark::Managed;
 use dlpark::ffi::DLManagedTensorVersioned;
 use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyInt, PyTuple};
 
 use super::back::Back;
 use super::cai_source::{self, Said};
@@ -123,10 +123,16 @@ fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bo
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     let Some(max_version) = max_version else { return Ok(false) };
     let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let pair = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
+    let numbers = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
+    if let Some((major, _)) = numbers {
+        return Ok(major >= 1);
+    }
+    // Integers of any size are versions.
     match pair {
-        Some((major, _)) => Ok(major >= 1),
-        None => Err(Error::new(Kind::MaxVersion, stream::shown(max_version)).into()),
+        Some(pair) if pair.iter().all(|item| item.is_exact_instance_of::<PyInt>()) => {
+            pair.get_item(0)?.gt(0)
+        }
+        _ => Err(Error::new(Kind::MaxVersion, stream::shown(max_version)).into()),
     }
 }
 
@@ -153,6 +159,7 @@ impl Exchange for DLPackView {
         let _held = self.0.share(py, None)?;
         onto_legacy(py, &self.0)?;
         self.0.check_kept()?;
+        self.0.lend();
         Ok(&self.0.array)
     }
 
@@ -245,7 +252,10 @@ pub(crate) fn from_cai<'py>(
     let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
-        cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?
+        let object = said.held.as_ref().map(|held| held.clone_ref(x.py()));
+        let mut source = cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?;
+        source.declare(x.py(), &said, object);
+        source
     } else {
         cai_source::import(x, &facts, said)?
     };

@@ -7,10 +7,10 @@
 
 use pyo3::prelude::*;
 
-use super::back::{Back, Given, give_back};
+use super::back::{Back, Given, Unable, give_back};
 use super::parked::{self, Parked};
 use crate::driver::Handle;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
 use crate::order::{self, Mark};
 use crate::stream::Stream;
 
@@ -48,7 +48,7 @@ impl<H: Held + 'static> Ending<H> {
 
 impl<H: Held> Ending<H> {
     /// Whether everything is done that has to be before the references go.
-    fn advance(&mut self, py: Python<'_>) -> Result<bool> {
+    fn advance(&mut self, py: Python<'_>) -> Result<bool, Unable> {
         let back = self.held.back();
         if !back.process.is_current() {
             return Ok(true);
@@ -68,7 +68,7 @@ impl<H: Held> Ending<H> {
         };
         let done = order::is_done(driver, &mark);
         self.mark = Some(mark);
-        done
+        Ok(done?)
     }
 }
 
@@ -76,7 +76,11 @@ impl<H: Held> Parked for Ending<H> {
     fn is_over(&mut self, py: Python<'_>) -> bool {
         match self.advance(py) {
             Ok(over) => over,
-            Err(error) => {
+            Err(Unable::Raised(error)) => {
+                error.write_unraisable(py, None);
+                false
+            }
+            Err(Unable::Failed(error)) => {
                 let over = is_hopeless(&error);
                 if over || !std::mem::replace(&mut self.told, true) {
                     let producer = if over { "let go" } else { "kept" };

@@ -108,6 +108,20 @@ impl Keep {
         self.0.as_ref().is_some_and(|kept| kept.back.is_home(stream))
     }
 
+    /// The array is lent to whoever reads it by the exchange API.
+    pub(super) fn lend(&mut self) {
+        if let Some(kept) = &mut self.0 {
+            kept.back.lent_out = true;
+        }
+    }
+
+    /// A caller declares the producer's stream, beside the one that is known.
+    pub(super) fn declare(&mut self, declared: Option<Live>) {
+        if let Some(kept) = &mut self.0 {
+            kept.back.declared = declared;
+        }
+    }
+
     /// The memory is handed to a consumer, who works on that stream.
     pub(super) fn hand_to(&mut self, consumer: Option<Live>) {
         if let Some(kept) = &mut self.0 {
@@ -129,7 +143,8 @@ impl Keep {
     /// How the memory goes back.
     pub(super) fn back(&self, py: Python<'_>) -> Option<Back> {
         let back = &self.0.as_ref()?.back;
-        Some(back.clone_ref(py, back.consumer.as_ref().map(|live| live.clone_ref(py))))
+        let consumer = back.consumer.as_ref().map(|live| live.clone_ref(py));
+        Some(Back { lent_out: back.lent_out, ..back.clone_ref(py, consumer) })
     }
 
     /// Ends it in the hands of the garbage collector, which may have taken apart by now what else is

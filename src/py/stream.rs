@@ -51,7 +51,9 @@ pub(super) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
         if refused { Ok(None) } else { Err(error) }
     };
     match value.call_method0(intern!(value.py(), "__index__")) {
-        Ok(index) if index.is_instance_of::<PyInt>() => integer(&index).map(Some).or_else(none),
+        Ok(index) if index.is_instance_of::<PyInt>() && !index.is_instance_of::<PyBool>() => {
+            integer(&index).map(Some).or_else(none)
+        }
         Ok(_) => Ok(None),
         Err(error) => none(error),
     }

@@ -39,7 +39,9 @@ impl View {
     /// The same array for another view: a reference of its own, nothing stacked. `stream` is the object
     /// of the stream that the array is ready on there, where that is another one.
     pub(super) fn unwrap(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Source> {
-        let keep = self.share(py, stream)?;
+        let mut keep = self.share(py, stream)?;
+        // Whoever reads the other view is told the same stream, unless it is for another one.
+        keep.hand_to(self.back(py).and_then(|back| back.consumer));
         Ok(Source {
             array: self.array.clone(),
             ready: self.ready,
@@ -75,6 +77,13 @@ impl View {
 
     fn back(&self, py: Python<'_>) -> Option<Back> {
         self.owner.with(|keep| keep.back(py)).flatten()
+    }
+
+    /// Notes that a borrower may work on the array, on the legacy default stream.
+    pub(super) fn lend(&self) {
+        if self.array.ptr() != 0 {
+            self.owner.with(Keep::lend);
+        }
     }
 
     /// Refuses a view that was released.

@@ -186,3 +186,36 @@ def test_a_fork_leaves_the_parents_copies_alone():
         cuda.synchronize()
         """,
     )
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("how", ["unknown", "bare", "destroyed", "captured"])
+def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(how, mode, cuda):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=p)
+    other = cuda.stream("other")
+    stream = {"unknown": -1, "bare": other.handle, "destroyed": other, "captured": c}[how]
+    capsule = from_cai(x).__dlpack__(copy=True, stream=stream)
+    if how == "destroyed":
+        cuda.synchronize()
+        other.destroy()
+    cuda.clear_calls()
+    with cuda.current_stream(c), cuda.capture(c, mode) as graph:
+        del capsule
+        c.launch(name="k")
+    assert not named(cuda, "cuMemFree") + named(cuda, "cuMemFreeAsync")
+    graph.launch(c)
+    cuda.synchronize()
+    to_cai(x)
+    assert len(named(cuda, "cuMemFree") + named(cuda, "cuMemFreeAsync")) == 1
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_a_copy_for_the_cpu_ends_no_capture_of_a_stream_that_nobody_told_of(mode, cuda):
+    p, c = cuda.stream("p"), cuda.stream("c")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=p)
+    with cuda.capture(c, mode) as graph:
+        assert np.from_dlpack(from_cai(x), device="cpu").tolist() == [1.0] * 4
+        c.launch(name="k")
+    graph.launch(c)
+    cuda.synchronize()

@@ -35,6 +35,7 @@ def view(cuda):
         ((1, 3), "dltensor_versioned", (1, 3)),
         ((1, 99), "dltensor_versioned", (1, 3)),
         ((2, 0), "dltensor_versioned", (1, 3)),
+        ((2**70, 0), "dltensor_versioned", (1, 3)),
         ((np.int64(1), np.int64(0)), "dltensor_versioned", (1, 3)),
     ],
 )
@@ -159,7 +160,9 @@ def test_the_work_stream_of_another_device_is_refused():
 def test_every_export_through_the_table_makes_the_work_stream_wait(theirs, export, cuda):
     own = cuda.stream()
     theirs = own.handle if theirs == 77 else theirs
-    view = from_cai(only_cai(cuda.array(shape=4), stream=theirs))
+    x = only_cai(cuda.array(shape=4), stream=theirs)
+    x.stream = own  # an exporter keeps the stream alive that its dict names
+    view = from_cai(x)
     for _ in range(2):
         cuda.clear_calls()
         exported = export(view)

@@ -530,3 +530,99 @@ def test_a_view_dropped_while_an_exception_unwinds_does_not_replace_it(cuda):
         dropping()
     gc.collect()
     cuda.synchronize()
+
+
+# --- several streams on either side ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("again", [to_cai, from_cai, lambda view: to_cai(from_cai(view))])
+def test_a_view_of_a_view_is_ordered_for_the_stream_that_it_names(again, cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+    first = to_cai(scene.array, stream=scene.consumer)
+    second = again(first)
+    first.release()
+    assert second.stream == scene.consumer.handle
+    seen = scene.consumer.read(second)
+    second.release()
+    once_more(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "legacy")
+    view = from_cai(scene.array)
+    seen = cuda.consumer("dlpack-borrowed", cuda.legacy).read(view)
+    seen.release()
+    view.release()
+    once_more(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("how", ["view", "dict"])
+@pytest.mark.parametrize("writes", ["declared", "first", "freed"])
+def test_a_stream_that_is_declared_for_a_view_waits_beside_the_memorys_own(writes, how, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    declared = cuda.stream("declared")
+    with scene.current():
+        view = to_cai(scene.array)
+    if how == "view":
+        taken = from_cai(view, stream=declared)
+    else:
+        taken = from_cai(view.__cuda_array_interface__, stream=declared, owner=view)
+    declared.wait(scene.producer.record())
+    declared.fill(scene.array, 1.0)
+    seen = cuda.consumer("dlpack", scene.consumer).read(taken)
+    taken.release()
+    view.release()
+    seen.release()
+    if writes == "declared":
+        declared.fill(scene.array, 2.0)
+    elif writes == "first":
+        once_more(scene)
+    else:
+        again(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+class Interrupted:
+    """A stream object that is interrupted while it is asked."""
+
+    def __init__(self, stream: Any, error: type[BaseException]) -> None:
+        self.stream, self.error, self.now = stream, error, False
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        if self.now:
+            raise self.error
+        return (0, self.stream.handle)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError])
+@pytest.mark.parametrize("side", ["consumer", "exporter"])
+def test_an_interrupt_at_release_passes_through_and_the_view_stays(side, error, cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+
+    class Exporter:
+        now = False
+
+        @property
+        def __cuda_array_interface__(self) -> Any:
+            if self.now:
+                raise error
+            return scene.array.__cuda_array_interface__
+
+    exporter, stream = Exporter(), Interrupted(scene.consumer, error)
+    view = to_cai(exporter, stream=stream)
+    seen = scene.consumer.read(view)
+    asked = stream if side == "consumer" else exporter
+    asked.now = True
+    with pytest.raises(error):
+        view.release()
+    assert view.owner is exporter
+    asked.now = False
+    view.release()
+    once_more(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8

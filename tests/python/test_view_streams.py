@@ -271,3 +271,12 @@ def test_the_variable_0_leaves_waits_at_import_out(value, said, monkeypatch):
     )
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.strip() == said
+
+
+def test_a_bool_is_no_stream_whatever_it_hides_behind(cuda):
+    class Hidden:
+        def __index__(self):
+            return True  # noqa: PLE0305
+
+    with pytest.raises(TypeError, match=r"^stream: got an object of type .+; allowed: "):
+        to_cai(cuda.array([1.0]), stream=Hidden())

@@ -47,7 +47,8 @@ class Bridge(Model):
     def _hand_out(self, name: str, view: View, held: str, consumer: str | None) -> None:
         """Make a view, a capsule or an import, which holds these; `consumer` by its object."""
         self.views[name] = view
-        self._add(name, held, view.keeps, view.keeps_home, consumer)
+        self.views[name] = view._replace(keeps_consumer=consumer)
+        self._add(name, held, view.keeps, view.keeps_home, view.keeps_declared, consumer)
 
     def _asked(self, argument: s.Argument, array: Array) -> str | None:
         stream = s.stream_of(argument)
@@ -84,11 +85,15 @@ class Bridge(Model):
         if step.stream == -1:
             ready = None
         elif stream is not None:
-            self.edge(self._usable(ready), stream)
+            self.edge(None if array.empty else self._usable(ready), stream)
             ready = None if array.empty else stream
         readonly = view.readonly if step.readonly is None else step.readonly
         consumer, alive = self._live(step.stream, step.current, view.home)
+        if step.stream in {None, -1} and source[0] == "v":
+            # Whoever reads it is told the same stream.
+            consumer, alive = view.consumer, view.keeps_consumer
         keeps = self._object(step.stream) or view.keeps
+        view = view._replace(lent_out=False)
         made = view._replace(ready=ready, readonly=readonly, consumer=consumer, kind="cai")
         self._hand_out(step.name, made._replace(keeps=keeps), held, alive)
         if source[0] == "k":
@@ -136,8 +141,12 @@ class Bridge(Model):
             wants(source in self.holds, "released")
             view = self.views[source]
             wants(view.kind == "cai")
-            view = view._replace(keeps=self._object(step.stream) or view.keeps)
+            view = view._replace(keeps=self._object(step.stream) or view.keeps, lent_out=False)
             ready, held = view.ready, self.holds[source][0]
+            declared = s.stream_of(step.stream)
+            if declared not in {None, view.home} and not self.arrays[view.array].empty:
+                declared, kept = self._live(step.stream, step.current)
+                view = view._replace(declared=declared, keeps_declared=kept)
         else:
             array, held = self.arrays[source], source
             wants(self._cai(array) is not None and not (step.as_dict and array.empty))
@@ -150,8 +159,8 @@ class Bridge(Model):
         ready = ready if step.stream is None else stream
         ready = None if array.empty else ready
         readonly = view.readonly if step.readonly is None else step.readonly
-        made = view._replace(ready=ready, readonly=readonly, consumer=None, kind="dlpack")
-        self._hand_out(step.name, made, held, None)
+        made = view._replace(ready=ready, readonly=readonly, kind="dlpack")
+        self._hand_out(step.name, made, held, view.keeps_consumer)
 
     def _said(self, step: s.FromCai, array: Array) -> tuple[str | None, str | None, str | None]:
         """Tell what the dict says: the stream it is ready on, the one it goes back to, held."""
@@ -194,7 +203,7 @@ class Bridge(Model):
             consumer = alive = None
         elif step.stream is None:
             consumer = ordered
-        made = view._replace(consumer=consumer, kind="capsule")
+        made = view._replace(consumer=consumer, kind="capsule", lent_out=False)
         self._hand_out(step.name, made, held, alive)
 
     def _consume(self, step: s.Consume) -> None:
@@ -214,6 +223,8 @@ class Bridge(Model):
             self._write(view.array, on, step.value)
         if kind.startswith("cai") or kind == "dlpack-borrowed":
             self._add(step.name, source)
+            if kind == "dlpack-borrowed" and not array.empty:
+                self.views[source] = view._replace(lent_out=True)
             return
         consumer = alive = None if kind == "dlpack-unordered" else step.stream
         if kind in {"dlpack-none", "dlpack-exchange"}:
@@ -225,7 +236,9 @@ class Bridge(Model):
         elif consumer == view.home and not step.as_object:
             alive = None
         held = self.holds[source][0]
-        self._hand_out(step.name, view._replace(consumer=consumer, kind="import"), held, alive)
+        self._hand_out(
+            step.name, view._replace(consumer=consumer, kind="import", lent_out=False), held, alive
+        )
         if kind == "capsule":
             del self.views[source]
             self._less(source)

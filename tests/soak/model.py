@@ -40,6 +40,13 @@ class View(NamedTuple):
     of_capsule: bool = False
     # Whether the array's dict names `home` and nothing else keeps it: at the end it is asked again.
     lent: bool = False
+    # The stream whose object is held for the consumer's sake.
+    keeps_consumer: str | None = None
+    # A stream that was declared to be the producer's besides, and whether its object is held.
+    declared: str | None = None
+    keeps_declared: str | None = None
+    # Whether it was borrowed, for work on the legacy default stream.
+    lent_out: bool = False
 
 
 def wants(condition: object, why: str = "cannot be done") -> None:
@@ -108,7 +115,9 @@ class Model(Order):
         held, before = self.holds.pop(name), self.doubt
         view = self.views.get(name)
         if view is not None and not self.arrays[view.array].empty and not vouched:
-            self._returned(view, [stream for stream in {view.consumer: 0, also: 0} if stream])
+            legacy = f"L{self.arrays[view.array].device}" if view.lent_out else None
+            users = {view.consumer: 0, also: 0, legacy: 0}
+            self._returned(view, [stream for stream in users if stream])
         if before is not None and name[0] == "k":
             self.lasting |= {view.array} if view is not None else frozenset()
         for other in held:
@@ -118,11 +127,19 @@ class Model(Order):
     def _returned(self, view: View, consumers: list[str]) -> None:
         """Give the memory back; where the producer's stream is unknown, when all is done."""
         home = view.home or f"L{self.arrays[view.array].device}"
-        if view.lent and view.home and not s.is_default(home) and any(user != home for user in consumers):
+        if (
+            view.lent
+            and view.home
+            and not s.is_default(home)
+            and any(user != home for user in consumers)
+        ):
             home = self.arrays[view.array].pending or home
         for consumer in consumers:
             if self.doubt is None:
                 self._give_back(consumer, home)
+        for consumer in consumers if view.declared else ():
+            if self.doubt is None:
+                self._give_back(consumer, view.declared or home)
         if consumers and (view.home is None or self.doubt is not None):
             for consumer in consumers:
                 self.doubt = (self.doubt or 0) | self.after[consumer]
@@ -314,6 +331,7 @@ class Model(Order):
             del self.named[array]
             self._less(array)
         view = self.views[step.view]
+        wants(not view.lent_out)
         if view.lent and view.home and view.consumer not in (None, view.home):
             # Whether the exporter is garbage as well nobody can tell: it vouches for nothing then.
             wants(s.is_default(view.home) or self.capture is None)

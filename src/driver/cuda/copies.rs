@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 
 use libloading::Library;
 
-use super::calls::{CUcontext, CUstream, Code, calls};
+use super::calls::{CUcontext, CUstream, Code, Relaxed, calls};
 use super::{Cuda, native};
 use crate::copy::Pitch;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
@@ -245,8 +245,10 @@ impl Copies for Cuda {
     }
 
     fn wait_stream(&self, stream: Stream) -> Result<()> {
+        let relaxed = Relaxed::enter(&self.calls)?;
         // SAFETY: for the stream as for `record_event`.
         let code = unsafe { (self.table()?.stream_synchronize)(native(stream)) };
+        drop(relaxed);
         self.calls.check("cuStreamSynchronize", code)
     }
 }

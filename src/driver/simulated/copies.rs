@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use super::calls::{Arguments, Call};
+use super::capture::CaptureMode;
 use super::codes::{self, failed};
 use super::work::{Action, Operation, Span, Work};
 use super::{Simulated, State};
@@ -128,6 +129,9 @@ impl Copies for Simulated {
     }
 
     fn wait_stream(&self, stream: Stream) -> Result<()> {
-        self.synchronize_stream(stream)
+        let before = self.exchange_capture_mode(CaptureMode::Relaxed);
+        let waited = self.synchronize_stream(stream);
+        self.exchange_capture_mode(before);
+        waited
     }
 }
