@@ -106,7 +106,9 @@ def test_each_order_of_to_cai_made_or_elided_is_one_record(theirs, stream, why, 
 def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events, cuda):
     own = cuda.stream(device=1)
     theirs = own.handle if theirs == "own" else theirs
-    view = from_cai(only_cai(cuda.array(shape=4, device=1), stream=theirs))
+    x = only_cai(cuda.array(shape=4, device=1), stream=theirs)
+    x.stream = own  # an exporter keeps the stream alive that its dict names
+    view = from_cai(x)
     assert events() == []
     export(view)
     (record,) = events()
