@@ -304,3 +304,33 @@ def test_a_view_made_before_a_capture_is_handed_over_inside_it(
         graph.launch(origin)
         origin.synchronize()
         assert (out.cpu().numpy() == replay).all()
+
+
+def test_a_copy_for_the_cpu_ends_no_capture_of_another_stream(
+    driver: Any, torch: Any, cupy: Any, new_stream: Callable[..., int], words: Callable[..., int]
+) -> None:
+    captured, block = new_stream(), words(COUNT)
+    y = cupy.full(COUNT, 7.0, dtype=np.float32)
+    driver.spin(captured, 0.01)
+    driver.synchronize()
+    with capturing(driver, captured) as graph:
+        driver.write(block, 7, COUNT, captured)
+        assert (np.from_dlpack(from_cai(y), device="cpu") == 7.0).all()
+    graph.launch(captured)
+    driver.synchronize()
+    assert driver.words(block, 2) == [7, 7]
+
+
+def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(
+    driver: Any, torch: Any, cupy: Any
+) -> None:
+    x, y = torch.ones(COUNT, device="cuda"), cupy.full(COUNT, 7.0, dtype=np.float32)
+    copies = [from_cai(y).__dlpack__(stream=-1, copy=True)]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        x.add_(1.0)
+        copies.clear()
+        to_cai(x)
+    graph.replay()
+    torch.cuda.synchronize()
+    assert (x.cpu().numpy() == 2.0).all()

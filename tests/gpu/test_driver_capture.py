@@ -328,3 +328,17 @@ def test_an_event_is_made_and_recorded_outside_while_a_stream_is_captured(
         driver("cuEventRecord", made, outside)
     assert outcome.ended == SUCCESS
     driver("cuEventDestroy_v2", made)
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_the_host_waits_for_another_stream_in_relaxed_mode_without_spoiling_a_capture(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing, relaxed: bool
+) -> None:
+    other = new_stream()
+    with capture(new_stream()) as outcome:
+        before = INT(CAPTURE_RELAXED if relaxed else CAPTURE_GLOBAL)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+        result = driver.result("cuStreamSynchronize", other)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+    assert result == (SUCCESS if relaxed else UNSUPPORTED)
+    assert outcome.ended == (SUCCESS if relaxed else INVALIDATED)
