@@ -60,11 +60,22 @@ impl Back {
         })
     }
 
+    /// Whether the consumer's stream may be used. As the producer's own it will not be touched, unless
+    /// another one was declared; then whoever vouches for the producer's is asked where nobody does for
+    /// the consumer's.
+    fn is_open(&self, py: Python<'_>, live: &Live) -> PyResult<bool> {
+        match self.home.as_ref().filter(|home| home.stream == live.stream) {
+            Some(_) if self.declared.is_none() => Ok(true),
+            Some(home) if live.object.is_none() => home.is_open(py),
+            _ => live.is_open(py),
+        }
+    }
+
     /// The streams whose work on the memory has to be waited for.
     fn users(&self, py: Python<'_>, also: Option<Stream>) -> PyResult<Vec<Stream>> {
         let mut users = Vec::new();
         if let Some(live) = &self.consumer
-            && (self.is_home(live.stream) || live.is_open(py)?)
+            && self.is_open(py, live)?
         {
             users.push(live.stream);
         }

@@ -151,8 +151,15 @@ impl Keep {
     /// garbage: an exporter vouches for no stream any more that would have to be touched.
     pub(super) fn end_collected(mut self) {
         if let Some(Kept { back, .. }) = &mut self.0 {
-            let same = back.consumer.as_ref().is_some_and(|live| back.is_home(live.stream));
-            back.home = back.home.take().filter(|home| same || !home.lent);
+            let shared = |live: &Live| back.is_home(live.stream);
+            let same = back.consumer.as_ref().is_some_and(shared);
+            if back.home.as_ref().is_some_and(|home| home.lent)
+                && !(same && back.declared.is_none())
+            {
+                back.home = None;
+                // Nobody vouches for a consumer's stream either that only the exporter did.
+                back.consumer = back.consumer.take().filter(|live| !same || live.object.is_some());
+            }
         }
     }
 

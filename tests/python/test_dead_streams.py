@@ -282,3 +282,21 @@ def test_an_exporter_gets_its_memory_back_on_the_stream_that_it_names_by_now(now
     (exporter.now or cuda.legacy).fill(exporter.array, 2.0)
     ended(cuda)
     assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("given", ["object", "handle"])
+def test_a_shared_stream_is_asked_for_where_another_was_declared(given, blocking, cuda):
+    class Cycle:
+        pass
+
+    stream, declared = cuda.stream("shared", blocking=blocking), cuda.stream("declared")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=stream, name="x")
+    first = to_cai(array, stream=stream if given == "object" else stream.handle)
+    cycle = Cycle()
+    cycle.self, cycle.view = cycle, from_cai(first, stream=declared)
+    first.release()
+    cuda.synchronize()
+    del stream, array, first, cycle
+    gc.collect()
+    cuda.synchronize()
