@@ -183,16 +183,10 @@ pub fn check_device(driver: &dyn Driver, place: Place, stream: Stream) -> Result
 /// default stream, or one of the `streams` that the caller knows of, has part in a capture, which the
 /// wait would end.
 pub fn wait_on_host(driver: &dyn Driver, place: Place, streams: &[Stream]) -> Result<()> {
-    within(driver, place, |_| {
-        let own = [Stream::Legacy, Stream::PerThread(Thread::current())];
-        for stream in own.iter().chain(streams) {
-            if driver.part(*stream)? != Part::Outside {
-                let got = "an array that says nothing of its stream, for which the host would wait";
-                return Err(Error::new(Kind::CaptureHostWait, got));
-            }
-        }
-        driver.synchronize_context()
-    })
+    let own = [Stream::Legacy, Stream::PerThread(Thread::current())];
+    let got = "an array that says nothing of its stream, for which the host would wait";
+    check_captures(driver, place, &[&own, streams].concat(), (Kind::CaptureHostWait, got))?;
+    within(driver, place, |_| driver.synchronize_context())
 }
 
 /// What [`carry_out`] may call without whatever lock its caller must not hold meanwhile.
