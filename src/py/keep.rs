@@ -175,7 +175,7 @@ impl Keep {
         if let Some(kept) = &self.0 {
             visit.call(&kept.producer)?;
             visit.call(&kept.stream)?;
-            let lives = [&kept.back.home, &kept.back.consumer];
+            let lives = [&kept.back.home, &kept.back.declared, &kept.back.consumer];
             for live in lives.into_iter().flatten() {
                 visit.call(&live.object)?;
             }

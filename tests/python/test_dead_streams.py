@@ -6,6 +6,7 @@ A real driver dies of the touch (SIGSEGV); the simulated device reports it, whic
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import capsules
@@ -299,4 +300,29 @@ def test_a_shared_stream_is_asked_for_where_another_was_declared(given, blocking
     cuda.synchronize()
     del stream, array, first, cycle
     gc.collect()
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("role", ["home", "declared", "consumer"])
+def test_a_view_that_its_own_stream_object_holds_is_collected(role, cuda):
+    class Named:
+        def __init__(self, name: str) -> None:
+            self.stream = cuda.stream(name)
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            return (0, self.stream.handle)
+
+    named = Named(role)
+    array = producer(cuda, "cai3", cuda.stream("producer"))
+    if role == "home":
+        named.view = from_cai(only_cai(array), stream=named)
+    elif role == "declared":
+        named.view = from_cai(to_cai(array), stream=named)
+    else:
+        named.view = to_cai(array, stream=named)
+    gone = weakref.ref(named)
+    cuda.synchronize()
+    del named
+    gc.collect()
+    assert gone() is None
     cuda.synchronize()
