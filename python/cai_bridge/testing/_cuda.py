@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cai_bridge import _core
 
@@ -32,6 +32,13 @@ class SimulatedCuda(Queues, Findings):
     less than a kilobyte each, so that a late use of one is named.
     """
 
+    _here: ClassVar[SimulatedCuda | None] = None
+
+    @staticmethod
+    def current() -> SimulatedCuda | None:
+        """Tell the simulated device that is in place, for code that is handed none."""
+        return SimulatedCuda._here
+
     def __init__(self, devices: int, *, check: bool) -> None:
         self._session = _core._Session(devices)
         self._devices = devices
@@ -49,6 +56,7 @@ class SimulatedCuda(Queues, Findings):
                 "a simulated device is in place already, and it is the driver of the whole process"
             )
         self._entered = True
+        SimulatedCuda._here = self
         return self
 
     def __exit__(
@@ -65,6 +73,7 @@ class SimulatedCuda(Queues, Findings):
                 error.add_note(str(report))
             raise
         finally:
+            SimulatedCuda._here = None
             self._session.leave()
         if kind is None and self._check:
             self.check()
@@ -107,6 +116,18 @@ class SimulatedCuda(Queues, Findings):
     def default_stream(self, device: int, *, per_thread: bool = False) -> SimulatedStream:
         """Name a default stream of a device that need not be the current one."""
         return SimulatedStream._named(self._session, device, 2 if per_thread else 1)
+
+    def stream_of(self, handle: int, *, device: int | None = None) -> SimulatedStream:
+        """Name a stream of somebody else by its handle; it is not kept alive.
+
+        Parameters
+        ----------
+        handle : int
+            1 and 2 are the default streams.
+        device : int, optional
+            Its device; by default the current one.
+        """
+        return SimulatedStream._named(self._session, self._device(device), handle)
 
     @contextlib.contextmanager
     def current_stream(self, stream: SimulatedStream) -> Iterator[SimulatedStream]:

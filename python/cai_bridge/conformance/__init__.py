@@ -1,0 +1,81 @@
+"""What DLPack and the CUDA Array Interface require, and a kit that judges libraries by it.
+
+``pytest --pyargs cai_bridge.conformance --producer module:factory`` runs one test a requirement;
+`check_producer` and `check_consumer` do the same as a call. A requirement is a function of an
+adapter, which says how a library makes or takes arrays, and a lab, which is where it is judged.
+"""
+
+from cai_bridge.testing import assert_equivalent, describe
+from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
+
+from .adapter import (
+    ConsumerAdapter,
+    Late,
+    ProducerAdapter,
+    consumer_named,
+    handle_of,
+    producer_named,
+)
+from .check import check_consumer, check_producer
+from .lab import Lab, flat, open_lab
+from .producer.arrays import (
+    cai_of,
+    collect,
+    export,
+    host_values,
+    in_native_thread,
+    late_on_two,
+    made,
+    reference_to,
+    strided,
+    table_of,
+)
+from .report import ConformanceError, Report, Verdict
+from .requirement import (
+    NotApplicableError,
+    Requirement,
+    Specification,
+    UnmetError,
+    expect,
+    needs,
+    requirements,
+)
+
+__all__ = [
+    "ConformanceError",
+    "ConsumerAdapter",
+    "Lab",
+    "Late",
+    "NotApplicableError",
+    "ProducerAdapter",
+    "Report",
+    "Requirement",
+    "Specification",
+    "UnmetError",
+    "Verdict",
+    "assert_equivalent",
+    "cai_of",
+    "capsule_name",
+    "check_consumer",
+    "check_producer",
+    "collect",
+    "consumer_named",
+    "describe",
+    "expect",
+    "export",
+    "flat",
+    "handle_of",
+    "host_values",
+    "in_native_thread",
+    "late_on_two",
+    "made",
+    "needs",
+    "open_lab",
+    "producer_named",
+    "read_capsule",
+    "reference_to",
+    "requirements",
+    "strided",
+    "table_of",
+    "take",
+]

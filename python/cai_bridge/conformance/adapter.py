@@ -1,0 +1,299 @@
+"""What a library tells of itself to be tested: how an array is made, filled, taken in and read.
+
+Only `make` of a producer and `take` of a consumer are needed; a requirement that needs more than an
+adapter has is left without a verdict, and the report says what was missing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .requirement import NotApplicableError
+
+if TYPE_CHECKING:
+    from .lab import Hold, Lab
+
+LEGACY = 1
+_A = TypeVar("_A", bound="_Streams")
+
+
+def handle_of(stream: Any) -> int:
+    """Tell a stream's handle, with the legacy default stream as 1.
+
+    Parameters
+    ----------
+    stream : int or object with ``__cuda_stream__``
+        Where the handle is 0, the legacy default stream is meant.
+    """
+    if isinstance(stream, int):
+        return stream or LEGACY
+    return int(stream.__cuda_stream__()[1]) or LEGACY
+
+
+@dataclass
+class Late:
+    """An array whose last write is queued and held back.
+
+    Attributes
+    ----------
+    array : object
+        The array.
+    stream : object
+        The stream that the write is queued on; None where nobody can name it.
+    value : float
+        What the array will hold, everywhere.
+    hold : Hold
+        What holds the write back.
+    keep : object
+        What has to live as long.
+    """
+
+    array: Any
+    stream: Any
+    value: float
+    hold: Hold
+    keep: Any = None
+
+
+class _Streams:
+    """What producers and consumers have in common: streams."""
+
+    name: str = ""
+    subject: str = ""
+
+    def stream(self) -> Any:
+        """Make a stream of the library's: an int, or an object with ``__cuda_stream__``.
+
+        None where the library has none that a caller can name.
+        """
+        return None
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the library's current one, as a context manager.
+
+        By default the stream itself is entered, as in CuPy.
+        """
+        if hasattr(stream, "__enter__"):
+            return stream  # type: ignore[no-any-return]
+        return contextlib.nullcontext()
+
+
+class ProducerAdapter(_Streams):
+    """A library as a producer; subclass it, and say at least how an array is made.
+
+    Attributes
+    ----------
+    name : str
+        What reports call the library.
+    dtypes : tuple of str
+        The element types that `make` knows, by NumPy's or ``ml_dtypes``' names.
+    """
+
+    dtypes: tuple[str, ...] = ("float32",)
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make a C-contiguous array in GPU memory, whatever its values.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The extents, in items; may be empty, and hold zeros.
+        dtype : str
+            One of `dtypes`.
+        """
+        raise NotImplementedError
+
+    def fill(self, array: Any, value: float) -> None:
+        """Queue a write of one value to all items, on the library's current stream."""
+        fill = getattr(array, "fill", None)
+        if fill is None:
+            raise NotApplicableError("the adapter says no fill(), and the arrays have none")
+        fill(value)
+
+    def readonly(self, array: Any) -> Any:
+        """Give a read-only view of an array."""
+        raise NotApplicableError("the adapter says no readonly()")
+
+    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+        """Make an array with a write on a stream of the library's that is held back.
+
+        A library whose streams nobody can name says here how pending work comes about.
+        """
+        stream = self.stream()
+        if stream is None:
+            raise NotApplicableError("the adapter says no stream()")
+        array = self.make((words,), "float32")
+        lab.synchronize()
+        with self.on(stream):
+            hold = lab.hold(handle_of(stream))
+            self.fill(array, value)
+        return Late(array, stream, value, hold)
+
+
+class ConsumerAdapter(_Streams):
+    """A library as a consumer; subclass it, and say at least how an array is taken in.
+
+    Attributes
+    ----------
+    name : str
+        What reports call the library.
+    doors : tuple of str
+        What it takes arrays in by: ``"cai"``, ``"dlpack"``.
+    dtypes : tuple of str
+        The element types that it takes.
+    """
+
+    doors: tuple[str, ...] = ("cai", "dlpack")
+    dtypes: tuple[str, ...] = ("float32",)
+
+    def take(self, x: Any) -> Any:
+        """Take an array of another library in, without a copy; return the library's own array."""
+        raise NotImplementedError
+
+    def copy(self, array: Any) -> Any:
+        """Queue a read of all items on the library's current stream; return what it makes.
+
+        By default ``array.copy()``.
+        """
+        copy = getattr(array, "copy", None)
+        if copy is None:
+            raise NotApplicableError("the adapter says no copy(), and the arrays have none")
+        return copy()
+
+    def values(self, copied: Any) -> Any:
+        """Wait for what `copy` made, and give its items on the host, as nested lists.
+
+        By default ``copied.tolist()``.
+        """
+        tolist = getattr(copied, "tolist", None)
+        if tolist is None:
+            raise NotApplicableError("the adapter says no values(), and the arrays have no tolist")
+        return tolist()
+
+    def fill(self, array: Any, value: float) -> None:
+        """Queue a write of one value to all items of an array that was taken in."""
+        raise NotApplicableError("the adapter says no fill()")
+
+
+class _Made(ProducerAdapter):
+    def __init__(self, make: Callable[..., Any]) -> None:
+        self._make = make
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        return self._make(shape, dtype)
+
+
+class _Taken(ConsumerAdapter):
+    def __init__(self, take: Callable[[Any], Any]) -> None:
+        self._take = take
+
+    def take(self, x: Any) -> Any:
+        return self._take(x)
+
+
+def as_producer(source: Any, name: str | None = None) -> ProducerAdapter:
+    """Make an adapter of a `ProducerAdapter`, of a subclass, or of a function that makes arrays."""
+    adapter: ProducerAdapter
+    if isinstance(source, ProducerAdapter):
+        adapter = source
+    elif isinstance(source, type) and issubclass(source, ProducerAdapter):
+        adapter = source()
+    elif callable(source):
+        adapter = _Made(source)
+    else:
+        raise TypeError(
+            f"make: got {type(source).__name__}; allowed: a ProducerAdapter, or a function of a "
+            "shape and the name of an element type"
+        )
+    return _named(adapter, source, name)
+
+
+def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
+    """Make an adapter of a `ConsumerAdapter`, of a subclass, or of a function that takes arrays."""
+    adapter: ConsumerAdapter
+    if isinstance(source, ConsumerAdapter):
+        adapter = source
+    elif isinstance(source, type) and issubclass(source, ConsumerAdapter):
+        adapter = source()
+    elif callable(source):
+        adapter = _Taken(source)
+    else:
+        raise TypeError(
+            f"consume: got {type(source).__name__}; allowed: a ConsumerAdapter, or a function of "
+            "an array"
+        )
+    return _named(adapter, source, name)
+
+
+def _named(adapter: _A, source: Any, name: str | None) -> _A:
+    factory = source if isinstance(source, type) or not isinstance(source, _Streams) else None
+    own = getattr(factory or type(adapter), "__name__", "?")
+    module = getattr(factory or type(adapter), "__module__", "?")
+    adapter.name = name or adapter.name or own
+    adapter.subject = adapter.subject or f"{module}:{own}"
+    return adapter
+
+
+def producer_named(subject: str) -> ProducerAdapter:
+    """Find a producer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
+
+    Raises
+    ------
+    ValueError
+        No such library, module or factory.
+    """
+    adapter = as_producer(_find(subject, "Producer"), _library(subject))
+    adapter.subject = subject
+    return adapter
+
+
+def consumer_named(subject: str) -> ConsumerAdapter:
+    """Find a consumer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
+
+    Raises
+    ------
+    ValueError
+        No such library, module or factory.
+    """
+    adapter = as_consumer(_find(subject, "Consumer"), _library(subject))
+    adapter.subject = subject
+    return adapter
+
+
+LIBRARIES: Sequence[str] = (
+    *("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi", "rmm"),
+    "simulated",
+)
+"""The libraries that the kit has adapters for, by the names that it calls them."""
+
+
+def _library(subject: str) -> str | None:
+    return None if ":" in subject else subject
+
+
+def _find(subject: str, kind: str) -> Any:
+    module, colon, attribute = subject.partition(":")
+    if not colon:
+        if subject not in LIBRARIES:
+            known = ", ".join(LIBRARIES)
+            raise ValueError(f"subject: got {subject!r}; allowed: {known}, or module:factory")
+        name = subject.replace(".", "_").replace("-", "_")
+        module, attribute = f"cai_bridge.conformance.libraries.{name}", kind
+    try:
+        found: Any = importlib.import_module(module)
+    except ModuleNotFoundError as missing:
+        raise ValueError(
+            f"subject: got {subject!r}, but {missing}; allowed: what imports"
+        ) from missing
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            if not colon:
+                raise ValueError(f"subject: got {subject!r}, which is no {kind.lower()}")
+            raise ValueError(f"subject: got {subject!r}, but {module} has no {attribute!r}")
+        found = getattr(found, part)
+    return found

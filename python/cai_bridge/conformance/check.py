@@ -1,0 +1,93 @@
+"""Judging a library: every requirement of its role, one after the other."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from .adapter import as_consumer, as_producer
+from .lab import Lab, open_lab
+from .report import Report, judge
+from .requirement import Role, chosen
+
+
+def check_producer(
+    make: Any,
+    *,
+    name: str | None = None,
+    only: str | Iterable[str] | None = None,
+    lab: Lab | None = None,
+) -> Report:
+    """Judge a library by what the protocols require of a producer.
+
+    Parameters
+    ----------
+    make : ProducerAdapter, subclass of it, or callable
+        How the library makes arrays. A plain function is called with a shape, a tuple of item
+        counts, and the name of an element type; what needs streams is then left without a verdict.
+    name : str, optional
+        What the report calls the library.
+    only : str or iterable of str, optional
+        The names of the requirements to judge; by default all.
+    lab : Lab, optional
+        Where to judge; see `open_lab`.
+
+    Returns
+    -------
+    Report
+        One verdict a requirement: of CUDA Array Interface (Version 3), of DLPack 1.3 and of the
+        array API standard's ``__dlpack__``, each with its section.
+
+    Raises
+    ------
+    TypeError
+        `make` is none of these.
+    ValueError
+        `only` names a requirement that there is not.
+    """
+    return _check("producer", as_producer(make, name), only, lab)
+
+
+def check_consumer(
+    consume: Any,
+    *,
+    name: str | None = None,
+    only: str | Iterable[str] | None = None,
+    lab: Lab | None = None,
+) -> Report:
+    """Judge a library by what the protocols require of a consumer.
+
+    Parameters
+    ----------
+    consume : ConsumerAdapter, subclass of it, or callable
+        How the library takes arrays in. A plain function is called with an object that speaks one
+        protocol, and returns the library's array, which should have ``copy()`` and ``tolist()``.
+    name : str, optional
+        What the report calls the library.
+    only : str or iterable of str, optional
+        The names of the requirements to judge; by default all.
+    lab : Lab, optional
+        Where to judge; see `open_lab`.
+
+    Returns
+    -------
+    Report
+        One verdict a requirement, each with its specification's section.
+
+    Raises
+    ------
+    TypeError
+        `consume` is none of these.
+    ValueError
+        `only` names a requirement that there is not.
+    """
+    return _check("consumer", as_consumer(consume, name), only, lab)
+
+
+def _check(role: Role, adapter: Any, only: Any, lab: Lab | None) -> Report:
+    wanted = chosen(role, only)
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(open_lab()) if lab is None else lab
+        verdicts = tuple(judge(one, adapter, place) for one in wanted)
+        return Report(adapter.name, role, place.name, verdicts)

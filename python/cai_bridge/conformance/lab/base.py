@@ -1,0 +1,266 @@
+"""What every lab can do."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import compact_strides
+
+from ..requirement import NotApplicableError, UnmetError, expect
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+    from cai_bridge.testing import Said
+    from cai_bridge.testing._kit.dlpack_abi import TensorFields
+
+    from ..adapter import Late
+
+_values = itertools.count(1)
+
+
+class LabStream(Protocol):
+    """A stream of a lab's own, ordered with no other; speaks CUDA's stream protocol."""
+
+    @property
+    def handle(self) -> int:
+        """The driver's handle."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        """Tell version and handle."""
+
+
+class Hold(Protocol):
+    """Work that holds back what is queued on its stream behind it."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether it still does."""
+
+    def release(self) -> None:
+        """Let go of what is held back, where that can be said."""
+
+
+class Reading(Protocol):
+    """A read that is queued."""
+
+    @property
+    def value(self) -> Any:
+        """What it saw, as nested lists, once it has run."""
+
+
+class Lab(ABC):
+    """A device to judge on, as a context manager; made by `open_lab`.
+
+    Attributes
+    ----------
+    name : str
+        What reports call the device.
+    rounds : int
+        How often what depends on timing is tried: once where nothing does.
+    timed : bool
+        Whether races are seen by what was done when, for want of reports.
+    device : tuple of (int, int)
+        DLPack's device of the lab's memory.
+    """
+
+    name: str
+    rounds: int
+    timed: bool
+    device: tuple[int, int] = (2, 0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give back what the lab has."""
+
+    # Streams.
+
+    @abstractmethod
+    def stream(self, name: str = "the kit's") -> LabStream:
+        """Make a stream that is ordered with no other."""
+
+    @abstractmethod
+    def order(self, first: int, then: int) -> None:
+        """Make work queued on `then` from here on run after what is queued on `first`; handles."""
+
+    @abstractmethod
+    def hold(self, stream: int) -> Hold:
+        """Queue work on a stream, by its handle, that holds back what comes behind it."""
+
+    @abstractmethod
+    def wait(self, stream: int) -> None:
+        """Wait on the host for a stream."""
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait on the host for all work."""
+
+    @abstractmethod
+    def reports(self) -> list[str]:
+        """Tell the races found since the last call, where the lab finds any, and forget them."""
+
+    @contextlib.contextmanager
+    def no_waits(self) -> Iterator[None]:
+        """Fail where somebody makes a stream wait meanwhile, as far as the lab can tell.
+
+        Raises
+        ------
+        UnmetError
+            Somebody did.
+        """
+        yield
+
+    # Memory.
+
+    @abstractmethod
+    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+        """Allocate bytes, on a stream that they may be used on; freed when the object goes.
+
+        The object has ``ptr``.
+        """
+
+    @abstractmethod
+    def store(self, ptr: int, data: bytes) -> None:
+        """Write memory from the host, at once."""
+
+    @abstractmethod
+    def load(self, ptr: int, nbytes: int) -> bytes:
+        """Read memory from the host, at once."""
+
+    @abstractmethod
+    def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
+        """Queue a write of one value to all items of a C-contiguous float32 region."""
+
+    @abstractmethod
+    def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
+        """Queue a read of a region's items."""
+
+    @abstractmethod
+    def device_of(self, ptr: int) -> tuple[int, int] | None:
+        """Tell DLPack's device of an address; None where CUDA does not know it."""
+
+    # What checks are made of.
+
+    @contextlib.contextmanager
+    def fresh(self) -> Iterator[None]:
+        """Run one check: nothing is pending before, and what it left behind is found.
+
+        Raises
+        ------
+        UnmetError
+            A race that the check has not asked for.
+        """
+        self.synchronize()
+        self.reports()
+        try:
+            yield
+        except BaseException:
+            self.synchronize()
+            self.reports()
+            raise
+        self.synchronize()
+        found = self.reports()
+        expect(not found, "; ".join(found))
+
+    def values(self) -> Iterator[float]:
+        """Give a value a round, that no round before has had: an old right one does not pass."""
+        for _ in range(self.rounds):
+            yield float(next(_values))
+
+    def region(self, said: Said) -> Region:
+        """Make a region of what a protocol says of an array.
+
+        Raises
+        ------
+        UnmetError
+            Something is missing that the memory cannot be found without.
+        """
+        expect(said.error is None, f"{said.door} could not be read: {said.error}")
+        for field in ("ptr", "shape", "strides", "dtype", "itemsize"):
+            expect(getattr(said, field) is not None, f"{said.door} does not say {field}")
+        assert said.ptr is not None
+        assert said.shape is not None
+        assert said.strides is not None
+        assert said.itemsize is not None
+        return Region(said.ptr, said.shape, said.strides, str(said.dtype), said.itemsize)
+
+    def tensor_region(self, fields: TensorFields) -> Region:
+        """Make a region of what a DLPack tensor says."""
+        return self.region(said_of(fields))
+
+    def put(self, region: Region, value: Any) -> None:
+        """Write one value, or nested lists of the region's shape, from the host, at once."""
+        region.write(region.pack(value), self.store)
+
+    def get(self, region: Region) -> Any:
+        """Read a region's items from the host, at once, as nested lists."""
+        return region.read(self.load)
+
+    def words(self, ptr: int, count: int) -> Region:
+        """Make a region of `count` float32 items at an address."""
+        return Region(ptr, (count,), compact_strides((count,), 4), "float32", 4)
+
+    def expect_read(self, stream: int, region: Region, late: Late, allowed: str) -> str:
+        """Read an array on a stream that has been ordered as the protocol has it, and judge.
+
+        Parameters
+        ----------
+        stream : int
+            The handle of the stream to read on.
+        region : Region
+            The array's items.
+        late : Late
+            The array, whose last write is held back.
+        allowed : str
+            What the consumer did, which has to be enough.
+
+        Raises
+        ------
+        UnmetError
+            The read did not see the write, or nothing orders the two.
+        NotApplicableError
+            The write was done before the read was queued, so that nothing was shown.
+        """
+        seen = self.read(stream, region)
+        pending = late.hold.pending
+        self.wait(stream)
+        early = self.timed and late.hold.pending
+        late.hold.release()
+        self.synchronize()
+        found = self.reports()
+        wrong = [value for value in flat(seen.value) if value != late.value]
+        if wrong or found or early:
+            what = "; ".join(found) or (
+                f"the read was done while the write was held back, and {len(wrong)} of "
+                f"{region.size} items were {wrong[0] if wrong else late.value} instead of "
+                f"{late.value}"
+            )
+            raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
+        if not pending:
+            raise NotApplicableError("the write was done before the read was queued")
+        return f"{allowed}, and read what was written"
+
+
+def flat(values: Any) -> Iterator[Any]:
+    """Walk nested lists, the last index fastest."""
+    if isinstance(values, list | tuple):
+        for one in values:
+            yield from flat(one)
+    else:
+        yield values

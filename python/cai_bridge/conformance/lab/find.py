@@ -1,0 +1,46 @@
+"""Finding a lab: the simulated device that is in place, a GPU, or a simulated device."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
+
+from .base import Lab
+
+
+def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
+    """Open a lab.
+
+    Parameters
+    ----------
+    where : str, optional
+        ``"simulated"`` or ``"gpu"``; by default the simulated device where one is in place, else
+        the GPU where there is one, else a simulated device.
+
+    Returns
+    -------
+    Lab
+        A context manager.
+
+    Raises
+    ------
+    RuntimeError
+        A GPU was asked for, and there is none.
+    """
+    from .simulated import SimulatedLab
+
+    if where not in (None, "simulated", "gpu"):
+        raise ValueError(f"where: got {where!r}; allowed: None, 'simulated' or 'gpu'")
+    here = SimulatedCuda.current()
+    if here is not None and where != "gpu":
+        return SimulatedLab(here, own=False)
+    if where != "simulated":
+        from .gpu import GpuLab, why_no_gpu
+
+        reason = why_no_gpu()
+        if reason is None:
+            return GpuLab()
+        if where == "gpu":
+            raise RuntimeError(f"where: got 'gpu', but there is {reason}; allowed: 'simulated'")
+    return SimulatedLab(simulated_cuda(check=False).__enter__(), own=True)

@@ -1,0 +1,111 @@
+"""The simulated device as a lab: deterministic, by happens-before."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge.testing import SimulatedCuda, SimulatedStream
+
+from ..requirement import expect
+from .base import Lab
+
+if TYPE_CHECKING:
+    from cai_bridge.testing._region import Region
+
+    from .base import Hold, LabStream, Reading
+
+
+class _Late:
+    """All queued work runs as late as is legal, so nothing has to hold it back."""
+
+    pending = True
+
+    def release(self) -> None:
+        """Hold nothing back."""
+
+
+class SimulatedLab(Lab):
+    """The simulated device that is in place, or one of its own."""
+
+    name = "the simulated device"
+    rounds = 1
+    timed = False
+
+    def __init__(self, cuda: SimulatedCuda, *, own: bool) -> None:
+        self.cuda = cuda
+        self._own = own
+
+    def close(self) -> None:
+        """Take the lab's own device out of place."""
+        if self._own:
+            self.cuda.__exit__(None, None, None)
+
+    def _stream(self, handle: int) -> SimulatedStream:
+        return self.cuda.stream_of(handle)
+
+    def stream(self, name: str = "the kit's") -> LabStream:
+        """Make a non-blocking stream."""
+        return self.cuda.stream(name)
+
+    def order(self, first: int, then: int) -> None:
+        """Order two streams by an event."""
+        self._stream(then).wait(self._stream(first).record())
+
+    def hold(self, stream: int) -> Hold:
+        """Hold back nothing: all work is late."""
+        del stream
+        return _Late()
+
+    @contextlib.contextmanager
+    def no_waits(self) -> Iterator[None]:
+        """Look at the driver calls that are made meanwhile."""
+        before = len(self.cuda.calls)
+        yield
+        made = [one.call for one in self.cuda.calls[before:]]
+        waits = [call for call in made if "Wait" in call or "Synchronize" in call]
+        expect(not waits, f"the driver was asked for {', '.join(waits)}")
+
+    def wait(self, stream: int) -> None:
+        """Wait for a stream, which runs its work and what that waits for."""
+        self._stream(stream).synchronize()
+
+    def synchronize(self) -> None:
+        """Run all work, and wait for it."""
+        self.cuda.synchronize()
+
+    def reports(self) -> list[str]:
+        """Tell what the happens-before check found, and forget it."""
+        found = [str(report) for report in self.cuda.reports]
+        self.cuda.clear_reports()
+        return found
+
+    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+        """Allocate bytes of the simulated device."""
+        if stream is None:
+            return self.cuda.alloc(nbytes)
+        return self.cuda.array(
+            shape=nbytes, dtype="uint8", speaks=(), stream=self._stream(stream), memory="pool"
+        )
+
+    def store(self, ptr: int, data: bytes) -> None:
+        """Write memory, past the happens-before check."""
+        self.cuda._session.store(ptr, data)
+
+    def load(self, ptr: int, nbytes: int) -> bytes:
+        """Read memory, past the happens-before check."""
+        return self.cuda._session.load(ptr, nbytes)
+
+    def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
+        """Queue a write."""
+        self._stream(stream).fill(region, value, name=name)
+
+    def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
+        """Queue a read."""
+        return self._stream(stream).read(region, name=name)
+
+    def device_of(self, ptr: int) -> tuple[int, int] | None:
+        """Ask the simulated driver."""
+        ordinal = self.cuda._session.device_of(ptr)
+        return None if ordinal is None else (2, ordinal)

@@ -1,0 +1,113 @@
+"""Arrays of a producer that requirements are judged by, and what they say."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
+
+from ..adapter import Late, ProducerAdapter, handle_of
+from ..lab import Lab
+from ..requirement import NotApplicableError, needs
+
+
+def made(
+    p: ProducerAdapter, lab: Lab, shape: tuple[int, ...] = (3, 4), dtype: str = "float32"
+) -> Any:
+    """Make a C-contiguous array with nothing pending."""
+    x = p.make(shape, dtype)
+    lab.synchronize()
+    return x
+
+
+def strided(p: ProducerAdapter, lab: Lab, x: Any = None) -> Any:
+    """Take every second column of an array of two dimensions, by one of its own."""
+    x = made(p, lab) if x is None else x
+    needs(hasattr(x, "__getitem__"), "the arrays cannot be indexed")
+    try:
+        y = x[:, ::2]
+    except (TypeError, IndexError, NotImplementedError) as error:
+        raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
+    lab.synchronize()
+    return y
+
+
+def late_on_two(p: ProducerAdapter, lab: Lab, value: float) -> Late:
+    """Make an array of which each half has a write pending on a stream of its own."""
+    streams = (p.stream(), p.stream())
+    needs(streams[0] is not None, "the adapter says no stream()")
+    x = made(p, lab, (1024,))
+    needs(hasattr(x, "__getitem__"), "the arrays cannot be indexed")
+    halves = (x[:512], x[512:])
+    lab.synchronize()
+    for stream, half in zip(streams, halves, strict=True):
+        with p.on(stream):
+            hold = lab.hold(handle_of(stream))
+            p.fill(half, value)
+    return Late(x, streams[1], value, hold, keep=streams[0])
+
+
+def export(x: Any, **wishes: Any) -> Any:
+    """Ask for a capsule, without ``max_version`` where the producer takes none."""
+    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+    try:
+        return x.__dlpack__(max_version=(1, 3), **wishes)
+    except TypeError:
+        return x.__dlpack__(**wishes)
+
+
+def table_of(x: Any) -> ExchangeTable:
+    """Find the type's exchange API."""
+    table = exchange_table(type(x))
+    if table is None:
+        raise NotApplicableError(f"{type(x).__name__} has no __dlpack_c_exchange_api__")
+    return table
+
+
+def cai_of(x: Any) -> Any:
+    """Read the dict; a library that has none is not judged by it."""
+    needs(
+        hasattr(type(x), "__cuda_array_interface__") or hasattr(x, "__cuda_array_interface__"),
+        f"{type(x).__name__} has no __cuda_array_interface__",
+    )
+    return x.__cuda_array_interface__
+
+
+def host_values(p: ProducerAdapter, x: Any) -> Any:
+    """Read an array by the library itself, as nested lists; None where it has no ``tolist``."""
+    del p
+    return x.tolist() if hasattr(x, "tolist") else None
+
+
+def reference_to(x: Any) -> Callable[[], Any]:
+    """Refer to an object without keeping it."""
+    try:
+        return weakref.ref(x)
+    except TypeError:
+        raise NotApplicableError(f"{type(x).__name__} takes no weak references") from None
+
+
+def collect() -> None:
+    """Collect garbage."""
+    gc.collect()
+
+
+def in_native_thread(call: Callable[[], object]) -> None:
+    """Call from another thread, and pass on what it raises."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if raised:
+        raise raised[0]

@@ -1,0 +1,319 @@
+"""What the CUDA Array Interface requires of the dict that a producer hands out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from cai_bridge.testing import describe
+
+from ..adapter import ProducerAdapter
+from ..lab import Lab
+from ..requirement import CAI, Check, Level, expect, needs, requires
+from .arrays import cai_of, collect, host_values, late_on_two, made, reference_to, strided
+
+PYTHON = "Python Interface Specification: "
+
+
+def _cai(
+    name: str, section: str, rule: str, why: str, level: Level = "must"
+) -> Callable[[Check], Check]:
+    return requires("producer", f"cai-{name}", CAI, section, rule=rule, why=why, level=level)
+
+
+@_cai(
+    "entries",
+    PYTHON + "the dictionary",
+    "the dict has shape, typestr, data and version",
+    "consumers read them without asking whether they are there",
+)
+def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    entries = cai_of(x)
+    expect(type(entries) is dict, f"__cuda_array_interface__ is a {type(entries).__name__}")
+    missing = {"shape", "typestr", "data", "version"} - entries.keys()
+    expect(not missing, f"without {', '.join(sorted(missing))}")
+    return f"has {', '.join(entries)}"
+
+
+@_cai(
+    "shape",
+    PYTHON + "shape",
+    "shape is a tuple of integers, one a dimension",
+    "consumers index it, and some compare it with tuples",
+)
+def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
+    for extents in ((3, 4), (), (2, 1, 5)):
+        x = made(p, lab, extents)
+        shape = cai_of(x)["shape"]
+        expect(type(shape) is tuple, f"shape is {shape!r}, a {type(shape).__name__}")
+        expect(all(type(n) is int for n in shape), f"shape is {shape!r}, with other types than int")
+        expect(shape == extents, f"shape is {shape!r} for an array of {extents!r}")
+    return f"the last one is {shape!r}"
+
+
+@_cai(
+    "typestr",
+    PYTHON + "typestr",
+    "typestr is NumPy's: byte order, kind and item size",
+    "it is all that says how long an item is",
+)
+def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
+    seen = []
+    for dtype in p.dtypes:
+        x = made(p, lab, dtype=dtype)
+        typestr = cai_of(x)["typestr"]
+        expect(type(typestr) is str, f"typestr of {dtype} is {typestr!r}")
+        expect(
+            re.fullmatch(r"[<>|=]?[biufcmMOSUV]\d+", typestr), f"typestr of {dtype}: {typestr!r}"
+        )
+        expect(typestr[0] in "<|" or typestr[-1] == "1", f"typestr of {dtype} is {typestr!r}")
+        seen.append(typestr)
+    return ", ".join(seen)
+
+
+@_cai(
+    "data",
+    PYTHON + "data",
+    "data is a tuple of an int, the pointer, and a bool, the read-only flag",
+    "consumers unpack it, and hand the pointer to C",
+)
+def cai_data(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    data = cai_of(x)["data"]
+    expect(type(data) is tuple and len(data) == 2, f"data is {data!r}")
+    expect(type(data[0]) is int, f"the pointer is {data[0]!r}, a {type(data[0]).__name__}")
+    expect(type(data[1]) is bool, f"the flag is {data[1]!r}, a {type(data[1]).__name__}")
+    return f"data is {data!r}"
+
+
+@_cai(
+    "pointer",
+    PYTHON + "data: device-accessible",
+    "the pointer is one that CUDA knows, and a device can use",
+    "a kernel that reads it faults, and takes the context with it",
+)
+def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    ptr = cai_of(x)["data"][0]
+    device = lab.device_of(ptr)
+    expect(device is not None, f"{ptr:#x} is no address that CUDA knows")
+    return f"{ptr:#x} is on {device}"
+
+
+@_cai(
+    "zero-size",
+    PYTHON + "data: zero-size arrays",
+    "the pointer of an array without items is 0",
+    "consumers ask the driver about any other pointer, and fail",
+)
+def cai_zero_size(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab, (0, 3))
+    entries = cai_of(x)
+    expect(entries["data"][0] == 0, f"the pointer is {entries['data'][0]:#x}")
+    expect(tuple(entries["shape"]) == (0, 3), f"the shape is {entries['shape']!r}")
+    return "0"
+
+
+@_cai(
+    "strides",
+    PYTHON + "strides",
+    "strides is absent, None, or a tuple of integers, one a dimension; a C-contiguous array may "
+    "leave it out, another may not",
+    "without them an array that is not C-contiguous is read as if it were",
+)
+def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
+    seen = []
+    for x in (made(p, lab), strided(p, lab)):
+        strides = cai_of(x).get("strides")
+        if strides is not None:
+            expect(type(strides) is tuple, f"strides is {strides!r}")
+            expect(all(type(n) is int for n in strides), f"strides is {strides!r}")
+            expect(len(strides) == 2, f"strides is {strides!r} for an array of two dimensions")
+        seen.append(f"{strides!r}")
+    expect(seen[1] != "None", "strides is None for an array that is not C-contiguous")
+    return " and ".join(seen)
+
+
+@_cai(
+    "values",
+    PYTHON + "shape, typestr, data, strides",
+    "together they say where the array's items are",
+    "a consumer computes with something else",
+)
+def cai_values(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    base = lab.region(describe(x)["CAI"])
+    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
+    lab.put(base, rows)
+    y = strided(p, lab, x)
+    seen = lab.get(lab.region(describe(y)["CAI"]))
+    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
+    expect(host_values(p, x) in (None, rows), f"the library itself reads {host_values(p, x)}")
+    return f"every second column is read as {seen}"
+
+
+@_cai(
+    "version",
+    PYTHON + "version",
+    "version is an int, and at least 3",
+    "before version 3 there is no stream, so every consumer reads what may still be written",
+)
+def cai_version(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    version = cai_of(x)["version"]
+    expect(type(version) is int, f"version is {version!r}")
+    expect(version >= 3, f"version is {version}, which has no stream")
+    return f"{version}"
+
+
+@_cai(
+    "mask",
+    PYTHON + "mask",
+    "mask is absent, None, or an object with __cuda_array_interface__",
+    "a consumer cannot tell which items are valid",
+)
+def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    mask = cai_of(x).get("mask")
+    speaks = hasattr(mask, "__cuda_array_interface__")
+    expect(mask is None or speaks, f"mask is a {type(mask).__name__}")
+    return "none" if mask is None else "has one"
+
+
+@_cai(
+    "descr",
+    PYTHON + "descr",
+    "descr is absent, or a list of fields that fills an item as typestr says",
+    "consumers that read descr see other items than those that read typestr",
+)
+def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    entries = cai_of(x)
+    needs("descr" in entries, "the dict has no descr")
+    descr = entries["descr"]
+    expect(type(descr) is list and descr, f"descr is {descr!r}")
+    expect(all(type(one) is tuple and len(one) in (2, 3) for one in descr), f"descr is {descr!r}")
+    size = sum(int(one[1][2:]) for one in descr if isinstance(one[1], str) and len(one) == 2)
+    expect(size == int(entries["typestr"][2:]), f"descr is {descr!r} for {entries['typestr']}")
+    return f"{descr!r}"
+
+
+@_cai(
+    "readonly",
+    PYTHON + "data: the read-only flag",
+    "the flag is true for an array that may not be written",
+    "a consumer writes into what its owner believes constant",
+)
+def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    ptr, flag = cai_of(p.readonly(x))["data"]
+    expect(flag is True, f"the flag of a read-only array at {ptr:#x} is {flag!r}")
+    return "true"
+
+
+@_cai(
+    "stream",
+    PYTHON + "stream",
+    "stream is absent, None, 1, 2 or a handle; never 0",
+    "0 may mean no stream, the legacy or the per-thread default stream",
+)
+def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    stream = cai_of(x).get("stream")
+    expect(stream is None or type(stream) is int, f"stream is {stream!r}")
+    expect(stream is None or stream > 0, f"stream is {stream}")
+    return f"stream is {stream!r}"
+
+
+SYNCHRONIZATION = "Synchronization: Interface Requirements: "
+_RACE = "the consumer reads what has not been written yet"
+
+
+@_cai(
+    "pending",
+    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
+    "the dict names a stream to wait for while work on the array is pending on the current one",
+    _RACE,
+)
+def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        with p.on(late.stream):
+            said = describe(late.array)["CAI"]
+        mine = lab.stream()
+        if type(said.stream) is int:
+            lab.order(said.stream, mine.handle)
+        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+    return seen
+
+
+@_cai(
+    "pending-elsewhere",
+    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
+    "the same when the dict is read while another stream is the library's current one",
+    _RACE,
+)
+def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        with p.on(p.stream()):
+            said = describe(late.array)["CAI"]
+        mine = lab.stream()
+        if type(said.stream) is int:
+            lab.order(said.stream, mine.handle)
+        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+    return seen
+
+
+@_cai(
+    "pending-on-two",
+    SYNCHRONIZATION + "work on the data on multiple streams",
+    "one stream is named that waits for all that have work on the array",
+    _RACE,
+)
+def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = late_on_two(p, lab, value)
+        with p.on(late.stream):
+            said = describe(late.array)["CAI"]
+        mine = lab.stream()
+        if type(said.stream) is int:
+            lab.order(said.stream, mine.handle)
+        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+    return seen
+
+
+@_cai(
+    "stream-lifetime",
+    "Lifetime management: Streams",
+    "the stream lives as long as the object whose dict names it",
+    "touching a destroyed stream ends the process",
+)
+def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+    needs(not lab.timed, "a destroyed stream would end this process: the simulated device tells")
+    late = p.late(lab, next(lab.values()))
+    with p.on(late.stream):
+        said = describe(late.array)["CAI"]
+    late.stream = None
+    collect()
+    needs(type(said.stream) is int, f"stream is {said.stream}")
+    lab.wait(said.stream)
+    dead = [one for one in lab.reports() if "destroyed" in one]
+    expect(not dead, f"stream {said.stream:#x} is gone with its object: {dead}")
+    return f"stream {said.stream:#x} is still there"
+
+
+@_cai(
+    "lifetime",
+    "Lifetime management: Data",
+    "reading the attribute has no effect on the object's lifetime",
+    "memory is kept for ever, or until a collection",
+)
+def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    entries = cai_of(x)
+    alive = reference_to(x)
+    del x
+    expect(alive() is None, "the object is still there while its dict is")
+    return f"gone, with the dict at hand: {entries['shape']}"

@@ -1,0 +1,461 @@
+"""What DLPack and the array API standard require of ``__dlpack__`` and of what it hands out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cai_bridge.testing import describe
+from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
+
+from ..adapter import ProducerAdapter
+from ..lab import Lab, flat
+from ..requirement import ARRAY_API, DLPACK, Check, Level, Specification, expect, needs, requires
+from .arrays import collect, export, in_native_thread, made, reference_to, strided
+
+METHOD = "array.__dlpack__: "
+
+
+def _dlpack(
+    name: str,
+    specification: Specification,
+    section: str,
+    rule: str,
+    why: str,
+    level: Level = "must",
+) -> Callable[[Check], Check]:
+    return requires(
+        "producer", f"dlpack-{name}", specification, section, rule=rule, why=why, level=level
+    )
+
+
+@_dlpack(
+    "device",
+    ARRAY_API,
+    "array.__dlpack_device__: Returns",
+    "__dlpack_device__() gives a tuple of two integers, a type and an ordinal, without arguments",
+    "consumers ask it before they know which stream they may name",
+)
+def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+    expect(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
+    device = x.__dlpack_device__()
+    expect(type(device) is tuple and len(device) == 2, f"it gives {device!r}")
+    expect(all(isinstance(part, int) for part in device), f"it gives {device!r}")
+    return f"{tuple(map(int, device))}"
+
+
+@_dlpack(
+    "same-device",
+    ARRAY_API,
+    "array.__dlpack_device__",
+    "it is the device that the tensor in the capsule is on",
+    "consumers queue on a stream of the wrong device, or refuse",
+)
+def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    needs(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
+    said, tensor = tuple(x.__dlpack_device__()), read_capsule(export(x, stream=1)).device
+    expect(said == tensor, f"__dlpack_device__() gives {said}, the tensor has {tensor}")
+    return f"{tensor}"
+
+
+@_dlpack(
+    "keywords",
+    ARRAY_API,
+    METHOD + "Parameters",
+    "it takes stream, max_version, dl_device and copy by keyword",
+    "consumers of today pass them, and not all try again without",
+)
+def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+    device = read_capsule(export(x, stream=1)).device
+    for wish in ({"max_version": (1, 0)}, {"dl_device": device}, {"copy": None}, {"copy": False}):
+        try:
+            x.__dlpack__(stream=1, **wish)
+        except TypeError as error:
+            expect(False, f"with {wish}: TypeError: {error}")
+    return "all taken"
+
+
+@_dlpack(
+    "legacy",
+    DLPACK,
+    "Python Specification: max_version",
+    'without max_version the capsule is called "dltensor"',
+    "consumers from before DLPack 1.0 read the other structure as this one",
+)
+def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+    name = capsule_name(x.__dlpack__(stream=1))
+    expect(name == "dltensor", f"it is called {name!r}")
+    return f"{name!r}"
+
+
+@_dlpack(
+    "versioned",
+    DLPACK,
+    "Python Specification: max_version",
+    'for max_version of 1.0 or later the capsule is called "dltensor_versioned"',
+    "the legacy structure has no place for flags: read-only memory cannot be told",
+    level="should",
+)
+def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    name = capsule_name(export(x, stream=1))
+    expect(name == "dltensor_versioned", f"it is called {name!r}")
+    return f"{name!r}"
+
+
+@_dlpack(
+    "version",
+    DLPACK,
+    "C API: DLPackVersion",
+    "a versioned tensor's major version is 1, whatever later minor one is asked for",
+    "consumers refuse structures that they cannot know",
+)
+def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    version = read_capsule(export(x, stream=1)).version
+    needs(version is not None, "its capsules are legacy ones, which have no version")
+    expect(version[0] == 1, f"version {version[0]}.{version[1]}")
+    return f"{version[0]}.{version[1]}"
+
+
+@_dlpack(
+    "flags",
+    DLPACK,
+    "C API: DLPACK_FLAG_BITMASK_*",
+    "no flags but those that DLPack defines, and not IS_COPIED for what is no copy",
+    "consumers take the array for a copy that is theirs to write, or for another type",
+)
+def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    flags = read_capsule(export(x, stream=1)).flags
+    needs(flags is not None, "its capsules are legacy ones, which have no flags")
+    expect(not flags & ~0b111, f"flags are {flags:#b}")
+    expect(not flags & 0b110, f"flags are {flags:#b} for float32 in the array's own memory")
+    return f"{flags:#b}"
+
+
+@_dlpack(
+    "readonly",
+    DLPACK,
+    "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
+    "a tensor of an array that may not be written has the READ_ONLY flag, or is refused",
+    "a consumer writes into what its owner believes constant",
+)
+def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
+    x = p.readonly(made(p, lab))
+    try:
+        fields = read_capsule(export(x, stream=1))
+    except BufferError as error:
+        return f"refused: {error}"
+    expect(fields.flags is not None, "a legacy capsule, which cannot say it")
+    expect(fields.flags & 1, f"flags are {fields.flags:#b}")
+    return f"{fields.flags:#b}"
+
+
+@_dlpack(
+    "dtype",
+    DLPACK,
+    "C API: DLDataType",
+    "code, bits and lanes are those of the items",
+    "a consumer reads other numbers",
+)
+def dlpack_dtype(p: ProducerAdapter, lab: Lab) -> str:
+    seen = []
+    for dtype in p.dtypes:
+        said = describe(export(made(p, lab, dtype=dtype), stream=1))["capsule"]
+        expect(said.dtype == dtype, f"{dtype} is called {said.dtype}")
+        seen.append(f"{said.dtype}")
+    return ", ".join(seen)
+
+
+@_dlpack(
+    "shape",
+    DLPACK,
+    "C API: DLTensor.ndim, DLTensor.shape",
+    "ndim is not negative, and shape has as many extents",
+    "consumers read past the end",
+)
+def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
+    for extents in ((3, 4), (), (2, 1, 5)):
+        fields = read_capsule(export(made(p, lab, extents), stream=1))
+        expect(fields.ndim == len(extents), f"ndim is {fields.ndim} for {extents!r}")
+        expect((fields.shape or ()) == extents, f"shape is {fields.shape!r} for {extents!r}")
+    return "as made"
+
+
+@_dlpack(
+    "strides",
+    DLPACK,
+    "C API: DLTensor.strides, since 1.2",
+    "strides are given, one a dimension, in items, by tensors of version 1.2 or later",
+    "consumers of those versions do not look whether the pointer is NULL",
+)
+def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
+    fields = read_capsule(export(made(p, lab), stream=1))
+    needs((fields.version or (0, 0)) >= (1, 2), f"version {fields.version}: NULL is allowed")
+    expect(fields.strides is not None, "strides is NULL")
+    expect(fields.strides == (4, 1), f"strides are {fields.strides} for a (3, 4) array")
+    return f"{fields.strides}"
+
+
+@_dlpack(
+    "zero-size",
+    DLPACK,
+    "C API: DLTensor.data",
+    "the data pointer of a tensor without items is NULL",
+    "consumers ask the driver about any other pointer, and fail",
+    level="should",
+)
+def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
+    fields = read_capsule(export(made(p, lab, (0, 3)), stream=1))
+    expect(fields.shape == (0, 3), f"the shape is {fields.shape}")
+    expect(fields.data == 0, f"the pointer is {fields.data:#x}")
+    return "NULL"
+
+
+@_dlpack(
+    "values",
+    DLPACK,
+    "C API: DLTensor",
+    "data, byte_offset, shape and strides together say where the array's items are",
+    "a consumer computes with something else",
+)
+def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    base = lab.region(describe(export(x, stream=1))["capsule"])
+    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
+    lab.put(base, rows)
+    capsule = export(strided(p, lab, x), stream=1)
+    seen = lab.get(lab.region(describe(capsule)["capsule"]))
+    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
+    return f"every second column is read as {seen}"
+
+
+STREAM = METHOD + "stream"
+_RACE = "the consumer reads what has not been written yet"
+
+
+@_dlpack(
+    "pending",
+    ARRAY_API,
+    STREAM,
+    "the array is ready on the stream that is named, without the host waiting for it",
+    _RACE,
+)
+def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late, mine = p.late(lab, value), lab.stream()
+        with p.on(late.stream):
+            capsule = export(late.array, stream=mine.handle)
+        expect(late.hold.pending, "the host waited for the write")
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+    return seen
+
+
+@_dlpack(
+    "pending-elsewhere",
+    ARRAY_API,
+    STREAM,
+    "the same when another stream is the library's current one",
+    _RACE,
+)
+def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late, mine = p.late(lab, value), lab.stream()
+        needs(late.stream is not None, "the library's streams have no names")
+        with p.on(p.stream()):
+            capsule = export(late.array, stream=mine.handle)
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+    return seen
+
+
+@_dlpack(
+    "default-stream",
+    ARRAY_API,
+    STREAM + ": None",
+    "None is the legacy default stream: the array is ready on it",
+    _RACE,
+)
+def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        with p.on(late.stream):
+            capsule = export(late.array, stream=None)
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(1, region, late, "stream=None, and the legacy default stream reads")
+    return seen
+
+
+@_dlpack(
+    "no-synchronization",
+    ARRAY_API,
+    STREAM + ": -1",
+    "-1 is taken, and nothing waits",
+    "consumers that mind the order themselves cannot say so",
+)
+def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
+    late = p.late(lab, next(lab.values()))
+    with p.on(late.stream), lab.no_waits():
+        export(late.array, stream=-1)
+    expect(late.hold.pending, "the host waited for the write")
+    return "nothing waited"
+
+
+@_dlpack(
+    "stream-zero",
+    ARRAY_API,
+    STREAM + ": 0",
+    "0 is refused",
+    "it may mean None, the legacy or the per-thread default stream",
+    level="should",
+)
+def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    try:
+        export(x, stream=0)
+    except Exception as error:
+        return f"refused: {type(error).__name__}: {error}"
+    expect(False, "0 is taken")
+    return ""
+
+
+@_dlpack(
+    "copy",
+    ARRAY_API,
+    METHOD + "copy",
+    "copy=False hands out the array's own memory; copy=True other memory with the same values, "
+    "or a BufferError",
+    "who asked for a copy writes into the producer's array, or the other way round",
+)
+def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    own = lab.region(describe(export(x, stream=1))["capsule"])
+    lab.put(own, 3.0)
+    shared = describe(export(x, stream=1, copy=False))["capsule"]
+    expect(shared.ptr == own.ptr, f"copy=False is at {shared.ptr:#x}, the array at {own.ptr:#x}")
+    try:
+        capsule = export(x, stream=1, copy=True)
+    except BufferError as error:
+        return f"copy=True is refused: {error}"
+    copied = lab.region(describe(capsule)["capsule"])
+    expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
+    lab.synchronize()
+    expect(lab.get(copied) == lab.get(own), f"the copy holds {lab.get(copied)}")
+    return "both as asked"
+
+
+@_dlpack(
+    "dl-device",
+    ARRAY_API,
+    METHOD + "dl_device",
+    "the array's own device is served, and one that cannot be is refused by a BufferError",
+    "a consumer on another device is handed memory that it cannot reach",
+)
+def dlpack_dl_device(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    device = read_capsule(export(x, stream=1)).device
+    served = read_capsule(export(x, stream=1, dl_device=device)).device
+    expect(served == device, f"dl_device={device} is served with {served}")
+    wanted = (10, 0)
+    try:
+        other = read_capsule(export(x, stream=1, dl_device=wanted)).device
+    except BufferError as error:
+        return f"{wanted} is refused: {error}"
+    expect(False, f"dl_device={wanted}, a ROCm device, is served with {other}")
+    return ""
+
+
+LIFETIME = "Python Specification: Reference management"
+
+
+@_dlpack(
+    "unconsumed",
+    DLPACK,
+    LIFETIME,
+    "a capsule that nobody consumed lets go of the array when it goes",
+    "memory is kept for ever",
+)
+def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    capsule = export(x, stream=1)
+    alive = reference_to(x)
+    del x, capsule
+    collect()
+    expect(alive() is None, "the array is still there")
+    return "it is gone"
+
+
+@_dlpack(
+    "deleter",
+    DLPACK,
+    LIFETIME,
+    "a consumed tensor lets go of the array when its deleter is called, and not when the capsule "
+    "goes",
+    "memory is kept for ever, or freed while the consumer uses it",
+)
+def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    capsule = export(x, stream=1)
+    alive = reference_to(x)
+    region = lab.region(describe(capsule)["capsule"])
+    lab.put(region, 5.0)
+    taken = take(capsule)
+    del x, capsule
+    collect()
+    others = [made(p, lab) for _ in range(4)]
+    for other in others:
+        lab.put(lab.region(describe(export(other, stream=1))["capsule"]), 6.0)
+    seen = lab.read(1, region)
+    lab.wait(1)
+    expect(set(flat(seen.value)) == {5.0}, f"with the capsule gone it holds {seen.value}")
+    taken.delete()
+    collect()
+    expect(alive() is None, "the array is still there after the deleter")
+    return "the memory stays until then, and the array goes"
+
+
+@_dlpack(
+    "deleter-anywhere",
+    DLPACK,
+    "C API: DLManagedTensor.deleter",
+    "the deleter may be called from any thread, without Python's lock",
+    "consumers whose threads are not Python's crash, or deadlock",
+)
+def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    alive = reference_to(x)
+    taken = take(export(x, stream=1))
+    del x
+    in_native_thread(taken.delete)
+    lab.synchronize()
+    collect()
+    expect(alive() is None, "the array is still there")
+    return "called from another thread"
+
+
+@_dlpack(
+    "two-exports",
+    DLPACK,
+    LIFETIME,
+    "two capsules of one array are independent: the deleter of one leaves the other usable",
+    "the second consumer reads structures that are freed",
+)
+def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    first, second = take(export(x, stream=1)), take(export(x, stream=1))
+    before = second.fields
+    first.delete()
+    collect()
+    expect(second.fields == before, f"then the other says {second.fields}")
+    region = lab.words(before.data + before.byte_offset, 12)
+    lab.put(region, 8.0)
+    expect(set(flat(lab.get(region))) == {8.0}, f"then its memory holds {lab.get(region)}")
+    return "the other is as it was"

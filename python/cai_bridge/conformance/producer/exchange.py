@@ -1,0 +1,130 @@
+"""What DLPack's C exchange API requires of the table on a producer's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cai_bridge.testing import assert_equivalent, describe
+
+from ..adapter import ProducerAdapter
+from ..lab import Lab, flat
+from ..requirement import DLPACK, Check, Level, expect, needs, requires
+from .arrays import collect, made, reference_to, strided, table_of
+
+TABLE = "C API: DLPackExchangeAPI: "
+
+
+def _exchange(
+    name: str, section: str, rule: str, why: str, level: Level = "must"
+) -> Callable[[Check], Check]:
+    return requires(
+        "producer", f"exchange-{name}", DLPACK, TABLE + section, rule=rule, why=why, level=level
+    )
+
+
+@_exchange(
+    "table",
+    "header, and the entries that are not optional",
+    "the table has major version 1, and each entry that every producer must have",
+    "consumers call through NULL",
+)
+def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
+    table = table_of(made(p, lab))
+    expect(table.version[0] == 1, f"version {table.version}")
+    expect(not table.missing, f"NULL: {', '.join(table.missing)}")
+    return f"version {table.version[0]}.{table.version[1]}"
+
+
+@_exchange(
+    "values",
+    "managed_tensor_from_py_object_no_sync",
+    "the tensor says where the array's items are",
+    "a consumer computes with something else",
+)
+def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    table = table_of(x)
+    lab.put(lab.tensor_region(table.export(x).fields), 2.0)
+    y = strided(p, lab, x)
+    lab.put(lab.tensor_region(table.export(y).fields), 3.0)
+    seen = lab.get(lab.tensor_region(table.export(x).fields))
+    expect(seen == [[3.0, 2.0, 3.0, 2.0]] * 3, f"every second column set to 3: {seen}")
+    return "as indexed"
+
+
+@_exchange(
+    "borrowed",
+    "dltensor_from_py_object_no_sync",
+    "the borrowed tensor says the same as the managed one",
+    "kernels that borrow compute with something else",
+)
+def exchange_borrowed(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    table = table_of(x)
+    needs(table.can_borrow, "the table has no such entry, which is optional")
+    mine, theirs = table.borrow(x), table.export(x).fields
+    for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):
+        one, other = getattr(mine, field), getattr(theirs, field)
+        expect(one == other, f"{field}: borrowed {one}, managed {other}")
+    return "the same"
+
+
+@_exchange(
+    "stream",
+    "current_work_stream",
+    "the stream that the table names is one that the array is ready on",
+    "the consumer reads what has not been written yet",
+)
+def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        table = table_of(late.array)
+        with p.on(late.stream):
+            fields = table.export(late.array).fields
+            stream = table.work_stream(*fields.device) or 1
+        mine = lab.stream()
+        lab.order(stream, mine.handle)
+        region = lab.tensor_region(fields)
+        seen = lab.expect_read(mine.handle, region, late, f"ready on {stream:#x}, as is said")
+    return seen
+
+
+@_exchange(
+    "owner",
+    "managed_tensor_from_py_object_no_sync",
+    "the managed tensor keeps the memory until its deleter is called, and no longer",
+    "memory is kept for ever, or freed while the consumer uses it",
+)
+def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    alive, table = reference_to(x), table_of(x)
+    taken = table.export(x)
+    region = lab.tensor_region(taken.fields)
+    lab.put(region, 5.0)
+    del x
+    for other in [made(p, lab) for _ in range(4)]:
+        lab.put(lab.tensor_region(table.export(other).fields), 6.0)
+    del other
+    seen = lab.read(1, region)
+    lab.wait(1)
+    expect(set(flat(seen.value)) == {5.0}, f"with the array gone it holds {seen.value}")
+    taken.delete()
+    collect()
+    expect(alive() is None, "the array is still there after the deleter")
+    return "kept, and let go of"
+
+
+@requires(
+    "producer",
+    "both-agree",
+    DLPACK,
+    "and CUDA Array Interface (Version 3): two descriptions of one array",
+    rule="pointer, shape, strides, type, device and read-only flag are the same by all protocols",
+    why="consumers compute with different arrays, or write where others may not",
+)
+def both_agree(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    for y in (x, strided(p, lab, x)):
+        needs(len(describe(y).said) > 1, "the arrays speak one protocol only")
+        assert_equivalent(y, ignore=("stream",))
+    return " and ".join(describe(x).doors)

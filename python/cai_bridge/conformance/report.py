@@ -1,0 +1,172 @@
+"""What a check found: verdicts, and the report that they make."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .requirement import NotApplicableError, Requirement, UnmetError
+
+Outcome = Literal["passed", "failed", "skipped"]
+
+
+class ConformanceError(AssertionError):
+    """A library does not meet what the protocols require of it.
+
+    Attributes
+    ----------
+    report : Report
+        All verdicts.
+    """
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(str(report))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether one requirement is met.
+
+    Attributes
+    ----------
+    requirement : Requirement
+        The requirement, with its section.
+    outcome : str
+        ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be judged here.
+    evidence : str
+        What was seen; for one that was skipped, why.
+    program : str
+        The smallest program that shows a failure; empty otherwise.
+    """
+
+    requirement: Requirement
+    outcome: Outcome
+    evidence: str
+    program: str = ""
+
+    @property
+    def name(self) -> str:
+        """The requirement's name."""
+        return self.requirement.name
+
+    def to_dict(self) -> dict[str, str]:
+        """Give the verdict as data for JSON."""
+        one = self.requirement
+        return {
+            "requirement": one.name,
+            "level": one.level,
+            "specification": one.specification.name,
+            "section": one.section,
+            "rule": one.rule,
+            "outcome": self.outcome,
+            "evidence": self.evidence,
+            "program": self.program,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """One verdict a requirement.
+
+    Attributes
+    ----------
+    subject : str
+        The library.
+    role : str
+        ``"producer"`` or ``"consumer"``.
+    place : str
+        The device that it was judged on.
+    verdicts : tuple of Verdict
+        In the order of the specifications.
+    """
+
+    subject: str
+    role: str
+    place: str
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that a specification demands failed."""
+        return not any(one.requirement.level == "must" for one in self.failed)
+
+    @property
+    def failed(self) -> tuple[Verdict, ...]:
+        """What failed, recommendations included."""
+        return tuple(one for one in self.verdicts if one.outcome == "failed")
+
+    def __getitem__(self, name: str) -> Verdict:
+        """Find a requirement's verdict by its name."""
+        for one in self.verdicts:
+            if one.name == name:
+                return one
+        raise KeyError(name)
+
+    def raise_for_failures(self) -> None:
+        """Raise where something that a specification demands failed.
+
+        Raises
+        ------
+        ConformanceError
+            With the report as its message.
+        """
+        if not self.ok:
+            raise ConformanceError(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the report as data for JSON."""
+        return {
+            "subject": self.subject,
+            "role": self.role,
+            "place": self.place,
+            "ok": self.ok,
+            "verdicts": [one.to_dict() for one in self.verdicts],
+        }
+
+    def summary(self) -> str:
+        """Count the verdicts, in a line."""
+        counts = Counter(one.outcome for one in self.verdicts)
+        said = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
+        return f"{self.subject} as a {self.role} on {self.place}: {said}"
+
+    def __str__(self) -> str:
+        width = max((len(one.name) for one in self.verdicts), default=0)
+        lines = [self.summary()]
+        for one in self.verdicts:
+            what = one.outcome
+            if what == "failed" and one.requirement.level == "should":
+                what = "advice"
+            lines.append(f"  {what:8}{one.name:{width}}  {_line(one.evidence)}")
+        for one in self.failed:
+            rule = one.requirement
+            lines += ["", f"{one.name}: {rule.rule}", f"  {rule.citation}", f"  {rule.why}"]
+            lines += [f"  seen: {one.evidence}", textwrap.indent(one.program, "    ")]
+        return "\n".join(lines)
+
+
+def _line(text: str, width: int = 100) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
+    """Run one requirement's check.
+
+    What the library raises by itself is a failure, too: the check did nothing but what the
+    specification allows.
+    """
+    try:
+        with lab.fresh():
+            evidence = requirement.check(adapter, lab) or ""
+    except NotApplicableError as reason:
+        return Verdict(requirement, "skipped", str(reason))
+    except UnmetError as unmet:
+        evidence = str(unmet)
+    except Exception as error:
+        evidence = f"raised {type(error).__name__}: {error}"
+    else:
+        return Verdict(requirement, "passed", evidence)
+    return Verdict(requirement, "failed", evidence, requirement.program(adapter.subject))

@@ -1,0 +1,185 @@
+"""What the protocols require, one check each, and where it is written.
+
+A check is a short function of an adapter and a lab. It says what it wants by `expect`, and its source
+is the program that a failure is reported with, so it uses nothing but its arguments and the names of
+`cai_bridge.conformance`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Role = Literal["producer", "consumer"]
+Level = Literal["must", "should"]
+Check = Callable[[Any, Any], str | None]
+
+
+@dataclass(frozen=True)
+class Specification:
+    """A text that requirements are taken from."""
+
+    name: str
+    url: str
+
+
+CAI = Specification(
+    "CUDA Array Interface (Version 3)",
+    "https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html",
+)
+DLPACK = Specification("DLPack 1.3", "https://dmlc.github.io/dlpack/latest/")
+ARRAY_API = Specification(
+    "Python array API standard 2024.12", "https://data-apis.org/array-api/2024.12/"
+)
+
+
+class UnmetError(AssertionError):
+    """A requirement is not met; the message is the evidence."""
+
+
+class NotApplicableError(Exception):
+    """A requirement cannot be judged of this library, or here; the message says why."""
+
+
+def expect(condition: object, evidence: str) -> None:
+    """Fail the check with the evidence, unless the condition holds.
+
+    Raises
+    ------
+    UnmetError
+        It does not.
+    """
+    if not condition:
+        raise UnmetError(evidence)
+
+
+def needs(condition: object, reason: str) -> None:
+    """Leave the check without a verdict, unless the condition holds.
+
+    Raises
+    ------
+    NotApplicableError
+        It does not.
+    """
+    if not condition:
+        raise NotApplicableError(reason)
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """One requirement of a specification.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in reports, tests and lists of known failures, such as ``"cai-shape"``.
+    role : str
+        ``"producer"`` or ``"consumer"``: of whom it is required.
+    level : str
+        ``"must"``, or ``"should"`` for what the text recommends.
+    specification : Specification
+        The text.
+    section : str
+        The heading in it, and the entry or sentence.
+    rule : str
+        What is required, in a sentence.
+    why : str
+        What goes wrong otherwise.
+    check : callable
+        Called with the adapter and the lab; raises `UnmetError` or `NotApplicableError`, and may
+        return the evidence.
+    """
+
+    name: str
+    role: Role
+    level: Level
+    specification: Specification
+    section: str
+    rule: str
+    why: str
+    check: Check
+
+    @property
+    def door(self) -> str:
+        """Which protocol it is about: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
+        return self.name.partition("-")[0]
+
+    @property
+    def citation(self) -> str:
+        """The specification and its section, in a line."""
+        return f"{self.specification.name}, {self.section}"
+
+    def program(self, subject: str) -> str:
+        """Write the smallest program that shows whether `subject` meets it.
+
+        Parameters
+        ----------
+        subject : str
+            A library's name or ``module:factory``, as for `producer_named`.
+        """
+        source = textwrap.dedent(inspect.getsource(self.check))
+        body = source[source.index("def ") :]
+        arguments = ", ".join(inspect.signature(self.check).parameters)
+        return (
+            f"# {self.name}: {self.rule}\n# {self.citation}\n"
+            "from cai_bridge.conformance import *\n\n\n"
+            f"{body}\n\n"
+            f"with open_lab() as lab:\n"
+            f"    {arguments.partition(',')[0]} = {self.role}_named({subject!r})\n"
+            f"    {self.check.__name__}({arguments})\n"
+        )
+
+
+_REQUIREMENTS: dict[str, Requirement] = {}
+
+
+def requires(
+    role: Role,
+    name: str,
+    specification: Specification,
+    section: str,
+    *,
+    rule: str,
+    why: str,
+    level: Level = "must",
+) -> Callable[[Check], Check]:
+    """Make a function the check of a requirement; they are kept in order of definition."""
+
+    def register(check: Check) -> Check:
+        if name in _REQUIREMENTS:
+            raise ValueError(f"name: got {name!r}, which is one already; allowed: another one")
+        _REQUIREMENTS[name] = Requirement(
+            name, role, level, specification, section, rule, why, check
+        )
+        return check
+
+    return register
+
+
+def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
+    """List the requirements of a role, or all of them, in the order of the specifications."""
+    from . import _every_check
+
+    del _every_check
+    return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
+
+
+def chosen(role: Role, only: str | Iterator[str] | None) -> tuple[Requirement, ...]:
+    """List the requirements of a role that are named, or all.
+
+    Raises
+    ------
+    ValueError
+        A name that is none of a requirement of that role.
+    """
+    every = {one.name: one for one in requirements(role)}
+    if only is None:
+        return tuple(every.values())
+    names = [only] if isinstance(only, str) else list(only)
+    for name in names:
+        if name not in every:
+            raise ValueError(f"only: got {name!r}; allowed: {', '.join(every)}")
+    return tuple(every[name] for name in names)
