@@ -117,6 +117,7 @@ class ProducerAdapter(_Streams):
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
+        del array
         raise NotApplicableError("the adapter says no readonly()")
 
     def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
@@ -177,6 +178,7 @@ class ConsumerAdapter(_Streams):
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write of one value to all items of an array that was taken in."""
+        del array, value
         raise NotApplicableError("the adapter says no fill()")
 
 

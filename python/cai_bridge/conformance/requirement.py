@@ -1,12 +1,13 @@
 """What the protocols require, one check each, and where it is written.
 
-A check is a short function of an adapter and a lab. It says what it wants by `expect`, and its source
-is the program that a failure is reported with, so it uses nothing but its arguments and the names of
-`cai_bridge.conformance`.
+A check is a short function of an adapter and a lab. It says what it wants by `expect`, and its
+source is the program that a failure is reported with, so it uses nothing but its arguments and the
+names of `cai_bridge.conformance`.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import textwrap
 from collections.abc import Callable, Iterator
@@ -161,9 +162,7 @@ def requires(
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     """List the requirements of a role, or all of them, in the order of the specifications."""
-    from . import _every_check
-
-    del _every_check
+    importlib.import_module("cai_bridge.conformance._every_check")
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 

@@ -1,7 +1,7 @@
 """Where requirements are judged: memory, streams and held-back work of the kit's own.
 
-Two labs say the same in two ways: on a GPU a delay kernel holds a write back and the values tell; on
-the simulated device every pair of accesses that nothing orders is reported.
+Two labs say the same in two ways: on a GPU a delay kernel holds a write back and the values tell;
+on the simulated device every pair of accesses that nothing orders is reported.
 """
 
 from .base import Hold, Lab, LabStream, Reading, flat

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides
@@ -86,6 +86,7 @@ class Lab(ABC):
     ) -> None:
         self.close()
 
+    @abstractmethod
     def close(self) -> None:
         """Give back what the lab has."""
 
@@ -192,13 +193,11 @@ class Lab(ABC):
             Something is missing that the memory cannot be found without.
         """
         expect(said.error is None, f"{said.door} could not be read: {said.error}")
-        for field in ("ptr", "shape", "strides", "dtype", "itemsize"):
+        for field in ("ptr", "shape", "strides", "itemsize"):
             expect(getattr(said, field) is not None, f"{said.door} does not say {field}")
-        assert said.ptr is not None
-        assert said.shape is not None
-        assert said.strides is not None
-        assert said.itemsize is not None
-        return Region(said.ptr, said.shape, said.strides, str(said.dtype), said.itemsize)
+        ptr, shape = cast("int", said.ptr), cast("tuple[int, ...]", said.shape)
+        strides = cast("tuple[int, ...]", said.strides)
+        return Region(ptr, shape, strides, str(said.dtype), cast("int", said.itemsize))
 
     def tensor_region(self, fields: TensorFields) -> Region:
         """Make a region of what a DLPack tensor says."""

@@ -7,6 +7,8 @@ from typing import Literal
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
 from .base import Lab
+from .gpu import GpuLab, why_no_gpu
+from .simulated import SimulatedLab
 
 
 def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
@@ -28,16 +30,12 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
     RuntimeError
         A GPU was asked for, and there is none.
     """
-    from .simulated import SimulatedLab
-
     if where not in (None, "simulated", "gpu"):
         raise ValueError(f"where: got {where!r}; allowed: None, 'simulated' or 'gpu'")
     here = SimulatedCuda.current()
     if here is not None and where != "gpu":
         return SimulatedLab(here, own=False)
     if where != "simulated":
-        from .gpu import GpuLab, why_no_gpu
-
         reason = why_no_gpu()
         if reason is None:
             return GpuLab()

@@ -21,6 +21,7 @@ def _dlpack(
     section: str,
     rule: str,
     why: str,
+    *,
     level: Level = "must",
 ) -> Callable[[Check], Check]:
     return requires(
