@@ -20,6 +20,7 @@ from cai_bridge.testing._kit.dlpack_abi import DLTensor, ManagedTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES, compact_strides
 
+BORROW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DLTensor))
 CODES = {"bool": 6, "complex64": 5, "float16": 2, "float32": 2, "int8": 0, "uint32": 1}
 
 
@@ -228,7 +229,7 @@ class DLPack:
 def table_for(kind, **replaced):
     """The exchange API of an array type, by ctypes."""
 
-    @tables._BORROW
+    @BORROW
     def borrow(x, out):
         array = ctypes.cast(x, ctypes.py_object).value
         tensor = array.lent()
@@ -261,6 +262,7 @@ def table_for(kind, **replaced):
     version = replaced.pop("version", (1, 3))
     tables._forever.append(entries)
     return tables.table(version=version, **{**addresses, **replaced})
+
 
 
 _lent: dict[int, Any] = {}

@@ -39,6 +39,7 @@ from .requirement import (
     Specification,
     UnmetError,
     expect,
+    given,
     needs,
     requirements,
 )
@@ -67,6 +68,7 @@ __all__ = [
     "export",
     "fields_of",
     "flat",
+    "given",
     "handle_of",
     "host_values",
     "in_native_thread",

@@ -304,7 +304,7 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     late.stream = None
     collect()
     needs(type(said.stream) is int, f"stream is {said.stream}")
-    lab.wait(said.stream)
+    lab.wait(int(said.stream or 0))
     dead = [one for one in lab.reports() if "destroyed" in one]
     expect(not dead, f"stream {said.stream:#x} is gone with its object: {dead}")
     return f"stream {said.stream:#x} is still there"
