@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
 import weakref
 from typing import Any
@@ -264,7 +265,6 @@ def table_for(kind, **replaced):
     return tables.table(version=version, **{**addresses, **replaced})
 
 
-
 _lent: dict[int, Any] = {}
 
 
@@ -304,8 +304,9 @@ BROKEN: dict[str, type[Library]] = {}
 
 
 def broken(requirement, doors=EVERY, table=None, **methods):
-    """Define a copy of the library that breaks one requirement, as ``producers:breaks_...``."""
+    """Define a copy of the library that breaks one requirement, as ``breaks_...`` of the caller."""
+    module = sys._getframe(1).f_globals
     name = "breaks_" + requirement.replace("-", "_")
     kind = speaking(name, doors, table, **methods)
-    made = type(name, (Library,), {"array": kind, "name": name, "__module__": __name__})
-    BROKEN[requirement] = globals()[name] = made
+    said = {"array": kind, "name": name, "__module__": module["__name__"]}
+    BROKEN[requirement] = module[name] = type(name, (Library,), said)
