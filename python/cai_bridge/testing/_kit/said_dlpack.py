@@ -123,7 +123,7 @@ def _device(x: Any) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
 
 
 class _RefusedError(Exception):
-    """What a producer's exception says; the exception itself would keep frames, and so the array."""
+    """What a producer's exception says; itself it would keep frames, and so the array."""
 
 
 def _ask(method: Callable[..., Any], *, cpu: bool) -> tuple[Any, str]:
