@@ -3,9 +3,10 @@
 `describe` tells what each protocol says of an array, `assert_equivalent` that it is the same, and
 `check_producer` and `check_consumer` judge a library by all that the protocols require.
 
-`simulated_cuda` puts a CUDA device that needs no GPU in place of the driver. Queued work runs late, so that a missing wait shows
-in the values, and every access that nothing orders is reported, whatever the timing. Arrays speak
-the protocols that they are told to, and stand-in consumers take arrays in as the real libraries do.
+`simulated_cuda` puts a CUDA device that needs no GPU in place of the driver. Queued work runs late,
+so that a missing wait shows in the values, and every access that nothing orders is reported,
+whatever the timing. Arrays speak the protocols that they are told to, and stand-in consumers take
+arrays in as the real libraries do.
 """
 
 from ._array import SimulatedArray
