@@ -173,6 +173,15 @@ class ConsumerAdapter(_Streams):
         """
         return self.take(speaking_only(door, x))
 
+    def hold(self, lab: Lab, stream: Any) -> Hold:
+        """Hold back what the library queues on one of its streams from here on.
+
+        A library whose streams nobody can name says here what its work can be made to wait for.
+        """
+        if stream is None:
+            raise NotApplicableError("the adapter says no stream()")
+        return lab.hold(handle_of(stream))
+
     def copy(self, array: Any) -> Any:
         """Queue a read of all items on the library's current stream; return what it makes.
 
