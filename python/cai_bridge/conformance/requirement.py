@@ -12,11 +12,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
 Check = Callable[[Any, Any], str | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,19 @@ def expect(condition: object, evidence: str) -> None:
     """
     if not condition:
         raise UnmetError(evidence)
+
+
+def given(value: T | None, reason: str) -> T:
+    """Give a value on; leave the check without a verdict where there is none.
+
+    Raises
+    ------
+    NotApplicableError
+        It is None.
+    """
+    if value is None:
+        raise NotApplicableError(reason)
+    return value
 
 
 def needs(condition: object, reason: str) -> None:
@@ -128,13 +142,20 @@ class Requirement:
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
-            f"with open_lab() as lab:\n"
+            f"with open_lab() as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {self.role}_named({subject!r})\n"
             f"    {self.check.__name__}({arguments})\n"
         )
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
+_MODULES = (
+    "producer.cai",
+    "producer.dlpack",
+    "producer.dlpack_streams",
+    "producer.dlpack_lifetimes",
+    "producer.exchange",
+)
 
 
 def requires(
@@ -162,7 +183,8 @@ def requires(
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     """List the requirements of a role, or all of them, in the order of the specifications."""
-    importlib.import_module("cai_bridge.conformance._every_check")
+    for module in _MODULES:
+        importlib.import_module(f"cai_bridge.conformance.{module}")
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from cai_bridge.testing._kit.said_dlpack import said_by_tensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides
 
@@ -74,6 +75,8 @@ class Lab(ABC):
     rounds: int
     timed: bool
     device: tuple[int, int] = (2, 0)
+    _tried = 0
+    _shown = 0
 
     def __enter__(self) -> Self:
         return self
@@ -188,9 +191,18 @@ class Lab(ABC):
         expect(not found, "; ".join(found))
 
     def values(self) -> Iterator[float]:
-        """Give a value a round, that no round before has had: an old right one does not pass."""
+        """Give a value a round, that no round before has had: an old right one does not pass.
+
+        Raises
+        ------
+        NotApplicableError
+            At the end: in no round was a write still held back when it was read.
+        """
+        self._shown = self._tried = 0
         for _ in range(self.rounds):
             yield float(next(_values))
+        if self._tried and not self._shown:
+            raise NotApplicableError("each write was done before the read was queued")
 
     def region(self, said: Said) -> Region:
         """Make a region of what a protocol says of an array.
@@ -209,7 +221,7 @@ class Lab(ABC):
 
     def tensor_region(self, fields: TensorFields) -> Region:
         """Make a region of what a DLPack tensor says."""
-        return self.region(said_of(fields))
+        return self.region(said_by_tensor("the tensor", fields))
 
     def put(self, region: Region, value: Any) -> None:
         """Write one value, or nested lists of the region's shape, from the host, at once."""
@@ -241,8 +253,6 @@ class Lab(ABC):
         ------
         UnmetError
             The read did not see the write, or nothing orders the two.
-        NotApplicableError
-            The write was done before the read was queued, so that nothing was shown.
         """
         seen = self.read(stream, region)
         pending = late.hold.pending
@@ -259,8 +269,8 @@ class Lab(ABC):
                 f"{late.value}"
             )
             raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
-        if not pending:
-            raise NotApplicableError("the write was done before the read was queued")
+        self._tried += 1
+        self._shown += pending
         return f"{allowed}, and read what was written"
 
 
