@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .requirement import NotApplicableError
 from .stand_in import speaking_only
@@ -124,6 +124,15 @@ class ProducerAdapter(_Streams):
         array = self.make(shape, dtype)
         self.fill(array, value)
         return array
+
+    def strided(self, array: Any) -> Any:
+        """Take every second column of an array of two dimensions; by default by indexing."""
+        if not hasattr(array, "__getitem__"):
+            raise NotApplicableError("the arrays cannot be indexed")
+        try:
+            return array[:, ::2]
+        except (TypeError, IndexError, NotImplementedError) as error:
+            raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
@@ -270,11 +279,20 @@ def _named(adapter: _A, source: Any, name: str | None) -> _A:
 def producer_named(subject: str) -> ProducerAdapter:
     """Find a producer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
 
+    ``"to_cai(torch)"`` and ``"from_cai(torch)"`` are the views of `cai_bridge` over its arrays.
+
     Raises
     ------
     ValueError
         No such library, module or factory.
     """
+    bridge, _, inner = subject.partition("(")
+    if bridge in _BRIDGED and inner.endswith(")"):
+        from .libraries.bridged import BridgedProducer  # noqa: PLC0415
+
+        bridged = BridgedProducer(producer_named(inner[:-1]), _BRIDGED[bridge])
+        bridged.subject = subject
+        return bridged
     adapter = as_producer(_find(subject, "Producer"), _library(subject))
     adapter.subject = subject
     return adapter
@@ -292,6 +310,8 @@ def consumer_named(subject: str) -> ConsumerAdapter:
     adapter.subject = subject
     return adapter
 
+
+_BRIDGED: dict[str, Literal["cai", "dlpack"]] = {"to_cai": "cai", "from_cai": "dlpack"}
 
 LIBRARIES: Sequence[str] = (
     *("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi", "rmm"),
