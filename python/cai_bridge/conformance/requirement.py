@@ -106,7 +106,7 @@ class Requirement:
     @property
     def door(self) -> str:
         """Which protocol it is about: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
-        return self.name.partition("-")[0]
+        return self.name.removeprefix("takes-").partition("-")[0]
 
     @property
     def citation(self) -> str:
@@ -135,6 +135,11 @@ class Requirement:
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
+_MODULES = (
+    *("producer.cai", "producer.dlpack", "producer.exchange"),
+    *("consumer.cai", "consumer.cai_order"),
+    *("consumer.dlpack", "consumer.dlpack_asking", "consumer.dlpack_lifetime"),
+)
 
 
 def requires(
@@ -162,7 +167,8 @@ def requires(
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     """List the requirements of a role, or all of them, in the order of the specifications."""
-    importlib.import_module("cai_bridge.conformance._every_check")
+    for module in _MODULES:
+        importlib.import_module(f"cai_bridge.conformance.{module}")
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 
