@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .requirement import NotApplicableError
+from .stand_in import speaking_only
 
 if TYPE_CHECKING:
     from .lab import Hold, Lab
@@ -115,6 +116,15 @@ class ProducerAdapter(_Streams):
             raise NotApplicableError("the adapter says no fill(), and the arrays have none")
         fill(value)
 
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
+        """Make an array of one value, on the library's current stream.
+
+        By default `make` and `fill`; a library whose arrays cannot be written says how else.
+        """
+        array = self.make(shape, dtype)
+        self.fill(array, value)
+        return array
+
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
         del array
@@ -155,6 +165,13 @@ class ConsumerAdapter(_Streams):
     def take(self, x: Any) -> Any:
         """Take an array of another library in, without a copy; return the library's own array."""
         raise NotImplementedError
+
+    def take_by(self, door: str, x: Any) -> Any:
+        """Take an array in by one of the `doors`, where it may speak both protocols.
+
+        By default `take` is handed a stand-in that speaks only that one.
+        """
+        return self.take(speaking_only(door, x))
 
     def copy(self, array: Any) -> Any:
         """Queue a read of all items on the library's current stream; return what it makes.

@@ -12,11 +12,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
 Check = Callable[[Any, Any], str | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,19 @@ def expect(condition: object, evidence: str) -> None:
     """
     if not condition:
         raise UnmetError(evidence)
+
+
+def given(value: T | None, reason: str) -> T:
+    """Give a value on; leave the check without a verdict where there is none.
+
+    Raises
+    ------
+    NotApplicableError
+        It is None.
+    """
+    if value is None:
+        raise NotApplicableError(reason)
+    return value
 
 
 def needs(condition: object, reason: str) -> None:
@@ -128,7 +142,7 @@ class Requirement:
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
-            f"with open_lab() as lab:\n"
+            f"with open_lab() as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {self.role}_named({subject!r})\n"
             f"    {self.check.__name__}({arguments})\n"
         )
@@ -136,9 +150,16 @@ class Requirement:
 
 _REQUIREMENTS: dict[str, Requirement] = {}
 _MODULES = (
-    *("producer.cai", "producer.dlpack", "producer.exchange"),
-    *("consumer.cai", "consumer.cai_order"),
-    *("consumer.dlpack", "consumer.dlpack_asking", "consumer.dlpack_lifetime"),
+    "producer.cai",
+    "producer.dlpack",
+    "producer.dlpack_streams",
+    "producer.dlpack_lifetimes",
+    "producer.exchange",
+    "consumer.cai",
+    "consumer.cai_order",
+    "consumer.dlpack",
+    "consumer.dlpack_asking",
+    "consumer.dlpack_lifetime",
 )
 
 
