@@ -55,7 +55,7 @@ class GpuLab(Lab):
         self._flags = Pinned(self.driver, 4 * _FLAGS)
         self._staging = Pinned(self.driver, _STAGING)
         self._staged = 0
-        self._readings: weakref.WeakSet[Reading] = weakref.WeakSet()
+        self._readings: set[Reading] = set()
         self._holds: dict[int, weakref.ref[SpinningHold]] = {}
         self._held = 0
         self._streams: list[GpuStream] = []
@@ -181,12 +181,12 @@ class GpuLab(Lab):
         if nbytes:
             with self.driver.context():
                 self.driver("cuMemcpyAsync", staged, low, nbytes, stream)
-        reading = Reading(region, low, nbytes, staged, keep)
-        self._readings.add(reading)
-        return reading
+        return Reading(region, (low, nbytes), staged, keep, self._readings)
 
     def _stage(self, nbytes: int) -> tuple[int, Any]:
-        """Find a place in pinned memory; each is used again once everything has run."""
+        """Find a place in pinned memory; each is used again once all that was read is taken out."""
+        if not self._readings:
+            self._staged = 0
         at, size = self._staged, -(-nbytes // 256) * 256
         if at + size > self._staging.nbytes:
             own = Pinned(self.driver, max(nbytes, 1))

@@ -42,9 +42,13 @@ class Memory:
     at once, as caching allocators do.
     """
 
-    def __init__(self, driver: Driver, nbytes: int, stream: int | None) -> None:
+    def __init__(
+        self, driver: Driver, nbytes: int, stream: int | None, keep: object = None
+    ) -> None:
         self._driver = driver
         self._stream = stream
+        # The stream's object, where it may go before the memory does.
+        self._keep = keep
         self.nbytes = nbytes
         arguments = (max(nbytes, 1),) if stream is None else (max(nbytes, 1), stream)
         name = "cuMemAlloc_v2" if stream is None else "cuMemAllocAsync"
@@ -102,17 +106,28 @@ class SpinningHold:
 class Reading:
     """A read into host memory that the driver writes; its bytes are taken out once it has run."""
 
-    def __init__(self, region: Region, low: int, nbytes: int, staged: int, keep: Any) -> None:
-        self._region, self._low, self._nbytes = region, low, nbytes
+    def __init__(
+        self,
+        region: Region,
+        span: tuple[int, int],
+        staged: int,
+        keep: Any,
+        unsettled: set[Reading],
+    ) -> None:
+        self._region = region
+        self._low, self._nbytes = span
         self._staged: int | None = staged
         self._keep = keep
         self._data = b""
+        self._unsettled = unsettled
+        unsettled.add(self)
 
     def settle(self) -> None:
         """Take the bytes out: the place is about to be used again."""
         if self._staged is not None:
             self._data = ctypes.string_at(self._staged, self._nbytes)
             self._staged = self._keep = None
+            self._unsettled.discard(self)
 
     @property
     def value(self) -> Any:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
+
+from cai_bridge.testing._kit.dtypes import dlpack_name
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +28,14 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
     found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
     return found
+
+
+def dlpack_dtype(name: str) -> tuple[int, int, int]:
+    """Tell DLPack's code, bits and lanes of a named type."""
+    for code, bits in itertools.product(range(15), (8, 16, 32, 64, 128)):
+        if dlpack_name(code, bits) == name:
+            return code, bits, 1
+    raise ValueError(f"dtype: got {name!r}; allowed: the types of DLPack 1.3 of whole bytes")
 
 
 def host_list(array: NDArray[Any]) -> Any:
