@@ -543,6 +543,74 @@ def test_what_the_file_says_of_itself(traced):
     assert "host" in about["times"]
 
 
+class Recording:
+    """What a trace kept, made up: nanoseconds on a clock that began before the trace did."""
+
+    left_out = 0
+    times = (1_000, 9_000)
+    threads = ((7, "MainThread"), (9, ""))
+
+    def __init__(self, *kept):
+        self._kept = list(kept)
+
+    def take(self, most):
+        taken, self._kept = self._kept[:most], self._kept[most:]
+        return taken
+
+
+def written(path, *kept):
+    from cai_bridge._trace_format import write
+
+    with path.open("w") as file:
+        write(file, Recording(*kept), {})
+    return Trace(path)
+
+
+def order(at, name="hand over", thread=7, **streams):
+    fields = {"door": "to_cai", "device": 0, "order": "made", "trace.recorded_on": 0, **streams}
+    return name, at, thread, fields
+
+
+def test_orders_at_one_moment_do_not_overlap_on_their_lanes(tmp_path):
+    there, back = {"producer": 16, "consumer": 32}, {"producer": 16, "consumer": 32}
+    seen = written(
+        tmp_path / "trace.json",
+        order(2_000, **there),
+        order(2_010, "give back", **back),
+        order(2_010, thread=9, producer=16, consumer=48),
+        order(2_150, producer=48, consumer=16),
+        order(2_160, producer=64, consumer=16),
+    )
+    lanes = [f"cuda:0 streams / stream {handle:#x}" for handle in (16, 32, 48, 64)]
+    assert seen.arrows == [
+        (lanes[0], lanes[1]),
+        (lanes[1], lanes[0]),
+        (lanes[0], lanes[2]),
+        (lanes[2], lanes[0]),
+        (lanes[3], lanes[0]),
+    ]
+    late = [e["ts"] * 1000 + 1_000 for e in seen.slices("order")[::2]]
+    assert all(
+        0 <= shown - at <= 400
+        for shown, at in zip(late, (2_000, 2_010, 2_010, 2_150, 2_160), strict=True)
+    )
+
+
+def test_a_slice_is_as_long_as_the_call_and_not_as_its_event(tmp_path):
+    fields = {"door": "to_cai", "trace.began": 1_500, "trace.ended": 2_750}
+    inner = {"by": "deleter", "outcome": "done", "trace.began": 1_500, "trace.ended": 2_000}
+    seen = written(
+        tmp_path / "trace.json",
+        ("release", 2_600, 7, inner),
+        ("exchange", 5_000, 7, fields),
+        ("host wait", 6_000, 9, {"device": 0, "why": "host wait"}),
+    )
+    spans = [(e["name"], e["ts"], e["dur"]) for e in seen.timed]
+    assert spans == [("deleter", 0.5, 0.5), ("to_cai", 0.5, 1.25), ("host wait", 5.0, 0.0)]
+    assert seen.lane(seen.timed[-1]) == "host threads / thread 9"
+    assert "trace.began" not in seen.timed[0]["args"]
+
+
 # --- processes ------------------------------------------------------------------------------------
 
 
