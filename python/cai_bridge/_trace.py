@@ -1,6 +1,7 @@
 """`trace`: what goes over the bridge for a while, as a file that trace viewers open."""
 
 import os
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -80,8 +81,10 @@ def trace(
         try:
             yield
         finally:
-            # There is none in a fork, which shares the file: that is the parent's to write.
-            if (recording := _core._stop_trace()) is not None:
+            # There is none in a fork, which shares the file: that is the parent's to write. A block
+            # that the end of the interpreter cut short can import nothing any more.
+            recording = _core._stop_trace()
+            if recording is not None and not sys.is_finalizing():
                 _write(file, recording, names)
 
 

@@ -5,6 +5,7 @@ import gc
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -671,6 +672,17 @@ def test_a_process_that_ends_meanwhile_leaves_a_whole_file_or_none(how, is_whole
         assert Trace(path).exchanges()
     else:
         assert path.read_text() == ""
+
+
+def test_its_docs_example_holds_and_they_name_every_argument():
+    import doctest
+    import inspect
+
+    example = doctest.DocTestParser().get_doctest(trace.__doc__, {}, "trace", None, None)
+    assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
+    assert re.findall(r"^    (\w+) : ", trace.__doc__, re.MULTILINE) == list(
+        inspect.signature(trace).parameters
+    )
 
 
 def test_importing_the_package_imports_no_json():
