@@ -79,6 +79,7 @@ def test_every_field_is_read():
     assert (said.data, said.byte_offset, said.ptr) == (4096, 24, 4120)
     assert (said.shape, said.strides, said.dtype) == ((3, 5), (-5, 2), (17, 4, 2))
     assert (said.device, said.readonly) == ((13, 7), True)
+    assert read_capsule(ManagedTensor(4096, flags=IS_COPIED).capsule()).readonly is False
 
 
 @pytest.mark.parametrize("ndim", [-1, -(2**31), 65, 2**31 - 1])

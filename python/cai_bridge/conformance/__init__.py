@@ -18,7 +18,8 @@ from .adapter import (
     producer_named,
 )
 from .check import check_consumer, check_producer
-from .lab import Lab, flat, open_lab
+from .consumer.arrays import Refusal, attempt, expect_copied
+from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .producer.arrays import (
     cai_of,
     collect,
@@ -45,18 +46,22 @@ from .requirement import (
 )
 
 __all__ = [
+    "CaiArray",
     "ConformanceError",
     "ConsumerAdapter",
+    "DLPackArray",
     "Lab",
     "Late",
     "NotApplicableError",
     "ProducerAdapter",
+    "Refusal",
     "Report",
     "Requirement",
     "Specification",
     "UnmetError",
     "Verdict",
     "assert_equivalent",
+    "attempt",
     "cai_of",
     "capsule_name",
     "check_consumer",
@@ -65,6 +70,7 @@ __all__ = [
     "consumer_named",
     "describe",
     "expect",
+    "expect_copied",
     "export",
     "fields_of",
     "flat",

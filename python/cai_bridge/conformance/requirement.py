@@ -120,7 +120,7 @@ class Requirement:
     @property
     def door(self) -> str:
         """Which protocol it is about: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
-        return self.name.partition("-")[0]
+        return self.name.removeprefix("takes-").partition("-")[0]
 
     @property
     def citation(self) -> str:
@@ -155,6 +155,11 @@ _MODULES = (
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
+    "consumer.cai",
+    "consumer.cai_order",
+    "consumer.dlpack",
+    "consumer.dlpack_asking",
+    "consumer.dlpack_lifetime",
 )
 
 
