@@ -10,7 +10,7 @@ from cai_bridge.testing._region import Region
 
 from ..adapter import handle_of
 from ..lab import flat
-from .pair import WORDS, Pair, place_of
+from .pair import Pair, place_of
 from .result import Aspect
 
 
@@ -58,7 +58,7 @@ def _handover(pair: Pair, mine: Any, value: float) -> Round:
     lab = pair.lab
     lab.synchronize()
     lab.reports()
-    late = pair.producer.late(lab, value, WORDS)
+    late = pair.producer.late(lab, value, pair.words)
     with lab.watched() as watch:
         handed = pair.hand(late.array, late.stream, mine)
         with pair.on(None if pair.route.bridged else late.stream, mine):
@@ -96,7 +96,7 @@ def _endless(pair: Pair) -> Any:
 
 
 def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
-    lab, shape = pair.lab, (WORDS,)
+    lab, shape = pair.lab, (pair.words,)
     lab.synchronize()
     lab.reports()
     with pair.on(theirs, None):

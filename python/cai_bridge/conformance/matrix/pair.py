@@ -19,8 +19,8 @@ from ..requirement import NotApplicableError
 from .result import Aspect
 from .routes import Route
 
-WORDS = 1 << 15
-"""The items of arrays with pending work."""
+WORDS, FEW = 1 << 15, 64
+"""The items of arrays with pending work, where timing matters and where it does not."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,11 @@ class Pair:
     def dtype(self) -> str:
         """The element type of arrays that could have any."""
         return "float32" if "float32" in self.producer.dtypes else self.producer.dtypes[0]
+
+    @property
+    def words(self) -> int:
+        """How many items arrays with pending work have."""
+        return WORDS if self.lab.timed else FEW
 
     @contextlib.contextmanager
     def on(self, theirs: Any, mine: Any) -> Iterator[None]:

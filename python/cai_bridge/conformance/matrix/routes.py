@@ -9,7 +9,7 @@ from typing import Any
 from cai_bridge import from_cai, to_cai
 
 from ..adapter import ConsumerAdapter
-from ..stand_in import CAI, DLPACK, speaks
+from ..stand_in import CAI, DLPACK, EXCHANGE, speaks
 
 Hand = Callable[[Any, Any], Any]
 
@@ -54,11 +54,12 @@ class Route:
         if self.door not in consumer.doors:
             return f"the consumer does not speak {_CALLED[self.door]}"
         if not any(speaks(array, name) for name in self.needs):
-            return f"the producer does not speak {' or '.join(_CALLED[one] for one in self.needs)}"
+            called = dict.fromkeys(_CALLED[one] for one in self.needs)
+            return f"the producer does not speak {' or '.join(called)}"
         return None
 
 
-_CALLED = {"cai": "CAI", "dlpack": "DLPack", CAI: "CAI", DLPACK: "DLPack"}
+_CALLED = {"cai": "CAI", "dlpack": "DLPack", CAI: "CAI", DLPACK: "DLPack", EXCHANGE: "DLPack"}
 
 
 def _itself(x: Any, stream: Any) -> Any:
@@ -77,12 +78,12 @@ ROUTES = (
     Route(
         "to_cai(x, stream=s)",
         "cai",
-        (DLPACK, CAI),
+        (DLPACK, EXCHANGE, CAI),
         lambda x, stream: to_cai(x, stream=stream),
         tells=True,
     ),
-    Route("to_cai(x)", "cai", (DLPACK, CAI), lambda x, _: to_cai(x), end=_release),
+    Route("to_cai(x)", "cai", (DLPACK, EXCHANGE, CAI), lambda x, _: to_cai(x), end=_release),
     Route("from_cai(x)", "dlpack", (CAI,), lambda x, _: from_cai(x)),
-    Route("from_cai(to_cai(x))", "dlpack", (DLPACK,), lambda x, _: from_cai(to_cai(x))),
+    Route("from_cai(to_cai(x))", "dlpack", (DLPACK, EXCHANGE), lambda x, _: from_cai(to_cai(x))),
 )
 """The protocols by themselves, and the bridge; ``s`` is the consumer's stream."""
