@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from cai_bridge.conformance import producer_named
+from cai_bridge.conformance import check_producer, producer_named
 from cai_bridge.conformance.adapter import Late, handle_of
 from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
+from cai_bridge.conformance.matrix import Cell, Matrix, run_matrix
 from cai_bridge.conformance.requirement import NotApplicableError, UnmetError
 
 Note = Callable[..., None]
@@ -99,11 +100,15 @@ def test_an_unordered_read_is_found(lab: GpuLab) -> None:
 
 
 def test_a_read_that_comes_too_late_shows_nothing(lab: GpuLab) -> None:
-    region, late = late_words(lab, 5.0)
-    lab.wait(late.stream.handle)
-    mine = lab.stream("the reader's")
-    with pytest.raises(NotApplicableError):
-        lab.expect_read(mine.handle, region, late, "the host waited")
+    def try_all() -> None:
+        for value in lab.values():
+            region, late = late_words(lab, value)
+            late.hold.release()
+            lab.wait(late.stream.handle)
+            lab.expect_read(lab.stream().handle, region, late, "the host waited")
+
+    with pytest.raises(NotApplicableError, match="each write was done before"):
+        try_all()
 
 
 def test_memory_is_told_apart_and_read_by_strides(lab: GpuLab, driver: Any) -> None:
@@ -153,3 +158,84 @@ def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) ->
         held = 1e3 * (time.perf_counter() - start)
         assert not late.hold.pending
     note(f"{library}'s late write ends {held:.2f} ms after its release", milliseconds=held)
+
+
+# The bridge's own views, over every library that is there.
+
+VIEWS = [
+    *("to_cai(torch)", "to_cai(cupy)", "to_cai(jax)", "to_cai(numba)"),
+    *("from_cai(torch)", "from_cai(cupy)", "from_cai(jax)", "from_cai(numba)"),
+]
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_keeps_every_requirement(lab: GpuLab, note: Note, view: str) -> None:
+    try:
+        producer = producer_named(view)
+    except (ValueError, RuntimeError) as missing:
+        pytest.skip(str(missing))
+    report = check_producer(producer, lab=lab)
+    note(report.summary())
+    skipped = [one for one in report.verdicts if one.outcome == "skipped"]
+    for one in skipped:
+        if one.evidence.startswith("each write was done"):
+            note(f"  {view}, {one.name}: {one.evidence}")
+    assert not report.failed, str(report)
+
+
+# The matrix.
+
+CASES = [
+    # producer, consumer, route, aspect: what is natively wrong on this GPU
+    ("torch", "cupy", "x by CAI", "handover"),
+    ("torch", "numba", "x by CAI", "handover"),
+    ("jax", "cupy", "x by CAI", "handover"),
+    ("jax", "numba", "x by CAI", "handover"),
+    ("cupy", "torch", "x by CAI", "handover"),
+    ("torch", "cupy", "x by DLPack", "release"),
+    ("jax", "torch", "x by DLPack", "readonly"),
+]
+LIBRARIES = ["torch", "jax", "cupy", "numba"]
+# They take no notice of the stream that a dict names, so it has to be their own.
+HEEDLESS = {"torch", "rmm", "jax"}
+
+
+@pytest.fixture(scope="module")
+def matrix() -> Iterator[Matrix]:
+    for library in LIBRARIES:
+        try:
+            producer_named(library)
+        except (ValueError, RuntimeError) as missing:
+            pytest.skip(str(missing))
+    with GpuLab(rounds=3, limit_ms=50.0) as lab:
+        yield run_matrix(LIBRARIES, LIBRARIES, lab=lab)
+
+
+def said(cell: Cell) -> str:
+    head = f"{cell.producer} -> {cell.consumer}, {cell.route}: "
+    return head + "; ".join(f"{name} {one.outcome}" for name, one in cell.aspects.items())
+
+
+@pytest.mark.parametrize(("producer", "consumer", "route", "aspect"), CASES)
+def test_what_is_wrong_natively_is_found(
+    matrix: Matrix, producer: str, consumer: str, route: str, aspect: str
+) -> None:
+    assert matrix.cell(producer, consumer, route)[aspect].outcome == "wrong"
+
+
+def test_numba_makes_the_host_wait(matrix: Matrix) -> None:
+    assert matrix.cell("cupy", "numba", "x by CAI")["host"].outcome == "waits"
+
+
+def test_nothing_is_wrong_through_the_bridge(matrix: Matrix, note: Note) -> None:
+    for cell in matrix.cells:
+        if cell.exists:
+            note(said(cell))
+    wrong = [
+        f"{said(cell)}: {name}: {one.detail}"
+        for cell in matrix.cells
+        if cell.bridged and not (cell.route == "to_cai(x)" and cell.consumer in HEEDLESS)
+        for name, one in cell.aspects.items()
+        if one.outcome in ("wrong", "crashed")
+    ]
+    assert not wrong, "\n".join(wrong)

@@ -6,6 +6,7 @@ import inspect
 from typing import Any
 
 CAI, DLPACK = "__cuda_array_interface__", "__dlpack__"
+EXCHANGE = "__dlpack_c_exchange_api__"
 
 
 def speaks(array: Any, name: str) -> bool:

@@ -66,6 +66,18 @@ class Producer(_Library, ProducerAdapter):
         """Make an array."""
         return _device().array(shape=shape, dtype=dtype, speaks=("dlpack", "cai"))
 
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> SimulatedArray:
+        """Make an array in memory of a pool, which is handed out again at once."""
+        array = _device().array(
+            shape=shape,
+            dtype=dtype,
+            speaks=("dlpack", "cai"),
+            stream=self.current,
+            memory="pool",
+        )
+        self.fill(array, value)
+        return array
+
     def fill(self, array: SimulatedArray, value: float) -> None:
         """Queue a write, which becomes what the array is pending on."""
         self.current.fill(array, value)

@@ -1,0 +1,398 @@
+"""The matrix on the simulated device: each outcome from a pair of libraries that has it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cai_bridge.conformance import open_lab
+from cai_bridge.conformance.libraries import simulated
+from cai_bridge.conformance.matrix import (
+    ASPECTS,
+    ROUTES,
+    Aspect,
+    Matrix,
+    run_isolated,
+    run_matrix,
+)
+from cai_bridge.conformance.matrix.__main__ import main
+from cai_bridge.testing import SimulatedCuda, describe
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._work import region_of_dict
+
+HERE = Path(__file__).parent
+NATIVE = [route.name for route in ROUTES if not route.bridged]
+BRIDGED = [route.name for route in ROUTES if route.bridged]
+
+
+class Producer(simulated.Producer):
+    """Arrays of a pool, which are handed out again at once."""
+
+    speaks = ("dlpack", "cai")
+    name = "pool"
+    dtypes = ("float32", "bfloat16")
+
+    def make(self, shape, dtype):
+        cuda = SimulatedCuda.current()
+        return cuda.array(
+            shape=shape, dtype=dtype, speaks=self.speaks, stream=self.current, memory="pool"
+        )
+
+    def readonly(self, array):
+        array = SimulatedCuda.current().array([1.0] * 12, speaks=self.speaks, readonly=True)
+        self.kept = array
+        return array
+
+
+class OldDict(Producer):
+    """Says nothing of streams in its dicts, as PyTorch and JAX."""
+
+    speaks = ("dlpack", "cai2")
+    name = "old dict"
+
+
+class Heedless(simulated._Library, simulated.ConsumerAdapter):
+    """Ignores the stream and the flag of a dict, and makes no return edge."""
+
+    name = "heedless"
+    dtypes = ("float32", "bfloat16")
+
+    def take(self, x):
+        if hasattr(type(x), "__dlpack__"):
+            capsule = x.__dlpack__(stream=self.current.handle, max_version=(1, 3))
+            said = describe(capsule)["capsule"]
+            region = Region(said.ptr, said.shape, said.strides, said.dtype, said.itemsize)
+            return region, simulated.take(capsule)
+        return region_of_dict(x.__cuda_array_interface__, x), x
+
+    def copy(self, array):
+        region, _ = array
+        return self.current.read(region), self.current
+
+    def values(self, copied):
+        pending, stream = copied
+        stream.synchronize()
+        return pending.value
+
+    def fill(self, array, value):
+        region, _ = array
+        # The flag is dropped.
+        self.current.fill(replace(region, readonly=False), value)
+
+
+class Blocks(Heedless):
+    """Waits on the host for the dict's stream, as Numba and CuPy."""
+
+    name = "blocks"
+    doors = ("cai",)
+
+    def take(self, x):
+        stream = x.__cuda_array_interface__.get("stream")
+        if stream:
+            SimulatedCuda.current().stream_of(stream).synchronize()
+        return super().take(x)
+
+
+class Nameless(Heedless):
+    """Has no streams that a caller can name, as JAX."""
+
+    name = "nameless"
+
+    def stream(self):
+        return None
+
+
+class Refuses(Heedless):
+    """Takes nothing."""
+
+    name = "refuses"
+
+    def take(self, x):
+        raise BufferError("not today")
+
+
+class Copies(Heedless):
+    """Reads other memory than the producer's."""
+
+    name = "copies"
+
+    def take(self, x):
+        cuda = SimulatedCuda.current()
+        copy = cuda.array(cuda.read(x), dtype="float32", speaks=("cai",))
+        return super().take(copy)
+
+
+@pytest.fixture
+def lab():
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+def outcomes(matrix, aspect):
+    return {one.route: one[aspect].outcome for one in matrix.cells}
+
+
+def test_the_matrix_holds_a_cell_for_each_producer_consumer_and_route(lab):
+    seen = []
+    matrix = run_matrix(
+        [Producer, OldDict], [Heedless], lab=lab, progress=lambda *said: seen.append(said)
+    )
+    assert [(one.producer, one.route) for one in matrix.cells] == [
+        (name, route.name) for name in ("pool", "old dict") for route in ROUTES
+    ]
+    assert [done for done, _, _ in seen] == list(range(1, 2 * len(ROUTES) + 1))
+    assert {count for _, count, _ in seen} == {2 * len(ROUTES)}
+    assert [cell for _, _, cell in seen] == list(matrix.cells)
+    assert matrix.place == "the simulated device"
+    assert matrix.cell("pool", "heedless", "to_cai(x)").bridged
+    with pytest.raises(KeyError):
+        matrix.cell("pool", "heedless", "by post")
+
+
+def test_the_simulated_library_hands_its_arrays_to_itself(lab):
+    matrix = run_matrix(["simulated"], ["simulated"], lab=lab)
+    for aspect in ("values", "handover", "host", "dtypes"):
+        assert set(outcomes(matrix, aspect).values()) == {"right"}, aspect
+    released = outcomes(matrix, "release")
+    # By DLPack nobody says when the consumer is done.
+    assert released.pop("x by DLPack") == "wrong"
+    assert set(released.values()) == {"right"}
+
+
+def test_a_dict_that_says_nothing_of_streams_is_read_too_early_and_the_bridge_orders(lab):
+    matrix = run_matrix([OldDict], [Heedless], lab=lab, aspects=["handover"])
+    found = outcomes(matrix, "handover")
+    assert found.pop("to_cai(x)") == "wrong"  # it names the stream, which is ignored
+    assert found == {
+        "x by CAI": "wrong",
+        "x by DLPack": "right",
+        "to_cai(x, stream=s)": "right",
+        "from_cai(x)": "waits",
+        "from_cai(to_cai(x))": "right",
+    }
+    wrong = matrix.cell("old dict", "heedless", "x by CAI")["handover"]
+    assert (wrong.wrong, wrong.rounds) == (1, 1)
+    assert "race" in wrong.detail
+
+
+def test_memory_that_is_handed_out_again_is_overwritten_and_the_bridge_orders(lab):
+    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["release"])
+    found = outcomes(matrix, "release")
+    assert {found[name] for name in NATIVE} == {"wrong"}
+    assert {found[name] for name in BRIDGED} == {"right"}
+    # Where the bridge knows the producer's stream; else it keeps the array until the read is done.
+    for name in (*NATIVE, "from_cai(x)"):
+        detail = matrix.cell("pool", "heedless", name)["release"].detail
+        assert "handed out again in 1 of 1" in detail
+
+
+def test_a_host_that_waits_is_told(lab):
+    matrix = run_matrix([Producer], [Blocks], lab=lab, aspects=["handover", "host"])
+    native = matrix.cell("pool", "blocks", "x by CAI")
+    assert native["host"].outcome == "waits"
+    assert native["handover"].outcome == "waits"
+    assert native["host"].ms is not None
+    assert matrix.cell("pool", "blocks", "from_cai(x)")["host"].outcome == "none"
+
+
+def test_read_only_memory_that_is_written_is_told(lab):
+    matrix = run_matrix([Producer], [Heedless, simulated.Consumer], lab=lab, aspects=["readonly"])
+    for route in ROUTES:
+        assert matrix.cell("pool", "heedless", route.name)["readonly"].outcome == "wrong"
+        honoured = matrix.cell("pool", "simulated", route.name)["readonly"]
+        assert honoured.outcome == "right"
+        assert "read-only" in honoured.detail
+
+
+def test_a_type_that_arrives_as_another_is_told(lab):
+    class Plain(Heedless):
+        name = "plain"
+
+        def copy(self, array):
+            if array[0].dtype == "bfloat16":
+                raise TypeError("no bfloat16 here")
+            return super().copy(array)
+
+    matrix = run_matrix([Producer], [Heedless, Plain], lab=lab, aspects=["dtypes"])
+    assert matrix.cell("pool", "heedless", "x by CAI")["dtypes"].detail == "2 of 2"
+    refused = matrix.cell("pool", "plain", "x by CAI")["dtypes"]
+    assert refused.outcome == "refused"
+    assert refused.detail == "1 of 2; refused: bfloat16 (TypeError: no bfloat16 here)"
+
+
+def test_a_copy_is_told_from_the_producers_memory(lab):
+    matrix = run_matrix([Producer], [Copies], lab=lab, aspects=["values"])
+    native = matrix.cell("pool", "copies", "x by CAI")["values"]
+    assert native.outcome == "wrong"
+    assert "copy" in native.detail
+
+
+def test_a_refusal_says_what_was_raised(lab):
+    matrix = run_matrix([Producer], [Refuses], lab=lab)
+    for cell in matrix.cells:
+        for aspect in ("values", "handover", "host", "release", "readonly"):
+            assert cell[aspect] == Aspect("refused", "BufferError: not today")
+
+
+def test_a_route_that_needs_a_streams_name_is_none_where_it_has_none(lab):
+    matrix = run_matrix([Producer], [Nameless], lab=lab, aspects=["handover", "release"])
+    told = matrix.cell("pool", "nameless", "to_cai(x, stream=s)")
+    assert told["handover"] == Aspect("none", "the consumer's streams have no names")
+    assert not told.exists
+    assert matrix.cell("pool", "nameless", "x by DLPack")["release"].outcome == "none"
+
+
+def test_a_protocol_that_is_not_spoken_is_none(lab):
+    class OnlyDlpack(Producer):
+        speaks = ("dlpack",)
+        name = "only DLPack"
+
+    matrix = run_matrix([OnlyDlpack], [Heedless, Blocks], lab=lab, aspects=["values"])
+    assert matrix.cell("only DLPack", "heedless", "x by CAI")["values"] == Aspect(
+        "none", "the producer does not speak CAI"
+    )
+    assert (
+        matrix.cell("only DLPack", "heedless", "from_cai(to_cai(x))")["values"].outcome == "right"
+    )
+    assert matrix.cell("only DLPack", "blocks", "x by DLPack")["values"] == Aspect(
+        "none", "the consumer does not speak DLPack"
+    )
+
+
+def test_a_library_hands_its_arrays_to_itself_without_a_protocol(lab):
+    class Same(Heedless):
+        name = "pool"
+
+    matrix = run_matrix([Producer], [Same], lab=lab, aspects=["values"])
+    assert {one.outcome for one in (c["values"] for c in matrix.cells if not c.bridged)} == {"none"}
+    assert {one.outcome for one in (c["values"] for c in matrix.cells if c.bridged)} == {"right"}
+
+
+def test_a_producer_that_can_make_nothing_is_none(lab):
+    class Broken(Producer):
+        name = "broken"
+
+        def make(self, shape, dtype):
+            raise MemoryError("full")
+
+    matrix = run_matrix([Broken], [Heedless], lab=lab)
+    assert {one.detail for cell in matrix.cells for one in cell.aspects.values()} == {
+        "no array could be made: MemoryError: full"
+    }
+
+
+def test_what_is_done_before_it_is_looked_at_shows_nothing(lab, monkeypatch):
+    class Done:
+        pending = False
+
+        def release(self):
+            pass
+
+    monkeypatch.setattr(lab, "hold", lambda stream: Done())
+    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["handover"])
+    assert matrix.cell("pool", "heedless", "x by DLPack")["handover"].outcome == "none"
+
+
+def test_rounds_are_counted_and_the_lab_keeps_its_own(lab):
+    matrix = run_matrix([OldDict], [Heedless], lab=lab, rounds=3, aspects=["handover"])
+    assert lab.rounds == 1
+    assert matrix.rounds == 3
+    wrong = matrix.cell("old dict", "heedless", "x by CAI")["handover"]
+    assert (wrong.wrong, wrong.rounds) == (3, 3)
+
+
+def test_aspects_are_chosen_and_kept_in_their_order(lab):
+    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["host", "values"])
+    assert [list(one.aspects) for one in matrix.cells] == [["values", "host"]] * len(ROUTES)
+    assert list(run_matrix([Producer], [Heedless], lab=lab).cells[0].aspects) == list(ASPECTS)
+    with pytest.raises(ValueError, match="got 'colour'; allowed: values"):
+        run_matrix([Producer], [Heedless], lab=lab, aspects=["colour"])
+
+
+def test_a_library_that_is_not_known_is_a_mistake(lab):
+    with pytest.raises(ValueError, match="got 'abacus'"):
+        run_matrix(["abacus"], ["simulated"], lab=lab)
+
+
+def test_a_matrix_is_data_and_comes_back(lab):
+    matrix = run_matrix([OldDict, Producer], [Heedless, Blocks], lab=lab)
+    assert Matrix.from_dict(json.loads(json.dumps(matrix.to_dict()))) == matrix
+    with pytest.raises(ValueError, match="outcome: got 'odd'; allowed: right"):
+        Aspect.from_dict({"outcome": "odd"})
+
+
+# Rows in processes of their own.
+
+
+class Crashes(Heedless):
+    """Ends the process by CAI, and is right by DLPack."""
+
+    name = "test_matrix:Crashes"
+
+    def take(self, x):
+        if not hasattr(type(x), "__dlpack__"):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().take(x)
+
+
+class Hangs(Heedless):
+    """Never comes back."""
+
+    name = "test_matrix:Hangs"
+
+    def take(self, x):
+        signal.pause()
+
+
+@pytest.fixture
+def importable(monkeypatch):
+    before = os.environ.get("PYTHONPATH")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([before] if before else [])]))
+
+
+def test_the_program_writes_the_file_and_a_line_a_cell(tmp_path, capsys):
+    path = tmp_path / "row.json"
+    arguments = ["--producer", "simulated", "--consumer", "simulated", "--json", str(path)]
+    assert main([*arguments, "--aspect", "values", "--aspect", "handover"]) == 0
+    matrix = Matrix.from_dict(json.loads(path.read_text()))
+    assert len(matrix.cells) == len(ROUTES)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(ROUTES)
+    assert "simulated -> simulated, x by CAI: values right, handover right" in lines[0]
+
+
+def test_a_crash_costs_the_rest_of_a_pair(importable):
+    seen = []
+    matrix = run_isolated(
+        ["simulated"],
+        ["simulated", "test_matrix:Crashes", "simulated"],
+        aspects=["values"],
+        progress=lambda *said: seen.append(said),
+    )
+    assert [one["values"].outcome for one in matrix.cells] == [
+        *["right"] * 6,
+        *["crashed"] * 6,
+        *["right"] * 6,
+    ]
+    first, second = matrix.cells[6:8]
+    assert first["values"].detail.startswith("the process ended by SIGKILL")
+    assert second["values"].detail == "an earlier route ended the process"
+    assert [done for done, _, _ in seen] == list(range(1, 19))
+    assert matrix.consumers == ("simulated", "test_matrix:Crashes", "simulated")
+
+
+def test_a_process_that_hangs_is_ended(importable):
+    matrix = run_isolated(["simulated"], ["test_matrix:Hangs"], aspects=["values"], limit_s=3)
+    assert matrix.cells[0]["values"] == Aspect("crashed", "the process was ended after 3 s")
+
+
+def test_a_row_that_cannot_begin_is_a_mistake():
+    with pytest.raises(ValueError, match="abacus"):
+        run_isolated(["abacus"], ["simulated"])
+    with pytest.raises(ValueError, match="got none"):
+        run_isolated([], ["simulated"])
