@@ -10,6 +10,8 @@ from ._consumer import Consumer
 from ._cuda import SimulatedCuda, simulated_cuda
 from ._errors import CallRecord, RaceError, Report, Side, SimulatedError
 from ._graph import SimulatedGraph
+from ._kit.description import Description, describe
+from ._kit.said import Said
 from ._pending import Pending
 from ._stream import SimulatedEvent, SimulatedStream
 from ._stream import _current_streams as _current_streams
@@ -18,9 +20,11 @@ from ._values import SimulatedDtype
 __all__ = [
     "CallRecord",
     "Consumer",
+    "Description",
     "Pending",
     "RaceError",
     "Report",
+    "Said",
     "Side",
     "SimulatedArray",
     "SimulatedCuda",
@@ -29,5 +33,6 @@ __all__ = [
     "SimulatedEvent",
     "SimulatedGraph",
     "SimulatedStream",
+    "describe",
     "simulated_cuda",
 ]

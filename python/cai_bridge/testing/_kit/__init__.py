@@ -1,0 +1,1 @@
+"""The parts of the conformance kit; what is public of them is in `cai_bridge.testing`."""

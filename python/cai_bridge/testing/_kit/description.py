@@ -1,0 +1,163 @@
+"""What each protocol says of an array, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .dlpack_structures import Capsule
+from .said import Said, why
+from .said_cai import DOOR, said_by_dict
+from .said_dlpack import said_by_capsule, said_by_method, said_by_table
+
+_ROWS = (
+    *("version", "ptr", "shape", "strides", "dtype", "typestr", "itemsize"),
+    *("device", "readonly", "stream"),
+)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What each protocol of an object says of it; made by `describe`.
+
+    ``description["CAI"]`` is what one door says, ``"CAI" in description`` whether there is one,
+    and ``print(description)`` shows a table with a column for each.
+
+    Attributes
+    ----------
+    kind : str
+        The name of the object's type.
+    said : tuple of Said
+        What it says, a door each: of ``"CAI"``, ``"exchange API"`` and ``"__dlpack__"`` those that
+        it has; ``"capsule"`` for a bare capsule.
+    """
+
+    kind: str
+    said: tuple[Said, ...]
+
+    @property
+    def doors(self) -> tuple[str, ...]:
+        """The names of the doors."""
+        return tuple(said.door for said in self.said)
+
+    def __getitem__(self, door: str) -> Said:
+        for said in self.said:
+            if said.door == door:
+                return said
+        raise KeyError(f"{door!r}: {self.kind} speaks {', '.join(self.doors)}")
+
+    def __contains__(self, door: object) -> bool:
+        return door in self.doors
+
+    def __iter__(self) -> Iterator[Said]:
+        return iter(self.said)
+
+    def __str__(self) -> str:
+        rows = [("", *self.doors)]
+        rows += [(name, *(_cell(said, name) for said in self.said)) for name in _ROWS]
+        if any(said.masked for said in self.said):
+            rows.append(("masked", *(_cell(said, "masked") for said in self.said)))
+        lines = [self.kind, *aligned(rows)]
+        for said in self.said:
+            lines += [f"  {said.door}: {said.error}"] if said.error else []
+            lines += [f"  {said.door}, malformed: {problem}" for problem in said.problems]
+            lines += [f"  {said.door}: {note}" for note in said.notes]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Tell it all in dicts, lists and plain values, as JSON has them."""
+        return {"kind": self.kind, "said": [_plain(said) for said in self.said]}
+
+
+def _plain(said: Said) -> dict[str, Any]:
+    values = {field.name: getattr(said, field.name) for field in fields(said)}
+    return {name: list(v) if isinstance(v, tuple) else v for name, v in values.items()}
+
+
+def cell(name: str, value: object) -> str:
+    """Show a field's value in a table."""
+    if value is None:
+        return "-"
+    return f"{value:#x}" if name == "ptr" and isinstance(value, int) else str(value)
+
+
+def _cell(said: Said, name: str) -> str:
+    value = getattr(said, name)
+    if name == "stream" and value is None and said.door == DOOR and not said.error:
+        # A dict says by its None that nothing is pending; the others say nothing by it.
+        return "None"
+    return cell(name, value)
+
+
+def aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    """Lay rows of one length out in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    padded = (zip(row, widths, strict=True) for row in rows)
+    return ["  " + "  ".join(f"{text:{width}}" for text, width in row).rstrip() for row in padded]
+
+
+def describe(x: object) -> Description:
+    """Tell what each protocol says of an object, field by field in one form.
+
+    Nothing of the object is kept, and it is left as it was so far as the protocols allow:
+
+    - ``__cuda_array_interface__`` is read once;
+    - by the exchange API a managed tensor is exported, read, and deleted at once: a borrowed one
+      says neither version nor flags. The API has no argument for an order, so producers make only
+      those that their own current work stream needs;
+    - ``__dlpack__`` is asked with ``stream=-1``; a producer that refuses this is asked with 1,
+      and makes the legacy default stream wait for what is pending. For an array of the CPU it is
+      None. The capsule is read, not consumed, and let go;
+    - a capsule is read, and stays usable.
+
+    A view of `cai_bridge` also makes the orders that it makes at the end of each export.
+
+    Parameters
+    ----------
+    x : object
+        An array with ``__cuda_array_interface__``, ``__dlpack__`` or a type with
+        ``__dlpack_c_exchange_api__``, in any mix; or a dict of the CUDA Array Interface; or a
+        capsule. An attribute that raises `AttributeError`, or is None, counts as absent, and so
+        does a table that has no major version 1.
+
+    Returns
+    -------
+    Description
+        A `Said` for each door. What a producer raises is in its ``error``, and what is malformed
+        in its ``problems``: neither raises here.
+
+    Raises
+    ------
+    TypeError
+        The object speaks neither protocol.
+
+    Notes
+    -----
+    Pointers are addresses, shapes count items, strides count bytes. The protocols: CUDA Array
+    Interface (Version 3), Python Interface Specification; DLPack 1.3, C API; Python array API
+    standard 2024.12, ``array.__dlpack__``.
+    """
+    kind = type(x).__name__
+    if isinstance(x, dict):
+        return Description(kind, (said_by_dict(x),))
+    if isinstance(x, Capsule):
+        return Description(kind, (said_by_capsule(x),))
+    said = (_said_by_attribute(x), said_by_table(x), said_by_method(x))
+    found = tuple(one for one in said if one is not None)
+    if not found:
+        raise TypeError(
+            f"x: got {kind}; allowed: an object with __cuda_array_interface__, __dlpack__ or "
+            "__dlpack_c_exchange_api__, a dict of the former, or a capsule"
+        )
+    return Description(kind, found)
+
+
+def _said_by_attribute(x: object) -> Said | None:
+    try:
+        interface = getattr(x, "__cuda_array_interface__", None)
+    except Exception as error:  # a producer may raise anything
+        return Said(DOOR, error=why(error))
+    if interface is None:
+        return None
+    return said_by_dict(interface, lambda: getattr(x, "dtype", None))

@@ -1,0 +1,35 @@
+"""DLPack 1.3's C structures, by `ctypes`: read, taken over, and made by hand."""
+
+from .dlpack_exchange import DLPackExchangeAPI, ExchangeTable, exchange_table
+from .dlpack_managed import ManagedTensor
+from .dlpack_structures import (
+    IS_COPIED,
+    IS_SUBBYTE_TYPE_PADDED,
+    READ_ONLY,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    DLTensor,
+    Taken,
+    TensorFields,
+    capsule_name,
+    read_capsule,
+    take,
+)
+
+__all__ = [
+    "IS_COPIED",
+    "IS_SUBBYTE_TYPE_PADDED",
+    "READ_ONLY",
+    "DLManagedTensor",
+    "DLManagedTensorVersioned",
+    "DLPackExchangeAPI",
+    "DLTensor",
+    "ExchangeTable",
+    "ManagedTensor",
+    "Taken",
+    "TensorFields",
+    "capsule_name",
+    "exchange_table",
+    "read_capsule",
+    "take",
+]

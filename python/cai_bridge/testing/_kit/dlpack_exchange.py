@@ -1,0 +1,153 @@
+"""Types' tables of DLPack's C exchange API, called by `ctypes`."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import c_int, c_int32, c_uint32, c_void_p
+from typing import Any
+
+from .dlpack_structures import (
+    DLManagedTensorVersioned,
+    DLTensor,
+    Taken,
+    TensorFields,
+    capsule_name,
+    capsule_pointer,
+    fields_of,
+)
+
+CAPSULE = "dlpack_exchange_api"
+
+_OUT = ctypes.POINTER(c_void_p)
+# Called with the lock held; `ctypes` raises the exceptions that they set.
+_EXPORT = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, _OUT)
+_BORROW = ctypes.PYFUNCTYPE(c_int, ctypes.py_object, ctypes.POINTER(DLTensor))
+_STREAM = ctypes.PYFUNCTYPE(c_int, c_int32, c_int32, _OUT)
+
+
+class DLPackExchangeAPI(ctypes.Structure):
+    """The table, its header written out."""
+
+    major: int
+    minor: int
+    prev_api: int | None
+    managed_tensor_allocator: int | None
+    managed_tensor_from_py_object_no_sync: int | None
+    managed_tensor_to_py_object_no_sync: int | None
+    dltensor_from_py_object_no_sync: int | None
+    current_work_stream: int | None
+    _fields_ = (
+        ("major", c_uint32),
+        ("minor", c_uint32),
+        ("prev_api", c_void_p),
+        ("managed_tensor_allocator", c_void_p),
+        ("managed_tensor_from_py_object_no_sync", c_void_p),
+        ("managed_tensor_to_py_object_no_sync", c_void_p),
+        ("dltensor_from_py_object_no_sync", c_void_p),
+        ("current_work_stream", c_void_p),
+    )
+
+
+MANDATORY = (
+    "managed_tensor_allocator",
+    "managed_tensor_from_py_object_no_sync",
+    "managed_tensor_to_py_object_no_sync",
+    "current_work_stream",
+)
+
+
+class ExchangeTable:
+    """A type's table of major version 1.
+
+    What its functions raise is raised.
+
+    Attributes
+    ----------
+    kind : type
+        The type that it was found on: it is for objects of that type.
+    struct : DLPackExchangeAPI
+        The table itself, which lives as long as the process.
+    """
+
+    def __init__(self, kind: type, struct: DLPackExchangeAPI) -> None:
+        self.kind = kind
+        self.struct = struct
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """``(major, minor)``."""
+        return self.struct.major, self.struct.minor
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The names of entries that are NULL and must not be."""
+        return tuple(name for name in MANDATORY if not getattr(self.struct, name))
+
+    @property
+    def can_borrow(self) -> bool:
+        """Whether the one entry that may be NULL is there."""
+        return bool(self.struct.dltensor_from_py_object_no_sync)
+
+    def borrow(self, x: Any) -> TensorFields:
+        """Read the tensor that ``dltensor_from_py_object_no_sync`` lends.
+
+        The producer gives nothing away. A borrowed tensor has neither version nor flags.
+        """
+        out = DLTensor()
+        self._call("dltensor_from_py_object_no_sync", _BORROW, self._own(x), ctypes.byref(out))
+        return fields_of(out)
+
+    def export(self, x: Any) -> Taken:
+        """Take the managed tensor that ``managed_tensor_from_py_object_no_sync`` gives away."""
+        entry, out = "managed_tensor_from_py_object_no_sync", c_void_p()
+        self._call(entry, _EXPORT, self._own(x), ctypes.byref(out))
+        if out.value is None:
+            raise ValueError(f"{entry}: got NULL without an exception; allowed: a managed tensor")
+        return Taken(DLManagedTensorVersioned.from_address(out.value))
+
+    def work_stream(self, device_type: int, device_id: int) -> int:
+        """Tell the stream that the producer works on, as ``current_work_stream`` says it.
+
+        0 is what the C API calls the default stream; the array API and CAI call it 1.
+        """
+        out = c_void_p()
+        self._call("current_work_stream", _STREAM, device_type, device_id, ctypes.byref(out))
+        return out.value or 0
+
+    def _own(self, x: Any) -> Any:
+        # Producers need not check, and read the object's memory as that of their own type.
+        if not isinstance(x, self.kind):
+            raise TypeError(f"x: got {type(x).__name__}; allowed: {self.kind.__name__}")
+        return x
+
+    def _call(self, entry: str, prototype: Any, *arguments: Any) -> None:
+        address = getattr(self.struct, entry)
+        if not address:
+            raise ValueError(f"{entry}: got NULL; allowed: a function")
+        code = prototype(address)(*arguments)
+        if code != 0:
+            raise ValueError(f"{entry}: got {code} without an exception; allowed: 0, or one")
+
+
+def exchange_table(kind: type) -> ExchangeTable | None:
+    """Find a type's table: the newest of major version 1 in its chain.
+
+    Returns
+    -------
+    ExchangeTable or None
+        None where the type has no ``__dlpack_c_exchange_api__``, where that is no capsule named
+        ``dlpack_exchange_api`` (drafts had an integer), and where all tables are of other versions.
+    """
+    capsule = getattr(kind, "__dlpack_c_exchange_api__", None)
+    if capsule_name(capsule) != CAPSULE:
+        return None
+    address: int | None = capsule_pointer(capsule, CAPSULE)
+    passed: set[int] = set()
+    while address and address not in passed:
+        passed.add(address)
+        # Of other versions only the header can be read, which all of them have.
+        major, _minor = (c_uint32 * 2).from_address(address)
+        if major == 1:
+            return ExchangeTable(kind, DLPackExchangeAPI.from_address(address))
+        address = c_void_p.from_address(address + DLPackExchangeAPI.prev_api.offset).value  # type: ignore[union-attr]
+    return None

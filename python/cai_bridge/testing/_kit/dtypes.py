@@ -1,0 +1,91 @@
+"""Element types' names, from DLPack's numbers and from typestrs.
+
+Names are those of NumPy and ``ml_dtypes`` where these have the type, and DLPack's own otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+
+from cai_bridge.testing._values import DTYPES
+
+_COUNTED = {0: "int", 1: "uint", 2: "float", 3: "opaque_handle", 5: "complex"}
+_NAMED = {
+    (4, 16): "bfloat16",
+    (6, 8): "bool",
+    (7, 8): "float8_e3m4",
+    (8, 8): "float8_e4m3",
+    (9, 8): "float8_e4m3b11fnuz",
+    (10, 8): "float8_e4m3fn",
+    (11, 8): "float8_e4m3fnuz",
+    (12, 8): "float8_e5m2",
+    (13, 8): "float8_e5m2fnuz",
+    (14, 8): "float8_e8m0fnu",
+    (15, 6): "float6_e2m3fn",
+    (16, 6): "float6_e3m2fn",
+    (17, 4): "float4_e2m1fn",
+}
+_EXACT = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V"}
+_TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])([0-9]{0,9})(\[.*\])?", re.ASCII)
+
+
+def dlpack_name(code: int, bits: int) -> str | None:
+    """Name the type of DLPack's ``(code, bits)``; None where DLPack 1.3 has none."""
+    if code in _COUNTED and bits:
+        return f"{_COUNTED[code]}{bits}"
+    if code == 6 and bits:
+        return _NAMED.get((code, bits), f"bool{bits}")
+    return _NAMED.get((code, bits))
+
+
+def typestr_of(name: str | None) -> str | None:
+    """Tell the typestr of a named type; None where CAI has none for it."""
+    return DTYPES[name].typestr if name in DTYPES else None
+
+
+def typestr_size(typestr: str) -> int | None:
+    """Tell the size of an item in bytes; None where it is no typestr."""
+    found = _TYPESTR.fullmatch(typestr)
+    if found is None:
+        return None
+    letter, digits = found[2], found[3]
+    if letter == "O":
+        return int(digits or 8)
+    if not digits:
+        return None
+    return int(digits) * (4 if letter == "U" else 1)
+
+
+def is_opaque(typestr: str) -> bool:
+    """Tell whether a typestr leaves open which type of its size it is."""
+    found = _TYPESTR.fullmatch(typestr)
+    if found is None or found[4]:
+        return False
+    order, letter, digits = found[1], found[2], found[3]
+    return (letter in "Vf" and digits == "1") or (letter == "V" and digits == "2" and order != ">")
+
+
+def typestr_name(typestr: str, dtype: object = None) -> str:
+    """Name the type of a typestr.
+
+    Parameters
+    ----------
+    typestr : str
+        What a dict says.
+    dtype : object
+        The array's own ``dtype``, which says what ``<V2`` and ``|V1`` are.
+
+    Returns
+    -------
+    str
+        The typestr itself where nothing names the type.
+    """
+    if is_opaque(typestr):
+        named = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
+        known = DTYPES.get(named)
+        fits = known and known.typestr[1] == "V" and known.itemsize == typestr_size(typestr)
+        return named if fits else typestr
+    if typestr[1:] in {"b1", "i1", "u1"} and typestr[0] in "<>|=":
+        # The order of a single byte is no matter.
+        typestr = f"|{typestr[1:]}"
+    return _EXACT.get(typestr, typestr)
