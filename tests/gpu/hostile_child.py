@@ -35,7 +35,7 @@ def device_memory() -> int:
 def good_import(address: int) -> bool:
     """Whether a well-formed dict over the same memory is imported and read as before."""
     view = from_cai(capsules.OnlyCai(capsules.interface(address, (WORDS,))))
-    said = capsules.read(view.__dlpack__())
+    said = capsules.read_capsule(view.__dlpack__())
     content = np.frombuffer(driver.load().read(said.ptr, 4 * WORDS), np.float32)
     return bool((content == np.arange(WORDS)).all())
 
@@ -99,7 +99,7 @@ def cai_case(name: str) -> Case:
 
 def bad_capsule(name: str) -> Case:
     address = device_memory()
-    managed = capsules.Versioned(major=1, minor=3)
+    managed = capsules.DLManagedTensorVersioned(major=1, minor=3)
     shape, strides = (ctypes.c_int64 * 2)(8, 8), (ctypes.c_int64 * 2)(8, 1)
     fields: dict[str, Any] = {
         "data": address, "device_type": 2, "device_id": 0, "ndim": 2, "code": 2, "bits": 32,
@@ -129,7 +129,7 @@ def bad_capsule(name: str) -> Case:
         case "capsule of another name":
             pass
     for field, value in fields.items():
-        setattr(managed.tensor, field, value)
+        setattr(managed.dl_tensor, field, value)
 
     label = b"another name" if name == "capsule of another name" else b"dltensor_versioned"
     new = ctypes.pythonapi.PyCapsule_New
@@ -171,9 +171,9 @@ def export_case(name: str) -> Case:
     }
 
     def usable() -> bool:
-        return capsules.read(readonly.__dlpack__(max_version=(1, 3))).readonly and good_import(
-            address
-        )
+        return capsules.read_capsule(
+            readonly.__dlpack__(max_version=(1, 3))
+        ).readonly and good_import(address)
 
     return [attempts[name]], usable
 

@@ -72,7 +72,7 @@ def test_any_dtype_is_copied_to_the_host(driver: Driver, producer: str, dtype: s
     array = PRODUCERS[producer](host, dtype)
     driver.synchronize()
     view = from_cai(array, stream=-1)
-    seen = capsules.read(capsule := view.__dlpack__(dl_device=(1, 0), max_version=NEWEST))
+    seen = capsules.read_capsule(capsule := view.__dlpack__(dl_device=(1, 0), max_version=NEWEST))
     content = ctypes.string_at(seen.ptr, host.nbytes)
     assert content == np.ascontiguousarray(host).tobytes()
     assert seen.ptr % 256 == 0

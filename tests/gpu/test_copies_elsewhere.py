@@ -52,7 +52,7 @@ def test_managed_and_pinned_memory_goes_both_ways_and_to_a_gpu(
     assert view.device == to_cai(view).device == (kind, 0)
     driver.spin(producer, SPIN_MS)
     write(driver, address, value, producer)
-    shared = capsules.read(
+    shared = capsules.read_capsule(
         kept := view.__dlpack__(stream=consumer, dl_device=(2, 0), copy=False, max_version=NEWEST)
     )
     assert (shared.device, shared.ptr) == ((2, 0), address)
@@ -123,7 +123,7 @@ def test_a_copy_goes_to_another_gpu(
         write(driver, address, value, producer)
         capsule = view.__dlpack__(stream=stream, dl_device=(2, 1), max_version=NEWEST)
         write(driver, address, -1.0, producer)
-        seen = capsules.read(capsule)
+        seen = capsules.read_capsule(capsule)
         assert (seen.device, seen.shape) == ((2, 1), shape)
         copy = to_cai(capsule, stream=-1)
         with driver.context(other):

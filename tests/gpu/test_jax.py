@@ -135,7 +135,7 @@ def test_from_cai_keeps_jaxs_read_only_flag_and_refuses_to_lose_it_in_a_legacy_c
 ) -> None:
     view = from_cai(array, stream=-1)
     assert view.readonly
-    assert capsules.read(view.__dlpack__(max_version=(1, 3))).readonly
+    assert capsules.read_capsule(view.__dlpack__(max_version=(1, 3))).readonly
     with pytest.raises(BufferError, match=r"read-?only"):
         view.__dlpack__()
     assert not from_cai(array, stream=-1, readonly=False).readonly

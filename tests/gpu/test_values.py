@@ -175,7 +175,7 @@ def test_a_layout_survives_the_way_from_cai_to_dlpack(
 def test_an_exported_capsule_has_explicit_strides_and_no_byte_offset(layout: str) -> None:
     array, host = layouts("cupy")[layout]
     view = from_cai(array)
-    said = capsules.read(view.__dlpack__(max_version=(1, 3)))
+    said = capsules.read_capsule(view.__dlpack__(max_version=(1, 3)))
     assert said.byte_offset == 0
     assert said.ptr == (array.data.ptr if host.size else 0)
     assert said.shape == host.shape

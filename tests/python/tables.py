@@ -6,10 +6,12 @@ The structure is `DLPackExchangeAPI` of dlpack.h 1.3.
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_char_p, c_int, c_int32, c_uint32, c_void_p
+from ctypes import c_char_p, c_int, c_int32, c_void_p
 
 import capsules
-from capsules import DLTensor, HandMade, Taken, Versioned
+from capsules import DLTensor, HandMade, Taken
+
+from cai_bridge.testing._kit.dlpack_abi import DLPackExchangeAPI, exchange_table
 
 _OUT = ctypes.POINTER(c_void_p)
 _SET_ERROR = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
@@ -17,22 +19,16 @@ _SET_ERROR = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
 _ALLOCATE = ctypes.PYFUNCTYPE(c_int, ctypes.POINTER(DLTensor), _OUT, c_void_p, _SET_ERROR)
 _FROM_OBJECT = ctypes.PYFUNCTYPE(c_int, c_void_p, _OUT)
 _TO_OBJECT = ctypes.PYFUNCTYPE(c_int, c_void_p, _OUT)
-_BORROW = ctypes.PYFUNCTYPE(c_int, c_void_p, ctypes.POINTER(DLTensor))
-_STREAM = ctypes.PYFUNCTYPE(c_int, c_uint32, c_int32, _OUT)
+_STREAM = ctypes.PYFUNCTYPE(c_int, c_int32, c_int32, _OUT)
 
-
-class Table(ctypes.Structure):
-    _fields_ = [
-        ("major", c_uint32),
-        ("minor", c_uint32),
-        ("prev", c_void_p),
-        ("allocate", c_void_p),
-        ("from_object", c_void_p),
-        ("to_object", c_void_p),
-        ("borrow", c_void_p),
-        ("stream", c_void_p),
-    ]
-
+ENTRIES = {
+    "allocate": "managed_tensor_allocator",
+    "from_object": "managed_tensor_from_py_object_no_sync",
+    "to_object": "managed_tensor_to_py_object_no_sync",
+    "borrow": "dltensor_from_py_object_no_sync",
+    "stream": "current_work_stream",
+}
+"""What the tests call a table's entries."""
 
 # A table lives as long as the process, and so do its functions.
 _forever: list[object] = []
@@ -67,7 +63,9 @@ def table(make=None, *, work_on=0, version=(1, 3), prev=None, asked=None, **func
         "stream": ctypes.cast(current_work_stream, c_void_p).value,
         **functions,
     }
-    made = Table(*version, None if prev is None else ctypes.addressof(prev), **entries)
+    made = DLPackExchangeAPI(*version, None if prev is None else ctypes.addressof(prev))
+    for name, address in entries.items():
+        setattr(made, ENTRIES[name], address)
     _forever.extend((from_object, current_work_stream, made))
     return made
 
@@ -80,39 +78,31 @@ def speaker(table, *bases, **attributes):
 
 def of(kind):
     """The table of a type."""
-    capsule = kind.__dlpack_c_exchange_api__
-    assert capsules.name_of(capsule) == "dlpack_exchange_api"
-    get = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, c_char_p)
-    address = get(("PyCapsule_GetPointer", ctypes.pythonapi))(capsule, b"dlpack_exchange_api")
-    return Table.from_address(address)
+    return exchange_table(kind).struct
 
 
 def managed(x):
     """A managed tensor of `x` by its type's table, as a consumer gets it."""
-    out = c_void_p()
-    assert _FROM_OBJECT(of(type(x)).from_object)(id(x), ctypes.byref(out)) == 0
-    return Taken(Versioned.from_address(out.value))
+    taken = exchange_table(type(x)).export(x)
+    taken.give_away()
+    return Taken(taken.struct)
 
 
 def borrowed(x):
     """What `x` describes, by its type's table: read at once, as it is only lent."""
-    out = DLTensor()
-    assert _BORROW(of(type(x)).borrow)(id(x), ctypes.byref(out)) == 0
-    return capsules.look(out)
+    return exchange_table(type(x)).borrow(x)
 
 
 def work_stream(kind, device):
     """The handle of the stream that a type works on."""
-    out = c_void_p(7)
-    assert _STREAM(of(kind).stream)(*device, ctypes.byref(out)) == 0
-    return out.value or 0
+    return exchange_table(kind).work_stream(*device)
 
 
 def to_object(kind, tensor):
     """An object of a type that takes a tensor over: a hand-made one, or one that was taken."""
     out = c_void_p()
     address = tensor.hand_out() if isinstance(tensor, HandMade) else ctypes.addressof(tensor.struct)
-    assert _TO_OBJECT(of(kind).to_object)(address, ctypes.byref(out)) == 0
+    assert _TO_OBJECT(of(kind).managed_tensor_to_py_object_no_sync)(address, ctypes.byref(out)) == 0
     made = ctypes.cast(out, ctypes.py_object).value
     # The function gave a reference of its own away; `value` took another.
     ctypes.PYFUNCTYPE(None, c_void_p)(("Py_DecRef", ctypes.pythonapi))(out)
@@ -123,5 +113,7 @@ def allocate(kind, prototype):
     """What the allocator of a type says: its result, what it made, and the errors that it set."""
     said, out = [], c_void_p()
     note = _SET_ERROR(lambda context, kind, text: said.append((context, kind, text)))
-    code = _ALLOCATE(of(kind).allocate)(ctypes.byref(prototype), ctypes.byref(out), 42, note)
+    code = _ALLOCATE(of(kind).managed_tensor_allocator)(
+        ctypes.byref(prototype), ctypes.byref(out), 42, note
+    )
     return code, out.value, said

@@ -21,7 +21,7 @@ def test_memory_goes_back_in_the_order_of_the_consumers_stream(stream, pending, 
     view = from_cai(cuda.array([1.0], speaks="cai", memory="pool", stream=p if pending else None))
     works_on = {None: cuda.legacy, 1: cuda.legacy, 2: cuda.per_thread}.get(stream, c)
     copy = taken(view, stream=c if stream == "object" else stream)
-    gone, ptr = weakref.ref(c), copy.seen.ptr
+    gone, ptr = weakref.ref(c), copy.fields.ptr
     del c
     works_on.launch(reads=[(ptr, 4)], name="late")
     cuda.clear_calls()
@@ -29,7 +29,7 @@ def test_memory_goes_back_in_the_order_of_the_consumers_stream(stream, pending, 
     assert ends(cuda) == [("cuMemFreeAsync", works_on.handle)]
     assert cuda.pending > 0, "the host does not wait"
     again = taken(view, stream=works_on)
-    assert again.seen.ptr == ptr, "the stream's pool hands it out again"
+    assert again.fields.ptr == ptr, "the stream's pool hands it out again"
     again.delete()
     cuda.synchronize()
     if stream == "object":
@@ -44,7 +44,7 @@ def test_memory_waits_for_the_device_where_the_consumers_stream_may_be_dead(stre
     handle = -1 if stream == -1 else c.handle
     copy = taken(view, stream=handle, dl_device=(2, int(stream == "of the other GPU")))
     work = cuda.legacy if stream == -1 else c
-    work.launch(reads=[(copy.seen.ptr, 4)], name="late")
+    work.launch(reads=[(copy.fields.ptr, 4)], name="late")
     if stream == "of the other GPU":
         # Its context is not the memory's: the consumer has to be done by itself.
         cuda.synchronize()
@@ -61,7 +61,7 @@ def test_without_the_wait_the_free_races_with_the_consumer(waits, cuda):
     view = from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
     c = cuda.stream("c")
     copy = taken(view, stream=c.handle)
-    c.launch(reads=[(copy.seen.ptr, 4)], name="late")
+    c.launch(reads=[(copy.fields.ptr, 4)], name="late")
     if not waits:
         cuda.suppress("cuCtxSynchronize")
     copy.delete()
@@ -107,7 +107,7 @@ def test_an_unused_capsule_gives_its_memory_back(cuda):
 
 def test_a_copy_to_another_gpu_goes_back_there(cuda):
     copy = taken(from_cai(cuda.array([1.0], speaks="cai", memory="pool")), dl_device=(2, 1))
-    ptr = copy.seen.ptr
+    ptr = copy.fields.ptr
     cuda.default_stream(1).launch(reads=[(ptr, 4)], name="late")
     copy.delete()
     cuda.synchronize()

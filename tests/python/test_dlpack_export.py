@@ -2,6 +2,7 @@
 
 import ctypes
 import enum
+from dataclasses import replace
 
 import capsules
 import numpy as np
@@ -53,11 +54,11 @@ def test_every_call_makes_a_capsule_and_a_tensor_of_its_own(view):
     both = [view.__dlpack__(max_version=(1, 3)) for _ in range(2)]
     first, second = (capsules.take(capsule) for capsule in both)
     assert ctypes.addressof(first.struct) != ctypes.addressof(second.struct)
-    assert first.seen == second.seen
-    shapes = {ctypes.addressof(taken.struct.tensor.shape.contents) for taken in (first, second)}
+    assert first.fields == second.fields
+    shapes = {ctypes.addressof(taken.struct.dl_tensor.shape.contents) for taken in (first, second)}
     assert len(shapes) == 2
     first.delete()
-    assert second.seen.shape == (2, 3)
+    assert second.fields.shape == (2, 3)
     second.delete()
 
 
@@ -120,16 +121,17 @@ def test_a_refused_export_queues_nothing(cuda):
 
 def test_the_table_is_of_1_3_and_on_the_type():
     table = tables.of(DLPackView)
-    assert (table.major, table.minor, table.prev) == (1, 3, None)
+    assert (table.major, table.minor, table.prev_api) == (1, 3, None)
     entries = ("allocate", "from_object", "to_object", "borrow", "stream")
-    assert all(getattr(table, entry) for entry in entries)
+    assert all(getattr(table, tables.ENTRIES[entry]) for entry in entries)
     assert "__dlpack_c_exchange_api__" in vars(DLPackView)
 
 
 def test_the_tables_managed_tensor_is_the_versioned_capsules(view):
     taken = tables.managed(view)
-    assert taken.seen == capsules.read(view.__dlpack__(max_version=(1, 3)))
-    assert taken.seen.version == (1, 3)
+    said = capsules.read(view.__dlpack__(max_version=(1, 3)))
+    assert replace(said, name=None) == taken.fields
+    assert taken.fields.version == (1, 3)
     taken.delete()
 
 
@@ -200,7 +202,11 @@ def test_a_managed_tensor_becomes_a_view_that_owns_it(flags, cuda):
 def test_an_object_of_another_type_is_refused_by_the_table(view):
     table = tables.of(DLPackView)
     fake = tables.speaker(
-        tables.table(from_object=table.from_object, borrow=table.borrow), bits=view
+        tables.table(
+            from_object=table.managed_tensor_from_py_object_no_sync,
+            borrow=table.dltensor_from_py_object_no_sync,
+        ),
+        bits=view,
     )()
     for call in (tables.managed, tables.borrowed):
         with pytest.raises(TypeError, match="DLPackView"):

@@ -81,7 +81,7 @@ def test_the_exact_type_survives_the_way_there_and_back(row, speaks, cuda):
     assert exported(view) == (row["code"], row["bits"], 1)
     assert view.typestr == row["typestr"]
     taken = tables.managed(view)
-    assert taken.seen.dtype == tables.borrowed(view).dtype == (row["code"], row["bits"], 1)
+    assert taken.fields.dtype == tables.borrowed(view).dtype == (row["code"], row["bits"], 1)
     taken.delete()
 
 

@@ -45,7 +45,7 @@ def test_a_type_whose_tables_are_all_of_other_versions_is_asked_by_its_method(ve
 def test_a_chain_of_tables_that_goes_in_a_circle_ends(cuda):
     first = tables.table(None, version=(2, 0))
     second = tables.table(None, version=(3, 0), prev=first)
-    first.prev = ctypes.addressof(second)
+    first.prev_api = ctypes.addressof(second)
     assert to_cai(both(second, cuda.array(shape=4))).shape == (2, 2)
 
 

@@ -60,7 +60,7 @@ def test_strides_of_a_dict_become_elements_and_are_always_explicit(row, cuda):
     view = from_cai(dict_of(row, ptr), owner=x)
     seen = [capsules.read(view.__dlpack__(max_version=version)) for version in (None, (1, 3))]
     managed = tables.managed(view)
-    for said in (*seen, managed.seen, tables.borrowed(view)):
+    for said in (*seen, managed.fields, tables.borrowed(view)):
         assert said.shape == tuple(row["shape"])
         assert said.strides == tuple(row["elements"])
         assert said.byte_offset == 0

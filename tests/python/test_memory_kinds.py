@@ -96,7 +96,7 @@ def test_device_names_memory_that_it_reaches(memory, owner, device, cuda):
 def test_the_views_table_says_which_memory_it_is(memory, export, cuda):
     view = from_cai(cuda.array([1.0], memory=memory, speaks="cai"))
     made = export(view)
-    seen = made.seen if export is tables.managed else made
+    seen = made.fields if export is tables.managed else made
     assert (seen.device, seen.ptr) == ((CODES[memory], 0), view.ptr)
     if export is tables.managed:
         made.delete()

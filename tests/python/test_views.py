@@ -160,7 +160,7 @@ def test_read_only_goes_into_the_flags_of_what_is_exported(producer, theirs, wan
     flags = READ_ONLY if said else 0
     assert capsules.read(view.__dlpack__(max_version=(1, 3))).flags == flags
     taken = tables.managed(view)
-    assert taken.seen.flags == flags
+    assert taken.fields.flags == flags
     taken.delete()
     made = tables.to_object(DLPackView, HandMade(view.ptr, flags=flags))
     assert made.readonly == said

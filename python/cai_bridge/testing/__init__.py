@@ -11,6 +11,7 @@ from ._cuda import SimulatedCuda, simulated_cuda
 from ._errors import CallRecord, RaceError, Report, Side, SimulatedError
 from ._graph import SimulatedGraph
 from ._kit.description import Description, describe
+from ._kit.equivalence import Difference, NotEquivalentError, assert_equivalent
 from ._kit.said import Said
 from ._pending import Pending
 from ._stream import SimulatedEvent, SimulatedStream
@@ -21,6 +22,8 @@ __all__ = [
     "CallRecord",
     "Consumer",
     "Description",
+    "Difference",
+    "NotEquivalentError",
     "Pending",
     "RaceError",
     "Report",
@@ -33,6 +36,7 @@ __all__ = [
     "SimulatedEvent",
     "SimulatedGraph",
     "SimulatedStream",
+    "assert_equivalent",
     "describe",
     "simulated_cuda",
 ]

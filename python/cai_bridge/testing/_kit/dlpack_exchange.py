@@ -110,8 +110,12 @@ class ExchangeTable:
 
         0 is what the C API calls the default stream; the array API and CAI call it 1.
         """
-        out = c_void_p()
-        self._call("current_work_stream", _STREAM, device_type, device_id, ctypes.byref(out))
+        entry, out = "current_work_stream", c_void_p()
+        # No stream is at the answer's own address, so one that is not written shows.
+        out.value = ctypes.addressof(out)
+        self._call(entry, _STREAM, device_type, device_id, ctypes.byref(out))
+        if out.value == ctypes.addressof(out):
+            raise ValueError(f"{entry}: got no answer; allowed: a stream, or NULL")
         return out.value or 0
 
     def _own(self, x: Any) -> Any:
