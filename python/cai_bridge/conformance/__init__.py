@@ -7,6 +7,7 @@ adapter, which says how a library makes or takes arrays, and a lab, which is whe
 
 from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
+from cai_bridge.testing._kit.dlpack_structures import fields_of
 
 from .adapter import (
     ConsumerAdapter,
@@ -24,6 +25,7 @@ from .producer.arrays import (
     export,
     host_values,
     in_native_thread,
+    is_typestr,
     late_on_two,
     made,
     reference_to,
@@ -63,10 +65,12 @@ __all__ = [
     "describe",
     "expect",
     "export",
+    "fields_of",
     "flat",
     "handle_of",
     "host_values",
     "in_native_thread",
+    "is_typestr",
     "late_on_two",
     "made",
     "needs",

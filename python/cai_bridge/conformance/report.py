@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .requirement import NotApplicableError, Requirement, UnmetError
+from .requirement import NotApplicableError, Requirement
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -163,7 +163,7 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
             evidence = requirement.check(adapter, lab) or ""
     except NotApplicableError as reason:
         return Verdict(requirement, "skipped", str(reason))
-    except UnmetError as unmet:
+    except AssertionError as unmet:
         evidence = str(unmet)
     except Exception as error:
         evidence = f"raised {type(error).__name__}: {error}"

@@ -128,13 +128,14 @@ class Requirement:
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
-            f"with open_lab() as lab:\n"
+            f"with open_lab() as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {self.role}_named({subject!r})\n"
             f"    {self.check.__name__}({arguments})\n"
         )
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
+_MODULES = ("producer.cai", "producer.dlpack", "producer.exchange")
 
 
 def requires(
@@ -162,7 +163,8 @@ def requires(
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     """List the requirements of a role, or all of them, in the order of the specifications."""
-    importlib.import_module("cai_bridge.conformance._every_check")
+    for module in _MODULES:
+        importlib.import_module(f"cai_bridge.conformance.{module}")
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 

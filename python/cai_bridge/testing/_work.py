@@ -39,6 +39,8 @@ def region_of_dict(interface: dict[str, Any], array: object = None) -> Region:
 
 def region_of(array: Any) -> Region:
     """Tell where the items of an array or view are."""
+    if isinstance(array, Region):
+        return array
     tensor = getattr(array, "_tensor", array)
     if isinstance(tensor, _core._Tensor | _core._Import):
         return Region(*tensor.region())

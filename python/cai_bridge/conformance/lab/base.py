@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from cai_bridge.testing._kit.said_dlpack import said_by_tensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides
 
@@ -201,7 +202,7 @@ class Lab(ABC):
 
     def tensor_region(self, fields: TensorFields) -> Region:
         """Make a region of what a DLPack tensor says."""
-        return self.region(said_of(fields))
+        return self.region(said_by_tensor("the tensor", fields))
 
     def put(self, region: Region, value: Any) -> None:
         """Write one value, or nested lists of the region's shape, from the host, at once."""

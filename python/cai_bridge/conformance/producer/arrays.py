@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from collections.abc import Callable
@@ -55,8 +56,9 @@ def export(x: Any, **wishes: Any) -> Any:
     """Ask for a capsule, without ``max_version`` where the producer takes none."""
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
     try:
-        return x.__dlpack__(max_version=(1, 3), **wishes)
+        return x.__dlpack__(**{"max_version": (1, 3), **wishes})
     except TypeError:
+        wishes.pop("max_version", None)
         return x.__dlpack__(**wishes)
 
 
@@ -75,6 +77,11 @@ def cai_of(x: Any) -> Any:
         f"{type(x).__name__} has no __cuda_array_interface__",
     )
     return x.__cuda_array_interface__
+
+
+def is_typestr(text: object) -> bool:
+    """Tell whether it is a typestr of NumPy's array interface."""
+    return bool(re.fullmatch(r"[<>|=]?[biufcmMOSUV][0-9]+", str(text)))
 
 
 def host_values(p: ProducerAdapter, x: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 from cai_bridge.testing import describe
@@ -10,7 +9,16 @@ from cai_bridge.testing import describe
 from ..adapter import ProducerAdapter
 from ..lab import Lab
 from ..requirement import CAI, Check, Level, expect, needs, requires
-from .arrays import cai_of, collect, host_values, late_on_two, made, reference_to, strided
+from .arrays import (
+    cai_of,
+    collect,
+    host_values,
+    is_typestr,
+    late_on_two,
+    made,
+    reference_to,
+    strided,
+)
 
 PYTHON = "Python Interface Specification: "
 
@@ -64,9 +72,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
         x = made(p, lab, dtype=dtype)
         typestr = cai_of(x)["typestr"]
         expect(type(typestr) is str, f"typestr of {dtype} is {typestr!r}")
-        expect(
-            re.fullmatch(r"[<>|=]?[biufcmMOSUV]\d+", typestr), f"typestr of {dtype}: {typestr!r}"
-        )
+        expect(is_typestr(typestr), f"typestr of {dtype} is {typestr!r}")
         expect(typestr[0] in "<|" or typestr[-1] == "1", f"typestr of {dtype} is {typestr!r}")
         seen.append(typestr)
     return ", ".join(seen)
@@ -94,7 +100,7 @@ def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     "a kernel that reads it faults, and takes the context with it",
 )
 def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+    x = made(p, lab, (5,))
     ptr = cai_of(x)["data"][0]
     device = lab.device_of(ptr)
     expect(device is not None, f"{ptr:#x} is no address that CUDA knows")
@@ -143,11 +149,11 @@ def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
 )
 def cai_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    base = lab.region(describe(x)["CAI"])
+    base = lab.region(describe(cai_of(x))["CAI"])
     rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
     lab.put(base, rows)
     y = strided(p, lab, x)
-    seen = lab.get(lab.region(describe(y)["CAI"]))
+    seen = lab.get(lab.region(describe(cai_of(y))["CAI"]))
     expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
     expect(host_values(p, x) in (None, rows), f"the library itself reads {host_values(p, x)}")
     return f"every second column is read as {seen}"
@@ -240,7 +246,7 @@ def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
         late = p.late(lab, value)
         with p.on(late.stream):
-            said = describe(late.array)["CAI"]
+            said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
         if type(said.stream) is int:
             lab.order(said.stream, mine.handle)
@@ -256,9 +262,9 @@ def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
 )
 def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
-        late = p.late(lab, value)
-        with p.on(p.stream()):
-            said = describe(late.array)["CAI"]
+        late, other = p.late(lab, value), p.stream()
+        with p.on(other):
+            said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
         if type(said.stream) is int:
             lab.order(said.stream, mine.handle)
@@ -276,7 +282,7 @@ def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
         late = late_on_two(p, lab, value)
         with p.on(late.stream):
-            said = describe(late.array)["CAI"]
+            said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
         if type(said.stream) is int:
             lab.order(said.stream, mine.handle)
@@ -294,7 +300,7 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     needs(not lab.timed, "a destroyed stream would end this process: the simulated device tells")
     late = p.late(lab, next(lab.values()))
     with p.on(late.stream):
-        said = describe(late.array)["CAI"]
+        said = describe(cai_of(late.array))["CAI"]
     late.stream = None
     collect()
     needs(type(said.stream) is int, f"stream is {said.stream}")

@@ -1,3 +1,0 @@
-"""Defines every requirement, in the order that reports list them."""
-
-__all__: list[str] = []

@@ -1,0 +1,308 @@
+"""One producer for each requirement, that breaks it and keeps all others.
+
+Where one breach shows through two protocols, the producer speaks only one of them.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from producers import CODES, Array, broken, current_stream, device
+
+from cai_bridge.testing._kit.dlpack_structures import NAMES, new_capsule
+
+kept = []
+"""What a library that forgets to let go of things holds."""
+
+
+def saying(**entries):
+    """The dict with some entries replaced, by functions of the array and the entry."""
+
+    def interface(self):
+        said = Array.interface(self)
+        return {**said, **{name: change(self, said[name]) for name, change in entries.items()}}
+
+    return interface
+
+
+def exporting(**fields):
+    """Capsules with some fields replaced, by functions of the array."""
+
+    def capsule(self, stream, max_version, dl_device, copy):
+        self.check_wishes(stream, dl_device, copy)
+        form = "versioned" if max_version else "legacy"
+        tensor = self.managed(form, **{name: change(self) for name, change in fields.items()})
+        self.order_for(stream)
+        return tensor.capsule()
+
+    return capsule
+
+
+def is_view(array):
+    return not array.contiguous
+
+
+def pending(array):
+    """The handles of the streams that work on the array is queued on."""
+    return [stream.handle for stream in array._memory.streams]
+
+
+def on_current(array):
+    """Whether the work of the current stream is all that is pending, or some of it."""
+    return current_stream().handle in pending(array)
+
+
+# --- CAI ------------------------------------------------------------------------------------------
+
+
+class Entries(dict):
+    """A dict to all who ask by `isinstance`, and not to those who ask for the type."""
+
+
+class Version(int):
+    """The same of an integer."""
+
+
+broken("cai-entries", interface=lambda self: Entries(Array.interface(self)))
+broken("cai-shape", interface=saying(shape=lambda _, shape: list(shape)))
+broken(
+    "cai-typestr",
+    interface=saying(typestr=lambda a, said: ">c8" if a._region.dtype == "complex64" else said),
+)
+broken("cai-data", interface=saying(data=lambda _, data: list(data)))
+broken(
+    "cai-pointer",
+    interface=saying(data=lambda a, data: (4096, data[1]) if a._region.shape == (5,) else data),
+)
+broken("cai-zero-size", interface=saying(data=lambda _, data: (data[0] or 4096, data[1])))
+broken("cai-strides", interface=saying(strides=lambda _, strides: strides and list(strides)))
+broken(
+    "cai-values",
+    doors=("cai",),
+    interface=saying(data=lambda a, data: (data[0] + 4 * is_view(a), data[1])),
+)
+broken("cai-version", interface=saying(version=lambda *_: Version(3)))
+broken("cai-mask", doors=("cai",), interface=lambda self: {**Array.interface(self), "mask": [True]})
+broken("cai-descr", interface=saying(descr=lambda *_: [("", "<f8")]))
+broken("cai-readonly", interface=saying(data=lambda _, data: (data[0], False)))
+broken("cai-stream", interface=saying(stream=lambda _, stream: stream or 0))
+
+
+def nothing_pending_here(self):
+    return None if pending(self) == [current_stream().handle] else Array.ready_stream(self)
+
+
+def the_current_stream(self):
+    if not pending(self) or on_current(self):
+        return Array.ready_stream(self)
+    return current_stream().handle
+
+
+def the_last_stream(self):
+    return pending(self)[-1] if pending(self) else None
+
+
+def fill_and_forget_the_stream(self, value):
+    stream = current_stream()
+    stream.fill(self._region, value)
+    self._memory.used_on(device().stream_of(stream.handle))
+
+
+def interface_that_keeps_the_array(self):
+    kept.append(self)
+    return Array.interface(self)
+
+
+broken("cai-pending", ready_stream=nothing_pending_here)
+broken("cai-pending-elsewhere", ready_stream=the_current_stream)
+broken("cai-pending-on-two", ready_stream=the_last_stream)
+broken("cai-stream-lifetime", fill=fill_and_forget_the_stream)
+broken("cai-lifetime", interface=interface_that_keeps_the_array)
+
+# --- DLPack ---------------------------------------------------------------------------------------
+
+
+def capsule_for_given_copy(self, *, stream=None, max_version=None, dl_device=None, **more):
+    if more.get("copy", False) is None:
+        raise TypeError("__dlpack__() got an unexpected keyword argument 'copy'")
+    return self.capsule(stream, max_version, dl_device, more.get("copy"))
+
+
+def version_as_asked(self, stream, max_version, dl_device, copy):
+    self.check_wishes(stream, dl_device, copy)
+    form = "legacy" if max_version is None else "2.0" if max_version >= (2, 0) else "1.3"
+    tensor = self.managed(form)
+    self.order_for(stream)
+    return tensor.capsule()
+
+
+def only(form):
+    def capsule(self, stream, max_version, dl_device, copy):
+        self.check_wishes(stream, dl_device, copy)
+        tensor = self.managed(form)
+        self.order_for(stream)
+        return tensor.capsule()
+
+    return capsule
+
+
+broken("dlpack-device", device=lambda self: list(self._region.device))
+broken("dlpack-same-device", doors=("dlpack",), device=lambda self: (2, 7))
+broken("dlpack-keywords", __dlpack__=capsule_for_given_copy)
+broken("dlpack-legacy", capsule=only("versioned"))
+broken("dlpack-versioned", capsule=only("legacy"))
+broken("dlpack-version", capsule=version_as_asked)
+
+
+def versioned_with(**fields):
+    """The same replaced in versioned capsules only."""
+    changed = exporting(**fields)
+
+    def capsule(self, stream, max_version, dl_device, copy):
+        made = changed if max_version else Array.capsule
+        return made(self, stream, max_version, dl_device, copy)
+
+    return capsule
+
+
+broken("dlpack-flags", capsule=versioned_with(flags=lambda a: 2 | a._region.readonly))
+broken("dlpack-readonly", capsule=versioned_with(flags=lambda _: 0))
+
+
+def dtype_that_forgets_signs(array):
+    code = 0 if array._region.dtype == "uint32" else CODES[array._region.dtype]
+    return (code, 8 * array._region.itemsize, 1)
+
+
+def ones_for_scalars(array):
+    return array._region.shape or (1,)
+
+
+def strides_for_ones(array):
+    return [step // array._region.itemsize for step in array._region.strides] or [1]
+
+
+def null_in_new_tensors(self, stream, max_version, dl_device, copy):
+    self.check_wishes(stream, dl_device, copy)
+    null = ("strides",) if max_version and self.contiguous else ()
+    tensor = self.managed("versioned" if max_version else "legacy", null=null)
+    self.order_for(stream)
+    return tensor.capsule()
+
+
+broken("dlpack-dtype", capsule=exporting(dtype=dtype_that_forgets_signs))
+broken("dlpack-shape", capsule=exporting(shape=ones_for_scalars, strides=strides_for_ones))
+broken("dlpack-strides", capsule=null_in_new_tensors)
+broken("dlpack-zero-size", capsule=exporting(ptr=lambda a: a._region.ptr or 4096))
+broken("dlpack-values", doors=("dlpack",), capsule=exporting(byte_offset=lambda a: 4 * is_view(a)))
+
+
+def order_if(wanted):
+    """Order before the consumer's stream only where `wanted` says so."""
+
+    def order_for(self, stream):
+        if wanted(self, stream):
+            Array.order_for(self, stream)
+
+    return order_for
+
+
+def order_always(self, stream):
+    Array.order_for(self, None if stream == -1 else stream)
+
+
+broken("dlpack-pending", order_for=order_if(lambda a, stream: stream is None or not on_current(a)))
+broken("dlpack-pending-elsewhere", order_for=order_if(lambda a, _: on_current(a)))
+broken("dlpack-default-stream", order_for=order_if(lambda _, stream: stream is not None))
+broken("dlpack-no-synchronization", order_for=order_always)
+
+
+def takes_zero(self, stream, max_version, dl_device, copy):
+    return Array.capsule(self, stream or None, max_version, dl_device, copy)
+
+
+def takes_copy(self, stream, max_version, dl_device, copy):
+    return Array.capsule(self, stream, max_version, dl_device, None)
+
+
+def takes_any_device(self, stream, max_version, dl_device, copy):
+    return Array.capsule(self, stream, max_version, None, copy)
+
+
+broken("dlpack-stream-zero", capsule=takes_zero)
+broken("dlpack-copy", capsule=takes_copy)
+broken("dlpack-dl-device", capsule=takes_any_device)
+
+
+def capsule_without_destructor(self, stream, max_version, dl_device, copy):
+    self.check_wishes(stream, dl_device, copy)
+    tensor = self.managed("versioned" if max_version else "legacy")
+    self.order_for(stream)
+    name = NAMES["dltensor_versioned" if max_version else "dltensor"]
+    return new_capsule(tensor.hand_out(), name, None)
+
+
+class LetsGoInTheMainThread:
+    """An owner that must not go in another thread, and stays instead."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __del__(self):
+        if threading.current_thread() is not threading.main_thread():
+            kept.append(self.array)
+
+
+class SharesItsShape:
+    """An owner that takes what it shares with other tensors of the array along."""
+
+    def __init__(self, array):
+        self.tensors = array.__dict__.setdefault("tensors", [])
+
+    def __del__(self):
+        for tensor in self.tensors:
+            tensor.struct.dl_tensor.ndim = 0
+
+
+def with_shared_shape(self, stream, max_version, dl_device, copy):
+    self.check_wishes(stream, dl_device, copy)
+    owner = SharesItsShape(self)
+    owner.array = self
+    tensor = self.managed("versioned" if max_version else "legacy", owner=owner)
+    owner.tensors.append(tensor)
+    self.order_for(stream)
+    return tensor.capsule()
+
+
+broken("dlpack-unconsumed", capsule=capsule_without_destructor)
+broken("dlpack-deleter", capsule=exporting(owner=lambda _: None))
+broken("dlpack-deleter-anywhere", capsule=exporting(owner=LetsGoInTheMainThread))
+broken("dlpack-two-exports", capsule=with_shared_shape)
+
+# --- the exchange API -----------------------------------------------------------------------------
+
+broken("exchange-table", table={"allocate": 0})
+broken(
+    "exchange-values",
+    doors=("exchange",),
+    exchanged=lambda self: self.managed(byte_offset=4 * is_view(self)),
+)
+broken(
+    "exchange-borrowed",
+    doors=("exchange",),
+    lent=lambda self: self.managed(byte_offset=4),
+)
+broken("exchange-stream", settle=lambda self: None, work_stream=classmethod(lambda cls: 1))
+broken("exchange-owner", exchanged=lambda self: self.managed(owner=None))
+
+# --- both -----------------------------------------------------------------------------------------
+
+broken(
+    "both-agree", managed=lambda self, form="versioned", **fields: writes_not(self, form, fields)
+)
+
+
+def writes_not(array, form, fields):
+    """Versioned tensors that are read-only, of an array whose dict says that it is not."""
+    flags = {} if form == "legacy" else {"flags": 1}
+    return Array.managed(array, form, **{**flags, **fields})

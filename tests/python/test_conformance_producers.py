@@ -1,0 +1,67 @@
+"""What is required of producers: a library that keeps it all, and one for each that breaks it."""
+
+from __future__ import annotations
+
+import broken_producers
+import producers
+import pytest
+from producers import BROKEN, Library
+
+from cai_bridge import DriverError
+from cai_bridge.conformance import (
+    ConformanceError,
+    UnmetError,
+    check_producer,
+    open_lab,
+    requirements,
+)
+from cai_bridge.testing import NotEquivalentError
+
+ALL = requirements("producer")
+
+
+@pytest.fixture
+def lab():
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+def test_the_reference_keeps_every_promise(lab):
+    report = check_producer(Library, lab=lab)
+    assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+    assert report.ok
+
+
+def test_there_is_a_producer_that_breaks_each():
+    assert set(BROKEN) == {one.name for one in ALL}
+
+
+@pytest.mark.parametrize("name", [one.name for one in ALL])
+def test_a_producer_that_breaks_one_fails_in_that_one_only(name, lab):
+    report = check_producer(BROKEN[name], lab=lab)
+    assert {one.name: one.evidence for one in report.failed}.keys() == {name}, report
+    # What the library does at its worst is raised by the driver.
+    with pytest.raises((UnmetError, NotEquivalentError, DriverError, BufferError)):
+        exec(report[name].program, {})
+    exec(next(one for one in ALL if one.name == name).program("producers:Library"), {})
+    assert report.ok == (report[name].requirement.level == "should")
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_requirement_says_where_it_is_written(one):
+    assert one.specification.url.startswith("https://")
+    assert one.section
+    assert one.rule
+    assert one.why
+    assert one.level in ("must", "should")
+
+
+def test_a_report_that_is_not_ok_raises_with_all_that_is_needed(lab):
+    report = check_producer(BROKEN["cai-shape"], lab=lab, only="cai-shape")
+    with pytest.raises(ConformanceError) as caught:
+        report.raise_for_failures()
+    for part in ("cai-shape", "Python Interface Specification", "[3, 4]", "open_lab() as lab"):
+        assert part in str(caught.value)
+
+
+del broken_producers, producers
