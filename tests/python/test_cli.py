@@ -1,0 +1,472 @@
+"""The command: what each part of it prints, and how it ends."""
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from cai_bridge import __version__
+from cai_bridge._cli import doctor, libraries
+from cai_bridge._cli.advice import ADVICE, LEVELS, Surroundings, advice_for
+from cai_bridge._cli.command import main
+from cai_bridge._cli.libraries import KNOWN, Doors, Found, doors_by_table, version_of
+from cai_bridge._cli.machine import Driver
+from cai_bridge.conformance import requirements
+
+HERE = Path(__file__).parent
+MATRIX = HERE.parent / "data" / "matrix_example.json"
+
+# A finder that finds no rich and no jinja2, before the command is imported.
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("rich", "jinja2"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from cai_bridge._cli.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(*arguments, program=("-m", "cai_bridge"), **more):
+    return subprocess.run(
+        [sys.executable, "-W", "error", *program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=HERE,
+        **more,
+    )
+
+
+def test_importing_the_package_imports_none_of_it():
+    shown = run(
+        program=("-c", "import cai_bridge, sys; print([n for n in sys.modules if '_cli' in n])")
+    )
+    assert shown.stdout == "[]\n"
+
+
+def test_importing_the_command_imports_no_terminal_or_template_library():
+    program = "import cai_bridge._cli.command, sys; print({'rich', 'jinja2'} & set(sys.modules))"
+    assert run(program=("-c", program)).stdout == "set()\n"
+
+
+@pytest.mark.parametrize("arguments", [["doctor"], ["check", "--help"], ["--version"], ["--help"]])
+def test_it_runs_as_a_module(arguments):
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_the_script_is_the_module():
+    script = metadata.entry_points(group="console_scripts", name="cai-bridge")
+    for entry in script:  # there is one where the package was installed with it
+        assert entry.load() is main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required"),
+        (["dance"], "dance"),
+        (["check"], "required"),
+        (["check", "torch", "--simulated", "--gpu"], "not allowed"),
+        (["check", "torch", "--role", "audience"], "audience"),
+        (["inspect"], "required"),
+    ],
+)
+def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "nothing"], "got 'nothing'; allowed: torch, jax"),
+        (["check", "no.such.module:make"], "No module named 'no'"),
+        (["check", "cli_subjects:nothing"], "has no 'nothing'"),
+        (["check", "cli_subjects:neither"], "say --role producer or --role consumer"),
+        (["check", "cli_subjects:Poor", "--role", "consumer"], "is no consumer"),
+        (["check", "cli_subjects:Consumer", "--role", "both"], "is no producer"),
+        (["check", "cli_subjects:make", "--only", "cai-nothing"], "got 'cai-nothing'; allowed"),
+        (["check", "cli_subjects:make", "--only", "cai-shape", "--html", "/no/where"], "No such"),
+        (["inspect", "cli_subjects"], "allowed: module:expression"),
+        (["inspect", "cli_subjects:nothing"], "raised NameError"),
+        (["inspect", "cli_subjects:fails()"], "raised RuntimeError: out of luck"),
+        (["inspect", "cli_subjects:("], "raised SyntaxError"),
+        (["inspect", "cli_subjects:3"], "got int; allowed"),
+        (["inspect", "no_such_module:3"], "does not import: ModuleNotFoundError"),
+        (["matrix", "torch", "--from", str(MATRIX)], "takes no subjects"),
+        (["matrix", "--from", "no-such-file"], "no-such-file: No such file"),
+        (["matrix", "--from", str(MATRIX.with_name("stream.toml"))], "Expecting value"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_2_and_a_line(arguments, said, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"cai-bridge {arguments[0]}: ")
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    program = "from cai_bridge._cli.command import main; raise SystemExit(main(['doctor']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+# --- doctor ---------------------------------------------------------------------------------------
+
+
+def found(**versions):
+    """Make what the doctor finds of libraries in these versions."""
+    return {name: Found(name, name, version) for name, version in versions.items()}
+
+
+GPU = Driver("13.0", ("NVIDIA H200",))
+NUMPY = {"numpy": "2.4.6", "ml_dtypes": "0.6.0"}
+
+
+@pytest.mark.parametrize(
+    ("versions", "environment", "driver", "said"),
+    [
+        (NUMPY, {}, GPU, []),
+        (NUMPY, {}, Driver(missing="no driver"), ["no-device"]),
+        ({}, {}, GPU, ["no-numpy"]),
+        ({"numpy": "2.4.6"}, {}, GPU, ["no-ml-dtypes"]),
+        (NUMPY, {"CAI_BRIDGE_SYNC": "0"}, GPU, ["bridge-sync-off"]),
+        (NUMPY, {"CAI_BRIDGE_SYNC": "1"}, GPU, []),
+        (NUMPY, {"NUMBA_CUDA_ARRAY_INTERFACE_SYNC": "0"}, GPU, []),
+        (
+            {**NUMPY, "torch": "2.11.0"},
+            {},
+            GPU,
+            ["torch-cai", "torch-malformed", "memory-given-back"],
+        ),
+        (
+            {**NUMPY, "torch": "2.9.1"},
+            {},
+            GPU,
+            ["torch-cai", "torch-malformed", "memory-given-back", "torch-no-table"],
+        ),
+        ({**NUMPY, "jax": "0.11.2"}, {}, GPU, ["jax-cai", "jax-immutable"]),
+        ({**NUMPY, "warp": "1.19.0"}, {}, GPU, ["warp-cai"]),
+        ({**NUMPY, "rmm": "26.10.0"}, {}, GPU, ["memory-given-back", "rmm-waits"]),
+        (
+            {**NUMPY, "numba": "0.30.4"},
+            {"NUMBA_CUDA_ARRAY_INTERFACE_SYNC": "0"},
+            GPU,
+            ["numba-sync-off", "numba-waits"],
+        ),
+        (
+            {**NUMPY, "numpy": "2.5.2", "numba": "0.30.4"},
+            {},
+            GPU,
+            ["numba-waits", "numba-numpy"],
+        ),
+        (
+            {**NUMPY, "cupy": "14.2.0"},
+            {
+                "CUPY_CUDA_ARRAY_INTERFACE_SYNC": "0",
+                "CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION": "2",
+            },
+            GPU,
+            ["cupy-sync-off", "cupy-export-2", "memory-given-back", "cupy-waits"],
+        ),
+    ],
+)
+def test_advice_is_what_applies_gravest_first(versions, environment, driver, said):
+    advice = advice_for(Surroundings(found(**versions), environment, driver))
+    assert [one.name for one in advice] == said
+    levels = [list(LEVELS).index(one.level) for one in advice]
+    assert levels == sorted(levels)
+
+
+def test_every_advice_says_what_happens_what_to_do_and_where_it_is_written():
+    assert len({one.name for one in ADVICE}) == len(ADVICE)
+    for one in ADVICE:
+        assert all((one.what, one.action, one.source)), one.name
+
+
+def test_the_doctor_finds_what_is_installed(capsys):
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"cai_bridge {__version__}\nCPython ")
+    assert f"numpy {metadata.version('numpy')}" in printed
+    assert "tvm-ffi" in printed
+
+
+def test_the_doctors_json_has_it_all(capsys):
+    assert main(["doctor", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert list(told) == ["cai_bridge", "python", "driver", "libraries", "advice", "ok"]
+    numpy = next(one for one in told["libraries"] if one["name"] == "numpy")
+    assert numpy["version"] == metadata.version("numpy")
+    assert numpy["doors"] == {"exchange": False, "dlpack": True, "cai": None, "stream": False}
+    assert set(told["driver"]) == {"version", "devices", "missing"}
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_setting_that_is_unsafe_ends_with_1(flags, capsys, monkeypatch):
+    monkeypatch.setenv("CAI_BRIDGE_SYNC", "0")
+    assert main(["doctor", *flags]) == 1
+    assert "CAI_BRIDGE_SYNC=0" in capsys.readouterr().out
+
+
+def test_the_table_says_of_these_versions_what_their_types_say():
+    by_table = {one.name: one.doors for one in libraries.find_libraries()}
+    asked = [one for one in libraries.find_libraries(imported=True) if one.seen]
+    assert {"numpy", "tvm-ffi"} <= {one.name for one in asked}
+    for one in asked:
+        assert one.doors == by_table[one.name], one.name
+
+
+def test_the_table_knows_the_version_before_and_after():
+    torch = next(one for one in KNOWN if one.name == "torch")
+    assert doors_by_table(torch, "1.9.0") is None
+    assert doors_by_table(torch, "2.9.1+cu130") == Doors(dlpack=True, cai=2)
+    assert doors_by_table(torch, "2.10.0a0") == Doors(exchange=True, dlpack=True, cai=2)
+    assert [version_of(text) for text in ("0.1.15.post2", "3", "", "dev")] == [
+        *((0, 1, 15), (3,), (), ())
+    ]
+
+
+def test_a_library_that_does_not_import_is_told_of(monkeypatch, capsys):
+    broken = libraries.Known("broken", ("numpy",), "cli_subjects_that_are_not:Array")
+    monkeypatch.setattr(libraries, "KNOWN", (broken,))
+    assert main(["doctor", "--import"]) == 0
+    assert "does not import: ModuleNotFoundError" in capsys.readouterr().out
+    assert main(["doctor"]) == 0
+    assert "--import asks its array type" in capsys.readouterr().out
+
+
+def test_without_libraries_the_doctor_says_so(monkeypatch):
+    monkeypatch.setattr(libraries, "KNOWN", ())
+    assert "No array library is installed." in str(doctor.examine())
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+def test_inspect_shows_each_door_and_that_they_agree(capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:array(speaks=('cai', 'dlpack'))"]) == 0
+    printed = capsys.readouterr().out
+    assert "CAI" in printed
+    assert "__dlpack__" in printed
+    assert printed.endswith("The protocols agree.\n")
+
+
+def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:array(speaks='cai')", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["agree"] is None
+    assert told["why"] == "It speaks only CAI: there is nothing to compare."
+    assert [one["door"] for one in told["said"]] == ["CAI"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_inspect_of_a_contradiction_ends_with_1(flags, capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:Contradicts()", *flags]) == 1
+    printed = capsys.readouterr().out
+    assert "shape" in printed
+    if flags:
+        assert json.loads(printed)["agree"] is False
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def test_check_prints_the_report(capsys):
+    assert main(["check", "cli_subjects:make", "--only", "cai-shape", "cai-typestr"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("make as a producer on the simulated device: 2 passed, 0 failed")
+
+
+def test_check_of_what_fails_ends_with_1(capsys):
+    assert main(["check", "cli_subjects:Poor", "--only", "cai-typestr", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    (report,) = told["reports"]
+    (verdict,) = report["verdicts"]
+    assert (report["subject"], verdict["outcome"]) == ("poor", "failed")
+
+
+def test_check_takes_patterns_of_names(capsys):
+    assert main(["check", "cli_subjects:make", "--only", "cai-s*", "--simulated", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    every = [one.name for one in requirements("producer")]
+    judged = [one["requirement"] for one in report["verdicts"]]
+    assert judged == [name for name in every if name.startswith("cai-s")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "roles"),
+    [
+        ("cli_subjects:Producer", ["producer"]),
+        ("cli_subjects:Consumer", ["consumer"]),
+        ("cli_subjects:Both", ["producer", "consumer"]),
+        ("cli_subjects:make", ["producer"]),
+        ("cli_subjects:take", ["consumer"]),
+    ],
+)
+def test_a_subject_is_judged_in_the_roles_that_it_has(subject, roles):
+    from cai_bridge._cli.subjects import adapters_named
+
+    assert list(adapters_named(subject, "")) == roles
+
+
+def test_a_gpu_that_is_not_there_ends_with_2(capsys):
+    from cai_bridge.conformance.lab.gpu import why_no_gpu
+
+    if why_no_gpu() is None:
+        pytest.skip("there is a GPU")
+    assert main(["check", "cli_subjects:make", "--gpu"]) == 2
+    assert "got 'gpu', but there is " in capsys.readouterr().err
+
+
+def test_check_runs_as_a_module_from_the_working_directory():
+    done = run("check", "cli_subjects:make", "--only", "cai-shape")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 passed" in done.stdout
+
+
+# --- matrix ---------------------------------------------------------------------------------------
+
+
+def test_matrix_shows_what_was_run(capsys):
+    assert main(["matrix", "--from", str(MATRIX)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("torch -> cupy"))
+    assert row.split() == ["torch", "->", "cupy", "RWWRRW", "RRWRRX", "RRRBRX", "RRRRRX"]
+    assert lines[-1].startswith("! crashed, W wrong, B blocks, X refused, R right")
+
+
+def test_what_matrix_writes_it_reads(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "--from", str(MATRIX), "--json", str(written)]) == 0
+    assert json.loads(written.read_text("utf-8")) == json.loads(MATRIX.read_text("utf-8"))
+    capsys.readouterr()
+    assert main(["matrix", "--from", str(written), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(MATRIX.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "got no list of cells"),
+        ({"cells": {}}, "got no list of cells"),
+        ({"cells": [3]}, "cells[0]: got int; allowed: an object"),
+        ({"cells": [{}]}, "cells[0].producer: got None; allowed: a string"),
+        (
+            {"cells": [dict.fromkeys(["producer", "consumer", "route"], "x")]},
+            "cells[0].route: got 'x'; allowed: native CAI",
+        ),
+        ({"cells": [], "versions": 3}, "versions: got int"),
+    ],
+)
+def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(data))
+    assert main(["matrix", "--from", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_an_empty_matrix_is_shown(tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text('{"cells": []}')
+    assert main(["matrix", "--from", str(path), "--html", str(tmp_path / "page.html")]) == 0
+
+
+# --- without the extra ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"],
+        ["doctor", "--json"],
+        ["check", "cli_subjects:make", "--only", "cai-shape"],
+        ["check", "cli_subjects:make", "--only", "cai-shape", "--json"],
+        ["inspect", "--simulated", "cli_subjects:array(speaks='cai')"],
+        ["matrix", "--from", str(MATRIX)],
+        ["matrix", "--from", str(MATRIX), "--json", "-"],
+    ],
+)
+def test_text_and_json_need_no_extra(arguments):
+    without = run(*arguments, program=("-c", WITHOUT))
+    assert (without.returncode, without.stderr) == (0, "")
+    if arguments[0] != "inspect":  # whose pointers differ
+        assert without.stdout == run(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check", "cli_subjects:make"], ["matrix", "--from", str(MATRIX)]]
+)
+def test_a_page_without_the_extra_says_what_to_install(arguments, tmp_path):
+    path = tmp_path / "page.html"
+    done = run(*arguments, "--html", str(path), program=("-c", WITHOUT))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("pip install 'cai-bridge[cli]'\n")
+    assert not path.exists()
+
+
+# --- the progress bar -----------------------------------------------------------------------------
+
+
+class Terminal:
+    """Stands in for stderr on a terminal."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+        return len(text)
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize(("delay", "shown"), [(0.0, True), (30.0, False)])
+def test_a_bar_is_shown_on_a_terminal_after_a_while(delay, shown, monkeypatch):
+    import time
+
+    from cai_bridge._cli import progress
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "DELAY", delay)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.Progress(3) as bar:
+        bar.step("the first")
+        end = time.monotonic() + 10
+        while shown and bar._bar is None and time.monotonic() < end:
+            time.sleep(0.01)
+        bar.step("the second [of two]")
+    assert ("the second [of two]" in terminal.text) == shown
+
+
+def test_where_there_is_no_terminal_there_is_no_bar(monkeypatch):
+    from cai_bridge._cli import progress
+
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    with progress.Progress(1) as bar:
+        bar.step("the only one")
+        assert not bar._timer.is_alive()
