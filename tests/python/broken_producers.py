@@ -297,12 +297,11 @@ broken("exchange-owner", exchanged=lambda self: self.managed(owner=None))
 
 # --- both -----------------------------------------------------------------------------------------
 
-broken(
-    "both-agree", managed=lambda self, form="versioned", **fields: writes_not(self, form, fields)
-)
 
-
-def writes_not(array, form, fields):
+def managed_by_whom_may_not_write(array, form="versioned", **fields):
     """Versioned tensors that are read-only, of an array whose dict says that it is not."""
     flags = {} if form == "legacy" else {"flags": 1}
     return Array.managed(array, form, **{**flags, **fields})
+
+
+broken("both-agree", managed=managed_by_whom_may_not_write)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import sys
 import threading
 import weakref
 from typing import Any
@@ -20,6 +21,7 @@ from cai_bridge.testing._kit.dlpack_abi import DLTensor, ManagedTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES, compact_strides
 
+BORROW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(DLTensor))
 CODES = {"bool": 6, "complex64": 5, "float16": 2, "float32": 2, "int8": 0, "uint32": 1}
 
 
@@ -228,7 +230,7 @@ class DLPack:
 def table_for(kind, **replaced):
     """The exchange API of an array type, by ctypes."""
 
-    @tables._BORROW
+    @BORROW
     def borrow(x, out):
         array = ctypes.cast(x, ctypes.py_object).value
         tensor = array.lent()
@@ -302,8 +304,9 @@ BROKEN: dict[str, type[Library]] = {}
 
 
 def broken(requirement, doors=EVERY, table=None, **methods):
-    """Define a copy of the library that breaks one requirement, as ``producers:breaks_...``."""
+    """Define a copy of the library that breaks one requirement, as ``breaks_...`` of the caller."""
+    module = sys._getframe(1).f_globals
     name = "breaks_" + requirement.replace("-", "_")
     kind = speaking(name, doors, table, **methods)
-    made = type(name, (Library,), {"array": kind, "name": name, "__module__": __name__})
-    BROKEN[requirement] = globals()[name] = made
+    said = {"array": kind, "name": name, "__module__": module["__name__"]}
+    BROKEN[requirement] = module[name] = type(name, (Library,), said)

@@ -18,7 +18,8 @@ from .adapter import (
     producer_named,
 )
 from .check import check_consumer, check_producer
-from .lab import Lab, flat, open_lab
+from .consumer.arrays import Refusal, attempt, expect_copied
+from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .producer.arrays import (
     cai_of,
     collect,
@@ -39,23 +40,28 @@ from .requirement import (
     Specification,
     UnmetError,
     expect,
+    given,
     needs,
     requirements,
 )
 
 __all__ = [
+    "CaiArray",
     "ConformanceError",
     "ConsumerAdapter",
+    "DLPackArray",
     "Lab",
     "Late",
     "NotApplicableError",
     "ProducerAdapter",
+    "Refusal",
     "Report",
     "Requirement",
     "Specification",
     "UnmetError",
     "Verdict",
     "assert_equivalent",
+    "attempt",
     "cai_of",
     "capsule_name",
     "check_consumer",
@@ -64,9 +70,11 @@ __all__ = [
     "consumer_named",
     "describe",
     "expect",
+    "expect_copied",
     "export",
     "fields_of",
     "flat",
+    "given",
     "handle_of",
     "host_values",
     "in_native_thread",

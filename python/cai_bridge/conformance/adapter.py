@@ -11,9 +11,10 @@ import importlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .requirement import NotApplicableError
+from .stand_in import speaking_only
 
 if TYPE_CHECKING:
     from .lab import Hold, Lab
@@ -115,6 +116,24 @@ class ProducerAdapter(_Streams):
             raise NotApplicableError("the adapter says no fill(), and the arrays have none")
         fill(value)
 
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
+        """Make an array of one value, on the library's current stream.
+
+        By default `make` and `fill`; a library whose arrays cannot be written says how else.
+        """
+        array = self.make(shape, dtype)
+        self.fill(array, value)
+        return array
+
+    def strided(self, array: Any) -> Any:
+        """Take every second column of an array of two dimensions; by default by indexing."""
+        if not hasattr(array, "__getitem__"):
+            raise NotApplicableError("the arrays cannot be indexed")
+        try:
+            return array[:, ::2]
+        except (TypeError, IndexError, NotImplementedError) as error:
+            raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
+
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
         del array
@@ -155,6 +174,22 @@ class ConsumerAdapter(_Streams):
     def take(self, x: Any) -> Any:
         """Take an array of another library in, without a copy; return the library's own array."""
         raise NotImplementedError
+
+    def take_by(self, door: str, x: Any) -> Any:
+        """Take an array in by one of the `doors`, where it may speak both protocols.
+
+        By default `take` is handed a stand-in that speaks only that one.
+        """
+        return self.take(speaking_only(door, x))
+
+    def hold(self, lab: Lab, stream: Any) -> Hold:
+        """Hold back what the library queues on one of its streams from here on.
+
+        A library whose streams nobody can name says here what its work can be made to wait for.
+        """
+        if stream is None:
+            raise NotApplicableError("the adapter says no stream()")
+        return lab.hold(handle_of(stream))
 
     def copy(self, array: Any) -> Any:
         """Queue a read of all items on the library's current stream; return what it makes.
@@ -244,11 +279,20 @@ def _named(adapter: _A, source: Any, name: str | None) -> _A:
 def producer_named(subject: str) -> ProducerAdapter:
     """Find a producer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
 
+    ``"to_cai(torch)"`` and ``"from_cai(torch)"`` are the views of `cai_bridge` over its arrays.
+
     Raises
     ------
     ValueError
         No such library, module or factory.
     """
+    bridge, _, inner = subject.partition("(")
+    if bridge in _BRIDGED and inner.endswith(")"):
+        from .libraries.bridged import BridgedProducer  # noqa: PLC0415
+
+        bridged = BridgedProducer(producer_named(inner[:-1]), _BRIDGED[bridge])
+        bridged.subject = subject
+        return bridged
     adapter = as_producer(_find(subject, "Producer"), _library(subject))
     adapter.subject = subject
     return adapter
@@ -266,6 +310,8 @@ def consumer_named(subject: str) -> ConsumerAdapter:
     adapter.subject = subject
     return adapter
 
+
+_BRIDGED: dict[str, Literal["cai", "dlpack"]] = {"to_cai": "cai", "from_cai": "dlpack"}
 
 LIBRARIES: Sequence[str] = (
     *("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi", "rmm"),

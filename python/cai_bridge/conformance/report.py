@@ -136,7 +136,7 @@ class Report:
         width = max((len(one.name) for one in self.verdicts), default=0)
         lines = [self.summary()]
         for one in self.verdicts:
-            what = one.outcome
+            what: str = one.outcome
             if what == "failed" and one.requirement.level == "should":
                 what = "advice"
             lines.append(f"  {what:8}{one.name:{width}}  {_line(one.evidence)}")

@@ -12,11 +12,12 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
 Check = Callable[[Any, Any], str | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,19 @@ def expect(condition: object, evidence: str) -> None:
     """
     if not condition:
         raise UnmetError(evidence)
+
+
+def given(value: T | None, reason: str) -> T:
+    """Give a value on; leave the check without a verdict where there is none.
+
+    Raises
+    ------
+    NotApplicableError
+        It is None.
+    """
+    if value is None:
+        raise NotApplicableError(reason)
+    return value
 
 
 def needs(condition: object, reason: str) -> None:
@@ -106,7 +120,7 @@ class Requirement:
     @property
     def door(self) -> str:
         """Which protocol it is about: ``"cai"``, ``"dlpack"``, ``"exchange"`` or ``"both"``."""
-        return self.name.partition("-")[0]
+        return self.name.removeprefix("takes-").partition("-")[0]
 
     @property
     def citation(self) -> str:
@@ -135,7 +149,18 @@ class Requirement:
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
-_MODULES = ("producer.cai", "producer.dlpack", "producer.exchange")
+_MODULES = (
+    "producer.cai",
+    "producer.dlpack",
+    "producer.dlpack_streams",
+    "producer.dlpack_lifetimes",
+    "producer.exchange",
+    "consumer.cai",
+    "consumer.cai_order",
+    "consumer.dlpack",
+    "consumer.dlpack_asking",
+    "consumer.dlpack_lifetime",
+)
 
 
 def requires(

@@ -1,8 +1,12 @@
-"""A CUDA device that needs no GPU, for tests of code that hands arrays from one library to another.
+"""For tests of code that hands arrays from one library to another.
 
-`simulated_cuda` puts it in place of the driver. Queued work runs late, so that a missing wait shows
-in the values, and every access that nothing orders is reported, whatever the timing. Arrays speak
-the protocols that they are told to, and stand-in consumers take arrays in as the real libraries do.
+`describe` tells what each protocol says of an array, `assert_equivalent` that it is the same, and
+`check_producer` and `check_consumer` judge a library by all that the protocols require.
+
+`simulated_cuda` puts a CUDA device that needs no GPU in place of the driver. Queued work runs late,
+so that a missing wait shows in the values, and every access that nothing orders is reported,
+whatever the timing. Arrays speak the protocols that they are told to, and stand-in consumers take
+arrays in as the real libraries do.
 """
 
 from ._array import SimulatedArray
@@ -17,6 +21,9 @@ from ._pending import Pending
 from ._stream import SimulatedEvent, SimulatedStream
 from ._stream import _current_streams as _current_streams
 from ._values import SimulatedDtype
+
+# Last: it is made of what stands above, and imports it from here.
+from cai_bridge.conformance.check import check_consumer, check_producer  # isort: skip
 
 __all__ = [
     "CallRecord",
@@ -37,6 +44,8 @@ __all__ = [
     "SimulatedGraph",
     "SimulatedStream",
     "assert_equivalent",
+    "check_consumer",
+    "check_producer",
     "describe",
     "simulated_cuda",
 ]

@@ -7,7 +7,8 @@ from typing import Literal
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
 from .base import Lab
-from .gpu import GpuLab, why_no_gpu
+from .cuda import why_no_gpu
+from .gpu import GpuLab
 from .simulated import SimulatedLab
 
 

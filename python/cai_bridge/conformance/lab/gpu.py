@@ -1,18 +1,204 @@
-"""A GPU as a lab: a delay kernel holds work back, and the values tell."""
+"""A GPU as a lab: a kernel that spins holds work back, and the values tell.
+
+All streams of the lab are non-blocking, so that the legacy default stream orders none of them. What
+a check queues behind a held-back write is seen too early, or not: there is no report to rely on.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import ctypes
+import struct
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .base import Lab
+from .cuda import NOT_READY, TYPE_HOST, load
+from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
 
 if TYPE_CHECKING:
-    from .base import Lab
+    from cai_bridge.testing._region import Region
+
+    from .base import Hold
+
+LIMIT_MS = 100.0
+PATIENCE_MS = 4.0
+"""How long a read has, to overtake what it should have waited for.
+
+Work on an idle stream of an H200 is done within 0.1 ms; the rest is for machines that are shared.
+"""
+_FLAGS = 1024
+_STAGING = 16 << 20
 
 
-def why_no_gpu() -> str | None:
-    """Tell why there is no GPU to judge on; None where there is one."""
-    return "no GPU lab yet"
+class GpuLab(Lab):
+    """The current device of this process.
 
+    Parameters
+    ----------
+    rounds : int, optional
+        How often what depends on timing is tried.
+    limit_ms : float, optional
+        How long a hold lasts that nobody releases. Where a library makes the host wait for what is
+        held back, this is how long.
+    """
 
-def GpuLab() -> Lab:  # noqa: N802
-    """Take the place of the class."""
-    raise NotImplementedError
+    timed = True
+
+    def __init__(self, rounds: int = 5, limit_ms: float = LIMIT_MS) -> None:
+        self.rounds = rounds
+        self.limit_ms = limit_ms
+        self.driver = load()
+        self.device = (2, self.driver.ordinal)
+        self.name = self.driver.describe()
+        # All pinned memory is taken at once: taking some may wait for the device.
+        self._flags = Pinned(self.driver, 4 * _FLAGS)
+        self._staging = Pinned(self.driver, _STAGING)
+        self._staged = 0
+        self._readings: set[Reading] = set()
+        self._holds: dict[int, weakref.ref[SpinningHold]] = {}
+        self._held = 0
+        self._streams: list[GpuStream] = []
+        self._own = self.stream("the lab's own")
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Load kernels now: the driver may wait for the device when it loads one."""
+        memory = self.memory(64)
+        region = self.words(memory.ptr, 16)
+        hold = self.hold(self._own.handle)
+        self.write(self._own.handle, region, 0.0)
+        hold.release()
+        self.read(self._own.handle, region)
+        self.synchronize()
+
+    def close(self) -> None:
+        """Wait for what is queued, and let go of the streams."""
+        self.synchronize()
+        self._streams.clear()
+
+    # Streams.
+
+    def stream(self, name: str = "the kit's") -> GpuStream:
+        """Make a non-blocking stream, which lives as long as the lab is open."""
+        made = GpuStream(self.driver, name)
+        self._streams.append(made)
+        return made
+
+    def order(self, first: int, then: int) -> None:
+        """Order two streams by an event."""
+        if first != then:
+            with self.driver.context():
+                self.driver.order(first, then)
+
+    def hold(self, stream: int) -> Hold:
+        """Queue a kernel that spins until it is released, or for the lab's limit."""
+        at, self._held = self._held, (self._held + 1) % _FLAGS
+        before = self._holds.get(at)
+        last = before() if before is not None else None
+        if last is not None and last.pending:
+            self.synchronize()
+        made = SpinningHold(self.driver, stream, self._flags, at, self.limit_ms)
+        self._holds[at] = weakref.ref(made)
+        return made
+
+    def overtakes(self, stream: int, hold: Hold) -> bool:
+        """Tell whether all that is queued on a stream is done while a hold still holds."""
+        until = time.perf_counter() + 1e-3 * PATIENCE_MS
+        with self.driver.context():
+            event = self.driver.event()
+            try:
+                self.driver("cuEventRecord", event, stream)
+                while self.driver.result("cuEventQuery", event) == NOT_READY:
+                    if time.perf_counter() > until:
+                        return False
+            finally:
+                self.driver("cuEventDestroy_v2", event)
+        return hold.pending
+
+    def wait(self, stream: int) -> None:
+        """Wait on the host for a stream."""
+        with self.driver.context():
+            self.driver("cuStreamSynchronize", stream)
+
+    def synchronize(self) -> None:
+        """Release what is held back, and wait on the host for all work."""
+        ctypes.memset(self._flags.ptr, 0xFF, self._flags.nbytes)
+        self._holds.clear()
+        self.driver.synchronize()
+        for reading in list(self._readings):
+            reading.settle()
+        self._readings.clear()
+        self._staged = 0
+
+    def reports(self) -> list[str]:
+        """Tell nothing: a GPU reports no races."""
+        return []
+
+    # Memory.
+
+    def memory(self, nbytes: int, stream: int | None = None) -> Any:
+        """Allocate bytes; with a stream, from the driver's pool, to which they go back in order.
+
+        The stream has to live as long as they do.
+        """
+        return Memory(self.driver, nbytes, stream)
+
+    def store(self, ptr: int, data: bytes) -> None:
+        """Write memory from the host, past all streams."""
+        if data:
+            source = (ctypes.c_char * len(data)).from_buffer_copy(data)
+            self._copy_now(ptr, ctypes.addressof(source), len(data))
+
+    def load(self, ptr: int, nbytes: int) -> bytes:
+        """Read memory from the host, past all streams."""
+        target = ctypes.create_string_buffer(max(nbytes, 1))
+        if nbytes:
+            self._copy_now(ctypes.addressof(target), ptr, nbytes)
+        return target.raw[:nbytes]
+
+    def _copy_now(self, target: int, source: int, nbytes: int) -> None:
+        own = self._own.handle
+        with self.driver.context():
+            self.driver("cuMemcpyAsync", target, source, nbytes, own)
+            self.driver("cuStreamSynchronize", own)
+
+    def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
+        """Queue a write of one value to all items of a C-contiguous float32 region."""
+        del name
+        (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
+        if region.size:
+            with self.driver.context():
+                self.driver("cuMemsetD32Async", region.ptr, bits, region.size, stream)
+
+    def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
+        """Queue a copy of the bytes that the region's items cover into host memory."""
+        del name
+        spans = region.spans()
+        low = min((ptr for ptr, _ in spans), default=0)
+        nbytes = max((ptr + length for ptr, length in spans), default=0) - low
+        staged, keep = self._stage(nbytes)
+        if nbytes:
+            with self.driver.context():
+                self.driver("cuMemcpyAsync", staged, low, nbytes, stream)
+        return Reading(region, (low, nbytes), staged, keep, self._readings)
+
+    def _stage(self, nbytes: int) -> tuple[int, Any]:
+        """Find a place in pinned memory; each is used again once all that was read is taken out."""
+        if not self._readings:
+            self._staged = 0
+        at, size = self._staged, -(-nbytes // 256) * 256
+        if at + size > self._staging.nbytes:
+            own = Pinned(self.driver, max(nbytes, 1))
+            return own.ptr, own
+        self._staged += size
+        return self._staging.ptr + at, None
+
+    def device_of(self, ptr: int) -> tuple[int, int] | None:
+        """Ask the driver, which tells managed and pinned memory apart from a device's own."""
+        kind, managed, ordinal = self.driver.attributes(ptr)
+        if not kind:
+            return None
+        if managed == 1:
+            return 13, 0
+        return (3, 0) if kind == TYPE_HOST else (2, ordinal)

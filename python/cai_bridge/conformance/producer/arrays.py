@@ -28,11 +28,7 @@ def made(
 def strided(p: ProducerAdapter, lab: Lab, x: Any = None) -> Any:
     """Take every second column of an array of two dimensions, by one of its own."""
     x = made(p, lab) if x is None else x
-    needs(hasattr(x, "__getitem__"), "the arrays cannot be indexed")
-    try:
-        y = x[:, ::2]
-    except (TypeError, IndexError, NotImplementedError) as error:
-        raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
+    y = p.strided(x)
     lab.synchronize()
     return y
 

@@ -5,18 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cai_bridge.testing import describe
-from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
-from cai_bridge.testing._kit.dlpack_structures import fields_of
+from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab, flat
-from ..requirement import ARRAY_API, DLPACK, Check, Level, Specification, expect, needs, requires
-from .arrays import collect, export, in_native_thread, made, reference_to, strided
+from ..lab import Lab
+from ..requirement import (
+    ARRAY_API,
+    DLPACK,
+    Check,
+    Level,
+    Specification,
+    expect,
+    given,
+    needs,
+    requires,
+)
+from .arrays import export, made, strided
 
 METHOD = "array.__dlpack__: "
 
 
-def _dlpack(
+def dlpack(
     name: str,
     specification: Specification,
     section: str,
@@ -25,12 +34,13 @@ def _dlpack(
     *,
     level: Level = "must",
 ) -> Callable[[Check], Check]:
+    """Make a function the check of what is required of ``__dlpack__``."""
     return requires(
         "producer", f"dlpack-{name}", specification, section, rule=rule, why=why, level=level
     )
 
 
-@_dlpack(
+@dlpack(
     "device",
     ARRAY_API,
     "array.__dlpack_device__: Returns",
@@ -47,7 +57,7 @@ def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tuple(map(int, device))}"
 
 
-@_dlpack(
+@dlpack(
     "same-device",
     ARRAY_API,
     "array.__dlpack_device__",
@@ -62,7 +72,7 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tensor}"
 
 
-@_dlpack(
+@dlpack(
     "keywords",
     ARRAY_API,
     METHOD + "Parameters",
@@ -81,7 +91,7 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     return "all taken"
 
 
-@_dlpack(
+@dlpack(
     "legacy",
     DLPACK,
     "Python Specification: max_version",
@@ -96,7 +106,7 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     return f"{name!r}"
 
 
-@_dlpack(
+@dlpack(
     "versioned",
     DLPACK,
     "Python Specification: max_version",
@@ -111,7 +121,7 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
     return f"{name!r}"
 
 
-@_dlpack(
+@dlpack(
     "version",
     DLPACK,
     "C API: DLPackVersion",
@@ -122,14 +132,14 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     seen = []
     for newest in ((1, 3), (2, 0)):
-        version = read_capsule(export(x, stream=1, max_version=newest)).version
-        needs(version is not None, "its capsules are legacy ones, which have no version")
+        fields = read_capsule(export(x, stream=1, max_version=newest))
+        version = given(fields.version, "its capsules are legacy ones, which have no version")
         expect(version[0] == 1, f"version {version} where {newest} is the newest that is known")
         seen.append(version)
     return f"{seen[0]} and {seen[1]}"
 
 
-@_dlpack(
+@dlpack(
     "flags",
     DLPACK,
     "C API: DLPACK_FLAG_BITMASK_*",
@@ -138,14 +148,14 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    flags = read_capsule(export(x, stream=1)).flags
-    needs(flags is not None, "its capsules are legacy ones, which have no flags")
+    fields = read_capsule(export(x, stream=1))
+    flags = given(fields.flags, "its capsules are legacy ones, which have no flags")
     expect(not flags & ~0b111, f"flags are {flags:#b}")
     expect(not flags & 0b110, f"flags are {flags:#b} for float32 in the array's own memory")
     return f"{flags:#b}"
 
 
-@_dlpack(
+@dlpack(
     "readonly",
     DLPACK,
     "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
@@ -159,11 +169,11 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
     except BufferError as error:
         return f"refused: {error}"
     expect(fields.flags is not None, "a legacy capsule, which cannot say it")
-    expect(fields.flags & 1, f"flags are {fields.flags:#b}")
-    return f"{fields.flags:#b}"
+    expect(fields.readonly, f"flags are {fields.flags}")
+    return f"flags are {fields.flags}"
 
 
-@_dlpack(
+@dlpack(
     "dtype",
     DLPACK,
     "C API: DLDataType",
@@ -179,7 +189,7 @@ def dlpack_dtype(p: ProducerAdapter, lab: Lab) -> str:
     return ", ".join(seen)
 
 
-@_dlpack(
+@dlpack(
     "shape",
     DLPACK,
     "C API: DLTensor.ndim, DLTensor.shape",
@@ -194,7 +204,7 @@ def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
     return "as made"
 
 
-@_dlpack(
+@dlpack(
     "strides",
     DLPACK,
     "C API: DLTensor.strides, since 1.2",
@@ -209,7 +219,7 @@ def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
     return f"{fields.strides}"
 
 
-@_dlpack(
+@dlpack(
     "zero-size",
     DLPACK,
     "C API: DLTensor.data",
@@ -224,7 +234,7 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
     return "NULL"
 
 
-@_dlpack(
+@dlpack(
     "values",
     DLPACK,
     "C API: DLTensor",
@@ -242,98 +252,7 @@ def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
     return f"every second column is read as {seen}"
 
 
-STREAM = METHOD + "stream"
-_RACE = "the consumer reads what has not been written yet"
-
-
-@_dlpack(
-    "pending",
-    ARRAY_API,
-    STREAM,
-    "the array is ready on the stream that is named, without the host waiting for it",
-    _RACE,
-)
-def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late, mine = p.late(lab, value), lab.stream()
-        with p.on(late.stream):
-            capsule = export(late.array, stream=mine.handle)
-        expect(late.hold.pending, "the host waited for the write")
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
-    return seen
-
-
-@_dlpack(
-    "pending-elsewhere",
-    ARRAY_API,
-    STREAM,
-    "the same when another stream is the library's current one",
-    _RACE,
-)
-def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late, mine, other = p.late(lab, value), lab.stream(), p.stream()
-        needs(late.stream is not None, "the library's streams have no names")
-        with p.on(other):
-            capsule = export(late.array, stream=mine.handle)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
-    return seen
-
-
-@_dlpack(
-    "default-stream",
-    ARRAY_API,
-    STREAM + ": None",
-    "None is the legacy default stream: the array is ready on it",
-    _RACE,
-)
-def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        with p.on(late.stream):
-            capsule = export(late.array, stream=None)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(1, region, late, "stream=None, and the legacy default stream reads")
-    return seen
-
-
-@_dlpack(
-    "no-synchronization",
-    ARRAY_API,
-    STREAM + ": -1",
-    "-1 is taken, and nothing waits",
-    "consumers that mind the order themselves cannot say so",
-)
-def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
-    late = p.late(lab, next(lab.values()))
-    with p.on(late.stream), lab.no_waits():
-        export(late.array, stream=-1)
-    expect(late.hold.pending, "the host waited for the write")
-    lab.synchronize()
-    return "nothing waited"
-
-
-@_dlpack(
-    "stream-zero",
-    ARRAY_API,
-    STREAM + ": 0",
-    "0 is refused",
-    "it may mean None, the legacy or the per-thread default stream",
-    level="should",
-)
-def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    try:
-        export(x, stream=0)
-    except Exception as error:
-        return f"refused: {type(error).__name__}: {error}"
-    expect(False, "0 is taken")
-    return ""
-
-
-@_dlpack(
+@dlpack(
     "copy",
     ARRAY_API,
     METHOD + "copy",
@@ -358,7 +277,7 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     return "both as asked"
 
 
-@_dlpack(
+@dlpack(
     "dl-device",
     ARRAY_API,
     METHOD + "dl_device",
@@ -377,92 +296,3 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab) -> str:
         return f"{wanted} is refused: {error}"
     expect(False, f"dl_device={wanted}, a ROCm device, is served with {other}")
     return ""
-
-
-LIFETIME = "Python Specification: Reference management"
-
-
-@_dlpack(
-    "unconsumed",
-    DLPACK,
-    LIFETIME,
-    "a capsule that nobody consumed lets go of the array when it goes",
-    "memory is kept for ever",
-)
-def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    capsule = export(x, stream=1)
-    alive = reference_to(x)
-    del x, capsule
-    collect()
-    expect(alive() is None, "the array is still there")
-    return "it is gone"
-
-
-@_dlpack(
-    "deleter",
-    DLPACK,
-    LIFETIME,
-    "a consumed tensor lets go of the array when its deleter is called, and not when the capsule "
-    "goes",
-    "memory is kept for ever, or freed while the consumer uses it",
-)
-def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    capsule = export(x, stream=1)
-    alive = reference_to(x)
-    region = lab.region(describe(capsule)["capsule"])
-    lab.put(region, 5.0)
-    taken = take(capsule)
-    del x, capsule
-    collect()
-    others = [made(p, lab) for _ in range(4)]
-    for other in others:
-        lab.put(lab.region(describe(export(other, stream=1))["capsule"]), 6.0)
-    seen = lab.read(1, region)
-    lab.wait(1)
-    expect(set(flat(seen.value)) == {5.0}, f"with the capsule gone it holds {seen.value}")
-    taken.delete()
-    collect()
-    expect(alive() is None, "the array is still there after the deleter")
-    return "the memory stays until then, and the array goes"
-
-
-@_dlpack(
-    "deleter-anywhere",
-    DLPACK,
-    "C API: DLManagedTensor.deleter",
-    "the deleter may be called from any thread, without Python's lock",
-    "consumers whose threads are not Python's crash, or deadlock",
-)
-def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    alive = reference_to(x)
-    taken = take(export(x, stream=1))
-    del x
-    in_native_thread(taken.delete)
-    lab.synchronize()
-    collect()
-    expect(alive() is None, "the array is still there")
-    return "called from another thread"
-
-
-@_dlpack(
-    "two-exports",
-    DLPACK,
-    LIFETIME,
-    "two capsules of one array are independent: the deleter of one leaves the other usable",
-    "the second consumer reads structures that are freed",
-)
-def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    first, second = take(export(x, stream=1)), take(export(x, stream=1))
-    before = fields_of(second.struct)
-    first.delete()
-    collect()
-    after = fields_of(second.struct)
-    expect(after == before, f"then the other says {after}")
-    region = lab.words(before.data + before.byte_offset, 12)
-    lab.put(region, 8.0)
-    expect(set(flat(lab.get(region))) == {8.0}, f"then its memory holds {lab.get(region)}")
-    return "the other is as it was"

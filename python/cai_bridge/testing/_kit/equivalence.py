@@ -192,16 +192,24 @@ def _streams(doors: list[Door]) -> Iterator[Difference]:
             yield Difference("stream", door, UNSAID, *ordered[0], WHY["stream"])
 
 
-def differences_between(doors: list[Door]) -> list[Difference]:
-    """Find every contradiction among doors, but of streams."""
-    found = list(_unreadable(doors))
+def _differences(described: list[Description]) -> Iterator[Difference]:
+    """Find every contradiction among the doors of one object, or of two."""
+    labels = ("a: ", "b: ") if len(described) == 2 else ("",)
+    each = [
+        [(label + said.door, said) for said in one]
+        for label, one in zip(labels, described, strict=True)
+    ]
+    doors = [door for of_one in each for door in of_one]
+    yield from _unreadable(doors)
     readable = [(door, one) for door, one in doors if one.error is None]
-    found += _layouts(readable)
-    found += _dtypes(readable)
-    for field in ("itemsize", "readonly", "device"):
-        found += _compare(readable, field, lambda one, field=field: getattr(one, field))  # type: ignore[misc]
-    found += _masks(readable)
-    return found
+    yield from _layouts(readable)
+    yield from _dtypes(readable)
+    yield from _compare(readable, "itemsize", lambda one: one.itemsize)
+    yield from _compare(readable, "readonly", lambda one: one.readonly)
+    yield from _compare(readable, "device", lambda one: one.device)
+    yield from _masks(readable)
+    for of_one in each:
+        yield from _streams(of_one)
 
 
 def assert_equivalent(a: object, b: object = None, *, ignore: Collection[str] = ()) -> None:
@@ -240,25 +248,25 @@ def assert_equivalent(a: object, b: object = None, *, ignore: Collection[str] = 
     defined by: CUDA Array Interface (Version 3), Python Interface Specification; DLPack 1.3, C API;
     Python array API standard 2024.12, ``array.__dlpack__``.
     """
+    ignored = _fields_named(ignore)
+    described = [x if isinstance(x, Description) else describe(x) for x in _given(a, b)]
+    if sum(len(one.said) for one in described) < 2:
+        raise TypeError(
+            f"a: got {described[0].kind}, which speaks only {', '.join(described[0].doors)}; "
+            "allowed: an object that speaks in two ways, or a second object as b"
+        )
+    found = [one for one in _differences(described) if one.field not in ignored]
+    if found:
+        raise NotEquivalentError(tuple(found), " and ".join(one.kind for one in described))
+
+
+def _fields_named(ignore: Collection[str]) -> tuple[str, ...]:
     names = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     for name in names:
         if name not in FIELDS:
             raise ValueError(f"ignore: got {name!r}; allowed: {', '.join(FIELDS)}")
-    described = [x if isinstance(x, Description) else describe(x) for x in (a, b) if x is not None]
-    if sum(len(one.said) for one in described) < 2:
-        spoken = ", ".join(described[0].doors) if described else "nothing"
-        raise TypeError(
-            f"a: got {described[0].kind if described else None}, which speaks only {spoken}; "
-            "allowed: an object that speaks by two ways, or a second object as b"
-        )
-    labels = ("a: ", "b: ") if len(described) == 2 else ("",)
-    each = [
-        [(label + said.door, said) for said in one]
-        for label, one in zip(labels, described, strict=True)
-    ]
-    found = differences_between([door for doors in each for door in doors])
-    found += [difference for doors in each for difference in _streams(doors)]
-    found = [difference for difference in found if difference.field not in names]
-    if found:
-        subject = " and ".join(one.kind for one in described)
-        raise NotEquivalentError(tuple(found), subject)
+    return names
+
+
+def _given(a: object, b: object) -> tuple[object, ...]:
+    return (a,) if b is None else (a, b)

@@ -122,9 +122,13 @@ def _device(x: Any) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
         return None, (malformed("__dlpack_device__", shown(answer), allowed),)
 
 
+class _RefusedError(Exception):
+    """What a producer's exception says; itself it would keep frames, and so the array."""
+
+
 def _ask(method: Callable[..., Any], *, cpu: bool) -> tuple[Any, str]:
     """Ask for a capsule, and tell how it was asked for. Older producers take fewer arguments."""
-    refusal: Exception | None = None
+    refusal, arguments = "", False
     # The array API knows no other stream than None for the CPU.
     for stream in (None,) if cpu else (-1, 1):
         for wishes in ({"stream": stream, "max_version": NEWEST}, {"stream": stream}):
@@ -134,13 +138,13 @@ def _ask(method: Callable[..., Any], *, cpu: bool) -> tuple[Any, str]:
                 # That is no matter of how it was asked.
                 raise
             except TypeError as error:
-                refusal = error
+                refusal, arguments = why(error), True
             except Exception as error:  # a producer may raise anything
-                refusal = error
+                refusal, arguments = why(error), False
                 break
-    if isinstance(refusal, TypeError):
+    if arguments:
         return method(), "no stream"
-    raise refusal or RuntimeError("not asked")
+    raise _RefusedError(refusal)
 
 
 _HOW = {
@@ -166,6 +170,8 @@ def said_by_method(x: Any) -> Said | None:
         device, problems = _device(x)
         capsule, how = _ask(method, cpu=device is not None and device[0] == CPU)
         said = said_by_capsule(capsule, METHOD, problems=problems, notes=_HOW[how])
+    except _RefusedError as refused:
+        return Said(METHOD, error=str(refused))
     except Exception as error:  # a producer may raise anything
         return Said(METHOD, error=why(error))
     if device is None or said.device is None or device == said.device:

@@ -1,0 +1,108 @@
+"""What requirements of consumers are told by."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ..adapter import ConsumerAdapter, Late
+from ..lab import Lab, flat
+from ..requirement import (
+    Check,
+    Level,
+    NotApplicableError,
+    Specification,
+    expect,
+    needs,
+    requires,
+)
+
+_T = TypeVar("_T")
+
+
+def takes(
+    door: str,
+    name: str,
+    specification: Specification,
+    section: str,
+    *,
+    rule: str,
+    why: str,
+    level: Level = "must",
+) -> Callable[[Check], Check]:
+    """Make a function the check of a requirement of those consumers that take arrays by a door."""
+
+    def register(check: Check) -> Check:
+        @functools.wraps(check)
+        def by_the_door(c: ConsumerAdapter, lab: Lab) -> str | None:
+            needs(door in c.doors, f"{c.name} takes no arrays by {door}")
+            return check(c, lab)
+
+        requires(
+            "consumer",
+            f"takes-{door}-{name}",
+            specification,
+            section,
+            rule=rule,
+            why=why,
+            level=level,
+        )(by_the_door)
+        return check
+
+    return register
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a consumer would not: an exception's type and message."""
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"refused: {self.reason}"
+
+
+def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
+    """Call, and make what is raised a `Refusal`.
+
+    The exception itself would keep frames, and so the array.
+    """
+    try:
+        return call(*arguments)
+    except NotApplicableError:
+        raise
+    except Exception as error:
+        return Refusal(f"{type(error).__name__}: {error}")
+
+
+def expect_copied(c: ConsumerAdapter, lab: Lab, copied: Any, late: Late, circumstance: str) -> str:
+    """Wait for a copy that a consumer queued, and judge by what it saw.
+
+    Parameters
+    ----------
+    c : ConsumerAdapter
+        The consumer.
+    lab : Lab
+        The lab.
+    copied : object
+        What ``c.copy`` gave.
+    late : Late
+        The array, the value that the copy has to have seen everywhere, and what was held back.
+    circumstance : str
+        What the order had to be known by.
+
+    Raises
+    ------
+    UnmetError
+        It saw something else, or nothing orders what was held back and what was not.
+    """
+    seen = sorted(set(flat(c.values(copied))))
+    late.hold.release()
+    lab.synchronize()
+    what = "; ".join(lab.reports())
+    if not what and seen != [late.value]:
+        what = f"the copy saw {seen}"
+    expect(not what, f"{circumstance}, and the copy has to see {late.value}: {what}")
+    return f"{circumstance}, and the copy saw {late.value}"

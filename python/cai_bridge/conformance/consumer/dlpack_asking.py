@@ -1,0 +1,136 @@
+"""What DLPack and the array API standard require of how a consumer asks for an array."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..adapter import ConsumerAdapter
+from ..lab import DLPackArray, Lab
+from ..requirement import ARRAY_API, Check, Level, expect, needs
+from .arrays import attempt, expect_copied, takes
+
+STREAM = "array.__dlpack__: stream"
+_RACE = "it reads what has not been written yet"
+
+
+def _dlpack(
+    name: str, section: str, rule: str, why: str, level: Level = "must"
+) -> Callable[[Check], Check]:
+    return takes("dlpack", name, ARRAY_API, section, rule=rule, why=why, level=level)
+
+
+@_dlpack(
+    "device",
+    "array.__dlpack_device__",
+    "the device is asked for first: where it is the CPU, no stream is named",
+    "streams are numbered anew for each type of device, and the CPU has none",
+)
+def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab, device=(1, 0))
+    taken = attempt(c.take, x)
+    named = [wishes.get("stream") for wishes in x.asked]
+    expect(all(stream is None for stream in named), f"stream={named[:1]} is named to the CPU")
+    return f"{taken}"
+
+
+@_dlpack(
+    "stream-named",
+    STREAM,
+    "the stream is None, -1, 1, 2 or a handle; never 0",
+    "0 may mean None, the legacy or the per-thread default stream, and producers refuse it",
+)
+def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab)
+    c.take(x)
+    mine = c.stream()
+    if mine is not None:
+        with c.on(mine):
+            c.take(x)
+    for wishes in x.asked:
+        stream = wishes.get("stream")
+        expect(stream is None or type(stream) is int, f"stream is {stream!r}")
+        expect(stream != 0 and (stream or 1) >= -1, f"stream is {stream!r}")
+    return " and ".join(f"{wishes.get('stream')}" for wishes in x.asked)
+
+
+@_dlpack(
+    "max-version",
+    "array.__dlpack__: max_version",
+    "max_version says that versioned capsules are taken",
+    "the legacy ones that it is handed instead have no flags: read-only memory cannot be told",
+    "should",
+)
+def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab)
+    c.take(x)
+    newest = [wishes.get("max_version") for wishes in x.asked]
+    expect(any(one is not None and one[0] >= 1 for one in newest), f"it asks with {x.asked}")
+    return f"{newest}"
+
+
+@_dlpack(
+    "no-max-version",
+    "array.__dlpack__: max_version",
+    "a producer that takes no max_version is asked again without",
+    "arrays of libraries that are older than the argument are refused",
+    "should",
+)
+def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab, keywords=("stream",))
+    seen = c.values(c.copy(c.take(x)))
+    expect(x.holds(seen), f"{x.values} is read as {seen}")
+    return f"asked with {x.asked}"
+
+
+@_dlpack(
+    "buffer-error",
+    "from_dlpack: Raises",
+    "a BufferError of the producer's is passed on",
+    "programs cannot tell an array that cannot be exchanged from a failure",
+)
+def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab, error=BufferError("this one cannot be exchanged"))
+    try:
+        c.take(x)
+    except BufferError as error:
+        return f"passed on: {error}"
+    except Exception as error:
+        expect(False, f"it becomes {type(error).__name__}: {error}")
+    expect(False, "it is swallowed")
+    return ""
+
+
+@_dlpack(
+    "pending",
+    STREAM,
+    "work on a stream of the consumer's comes after what is pending, since that stream is named",
+    _RACE,
+)
+def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = c.stream()
+    needs(mine is not None, "the adapter says no stream()")
+    for value in lab.values():
+        x, theirs = DLPackArray(lab, (1024,)), lab.stream()
+        late = x.write_late(theirs, value)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        seen = expect_copied(c, lab, copied, late, f"it asks with {x.asked}")
+        del y
+    return seen
+
+
+@_dlpack(
+    "default-stream",
+    STREAM + ": None, 1 and 2",
+    "the same for work on the stream that the consumer works on by default",
+    _RACE,
+)
+def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        x, theirs = DLPackArray(lab, (1024,)), lab.stream()
+        late = x.write_late(theirs, value)
+        y = c.take(x)
+        seen = expect_copied(c, lab, c.copy(y), late, f"it asks with {x.asked}")
+        del y
+    return seen

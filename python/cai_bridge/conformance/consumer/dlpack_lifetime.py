@@ -1,0 +1,93 @@
+"""What DLPack requires of a consumer once it has a capsule: of its name, and of its deleter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from cai_bridge.testing._kit.dlpack_abi import capsule_name
+
+from ..adapter import ConsumerAdapter
+from ..lab import DLPackArray, Lab, flat
+from ..producer.arrays import collect
+from ..requirement import DLPACK, Check, expect, needs
+from .arrays import Refusal, attempt, takes
+
+MANAGEMENT = "Python Specification: Reference management"
+
+
+def _dlpack(name: str, section: str, rule: str, why: str) -> Callable[[Check], Check]:
+    return takes("dlpack", name, DLPACK, section, rule=rule, why=why)
+
+
+@_dlpack(
+    "renamed",
+    MANAGEMENT,
+    "a capsule that is consumed is renamed to used_dltensor or used_dltensor_versioned",
+    "its destructor deletes the tensor a second time, or another consumer takes it",
+)
+def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
+    for form in (None, "legacy"):
+        x = DLPackArray(lab, form=form, keep=True)
+        y = c.take(x)
+        names = [capsule_name(capsule) for capsule in x.capsules]
+        expect(f"{names[-1]}".startswith("used_dltensor"), f"then it is called {names[-1]!r}")
+        del y
+    return f"{names[-1]}"
+
+
+@_dlpack(
+    "deleter",
+    MANAGEMENT,
+    "the deleter is called once the consumer's array is gone, and once only",
+    "memory is kept for ever, or freed twice",
+)
+def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
+    for form in (None, "legacy"):
+        x = DLPackArray(lab, form=form)
+        y = c.take(x)
+        c.values(c.copy(y))
+        del y
+        lab.synchronize()
+        collect()
+        expect(set(x.deleted) == {1}, f"it was called {x.deleted} times")
+    return "once"
+
+
+@_dlpack(
+    "deleter-not-early",
+    "C API: DLManagedTensor.deleter",
+    "the deleter is not called while the consumer's array uses the memory",
+    "the producer hands the memory to somebody else",
+)
+def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
+    x = DLPackArray(lab)
+    y = c.take(x)
+    collect()
+    if not any(x.deleted):
+        return "not yet called"
+    lab.synchronize()
+    lab.put(x.region, 99.0)
+    seen = c.values(c.copy(y))
+    expect(set(flat(seen)) != {99.0}, "it was called, and the array reads the memory still")
+    return "called, since the consumer has a copy"
+
+
+@_dlpack(
+    "refused-deleted",
+    MANAGEMENT,
+    "the tensor of a capsule that is refused is deleted, too, and once",
+    "memory is kept for ever, or freed twice",
+)
+def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
+    tried = []
+    for odd in ({"form": "2.0"}, {"code": 99}, {"device": (10, 0)}):
+        x = DLPackArray(lab, **odd)
+        y = attempt(c.take, x)
+        if isinstance(y, Refusal) and x.deleted:
+            lab.synchronize()
+            collect()
+            expect(set(x.deleted) == {1}, f"with {odd} it was called {x.deleted} times, and {y}")
+            tried.append(f"{odd}")
+        del y
+    needs(tried, "it refused none")
+    return ", ".join(tried)

@@ -1,0 +1,249 @@
+"""Arrays of a lab's own that consumers are handed: with one door, and with every detail free.
+
+They keep what the specifications ask of producers, unless a check asks for something else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import (
+    SimulatedDtype,
+    compact_strides,
+    dtype_named,
+    nested,
+)
+
+from ..adapter import Late, handle_of
+from .base import flat
+
+if TYPE_CHECKING:
+    from .base import Lab
+
+GUARD = 64
+"""How many bytes lie before and behind the items, for nobody to write."""
+
+FILLER = 0xA5
+
+# The bits of 1.0, and how far on those of 2.0 are.
+_ONES = {
+    "float8_e3m4": (0x30, 0x10),
+    "float8_e4m3": (0x38, 0x08),
+    "float8_e4m3b11fnuz": (0x58, 0x08),
+    "float8_e4m3fn": (0x38, 0x08),
+    "float8_e4m3fnuz": (0x40, 0x08),
+    "float8_e5m2": (0x3C, 0x04),
+    "float8_e5m2fnuz": (0x40, 0x04),
+    "float8_e8m0fnu": (0x7F, 0x01),
+}
+
+
+def _laid_out(
+    shape: tuple[int, ...], itemsize: int, layout: str
+) -> tuple[int, tuple[int, ...], int]:
+    """Tell the first item's offset, the strides in bytes, and how many bytes there are."""
+    compact = compact_strides(shape, itemsize)
+    nbytes = itemsize
+    for extent in shape:
+        nbytes *= extent
+    if layout == "C":
+        return 0, compact, nbytes
+    if layout == "F":
+        return 0, compact_strides(shape[::-1], itemsize)[::-1], nbytes
+    if layout == "columns":
+        return 0, tuple(2 * step for step in compact), 2 * nbytes
+    if layout == "reversed":
+        return compact[0] * (shape[0] - 1), (-compact[0], *compact[1:]), nbytes
+    if layout == "repeated":
+        return 0, (0, *compact[1:]), nbytes
+    raise ValueError(
+        f"layout: got {layout!r}; allowed: 'C', 'F', 'columns', 'reversed' or 'repeated'"
+    )
+
+
+class _HostMemory:
+    """Memory of the CPU, for arrays that are not on a device."""
+
+    def __init__(self, nbytes: int) -> None:
+        self._buffer = ctypes.create_string_buffer(nbytes)
+        self.ptr = ctypes.addressof(self._buffer)
+
+
+class LabArray:
+    """An array in a lab's memory, by itself without a door.
+
+    Parameters
+    ----------
+    lab : Lab
+        The lab.
+    shape : tuple of int
+        The extents, in items.
+    dtype : str
+        The name of the element type.
+    layout : str
+        Where the items lie: ``"C"``; ``"F"``; ``"columns"``, every second one of a C-contiguous
+        array; ``"reversed"`` along the first dimension, so that its stride is negative; or
+        ``"repeated"`` along it, with a stride of 0.
+    value : float, optional
+        What all items hold; by default they are counted from 1 by where they lie.
+    host : bool
+        Whether the memory is the CPU's. It is left empty.
+
+    Attributes
+    ----------
+    region : Region
+        Where the items are.
+    values : nested lists
+        What they hold; those of 8-bit floats are their bits.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        shape: tuple[int, ...],
+        dtype: str,
+        layout: str,
+        value: float | None,
+        *,
+        host: bool = False,
+    ) -> None:
+        self.lab = lab
+        self.dtype: SimulatedDtype = dtype_named(dtype)
+        itemsize = self.dtype.itemsize
+        offset, strides, nbytes = _laid_out(shape, itemsize, layout)
+        nbytes += 2 * GUARD
+        self.memory = _HostMemory(nbytes) if host else lab.memory(nbytes)
+        self._nbytes = nbytes
+        self.region = Region(
+            self.memory.ptr + GUARD + offset, shape, strides, dtype, itemsize, device=lab.device
+        )
+        self.values = self._counted() if value is None else self._alike(value)
+        if not host:
+            lab.store(self.memory.ptr, bytes([FILLER]) * nbytes)
+            lab.put(self.region, self.values)
+
+    def _alike(self, value: Any) -> Any:
+        return nested(iter([value] * self.region.size), self.region.shape)
+
+    def _counted(self) -> Any:
+        # By a walk of items, so that repeated ones are alike.
+        low = self.region.ptr - self.memory.ptr - GUARD
+        places = [(low + step) // self.dtype.itemsize for step in self.region.offsets()]
+        name = self.dtype.name
+        if name in _ONES:
+            one, step = _ONES[name]
+            values: list[Any] = [one + step * (place % 2) for place in places]
+        elif name == "bool":
+            values = [place % 2 == 0 for place in places]
+        elif name.startswith("complex"):
+            values = [complex(place + 1, -place) for place in places]
+        elif name.startswith(("float", "bfloat")):
+            values = [float(place + 1) for place in places]
+        else:
+            values = [place + 1 for place in places]
+        return nested(iter(values), self.region.shape)
+
+    def holds(self, seen: Any) -> bool:
+        """Tell whether values that a consumer read are the array's."""
+        got, own = list(flat(seen)), list(flat(self.values))
+        if self.dtype.name not in _ONES:
+            return got == own
+        one, _ = _ONES[self.dtype.name]
+        numbers = [1.0 if bits == one else 2.0 for bits in own]
+        return got in (own, numbers)
+
+    def contents(self) -> bytes:
+        """Read all of the memory, from before the items to behind them."""
+        return self.lab.load(self.memory.ptr, self._nbytes)
+
+    def swap_bytes(self) -> None:
+        """Write the items in the other byte order, of a C-contiguous array."""
+        data = b"".join(item[::-1] for item in self.region.pack(self.values))
+        self.lab.store(self.region.ptr, data)
+
+    def write_late(self, stream: Any, value: float) -> Late:
+        """Queue a write that is held back, on a stream that the array is pending on from then on.
+
+        Parameters
+        ----------
+        stream : int or object with ``__cuda_stream__``
+            The stream.
+        value : float
+            What all items will hold.
+        """
+        self._pending_on(stream)
+        hold = self.lab.hold(handle_of(stream))
+        self.lab.write(handle_of(stream), self.region, value)
+        return Late(self, stream, value, hold)
+
+    def _pending_on(self, stream: Any) -> None:
+        raise NotImplementedError
+
+
+class CaiArray(LabArray):
+    """An array that speaks CAI only.
+
+    Parameters
+    ----------
+    lab, shape, dtype, layout, value
+        As for `LabArray`.
+    stream : int or object with ``__cuda_stream__``, optional
+        The stream that the dict names; an object is held.
+    readonly : bool
+        The flag in ``data``.
+    without : iterable of str
+        Entries that the dict does not have.
+    **entries : object
+        Entries in place of the right ones.
+
+    Attributes
+    ----------
+    entries : dict
+        What the attribute gives a copy of.
+    reads : int
+        How often the attribute was read.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        shape: tuple[int, ...] = (3, 4),
+        dtype: str = "float32",
+        *,
+        layout: str = "C",
+        value: float | None = None,
+        stream: Any = None,
+        readonly: bool = False,
+        without: Iterable[str] = (),
+        **entries: Any,
+    ) -> None:
+        super().__init__(lab, shape, dtype, layout, value)
+        self.reads = 0
+        self.entries = {
+            "shape": shape,
+            "typestr": self.dtype.typestr,
+            "data": (self.region.ptr if self.region.size else 0, readonly),
+            "strides": None if layout == "C" else self.region.strides,
+            "version": 3,
+            "stream": None,
+        }
+        self._stream = None
+        if stream is not None:
+            self._pending_on(stream)
+        self.entries.update(entries)
+        for name in without:
+            del self.entries[name]
+
+    def _pending_on(self, stream: Any) -> None:
+        # Held, since the exporter vouches for the stream that it names.
+        self._stream = stream
+        self.entries["stream"] = stream if isinstance(stream, int) else handle_of(stream)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The dict."""
+        self.reads += 1
+        return dict(self.entries)

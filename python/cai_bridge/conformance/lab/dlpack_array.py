@@ -1,0 +1,156 @@
+"""Arrays of a lab's own that speak DLPack, and log what consumers ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
+from cai_bridge.testing._kit.dtypes import dlpack_name
+
+from ..adapter import LEGACY, handle_of
+from .array import LabArray
+
+if TYPE_CHECKING:
+    from .base import Lab
+
+KEYWORDS = ("stream", "max_version", "dl_device", "copy")
+CPU = 1
+
+_CODES = {
+    dlpack_name(code, bits): (code, bits)
+    for code in (0, 1, 2, 4, 5, 6, *range(7, 15))
+    for bits in (8, 16, 32, 64, 128)
+}
+
+
+class DLPackArray(LabArray):
+    """An array that speaks DLPack only, by ``__dlpack__``.
+
+    Parameters
+    ----------
+    lab, shape, dtype, layout, value
+        As for `LabArray`.
+    form : str, optional
+        The form of the tensors: ``"legacy"``, or a version such as ``"1.1"`` for who asks for 1.0
+        or later; by default 1.3 for these. Who does not ask is handed a legacy one.
+    null : iterable of str
+        Which of ``data``, ``shape`` and ``strides`` are NULL.
+    byte_offset : int
+        How far behind the data pointer the first item is; 64 at most.
+    lanes : int
+        How many items of the last dimension make one of the tensor's.
+    readonly : bool
+        The flag, which a legacy tensor has not: one is refused then.
+    device : tuple of int, optional
+        ``(device_type, device_id)``; by default the lab's. The memory of type 1 is the CPU's.
+    keywords : iterable of str
+        What ``__dlpack__`` takes.
+    error : Exception, optional
+        What ``__dlpack__`` raises.
+    keep : bool
+        Whether capsules are kept.
+    **fields : int
+        Fields of the tensor in place of the right ones, such as ``code``.
+
+    Attributes
+    ----------
+    asked : list of dict
+        What ``__dlpack__`` was asked for, call by call.
+    forms : list of str
+        What it handed out: ``"legacy"``, or the version.
+    capsules : list
+        The capsules, if they are kept.
+    """
+
+    def __init__(
+        self,
+        lab: Lab,
+        shape: tuple[int, ...] = (3, 4),
+        dtype: str = "float32",
+        *,
+        layout: str = "C",
+        value: float | None = None,
+        form: str | None = None,
+        null: Iterable[str] = (),
+        byte_offset: int = 0,
+        lanes: int = 1,
+        readonly: bool = False,
+        device: tuple[int, int] | None = None,
+        keywords: Iterable[str] = KEYWORDS,
+        error: Exception | None = None,
+        keep: bool = False,
+        **fields: int,
+    ) -> None:
+        self._device = lab.device if device is None else device
+        super().__init__(lab, shape, dtype, layout, value, host=self._device[0] == CPU)
+        self._form, self._null, self._byte_offset = form, tuple(null), byte_offset
+        self._lanes, self._readonly, self._keep = lanes, readonly, keep
+        self._keywords, self._error, self._fields = set(keywords), error, fields
+        self._stream: Any = None
+        self._tensors: list[ManagedTensor] = []
+        self.asked: list[dict[str, Any]] = []
+        self.forms: list[str] = []
+        self.capsules: list[Any] = []
+
+    @property
+    def deleted(self) -> list[int]:
+        """How often the deleter of each tensor that was handed out was called."""
+        return [tensor.deleted for tensor in self._tensors]
+
+    def _pending_on(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        unknown = sorted(wishes.keys() - self._keywords)
+        if unknown:
+            raise TypeError(f"__dlpack__() got an unexpected keyword argument {unknown[0]!r}")
+        self.asked.append(wishes)
+        if self._error is not None:
+            raise self._error
+        tensor = self._tensor(self._form_for(wishes.get("max_version")))
+        self._order_before(wishes.get("stream"))
+        self._tensors.append(tensor)
+        capsule = tensor.capsule()
+        if self._keep:
+            self.capsules.append(capsule)
+        return capsule
+
+    def _form_for(self, newest: tuple[int, int] | None) -> str:
+        if newest is None or newest[0] < 1:
+            return "legacy"
+        return self._form or "1.3"
+
+    def _tensor(self, form: str) -> ManagedTensor:
+        if self._readonly and form == "legacy":
+            raise BufferError("max_version: got None; allowed: 1.0 or later for read-only memory")
+        self.forms.append(form)
+        region, itemsize = self.region, self.region.itemsize * self._lanes
+        shape, strides = region.shape, [step // itemsize for step in region.strides]
+        if self._lanes > 1:
+            shape, strides = shape[:-1], strides[:-1]
+        code, bits = _CODES[self.dtype.name]
+        return ManagedTensor(
+            region.ptr - self._byte_offset,
+            form=form,
+            null=self._null if region.size else (*self._null, "data"),
+            shape=shape,
+            strides=strides,
+            dtype=(code, bits, self._lanes),
+            device=self._device,
+            byte_offset=self._byte_offset,
+            flags=READ_ONLY if self._readonly else 0,
+            owner=self.memory,
+            **self._fields,
+        )
+
+    def _order_before(self, stream: int | None) -> None:
+        """Make what is pending come before the stream that is asked for.
+
+        It is lenient: 0, which is none, counts as the legacy default stream.
+        """
+        if self._stream is not None and stream != -1:
+            self.lab.order(handle_of(self._stream), stream or LEGACY)

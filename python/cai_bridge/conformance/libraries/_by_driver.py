@@ -1,0 +1,49 @@
+"""Reads and writes by the driver, for libraries that compute nothing themselves."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import DTYPES, compact_strides
+
+from ..lab.gpu import GpuLab
+
+_BITS = {1: "uint8", 2: "uint16"}
+
+
+@functools.cache
+def _lab() -> GpuLab:
+    return GpuLab(rounds=1)
+
+
+def region_of(ptr: int, shape: Any, counts: Any, dtype: str, itemsize: int) -> Region:
+    """Make a region of what a library says of an array, with strides in items, or none.
+
+    A type without a name is read as its bits.
+    """
+    shape = tuple(shape)
+    if counts is None:
+        strides = compact_strides(shape, itemsize)
+    else:
+        strides = tuple(step * itemsize for step in counts)
+    name = dtype if dtype in DTYPES else _BITS[itemsize]
+    return Region(ptr, shape, strides, name, itemsize)
+
+
+def queue_read(region: Region, stream: int) -> tuple[Any, int]:
+    """Queue a read on a stream."""
+    return _lab().read(stream, region), stream
+
+
+def values_of(queued: tuple[Any, int]) -> Any:
+    """Wait for a read, and give the values."""
+    reading, stream = queued
+    _lab().wait(stream)
+    return reading.value
+
+
+def queue_write(region: Region, stream: int, value: float) -> None:
+    """Queue a write of one value to all items of a C-contiguous float32 region."""
+    _lab().write(stream, region, value)

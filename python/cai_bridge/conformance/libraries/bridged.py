@@ -1,0 +1,75 @@
+"""The views of `cai_bridge` over the arrays of another producer."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Literal
+
+from cai_bridge import from_cai, to_cai
+
+from ..adapter import Late, ProducerAdapter
+from ..stand_in import DLPACK, speaks
+
+if TYPE_CHECKING:
+    from ..lab import Lab
+
+
+class BridgedProducer(ProducerAdapter):
+    """Hands out views in place of the arrays.
+
+    Parameters
+    ----------
+    inner : ProducerAdapter
+        Whose arrays.
+    door : str
+        ``"cai"`` for `to_cai`'s views, ``"dlpack"`` for `from_cai`'s. The latter are made of a
+        `to_cai` view where the arrays speak DLPack: their dicts may say nothing of streams.
+    """
+
+    def __init__(self, inner: ProducerAdapter, door: Literal["cai", "dlpack"]) -> None:
+        self._inner = inner
+        self._door = door
+        self.dtypes = inner.dtypes
+        self.name = f"{'to_cai' if door == 'cai' else 'from_cai'}({inner.name})"
+
+    def view(self, array: Any, **arguments: Any) -> Any:
+        """Make a view, on the library's current stream."""
+        if self._door == "cai":
+            return to_cai(array, **arguments)
+        source = to_cai(array) if speaks(array, DLPACK) else array
+        return from_cai(source, **arguments)
+
+    def stream(self) -> Any:
+        """Make a stream of the library's."""
+        return self._inner.stream()
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the library's current one."""
+        return self._inner.on(stream)
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make a view of an array that nothing else refers to."""
+        return self.view(self._inner.make(shape, dtype))
+
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
+        """Make a view of an array of one value."""
+        return self.view(self._inner.full(shape, dtype, value))
+
+    def fill(self, array: Any, value: float) -> None:
+        """Queue a write of the array behind the view."""
+        self._inner.fill(array.owner, value)
+
+    def strided(self, array: Any) -> Any:
+        """Make a view of every second column of the array behind a view."""
+        return self.view(self._inner.strided(array.owner))
+
+    def readonly(self, array: Any) -> Any:
+        """Make a read-only view of a view."""
+        return self.view(array, readonly=True)
+
+    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+        """Make the view once the write is queued: it is ready on the stream of that moment."""
+        late = self._inner.late(lab, value, words)
+        with self._inner.on(late.stream):
+            view = self.view(late.array)
+        return Late(view, late.stream, late.value, late.hold, late.keep)

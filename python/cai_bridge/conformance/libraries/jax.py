@@ -1,0 +1,171 @@
+"""JAX, whose streams nobody can name, and whose arrays are never written."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from typing import Any
+
+# Read at import: JAX must leave memory to the others, and keep 64-bit types.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+os.environ.setdefault("JAX_ENABLE_X64", "1")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from ..adapter import ConsumerAdapter, Late, ProducerAdapter
+from ..lab import Hold, Lab
+from ..requirement import NotApplicableError
+from ..stand_in import DLPACK, speaks
+from ._dtypes import FLOAT8, STANDARD, host_list, numpy_dtype
+
+DTYPES = (*STANDARD, "bfloat16", *FLOAT8)
+DELAY_MS = 20.0
+_SIDE = 1024
+
+
+def _delayed(products: int, words: int) -> Any:
+    """Compile a chain of matrix products, and an array that has to wait for it.
+
+    The products leave half of the device free, so that a reader on another stream can run beside.
+    """
+
+    @jax.jit  # type: ignore[untyped-decorator]
+    def delayed(value: Any, seed: Any) -> Any:
+        last = jax.lax.fori_loop(0, products, lambda _, m: jnp.tanh(m @ m), seed)
+        # tanh never passes 1, so nothing is added, which the compiler cannot know.
+        nothing = jnp.where(last[0, 0] > 2.0, 1.0, 0.0).astype(jnp.float32)
+        return jnp.full((words,), value, dtype=jnp.float32) + nothing
+
+    return delayed
+
+
+@functools.cache
+def _seed() -> Any:
+    return jnp.full((_SIDE, _SIDE), 0.5, dtype=jnp.float32)
+
+
+def _duration(products: int) -> float:
+    """Time a chain, in ms."""
+    function, times = _delayed(products, 8), []
+    jax.block_until_ready(function(0.0, _seed()))
+    for _ in range(5):
+        start = time.perf_counter()
+        jax.block_until_ready(function(0.0, _seed()))
+        times.append(1e3 * (time.perf_counter() - start))
+    return min(times)
+
+
+@functools.cache
+def _delay(words: int) -> Any:
+    """Compile a delay of about `DELAY_MS`."""
+    short, long = 16, 80
+    each = (_duration(long) - _duration(short)) / (long - short)
+    function = _delayed(max(4, round(DELAY_MS / max(each, 1e-3))), words)
+    jax.block_until_ready(function(0.0, _seed()))
+    return function
+
+
+class _Unready:
+    """An array that is being computed, as a hold; it cannot be released."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    @property
+    def pending(self) -> bool:
+        """Whether it still is."""
+        return not self._array.is_ready()
+
+    def release(self) -> None:
+        """Wait: JAX's work ends by itself."""
+        self._array.block_until_ready()
+
+
+class Producer(ProducerAdapter):
+    """Arrays on the default device."""
+
+    dtypes = DTYPES
+
+    def __init__(self) -> None:
+        jax.devices("gpu")
+        self._full = functools.cache(self._compile)
+
+    def _compile(self, shape: tuple[int, ...], dtype: str) -> Any:
+        made = jax.jit(lambda value: jnp.full(shape, value).astype(numpy_dtype(dtype)))
+        jax.block_until_ready(made(0.0))
+        return made
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make an array, and wait for it: what JAX dispatches no stream tells of."""
+        return self.full(shape, dtype, 0.0).block_until_ready()
+
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
+        """Dispatch an array of one value."""
+        return self._full(shape, dtype)(value)
+
+    def fill(self, array: Any, value: float) -> None:
+        """Refuse: arrays are never written."""
+        del array, value
+        raise NotApplicableError("JAX's arrays are never written")
+
+    def strided(self, array: Any) -> Any:
+        """Compute every second column, a copy, and wait for it."""
+        return array[:, ::2].block_until_ready()
+
+    def readonly(self, array: Any) -> Any:
+        """Give the array itself: all are read-only."""
+        return array
+
+    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+        """Dispatch an array that takes a while to compute."""
+        delay = _delay(words)
+        lab.synchronize()
+        array = delay(value, _seed())
+        return Late(array, None, value, _Unready(array))
+
+
+@jax.jit  # type: ignore[untyped-decorator]
+def _copied(array: Any) -> Any:
+    """Compute the same values: an identity would be handed back as the same memory."""
+    dtype = array.dtype
+    if dtype == jnp.bool_:
+        return array ^ False
+    if dtype.name.startswith("float8"):
+        # Not all of these have a zero to add.
+        bits = jax.lax.bitcast_convert_type(array, jnp.uint8)
+        return jax.lax.bitcast_convert_type(bits + np.uint8(0), dtype)
+    return array + dtype.type(0)
+
+
+class Consumer(ConsumerAdapter):
+    """``jax.dlpack.from_dlpack``, and ``jax.numpy.asarray`` for CAI."""
+
+    dtypes = DTYPES
+
+    def __init__(self) -> None:
+        jax.devices("gpu")
+        self.values(self.copy(jnp.zeros((1024,), jnp.float32)))
+
+    def take(self, x: Any) -> Any:
+        """Import by DLPack what speaks it, else by CAI."""
+        return self.take_by("dlpack" if speaks(x, DLPACK) else "cai", x)
+
+    def take_by(self, door: str, x: Any) -> Any:
+        """Import by one protocol."""
+        return jax.dlpack.from_dlpack(x) if door == "dlpack" else jnp.asarray(x)
+
+    def hold(self, lab: Lab, stream: Any) -> Hold:
+        """Dispatch work that what comes behind it has to wait for, as all of JAX's runs in turn."""
+        del lab, stream
+        return _Unready(_delay(8)(0.0, _seed()))
+
+    def copy(self, array: Any) -> Any:
+        """Dispatch a computation of the same values."""
+        return _copied(array)
+
+    def values(self, copied: Any) -> Any:
+        """Wait for it."""
+        return host_list(np.asarray(copied))

@@ -1,0 +1,111 @@
+"""RMM's ``DeviceBuffer``: bytes, in one dimension, by CAI."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import rmm
+from rmm.pylibrmm.stream import DEFAULT_STREAM, CudaStreamFlags, Stream
+
+from ..adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
+from ..lab import Lab
+from ..lab.cuda import load
+from ..requirement import NotApplicableError
+from ._dtypes import STANDARD, host_list
+
+
+class _Current:
+    """RMM has no current stream: calls take one."""
+
+    current: Any = DEFAULT_STREAM
+
+    def stream(self) -> Any:
+        """Make a non-blocking stream."""
+        return Stream(flags=CudaStreamFlags.NON_BLOCKING)
+
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        """Make a stream the one that the adapter's calls take."""
+        before, self.current = self.current, DEFAULT_STREAM if stream is None else stream
+        try:
+            yield
+        finally:
+            self.current = before
+
+
+class Producer(_Current, ProducerAdapter):
+    """Buffers of the driver's pool, which go back to it in the order of their stream."""
+
+    dtypes = ("uint8",)
+
+    def __init__(self) -> None:
+        self._pool = rmm.mr.CudaAsyncMemoryResource()
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+        """Make a buffer."""
+        if len(shape) != 1 or dtype != "uint8":
+            raise NotApplicableError("a DeviceBuffer is bytes in one dimension")
+        return rmm.DeviceBuffer(size=shape[0], stream=self.current, mr=self._pool)
+
+    def fill(self, array: Any, value: float) -> None:
+        """Queue a write by the driver: RMM has no kernels. Values begin again after 255."""
+        driver = load()
+        with driver.context():
+            stream = handle_of(self.current)
+            driver("cuMemsetD8Async", array.ptr, int(value) % 256, array.size, stream)
+
+    def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
+        """Make and fill."""
+        return super().full(shape, dtype, int(value) % 256)
+
+    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+        """Fill bytes on the buffer's own stream."""
+        stream = self.stream()
+        with self.on(stream):
+            array = self.make((4 * words,), "uint8")
+            lab.synchronize()
+            hold = lab.hold(handle_of(stream))
+            self.fill(array, value)
+        return Late(array, stream, int(value) % 256, hold)
+
+
+class _Taken:
+    """An array to be copied from: RMM reads the dict when it copies."""
+
+    def __init__(self, x: Any) -> None:
+        self.source = x
+        dict_ = x.__cuda_array_interface__
+        self.dtype = np.dtype(dict_["typestr"])
+        self.shape = tuple(dict_["shape"])
+
+
+class Consumer(_Current, ConsumerAdapter):
+    """``DeviceBuffer.copy_from_device``, of arrays of one dimension."""
+
+    doors = ("cai",)
+    dtypes = STANDARD
+
+    def __init__(self) -> None:
+        self._pool = rmm.mr.CudaAsyncMemoryResource()
+        rmm.DeviceBuffer(size=4096, mr=self._pool)
+
+    def take(self, x: Any) -> Any:
+        """Remember the array."""
+        return _Taken(x)
+
+    def copy(self, array: Any) -> Any:
+        """Queue a copy into a new buffer."""
+        nbytes = int(np.prod(array.shape)) * array.dtype.itemsize
+        buffer = rmm.DeviceBuffer(size=nbytes, stream=self.current, mr=self._pool)
+        buffer.copy_from_device(array.source, stream=self.current)
+        return buffer, array.dtype, array.shape, self.current
+
+    def values(self, copied: Any) -> Any:
+        """Wait for the copy's stream."""
+        buffer, dtype, shape, stream = copied
+        host = buffer.copy_to_host(stream=stream)
+        stream.synchronize()
+        return host_list(host.view(dtype).reshape(shape))

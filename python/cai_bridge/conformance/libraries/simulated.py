@@ -1,0 +1,240 @@
+"""The simulated device that is in place, as a library: arrays of its own, and a careful consumer.
+
+The stand-in consumers of `SimulatedCuda.consumer` have the gaps of the libraries that they stand
+for. `Consumer` has none: it takes arrays in as both specifications want it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cai_bridge.testing import Pending, SimulatedArray, SimulatedCuda, SimulatedStream
+from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule, take
+from cai_bridge.testing._kit.dtypes import dlpack_name
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import DTYPES, compact_strides
+from cai_bridge.testing._work import region_of_dict
+
+from ..adapter import ConsumerAdapter, ProducerAdapter
+
+CUDA = 2
+
+
+def _device() -> SimulatedCuda:
+    cuda = SimulatedCuda.current()
+    if cuda is None:
+        raise RuntimeError("no simulated device is in place; allowed: inside its with block")
+    return cuda
+
+
+class _Library:
+    """Streams, and which of them is the current one."""
+
+    def __init__(self) -> None:
+        self._current: list[SimulatedStream] = []
+
+    @property
+    def current(self) -> SimulatedStream:
+        """The stream that work is queued on; the legacy default stream by default."""
+        return self._current[-1] if self._current else _device().legacy
+
+    def stream(self) -> SimulatedStream:
+        """Make a stream."""
+        return _device().stream()
+
+    @contextlib.contextmanager
+    def on(self, stream: SimulatedStream) -> Iterator[SimulatedStream]:
+        """Make a stream the current one."""
+        self._current.append(stream)
+        try:
+            with _device().current_stream(stream):
+                yield stream
+        finally:
+            self._current.pop()
+
+
+class Producer(_Library, ProducerAdapter):
+    """Arrays of the simulated device, which speak ``__dlpack__`` and CAI."""
+
+    name = "simulated"
+    dtypes = tuple(DTYPES)
+
+    def make(self, shape: tuple[int, ...], dtype: str) -> SimulatedArray:
+        """Make an array."""
+        return _device().array(shape=shape, dtype=dtype, speaks=("dlpack", "cai"))
+
+    def fill(self, array: SimulatedArray, value: float) -> None:
+        """Queue a write, which becomes what the array is pending on."""
+        self.current.fill(array, value)
+
+
+@dataclass
+class Array:
+    """What `Consumer` makes of an array of somebody else's.
+
+    Attributes
+    ----------
+    region : Region
+        Where the items are.
+    ready : int or None
+        The stream that the producer goes on working on, by its handle, where it said.
+    held : object
+        What goes with this array: the exporter, or the managed tensor.
+    """
+
+    region: Region
+    ready: int | None
+    held: Any
+
+
+class Consumer(_Library, ConsumerAdapter):
+    """A consumer that works on its own stream, and keeps both edges by events."""
+
+    name = "simulated"
+    dtypes = tuple(DTYPES)
+
+    def take(self, x: Any) -> Array:
+        """Take an array in by the protocol that it speaks; CAI first."""
+        if hasattr(type(x), "__cuda_array_interface__"):
+            return self.take_dict(x)
+        return self.take_capsule(x)
+
+    def copy(self, array: Array) -> tuple[Pending, SimulatedStream]:
+        """Queue a read on the current stream."""
+        pending = self.current.read(array.region, name="the consumer's read")
+        self.give_back_read(array)
+        return pending, self.current
+
+    def values(self, copied: tuple[Pending, SimulatedStream]) -> Any:
+        """Wait for the stream of a read."""
+        pending, stream = copied
+        stream.synchronize()
+        return pending.value
+
+    def fill(self, array: Array, value: float) -> None:
+        """Queue a write on the current stream."""
+        self.check_writable(array)
+        self.current.fill(array.region, value, name="the consumer's write")
+        self.give_back_written(array)
+
+    def check_writable(self, array: Array) -> None:
+        """Refuse to write what is read-only."""
+        if array.region.readonly:
+            raise BufferError("array: got a read-only one; allowed: one that may be written")
+
+    def give_back_read(self, array: Array) -> None:
+        """Make what the producer queues from here on come after a read."""
+        self.give_back(array)
+
+    def give_back_written(self, array: Array) -> None:
+        """Make what the producer queues from here on come after a write."""
+        self.give_back(array)
+
+    def give_back(self, array: Array) -> None:
+        """Make the producer's stream wait for the current one."""
+        if array.ready is not None:
+            self.order(self.current.handle, array.ready)
+
+    def order(self, first: int, then: int) -> None:
+        """Make a stream wait for another, by an event; handles."""
+        if first != then:
+            _device().stream_of(then).wait(_device().stream_of(first).record())
+
+    # CAI.
+
+    def take_dict(self, x: Any) -> Array:
+        """Take an array in by CAI."""
+        said = self.interface(x)
+        self.check_version(said["version"])
+        self.check_mask(said.get("mask"))
+        region = self.described(said, x)
+        stream = self.named_stream(said)
+        if stream is not None:
+            self.wait_for(stream)
+        return Array(region, stream, x)
+
+    def interface(self, x: Any) -> dict[str, Any]:
+        """Read the attribute."""
+        said: dict[str, Any] = x.__cuda_array_interface__
+        return said
+
+    def check_version(self, version: int) -> None:
+        """Refuse what is not known yet."""
+        if version > 3:
+            raise ValueError(f"version: got {version}; allowed: 0 to 3")
+
+    def check_mask(self, mask: object) -> None:
+        """Refuse masks."""
+        if mask is not None:
+            raise NotImplementedError("mask: got one; allowed: None")
+
+    def described(self, said: dict[str, Any], x: Any) -> Region:
+        """Tell where the items are; refuses other byte orders, and types that it has not."""
+        return region_of_dict(said, x)
+
+    def named_stream(self, said: dict[str, Any]) -> int | None:
+        """Tell the stream that the producer works on."""
+        stream: int | None = said.get("stream")
+        if stream == 0:
+            raise ValueError("stream: got 0; allowed: None, 1, 2 or a handle")
+        return stream
+
+    def wait_for(self, stream: int) -> None:
+        """Make the current stream wait for the producer's."""
+        self.order(stream, self.current.handle)
+
+    # DLPack.
+
+    def take_capsule(self, x: Any) -> Array:
+        """Take an array in by ``__dlpack__``."""
+        self.check_device(x)
+        capsule = self.ask(x)
+        region = self.region_of(self.read(capsule))
+        return Array(region, None, self.consume(capsule))
+
+    def check_device(self, x: Any) -> None:
+        """Refuse what is not on a CUDA device, before a stream is named."""
+        kind, _ = x.__dlpack_device__()
+        if kind != CUDA:
+            raise BufferError(f"device: got the type {kind}; allowed: 2, CUDA")
+
+    def ask(self, x: Any) -> Any:
+        """Ask for a capsule."""
+        stream = self.stream_to_name()
+        try:
+            return x.__dlpack__(stream=stream, max_version=(1, 3))
+        except TypeError:
+            return x.__dlpack__(stream=stream)
+
+    def stream_to_name(self) -> int:
+        """Tell the stream that the producer has to order its work before."""
+        return self.current.handle
+
+    def read(self, capsule: Any) -> TensorFields:
+        """Read the tensor; refuses other major versions."""
+        return read_capsule(capsule)
+
+    def region_of(self, fields: TensorFields) -> Region:
+        """Tell where the items are."""
+        if fields.device[0] != CUDA:
+            raise BufferError(f"device: got {fields.device}; allowed: the type 2, CUDA")
+        code, bits, lanes = fields.dtype
+        dtype = dlpack_name(code, bits)
+        if dtype not in DTYPES or lanes != 1:
+            raise BufferError(f"dtype: got {fields.dtype}; allowed: {', '.join(DTYPES)}")
+        shape, itemsize = fields.shape or (), bits // 8
+        readonly = bool(fields.readonly)
+        strides = self.strides_of(fields, shape)
+        in_bytes = tuple(step * itemsize for step in strides)
+        return Region(fields.ptr, shape, in_bytes, dtype, itemsize, readonly, fields.device)
+
+    def strides_of(self, fields: TensorFields, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Tell the strides, in items; those of a C-contiguous array where they are left out."""
+        return compact_strides(shape, 1) if fields.strides is None else fields.strides
+
+    def consume(self, capsule: Any) -> Any:
+        """Rename the capsule, and take the tensor over; its deleter is called when it goes."""
+        return take(capsule)

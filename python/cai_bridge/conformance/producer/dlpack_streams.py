@@ -1,0 +1,105 @@
+"""What the array API standard requires of the stream that ``__dlpack__`` is asked for."""
+
+from __future__ import annotations
+
+from cai_bridge.testing import describe
+
+from ..adapter import ProducerAdapter
+from ..lab import Lab
+from ..requirement import (
+    ARRAY_API,
+    expect,
+    needs,
+)
+from .arrays import export, made
+from .dlpack import METHOD, dlpack
+
+STREAM = METHOD + "stream"
+_RACE = "the consumer reads what has not been written yet"
+
+
+@dlpack(
+    "pending",
+    ARRAY_API,
+    STREAM,
+    "the array is ready on the stream that is named, without the host waiting for it",
+    _RACE,
+)
+def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late, mine = p.late(lab, value), lab.stream()
+        with p.on(late.stream):
+            capsule = export(late.array, stream=mine.handle)
+        expect(late.hold.pending, "the host waited for the write")
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+    return seen
+
+
+@dlpack(
+    "pending-elsewhere",
+    ARRAY_API,
+    STREAM,
+    "the same when another stream is the library's current one",
+    _RACE,
+)
+def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late, mine, other = p.late(lab, value), lab.stream(), p.stream()
+        needs(late.stream is not None, "the library's streams have no names")
+        with p.on(other):
+            capsule = export(late.array, stream=mine.handle)
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+    return seen
+
+
+@dlpack(
+    "default-stream",
+    ARRAY_API,
+    STREAM + ": None",
+    "None is the legacy default stream: the array is ready on it",
+    _RACE,
+)
+def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        with p.on(late.stream):
+            capsule = export(late.array, stream=None)
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(1, region, late, "stream=None, and the legacy default stream reads")
+    return seen
+
+
+@dlpack(
+    "no-synchronization",
+    ARRAY_API,
+    STREAM + ": -1",
+    "-1 is taken, and nothing waits",
+    "consumers that mind the order themselves cannot say so",
+)
+def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
+    late = p.late(lab, next(lab.values()))
+    with p.on(late.stream), lab.no_waits():
+        export(late.array, stream=-1)
+    expect(late.hold.pending, "the host waited for the write")
+    lab.synchronize()
+    return "nothing waited"
+
+
+@dlpack(
+    "stream-zero",
+    ARRAY_API,
+    STREAM + ": 0",
+    "0 is refused",
+    "it may mean None, the legacy or the per-thread default stream",
+    level="should",
+)
+def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    try:
+        export(x, stream=0)
+    except Exception as error:
+        return f"refused: {type(error).__name__}: {error}"
+    expect(False, "0 is taken")
+    return ""

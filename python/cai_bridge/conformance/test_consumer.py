@@ -1,0 +1,22 @@
+"""What the protocols require of a consumer, one test a requirement, for each ``--consumer``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from cai_bridge.pytest_plugin import make_tests, run_case
+
+if TYPE_CHECKING:
+    import pytest
+
+    from cai_bridge.conformance import ConsumerAdapter, Requirement
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make the tests."""
+    make_tests(metafunc, "consumer")
+
+
+def test_consumer(adapter: ConsumerAdapter, requirement: Requirement) -> None:
+    """Judge one requirement."""
+    run_case(adapter, requirement)

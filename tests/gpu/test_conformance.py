@@ -1,0 +1,155 @@
+"""The conformance kit on a GPU: what its lab claims of itself, and what it finds of libraries."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cai_bridge.conformance import producer_named
+from cai_bridge.conformance.adapter import Late, handle_of
+from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
+from cai_bridge.conformance.requirement import NotApplicableError, UnmetError
+
+Note = Callable[..., None]
+
+
+@pytest.fixture
+def lab(driver: Any) -> Iterator[GpuLab]:
+    with GpuLab() as opened:
+        yield opened
+
+
+def late_words(lab: GpuLab, value: float) -> tuple[Any, Late]:
+    """Device memory with a write that is held back on a stream of its own."""
+    memory, stream = lab.memory(4096), lab.stream("the writer's")
+    region = lab.words(memory.ptr, 1024)
+    lab.put(region, -1.0)
+    lab.synchronize()
+    hold = lab.hold(stream.handle)
+    lab.write(stream.handle, region, value)
+    return region, Late(memory, stream, value, hold)
+
+
+def test_the_labs_name_says_the_gpu_and_the_driver(lab: GpuLab, note: Note) -> None:
+    note(f"the lab: {lab.name}")
+    assert "driver" in lab.name
+
+
+def test_a_hold_holds_until_it_is_released(lab: GpuLab, note: Note) -> None:
+    stream = lab.stream()
+    hold = lab.hold(stream.handle)
+    time.sleep(0.02)
+    assert hold.pending
+    start = time.perf_counter()
+    hold.release()
+    lab.wait(stream.handle)
+    held = 1e3 * (time.perf_counter() - start)
+    note(f"a hold ends {1e3 * held:.0f} us after its release", milliseconds=held)
+    assert not hold.pending
+    assert held < 5
+
+
+def test_a_hold_that_nobody_releases_ends_by_itself(lab: GpuLab, note: Note) -> None:
+    stream = lab.stream()
+    start = time.perf_counter()
+    hold = lab.hold(stream.handle)
+    lab.wait(stream.handle)
+    held = 1e3 * (time.perf_counter() - start)
+    note(f"a hold that nobody releases lasts {held:.1f} ms of {LIMIT_MS:.0f}", milliseconds=held)
+    assert not hold.pending
+    assert 0.9 * LIMIT_MS < held < 1.5 * LIMIT_MS
+
+
+def test_a_hold_does_not_hold_other_streams_back(lab: GpuLab) -> None:
+    first, other = lab.stream(), lab.stream()
+    hold = lab.hold(first.handle)
+    lab.wait(other.handle)
+    lab.wait(1)
+    assert hold.pending
+    assert lab.overtakes(other.handle, hold)
+    assert not lab.overtakes(first.handle, hold)
+
+
+def test_many_holds_reuse_their_flags(lab: GpuLab) -> None:
+    stream = lab.stream()
+    for _ in range(1100):
+        hold = lab.hold(stream.handle)
+        assert hold.pending
+        hold.release()
+    lab.wait(stream.handle)
+
+
+def test_an_ordered_read_sees_what_was_written(lab: GpuLab) -> None:
+    for value in lab.values():
+        region, late = late_words(lab, value)
+        mine = lab.stream("the reader's")
+        lab.order(late.stream.handle, mine.handle)
+        assert "read what was written" in lab.expect_read(mine.handle, region, late, "ordered")
+
+
+def test_an_unordered_read_is_found(lab: GpuLab) -> None:
+    for value in lab.values():
+        region, late = late_words(lab, value)
+        mine = lab.stream("the reader's")
+        with pytest.raises(UnmetError, match=r"-1\.0 instead of"):
+            lab.expect_read(mine.handle, region, late, "nothing was ordered")
+
+
+def test_a_read_that_comes_too_late_shows_nothing(lab: GpuLab) -> None:
+    region, late = late_words(lab, 5.0)
+    lab.wait(late.stream.handle)
+    mine = lab.stream("the reader's")
+    with pytest.raises(NotApplicableError):
+        lab.expect_read(mine.handle, region, late, "the host waited")
+
+
+def test_memory_is_told_apart_and_read_by_strides(lab: GpuLab, driver: Any) -> None:
+    memory = lab.memory(64)
+    managed = driver.get("cuMemAllocManaged", 64, 1, kind=driver.signatures["cuMemFree_v2"][0])
+    pinned = driver.get("cuMemHostAlloc", 64, 1)
+    assert lab.device_of(memory.ptr) == (2, 0)
+    assert lab.device_of(managed) == (13, 0)
+    assert lab.device_of(pinned) == (3, 0)
+    assert lab.device_of(id(memory)) is None
+    for ptr in (memory.ptr, managed, pinned):
+        words = lab.words(ptr, 16)
+        lab.store(ptr, bytes(64))
+        lab.put(words, [float(n) for n in range(16)])
+        backwards = type(words)(ptr + 60, (8,), (-8,), "float32", 4)
+        seen = lab.read(lab.stream().handle, backwards)
+        lab.synchronize()
+        assert seen.value == lab.get(backwards) == [float(n) for n in range(15, 0, -2)]
+    driver("cuMemFree_v2", managed)
+    driver("cuMemFreeHost", pinned)
+
+
+def test_pool_memory_is_handed_out_again_at_once_in_order_of_its_stream(lab: GpuLab) -> None:
+    stream = lab.stream()
+    first = lab.memory(1 << 20, stream.handle)
+    hold, ptr = lab.hold(stream.handle), first.ptr
+    del first
+    again = lab.memory(1 << 20, stream.handle)
+    assert again.ptr == ptr
+    assert hold.pending
+
+
+@pytest.mark.parametrize("library", ["torch", "cupy", "numba", "jax", "tvm-ffi"])
+def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) -> None:
+    try:
+        producer = producer_named(library)
+    except ValueError as missing:
+        pytest.skip(str(missing))
+    for value in lab.values():
+        late = producer.late(lab, value)
+        assert late.hold.pending
+        start = time.perf_counter()
+        late.hold.release()
+        if late.stream is not None:
+            lab.wait(handle_of(late.stream))
+        lab.synchronize()
+        held = 1e3 * (time.perf_counter() - start)
+        assert not late.hold.pending
+    note(f"{library}'s late write ends {held:.2f} ms after its release", milliseconds=held)

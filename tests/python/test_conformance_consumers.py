@@ -1,0 +1,77 @@
+"""What is required of consumers: one that keeps it all, and one for each that breaks it."""
+
+from __future__ import annotations
+
+import pytest
+from broken_consumers import BROKEN
+
+from cai_bridge.conformance import (
+    check_consumer,
+    consumer_named,
+    open_lab,
+    requirements,
+)
+
+ALL = requirements("consumer")
+
+
+@pytest.fixture
+def lab():
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+def not_passed(report):
+    return {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"}
+
+
+def test_the_careful_consumer_keeps_every_promise(lab):
+    report = check_consumer(consumer_named("simulated"), lab=lab)
+    assert not_passed(report) == {}
+    assert [one.name for one in report.verdicts] == [one.name for one in ALL]
+
+
+def test_there_is_a_consumer_that_breaks_each():
+    assert set(BROKEN) == {one.name for one in ALL}
+
+
+@pytest.mark.parametrize("name", [one.name for one in ALL])
+def test_a_consumer_that_breaks_one_fails_in_that_one_only(name, lab):
+    report = check_consumer(BROKEN[name], lab=lab)
+    assert {one.name: one.evidence for one in report.failed}.keys() == {name}, report
+    assert report.ok == (report[name].requirement.level == "should")
+
+
+ORDER = [
+    *("takes-cai-stream", "takes-cai-legacy-stream", "takes-cai-per-thread-stream"),
+    *("takes-cai-default-stream", "takes-cai-return", "takes-cai-return-write"),
+    *("takes-dlpack-pending", "takes-dlpack-default-stream"),
+]
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_missing_order_shows_in_the_values_too(name, lab, monkeypatch):
+    monkeypatch.setattr(lab, "reports", list)
+    verdict = check_consumer(BROKEN[name], lab=lab, only=name)[name]
+    assert verdict.outcome == "failed"
+    assert "saw" in verdict.evidence or "instead of" in verdict.evidence
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_failure_comes_with_a_program_that_shows_it(one, lab):
+    program = check_consumer(BROKEN[one.name], lab=lab, only=one.name)[one.name].program
+    assert repr(f"broken_consumers:{BROKEN[one.name].__name__}") in program
+    with pytest.raises((AssertionError, BufferError, KeyError, RuntimeError, TypeError)):
+        exec(program, {})
+    exec(one.program("simulated"), {})
+
+
+@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+def test_a_requirement_says_where_it_is_written(one):
+    assert one.specification.url.startswith("https://")
+    assert one.section
+    assert one.rule
+    assert one.why
+    assert one.level in ("must", "should")
+    assert one.door in ("cai", "dlpack")
+    assert one.name.startswith(f"takes-{one.door}-")

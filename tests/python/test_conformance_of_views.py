@@ -1,0 +1,105 @@
+"""Views of the bridge in the hands of a consumer: together they keep what is required of one.
+
+A stand-in that takes CAI is a consumer of DLPack by `to_cai`, and the other way round by
+`from_cai`. What the stand-ins do not keep by themselves is the bridge's to keep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+
+from cai_bridge import from_cai, to_cai
+from cai_bridge.conformance import ConsumerAdapter, check_consumer, open_lab
+from cai_bridge.testing import SimulatedCuda
+from cai_bridge.testing._values import DTYPES
+
+CAI = ["cai-waits", "cai-enqueues", "cai-blocks"]
+DLPACK = ["dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-exchange", "dlpack-borrowed"]
+
+
+class Taken:
+    """The view, and what the stand-in imported of it: all of it goes at once."""
+
+    def __init__(self, view):
+        self.view = view
+        self.imported = []
+
+
+class Bridged(ConsumerAdapter):
+    """A stand-in consumer, which arrays reach through a view."""
+
+    dtypes = tuple(DTYPES)
+
+    def __init__(self, kind):
+        self.kind = self.name = kind
+        self.doors = ("dlpack",) if kind.startswith("cai") else ("cai",)
+        self._current = []
+
+    @property
+    def cuda(self):
+        return SimulatedCuda.current()
+
+    @property
+    def consumer(self):
+        return self.cuda.consumer(self.kind, self._current[-1] if self._current else None)
+
+    def stream(self):
+        return self.cuda.stream("the consumer's")
+
+    @contextlib.contextmanager
+    def on(self, stream):
+        self._current.append(stream)
+        try:
+            yield
+        finally:
+            self._current.pop()
+
+    def take(self, x):
+        return Taken((from_cai if "cai" in self.doors else to_cai)(x))
+
+    def copy(self, array):
+        pending = self.consumer.read(array.view)
+        array.imported.append(pending)
+        return pending._result
+
+    def values(self, copied):
+        self.cuda.synchronize()
+        return copied.value
+
+    def fill(self, array, value):
+        array.imported.append(self.consumer.write(array.view, value))
+
+
+@pytest.mark.parametrize("kind", [*CAI, *DLPACK])
+def test_a_view_makes_a_consumer_of_one_protocol_one_of_the_other(kind):
+    with open_lab("simulated") as lab:
+        report = check_consumer(Bridged(kind), lab=lab)
+    judged = {one.name: one.evidence for one in report.verdicts if one.outcome == "failed"}
+    assert judged == {}, report
+    skipped = {one.requirement.door for one in report.verdicts if one.outcome == "skipped"}
+    assert skipped == {"cai" if kind in CAI else "dlpack"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "broken"),
+    [
+        ("cai-trusting", {"takes-dlpack-pending"}),
+        (
+            "dlpack-unordered",
+            {
+                "takes-cai-stream",
+                "takes-cai-legacy-stream",
+                "takes-cai-per-thread-stream",
+                "takes-cai-default-stream",
+                "takes-cai-return",
+                "takes-cai-return-write",
+            },
+        ),
+    ],
+)
+def test_a_careless_consumer_stays_careless(kind, broken):
+    with open_lab("simulated") as lab:
+        report = check_consumer(Bridged(kind), lab=lab)
+    assert {one.name for one in report.failed} == broken

@@ -1,0 +1,373 @@
+"""DLPack's structures as the conformance kit has them: read, taken over, and made by hand."""
+
+import ctypes
+import gc
+import subprocess
+import sys
+import textwrap
+import threading
+import weakref
+
+import capsules
+import numpy as np
+import pytest
+import tables
+from fakes import DLPackPair
+
+from cai_bridge import DLPackView, from_cai
+from cai_bridge.testing._kit import dlpack_managed
+from cai_bridge.testing._kit.dlpack_abi import (
+    IS_COPIED,
+    READ_ONLY,
+    DLManagedTensor,
+    DLManagedTensorVersioned,
+    DLPackExchangeAPI,
+    DLTensor,
+    ManagedTensor,
+    capsule_name,
+    exchange_table,
+    read_capsule,
+    take,
+)
+
+FORMS = ["versioned", "legacy", "1.1"]
+
+
+class Owner:
+    pass
+
+
+def test_the_structures_have_dlpacks_sizes_and_places():
+    sizes = [ctypes.sizeof(kind) for kind in (DLTensor, DLManagedTensor, DLManagedTensorVersioned)]
+    assert (sizes, ctypes.sizeof(DLPackExchangeAPI)) == ([48, 64, 80], 56)
+    assert DLManagedTensor.dl_tensor.offset == 0
+    assert DLManagedTensorVersioned.dl_tensor.offset == 32
+    assert DLTensor.byte_offset.offset == 40
+
+
+# --- read -----------------------------------------------------------------------------------------
+
+
+def test_a_capsule_of_numpy_is_read_and_stays_unused():
+    x = np.zeros((2, 3), "int16")[:, ::2]
+    for version in (None, (1, 3)):
+        capsule = x.__dlpack__(max_version=version)
+        said = read_capsule(capsule)
+        assert (said.data, said.ptr) == (x.ctypes.data, x.ctypes.data)
+        assert (said.ndim, said.shape, said.strides) == (2, (2, 2), (3, 2))
+        assert (said.dtype, said.device, said.has_deleter) == ((0, 16, 1), (1, 0), True)
+        assert (said.flags, said.readonly) == ((None, None) if version is None else (0, False))
+        assert capsule_name(capsule) == said.name
+        producer = DLPackPair(lambda capsule=capsule, **_: capsule, device=(1, 0))
+        assert np.from_dlpack(producer).shape == (2, 2)
+        assert capsule_name(capsule) == f"used_{said.name}"
+
+
+def test_every_field_is_read():
+    tensor = ManagedTensor(
+        4096,
+        shape=(3, 5),
+        strides=(-5, 2),
+        dtype=(17, 4, 2),
+        device=(13, 7),
+        byte_offset=24,
+        flags=READ_ONLY | IS_COPIED,
+        form="1.2",
+    )
+    said = read_capsule(tensor.capsule())
+    assert (said.name, said.version, said.flags) == ("dltensor_versioned", (1, 2), 3)
+    assert (said.data, said.byte_offset, said.ptr) == (4096, 24, 4120)
+    assert (said.shape, said.strides, said.dtype) == ((3, 5), (-5, 2), (17, 4, 2))
+    assert (said.device, said.readonly) == ((13, 7), True)
+    assert read_capsule(ManagedTensor(4096, flags=IS_COPIED).capsule()).readonly is False
+
+
+@pytest.mark.parametrize("ndim", [-1, -(2**31), 65, 2**31 - 1])
+def test_a_count_of_dimensions_that_cannot_be_is_told_and_not_followed(ndim):
+    said = read_capsule(ManagedTensor(4096, ndim=ndim).capsule())
+    assert (said.ndim, said.shape, said.strides) == (ndim, None, None)
+
+
+def test_null_is_none_and_no_dimensions_need_neither():
+    said = read_capsule(ManagedTensor(4096, null=["data", "shape", "strides", "deleter"]).capsule())
+    assert (said.data, said.shape, said.strides, said.has_deleter) == (0, None, None, False)
+    said = read_capsule(ManagedTensor(4096, shape=(), null=["shape", "strides"]).capsule())
+    assert (said.shape, said.strides) == ((), ())
+
+
+def test_another_major_version_is_not_read_and_can_be_deleted():
+    tensor = ManagedTensor(4096, form="2.0")
+    capsule = tensor.capsule()
+    with pytest.raises(BufferError, match=r"^version: got 2\.0; allowed: 1\.x$"):
+        read_capsule(capsule)
+    taken = take(capsule)
+    with pytest.raises(BufferError, match=r"^version: got 2\.0"):
+        _ = taken.fields
+    taken.delete()
+    assert tensor.deleted == 1
+
+
+@pytest.mark.parametrize("call", [read_capsule, take])
+def test_what_is_no_capsule_of_a_tensor_is_refused(call):
+    for wrong in (None, 4, object(), capsules.capsule_of(4096, "something else")):
+        with pytest.raises(ValueError, match=r"^capsule: got .*; allowed: "):
+            call(wrong)
+    nameless = capsules.capsule_of(4096, None)
+    assert capsule_name(nameless) is None
+    with pytest.raises(ValueError, match=r"^capsule: got PyCapsule; allowed: "):
+        call(nameless)
+
+
+# --- taken ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_taken_tensor_is_deleted_once_however_often_it_is_told(form):
+    tensor = ManagedTensor(4096, form=form)
+    capsule = tensor.capsule()
+    taken, name = take(capsule), "dltensor" if form == "legacy" else "dltensor_versioned"
+    assert (capsule_name(capsule), taken.fields.name) == (f"used_{name}", name)
+    assert read_capsule(capsule).name == f"used_{name}"
+    del capsule
+    assert tensor.deleted == 0
+    taken.delete()
+    taken.delete()
+    del taken
+    assert tensor.deleted == 1
+
+
+def test_a_taken_tensor_that_is_dropped_is_deleted_and_one_given_away_is_not():
+    dropped, given = ManagedTensor(4096), ManagedTensor(4096)
+    take(dropped.capsule())
+    taken = take(given.capsule())
+    address = taken.give_away()
+    assert address == given.address
+    del taken
+    assert (dropped.deleted, given.deleted) == (1, 0)
+    ctypes.CFUNCTYPE(None, ctypes.c_void_p)(given.struct.deleter)(address)
+    assert given.deleted == 1
+
+
+def test_a_used_capsule_is_not_taken_again():
+    capsule = ManagedTensor(4096).capsule()
+    taken = take(capsule)
+    with pytest.raises(ValueError, match=r"got 'used_dltensor_versioned'; allowed: "):
+        take(capsule)
+    taken.delete()
+
+
+def test_the_deleter_is_called_without_the_interpreters_lock(cuda):
+    # PyGILState_Check is 1 where the calling thread has the lock.
+    seen = []
+    tensor = ManagedTensor(4096)
+    check = ctypes.CFUNCTYPE(ctypes.c_int)(("PyGILState_Check", ctypes.CDLL(None)))
+    tensor.struct.deleter = ctypes.cast(check, ctypes.c_void_p).value
+    taken = take(tensor.capsule())
+    prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
+    taken._delete = lambda at: seen.append(prototype(tensor.struct.deleter)(at))
+    taken.delete()
+    assert seen == [0]
+    dlpack_managed._given.pop(tensor.address)
+
+
+# --- made by hand ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_owner_is_held_until_the_deleter_and_a_capsule_that_nobody_takes_calls_it(form):
+    owner = Owner()
+    gone, tensor = weakref.ref(owner), ManagedTensor(4096, form=form, owner=owner)
+    capsule = tensor.capsule()
+    del owner
+    gc.collect()
+    assert (gone() is not None, tensor.deleted) == (True, 0)
+    del capsule
+    assert (gone(), tensor.deleted) == (None, 1)
+
+
+def test_one_that_was_handed_out_needs_nobody_to_hold_it():
+    gone = weakref.ref(owner := Owner())
+    capsule = ManagedTensor(4096, owner=owner).capsule()
+    del owner
+    gc.collect()
+    assert read_capsule(capsule).shape == (4,)
+    del capsule
+    assert gone() is None
+
+
+def test_a_second_call_of_the_deleter_is_counted_and_one_of_nothing_is_a_stray():
+    tensor = ManagedTensor(4096)
+    delete = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(tensor.struct.deleter)
+    at = tensor.hand_out()
+    delete(at)
+    delete(at)
+    assert tensor.deleted == 2
+    delete(12)
+    assert capsules.ghosts == [12]
+    capsules.ghosts.clear()
+
+
+def test_a_deleter_may_be_called_on_a_thread_that_python_has_never_seen():
+    tensor, c, thread = ManagedTensor(4096), ctypes.CDLL(None), ctypes.c_ulong()
+    arguments = (ctypes.c_void_p(tensor.struct.deleter), ctypes.c_void_p(tensor.hand_out()))
+    assert c.pthread_create(ctypes.byref(thread), None, *arguments) == 0
+    assert c.pthread_join(thread, None) == 0
+    assert tensor.deleted == 1
+
+
+def test_many_threads_make_and_delete():
+    tensors = [ManagedTensor(4096) for _ in range(200)]
+
+    def work(mine):
+        for tensor in mine:
+            take(tensor.capsule()).delete()
+
+    threads = [threading.Thread(target=work, args=(tensors[i::4],)) for i in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert {tensor.deleted for tensor in tensors} == {1}
+
+
+def test_what_cannot_be_made_is_refused():
+    with pytest.raises(ValueError, match=r"^flags: got 1; allowed: 0"):
+        ManagedTensor(4096, form="legacy", flags=1)
+    with pytest.raises(TypeError, match=r"^dimension: got a field"):
+        ManagedTensor(4096, dimension=4)
+    tensor = ManagedTensor(4096, null=["deleter"])
+    tensor.capsule()
+    with pytest.raises(ValueError, match=r"^tensor: got one that was handed out"):
+        tensor.capsule()
+
+
+ENDINGS = {
+    "a capsule in a module": "sys.late = ManagedTensor(4096).capsule()",
+    "a capsule in a cycle": "late = [ManagedTensor(4096).capsule()]; late.append(late); del late",
+    "a taken tensor in a module": "sys.late = take(ManagedTensor(4096, owner=object()).capsule())",
+    "a deleter at exit": """
+        import atexit
+        atexit.register(take(ManagedTensor(4096).capsule()).delete)
+    """,
+    "a consumer that outlives Python": """
+        import numpy
+        capsule = ManagedTensor(array.ctypes.data, device=(1, 0)).capsule()
+        class X:
+            def __dlpack__(self, **_): return capsule
+            def __dlpack_device__(self): return 1, 0
+        sys.late = numpy.from_dlpack(X())
+    """,
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_process_ends_quietly_with(ending):
+    head = """
+        import ctypes, sys, numpy
+        from cai_bridge.testing._kit.dlpack_abi import ManagedTensor, take
+        array = sys.array = numpy.zeros(4, "float32")
+    """
+    program = textwrap.dedent(head) + textwrap.dedent(ENDINGS[ending])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_deleter_that_is_called_once_python_is_gone_does_nothing():
+    program = textwrap.dedent("""
+        import ctypes
+        from cai_bridge.testing._kit.dlpack_abi import DLManagedTensorVersioned, ManagedTensor
+        at = ManagedTensor(4096, owner=object()).hand_out()
+        # As at exit, after which a consumer finds this deleter in the structure.
+        from cai_bridge.testing._kit import dlpack_managed
+        dlpack_managed._leak()
+        deleter = DLManagedTensorVersioned.from_address(at).deleter
+        register = ctypes.CDLL(None).__cxa_atexit
+        register(ctypes.c_void_p(deleter), ctypes.c_void_p(at), None)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def test_the_table_of_the_views_is_whole_and_exports(cuda):
+    table = exchange_table(DLPackView)
+    assert (table.version, table.missing, table.can_borrow) == ((1, 3), (), True)
+    x = cuda.array([1.0, 2.0], speaks="cai")
+    view = from_cai(x, readonly=True)
+    assert table.export(view).fields.readonly is True
+    with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
+        table.borrow(view)
+    lent = table.borrow(from_cai(x))
+    assert (lent.ptr, lent.version, lent.flags, lent.name) == (x.ptr, None, None, None)
+    assert table.work_stream(2, 0) in {0, 1}
+
+
+def test_the_work_stream_is_the_producers(cuda):
+    x, stream = cuda.array([1.0], speaks="exchange"), cuda.stream()
+    table = exchange_table(type(x))
+    assert table.work_stream(2, 0) == 0
+    with cuda.current_stream(stream):
+        assert table.work_stream(2, 0) == stream.handle
+
+
+def test_what_a_dropped_export_held_is_let_go(cuda):
+    x = cuda.array([1.0], speaks="exchange")
+    taken = exchange_table(type(x)).export(x)
+    assert x.exports == 1
+    del taken
+    assert x.exports == 0
+
+
+def test_an_object_of_another_type_is_not_given_to_the_table():
+    with pytest.raises(TypeError, match=r"^x: got Owner; allowed: DLPackView$"):
+        exchange_table(DLPackView).export(Owner())
+
+
+@pytest.mark.parametrize("attribute", [None, 4096, object(), "capsule"])
+def test_a_type_without_a_capsule_of_a_table_has_none(attribute):
+    assert exchange_table(type("X", (), {"__dlpack_c_exchange_api__": attribute})) is None
+    assert exchange_table(int) is None
+
+
+def test_an_older_table_is_found_behind_newer_ones_and_circles_end():
+    mine = tables.table(lambda _: None, version=(1, 2))
+    newer = tables.table(None, version=(2, 0), prev=mine)
+    assert exchange_table(tables.speaker(newer)).version == (1, 2)
+    newer.prev_api = ctypes.addressof(newer)
+    assert exchange_table(tables.speaker(newer)) is None
+
+
+@pytest.mark.parametrize("entry", sorted(tables.ENTRIES))
+def test_entries_that_are_null_are_missing_but_the_one_that_may_be(entry):
+    entries = {**dict.fromkeys(tables.ENTRIES, 4096), entry: 0}
+    table = exchange_table(tables.speaker(tables.table(**entries)))
+    assert table.can_borrow is (entry != "borrow")
+    assert table.missing == (() if entry == "borrow" else (tables.ENTRIES[entry],))
+    if entry == "borrow":
+        with pytest.raises(ValueError, match=r"^dltensor_from_py_object_no_sync: got NULL"):
+            table.borrow(table.kind())
+
+
+def test_what_a_tables_functions_raise_is_raised_and_codes_without_an_exception_are_refused():
+    kind = tables.speaker(tables.table(None, work_on=None))
+    with pytest.raises(ValueError, match=r"_no_sync: got -1 without an exception"):
+        exchange_table(kind).export(kind())
+    with pytest.raises(ValueError, match=r"^current_work_stream: got -1 without an exception"):
+        exchange_table(kind).work_stream(2, 0)
+    nothing = tables.speaker(tables.table(lambda _: 0))
+    with pytest.raises(ValueError, match=r"got NULL without an exception; allowed: a managed"):
+        exchange_table(nothing).export(nothing())
+
+
+def test_a_stream_function_that_answers_nothing_is_seen():
+    silent = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)(
+        lambda *_: 0
+    )
+    address = ctypes.cast(silent, ctypes.c_void_p).value
+    table = exchange_table(tables.speaker(tables.table(None, stream=address)))
+    with pytest.raises(ValueError, match=r"^current_work_stream: got no answer"):
+        table.work_stream(2, 0)
