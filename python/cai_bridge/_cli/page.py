@@ -115,7 +115,11 @@ def of_reports(reports: Sequence[Report]) -> str:
 def _versions(subjects: Sequence[str]) -> list[str]:
     from .libraries import find_libraries
 
-    return [f"{one.name} {one.version}" for one in find_libraries() if one.name in subjects]
+    return [
+        f"{one.name} {one.version}"
+        for one in find_libraries()
+        if any(one.name in subject for subject in subjects)
+    ]
 
 
 def _report(report: Report, index: int) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def _run(subjects: Sequence[str]) -> Matrix:
         engine = importlib.import_module("cai_bridge.conformance.matrix")
     except ImportError as error:
         raise UsageError(f"all pairs cannot be run here: {error}; --from shows a run") from error
-    with Progress(0) as progress:
+    with Progress(None) as progress:
         try:
             found = engine.run_matrix(subjects or None, progress=progress.step)
         except (ValueError, RuntimeError) as error:

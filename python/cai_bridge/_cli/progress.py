@@ -16,12 +16,13 @@ class Progress:
 
     Parameters
     ----------
-    total : int
-        How many steps there are.
+    total : int or None
+        How many steps there are; None where nobody knows.
     """
 
-    def __init__(self, total: int) -> None:
+    def __init__(self, total: int | None) -> None:
         self._total = total
+        self._ended = False
         self._done = 0
         self._label = ""
         self._bar: Any = None
@@ -43,7 +44,7 @@ class Progress:
     ) -> None:
         self._timer.cancel()
         with self._lock:
-            self._total = 0
+            self._ended = True
             if self._bar is not None:
                 self._bar.stop()
 
@@ -61,7 +62,7 @@ class Progress:
         except ImportError:
             return
         with self._lock:
-            if not self._total:  # it ended meanwhile
+            if self._ended:
                 return
             self._bar = progress.Progress(
                 progress.BarColumn(bar_width=30),

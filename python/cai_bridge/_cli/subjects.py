@@ -114,7 +114,8 @@ def adapters_named(subject: str, role: str) -> dict[str, Any]:
 def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
     asked = ("producer", "consumer") if role in ("", "both") else (role,)
     module, colon, path = subject.partition(":")
-    if not colon:
+    if not colon or subject.endswith(")"):
+        # A library, or a view of the bridge over one: the kit knows what they are.
         return asked
     source: Any = module_named(module, subject)
     for part in path.split("."):
