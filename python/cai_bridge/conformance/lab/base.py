@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from cai_bridge.testing._kit.dlpack_abi import TensorFields
 
     from ..adapter import Late
+
+HELD_MS = 1.0
+"""A host that is held for longer has waited: a hand-over takes some 0.01 ms."""
 
 _values = itertools.count(1)
 
@@ -46,6 +50,21 @@ class Hold(Protocol):
 
     def release(self) -> None:
         """Let go of what is held back, where that can be said."""
+
+
+class Watch:
+    """What `Lab.watched` saw.
+
+    Attributes
+    ----------
+    ms : float
+        How long it took, in milliseconds.
+    waited : bool
+        Whether the host waited for the device.
+    """
+
+    ms = 0.0
+    waited = False
 
 
 class Reading(Protocol):
@@ -137,6 +156,16 @@ class Lab(ABC):
             Somebody did.
         """
         yield
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Watch]:
+        """Watch whether the host waits for the device meanwhile; by default by the time."""
+        watch, start = Watch(), time.perf_counter()
+        try:
+            yield watch
+        finally:
+            watch.ms = 1e3 * (time.perf_counter() - start)
+            watch.waited = watch.ms >= HELD_MS
 
     # Memory.
 

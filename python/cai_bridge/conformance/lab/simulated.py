@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cai_bridge.testing import SimulatedCuda, SimulatedStream
 
 from ..requirement import expect
-from .base import Lab
+from .base import Lab, Watch
 
 if TYPE_CHECKING:
     from cai_bridge.testing._region import Region
@@ -66,6 +66,14 @@ class SimulatedLab(Lab):
         made = [one.call for one in self.cuda.calls[before:]]
         waits = [call for call in made if "Wait" in call or "Synchronize" in call]
         expect(not waits, f"the driver was asked for {', '.join(waits)}")
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Watch]:
+        """Look at the driver calls that are made meanwhile."""
+        before = len(self.cuda.calls)
+        with super().watched() as watch:
+            yield watch
+        watch.waited = any("Synchronize" in one.call for one in self.cuda.calls[before:])
 
     def wait(self, stream: int) -> None:
         """Wait for a stream, which runs its work and what that waits for."""

@@ -1,0 +1,81 @@
+"""A row of the matrix, or several, as a program.
+
+``python -m cai_bridge.conformance.matrix --producer torch --consumer cupy --json row.json``
+
+The file is written after every cell, so that what a crash leaves behind is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from cai_bridge import __version__
+
+from ..adapter import LIBRARIES, consumer_named, producer_named
+from ..lab import open_lab
+from .result import ASPECTS, Cell, Matrix
+from .run import run_matrix
+from .versions import versions_of
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run, write the file, and print a line a cell."""
+    parser = argparse.ArgumentParser(prog="python -m cai_bridge.conformance.matrix")
+    known = ", ".join(LIBRARIES)
+    parser.add_argument("--producer", action="append", required=True, help=f"{known}; repeatable")
+    parser.add_argument("--consumer", action="append", required=True, help="the same")
+    parser.add_argument("--aspect", action="append", choices=ASPECTS, help="by default all")
+    parser.add_argument("--rounds", type=int, help="how often what depends on timing is tried")
+    parser.add_argument("--json", type=Path, required=True, help="the file to write")
+    wished = parser.parse_args(arguments)
+    cells: list[Cell] = []
+    with open_lab() as lab:
+        begun = datetime.now(UTC).isoformat(timespec="seconds")
+        names = tuple(wished.producer), tuple(wished.consumer)
+        versions = versions_of([*names[0], *names[1]])
+        rounds = wished.rounds or lab.rounds
+
+        def write() -> None:
+            so_far = Matrix(
+                lab.name, begun, __version__, versions, rounds, *names, cells=tuple(cells)
+            )
+            _write(wished.json, so_far)
+
+        def progress(done: int, count: int, cell: Cell) -> None:
+            cells.append(cell)
+            write()
+            sys.stdout.write(f"{done}/{count} {_line(cell)}\n")
+            sys.stdout.flush()
+
+        sources = [producer_named(one) for one in wished.producer]
+        sinks = [consumer_named(one) for one in wished.consumer]
+        write()
+        matrix = run_matrix(
+            sources, sinks, lab=lab, rounds=rounds, aspects=wished.aspect, progress=progress
+        )
+    _write(wished.json, matrix)
+    return 0
+
+
+def _write(path: Path, matrix: Matrix) -> None:
+    """Write a file that is whole at any time."""
+    fresh = path.with_suffix(".part")
+    fresh.write_text(json.dumps(matrix.to_dict(), indent=1))
+    os.replace(fresh, path)  # noqa: PTH105
+
+
+def _line(cell: Cell) -> str:
+    head = f"{cell.producer} -> {cell.consumer}, {cell.route}:"
+    if not cell.exists:
+        return f"{head} none"
+    return f"{head} " + ", ".join(f"{name} {one.outcome}" for name, one in cell.aspects.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

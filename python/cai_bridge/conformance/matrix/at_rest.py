@@ -1,0 +1,106 @@
+"""What a hand-over comes to while nothing is pending: values, read-only memory, element types."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+from ..lab import flat
+from ..requirement import NotApplicableError
+from .pair import Pair, place_of, refusal, same, samples
+from .result import Aspect
+
+
+def judge_values(pair: Pair) -> Aspect:
+    """Judge whether the consumer reads the producer's values, and in the same memory."""
+    dtype = pair.dtype
+    array = pair.made(dtype)
+    mine = pair.consumer.stream()
+    place = place_of(array, dtype)
+    pair.lab.put(place, samples(dtype, place.shape))
+    handed = pair.hand(array, None, mine)
+    with pair.on(None, mine):
+        taken = pair.take(handed)
+        first = pair.consumer.values(pair.consumer.copy(taken))
+        if not same(first, pair.lab.get(place)):
+            return Aspect("wrong", f"read {_short(first)} instead of {_short(pair.lab.get(place))}")
+        pair.lab.put(place, samples(dtype, place.shape, 21))
+        later = pair.consumer.values(pair.consumer.copy(taken))
+    if not same(later, pair.lab.get(place)):
+        return Aspect("wrong", "the values are right, but a copy's: later ones are not seen")
+    return _with_gaps(pair)
+
+
+def _with_gaps(pair: Pair) -> Aspect:
+    """Judge the same of every second column; a consumer may refuse strides."""
+    try:
+        base = pair.made(pair.dtype, (4, 6))
+        pair.lab.put(place_of(base, pair.dtype), samples(pair.dtype, (4, 6)))
+        array = pair.producer.strided(base)
+        pair.lab.synchronize()
+    except NotApplicableError:
+        return Aspect("right", "in the same memory")
+    try:
+        seen = pair.passed_on(array)
+    except Exception as error:
+        return Aspect("right", f"in the same memory; strided: {refusal(error).detail}")
+    wanted = [row[::2] for row in samples(pair.dtype, (4, 6))]
+    if not same(seen, wanted):
+        return Aspect("wrong", f"strided: read {_short(seen)} instead of {_short(wanted)}")
+    return Aspect("right", "in the same memory, strided too")
+
+
+def judge_readonly(pair: Pair) -> Aspect:
+    """Judge whether a read-only array is written through."""
+    dtype = pair.dtype
+    array = pair.producer.readonly(pair.made(dtype))
+    pair.lab.synchronize()
+    place = place_of(array, dtype)
+    pair.lab.put(place, samples(dtype, place.shape))
+    before = pair.lab.get(place)
+    mine = pair.consumer.stream()
+    handed = pair.hand(array, None, mine)
+    with pair.on(None, mine):
+        taken = pair.take(handed)
+        try:
+            pair.consumer.fill(taken, 99.0)
+        except NotApplicableError as reason:
+            return Aspect("right", f"taken, and not written: {reason}")
+        except Exception as error:
+            return Aspect("right", f"taken, and writing it raises {refusal(error).detail}")
+    pair.lab.synchronize()
+    # A write that nobody may make is a race as well, which says no more.
+    pair.lab.reports()
+    if same(pair.lab.get(place), before):
+        return Aspect("right", "taken, and what is written is not seen")
+    return Aspect("wrong", "the producer's read-only memory was written")
+
+
+def judge_dtypes(pair: Pair) -> Aspect:
+    """Judge which of the element types that both libraries have arrive as they are."""
+    names = [name for name in pair.producer.dtypes if name in pair.consumer.dtypes]
+    if not names:
+        raise NotApplicableError("the libraries have no element type in common")
+    right: list[str] = []
+    wrong: list[str] = []
+    refused: list[str] = []
+    for name in names:
+        try:
+            array = pair.made(name)
+            place = place_of(array, name)
+            pair.lab.put(place, samples(name, place.shape))
+            seen = pair.passed_on(array)
+            (right if same(seen, pair.lab.get(place)) else wrong).append(name)
+        except Exception as error:
+            refused.append(f"{name} ({refusal(error).detail})")
+            with contextlib.suppress(Exception):
+                pair.lab.synchronize()
+    said = [f"{len(right)} of {len(names)}"]
+    said += [f"wrong: {', '.join(wrong)}"] if wrong else []
+    said += [f"refused: {', '.join(refused)}"] if refused else []
+    return Aspect("wrong" if wrong else "refused" if refused else "right", "; ".join(said))
+
+
+def _short(values: Any) -> str:
+    some = list(flat(values))[:4]
+    return f"{some}"

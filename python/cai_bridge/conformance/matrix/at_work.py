@@ -1,0 +1,159 @@
+"""What a hand-over comes to while work is pending, on the one side or the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from cai_bridge.testing._region import Region
+
+from ..adapter import handle_of
+from ..lab import flat
+from .pair import WORDS, Pair, place_of
+from .result import Aspect
+
+
+@dataclass
+class Round:
+    """One try.
+
+    Attributes
+    ----------
+    wrong : str
+        What was wrong; empty where nothing was.
+    shown : bool
+        Whether what was held back was so for long enough.
+    waited : bool
+        Whether the host waited.
+    ms : float
+        How long the host was held.
+    reused : bool
+        Whether the memory was handed out again.
+    """
+
+    wrong: str
+    shown: bool
+    waited: bool
+    ms: float
+    reused: bool = False
+
+
+def judge_handover(pair: Pair) -> tuple[Aspect, Aspect]:
+    """Judge the order of a pending write and the consumer's read, and whether the host waits."""
+    mine = pair.consumer.stream()
+    _handover(pair, mine, next(pair.lab.values()))  # the first one loads code
+    rounds = [_handover(pair, mine, value) for value in pair.lab.values()]
+    fastest = min(rounds, key=lambda one: one.ms)
+    ms = round(fastest.ms, 4)
+    held = f"the host is held for {ms:.3f} ms" if pair.lab.timed else ""
+    if fastest.waited:
+        host = Aspect("waits", held or "the host waits", ms=ms)
+    else:
+        host = Aspect("right", held or "the host does not wait", ms=ms)
+    return _summary(rounds, "saw what was there before the write"), host
+
+
+def _handover(pair: Pair, mine: Any, value: float) -> Round:
+    lab = pair.lab
+    lab.synchronize()
+    lab.reports()
+    late = pair.producer.late(lab, value, WORDS)
+    with lab.watched() as watch:
+        handed = pair.hand(late.array, late.stream, mine)
+        with pair.on(None if pair.route.bridged else late.stream, mine):
+            taken = pair.take(handed)
+            copied = pair.consumer.copy(taken)
+    pending = late.hold.pending
+    early = mine is not None and lab.overtakes(handle_of(mine), late.hold)
+    late.hold.release()
+    seen = pair.consumer.values(copied)
+    lab.synchronize()
+    wrong = "the read was done while the write was held back" if early else ""
+    return Round(
+        _wrong(pair, seen, late.value) or wrong,
+        pending and not watch.waited,
+        watch.waited,
+        watch.ms,
+    )
+
+
+def judge_release(pair: Pair) -> Aspect:
+    """Judge the order of the consumer's pending read and the memory's next use."""
+    mine, theirs = pair.consumer.stream(), pair.producer.stream()
+    values = iter(_endless(pair))
+    _release(pair, mine, theirs, next(values))
+    rounds = [_release(pair, mine, theirs, value) for value in islice(values, pair.lab.rounds)]
+    result = _summary(rounds, "saw what the producer wrote next")
+    again = sum(one.reused for one in rounds)
+    detail = f"{result.detail}; the memory was handed out again in {again} of {len(rounds)} rounds"
+    return Aspect(result.outcome, detail, result.wrong, result.rounds, result.ms)
+
+
+def _endless(pair: Pair) -> Any:
+    while True:
+        yield from pair.lab.values()
+
+
+def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
+    lab, shape = pair.lab, (WORDS,)
+    lab.synchronize()
+    lab.reports()
+    with pair.on(theirs, None):
+        array = pair.producer.full(shape, pair.dtype, value)
+    lab.synchronize()
+    place = place_of(array, pair.dtype)
+    written = _first(pair, place)
+    handed = pair.hand(array, theirs, mine)
+    with pair.on(None if pair.route.bridged else theirs, mine):
+        taken = pair.take(handed)
+    with lab.watched() as watch:
+        with pair.on(None, mine):
+            hold = pair.consumer.hold(lab, mine)
+            copied = pair.consumer.copy(taken)
+        pair.route.end(handed, mine)
+        del array, handed, taken
+        with pair.on(theirs, None):
+            late = pair.producer.full(shape, pair.dtype, 0.0)
+    pending = hold.pending
+    if theirs is not None:
+        # Time for the next write, which must not come first.
+        lab.overtakes(handle_of(theirs), hold)
+    hold.release()
+    seen = pair.consumer.values(copied)
+    lab.synchronize()
+    wrong = _wrong(pair, seen, written)
+    reused = place_of(late, pair.dtype).ptr == place.ptr
+    return Round(wrong, pending and not watch.waited, watch.waited, watch.ms, reused)
+
+
+def _first(pair: Pair, place: Region) -> Any:
+    """Read one item: what the library made of the value."""
+    one = Region(place.ptr, (1,), (place.itemsize,), place.dtype, place.itemsize)
+    return next(flat(pair.lab.get(one)))
+
+
+def _wrong(pair: Pair, seen: Any, value: Any) -> str:
+    """Tell what is wrong with what was read, and forget what was reported."""
+    found = pair.lab.reports()
+    items = list(flat(seen))
+    others = [item for item in items if item != value]
+    if found:
+        return found[0]
+    if others:
+        return f"{len(others)} of {len(items)} items were {others[0]} instead of {value}"
+    return ""
+
+
+def _summary(rounds: list[Round], what: str) -> Aspect:
+    count, wrong = len(rounds), [one for one in rounds if one.wrong]
+    ms = round(min(one.ms for one in rounds), 4)
+    if wrong:
+        detail = f"{len(wrong)} of {count} reads {what}: {wrong[0].wrong}"
+        return Aspect("wrong", detail, len(wrong), count, ms)
+    if all(one.waited for one in rounds):
+        return Aspect("waits", f"right in {count} rounds, but the host waits", 0, count, ms)
+    shown = sum(one.shown for one in rounds)
+    if not shown:
+        return Aspect("none", "what was held back was done before anything was shown", 0, count, ms)
+    return Aspect("right", f"right in {count} rounds", 0, count, ms)

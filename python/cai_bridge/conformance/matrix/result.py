@@ -1,0 +1,187 @@
+"""What a matrix holds, and its form as data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, get_args
+
+Outcome = Literal["right", "wrong", "refused", "waits", "none", "crashed"]
+
+ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes")
+"""What is judged of each route; see `Cell`."""
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """What one aspect of a route came to.
+
+    Attributes
+    ----------
+    outcome : str
+        ``"right"``; ``"wrong"``: other values than those written were read, or read-only memory
+        was written; ``"refused"``: an exception; ``"waits"``: right, but the host waits;
+        ``"none"``: there is nothing to judge; ``"crashed"``: the process ended.
+    detail : str
+        What was seen, or why there is nothing.
+    wrong, rounds : int or None
+        In how many rounds of how many it was wrong.
+    ms : float or None
+        How long the host was held, in milliseconds.
+    """
+
+    outcome: Outcome
+    detail: str = ""
+    wrong: int | None = None
+    rounds: int | None = None
+    ms: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON, without what is not said."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Aspect:
+        """Read what `to_dict` gave."""
+        if data.get("outcome") not in get_args(Outcome):
+            allowed = ", ".join(get_args(Outcome))
+            raise ValueError(f"outcome: got {data.get('outcome')!r}; allowed: {allowed}")
+        return cls(**data)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One producer handed to one consumer by one route.
+
+    Attributes
+    ----------
+    producer, consumer : str
+        The libraries' names.
+    route : str
+        The route's name: what the consumer is handed, with ``x`` the producer's array, and by
+        which protocol. See `ROUTES`.
+    door : str
+        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``.
+    bridged : bool
+        Whether the route leads through `cai_bridge`.
+    aspects : dict of str to Aspect
+        By the names of `ASPECTS`:
+
+        ``values``: the consumer reads the producer's values, in the same memory.
+        ``handover``: with a write pending on the producer's stream, the consumer's read on its own
+        stream sees what is written.
+        ``release``: with the consumer's read pending, the array is dropped and the producer makes
+        and fills another one of the size; the read sees the first one's values. The view of
+        ``to_cai(x)``, which was not told the consumer's stream, is released on it.
+        ``host``: how long the host is held while the producer's write is pending.
+        ``readonly``: a read-only array cannot be written through.
+        ``dtypes``: which of the element types that both have arrive as they are.
+    """
+
+    producer: str
+    consumer: str
+    route: str
+    door: str
+    bridged: bool
+    aspects: dict[str, Aspect] = field(default_factory=dict)
+
+    def __getitem__(self, aspect: str) -> Aspect:
+        return self.aspects[aspect]
+
+    @property
+    def exists(self) -> bool:
+        """Whether both libraries speak what the route needs."""
+        return any(one.outcome != "none" for one in self.aspects.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON; the form is told at `Matrix`."""
+        aspects = {name: one.to_dict() for name, one in self.aspects.items()}
+        return {**{name: getattr(self, name) for name in _CELL}, "aspects": aspects}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Cell:
+        """Read what `to_dict` gave."""
+        aspects = {name: Aspect.from_dict(one) for name, one in data["aspects"].items()}
+        return cls(**{name: data[name] for name in _CELL}, aspects=aspects)
+
+
+_CELL = ("producer", "consumer", "route", "door", "bridged")
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """All cells, and what they were found on.
+
+    As data it is, with every key always there but for the last three of an aspect::
+
+        {"place": "NVIDIA H200, driver 580.95.05", "date": "2026-11-20T14:00:00+00:00",
+         "version": "0.1.0", "versions": {"torch": "2.11.0"}, "rounds": 5,
+         "producers": ["torch"], "consumers": ["cupy"],
+         "cells": [{"producer": "torch", "consumer": "cupy", "route": "x by CAI", "door": "cai",
+                    "bridged": false,
+                    "aspects": {"handover": {"outcome": "wrong", "detail": "...", "wrong": 5,
+                                             "rounds": 5, "ms": 0.02}}}]}
+
+    Attributes
+    ----------
+    place : str
+        The device.
+    date : str
+        When it was begun, in UTC, by ISO 8601.
+    version : str
+        The version of `cai_bridge`.
+    versions : dict of str to str
+        The versions of the libraries' distributions.
+    rounds : int
+        How often what depends on timing was tried.
+    producers, consumers : tuple of str
+        The libraries' names, in the order of the cells.
+    cells : tuple of Cell
+        Each producer with each consumer by each route, in this order.
+    """
+
+    place: str
+    date: str
+    version: str
+    versions: dict[str, str]
+    rounds: int
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    cells: tuple[Cell, ...]
+
+    def cell(self, producer: str, consumer: str, route: str) -> Cell:
+        """Find a cell.
+
+        Raises
+        ------
+        KeyError
+            There is none.
+        """
+        for one in self.cells:
+            if (one.producer, one.consumer, one.route) == (producer, consumer, route):
+                return one
+        raise KeyError((producer, consumer, route))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        plain = {name: getattr(self, name) for name in _MATRIX}
+        lists = {name: list(getattr(self, name)) for name in ("producers", "consumers")}
+        return {**plain, **lists, "cells": [one.to_dict() for one in self.cells]}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Matrix:
+        """Read what `to_dict` gave.
+
+        Raises
+        ------
+        KeyError, ValueError
+            Something is missing, or is no outcome.
+        """
+        return cls(
+            **{name: data[name] for name in _MATRIX},
+            producers=tuple(data["producers"]),
+            consumers=tuple(data["consumers"]),
+            cells=tuple(Cell.from_dict(one) for one in data["cells"]),
+        )
+
+
+_MATRIX = ("place", "date", "version", "versions", "rounds")

@@ -1,0 +1,88 @@
+"""The ways that an array can take from a producer to a consumer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cai_bridge import from_cai, to_cai
+
+from ..adapter import ConsumerAdapter
+from ..stand_in import CAI, DLPACK, speaks
+
+Hand = Callable[[Any, Any], Any]
+
+
+def _nothing(handed: Any, stream: Any) -> None:
+    del handed, stream
+
+
+@dataclass(frozen=True)
+class Route:
+    """One way.
+
+    Attributes
+    ----------
+    name : str
+        What the consumer is handed, and by which protocol.
+    door : str
+        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``.
+    needs : tuple of str
+        The protocols of which the producer has to speak one.
+    hand : callable
+        Called with the array and the consumer's stream, while the producer's is its current one.
+    bridged : bool
+        Whether it leads through `cai_bridge`.
+    tells : bool
+        Whether it tells the consumer's stream, which then has to have a name.
+    end : callable
+        Called with what was handed over and the consumer's stream, when the consumer's work is
+        queued.
+    """
+
+    name: str
+    door: str
+    needs: tuple[str, ...]
+    hand: Hand
+    bridged: bool = True
+    tells: bool = False
+    end: Hand = _nothing
+
+    def missing(self, array: Any, consumer: ConsumerAdapter) -> str | None:
+        """Tell why an array cannot go this way to a consumer; None where it can."""
+        if self.door not in consumer.doors:
+            return f"the consumer does not speak {_CALLED[self.door]}"
+        if not any(speaks(array, name) for name in self.needs):
+            return f"the producer does not speak {' or '.join(_CALLED[one] for one in self.needs)}"
+        return None
+
+
+_CALLED = {"cai": "CAI", "dlpack": "DLPack", CAI: "CAI", DLPACK: "DLPack"}
+
+
+def _itself(x: Any, stream: Any) -> Any:
+    del stream
+    return x
+
+
+def _release(view: Any, stream: Any) -> None:
+    """Say what `to_cai` was not told: the stream that the consumer works on."""
+    view.release(stream)
+
+
+ROUTES = (
+    Route("x by CAI", "cai", (CAI,), _itself, bridged=False),
+    Route("x by DLPack", "dlpack", (DLPACK,), _itself, bridged=False),
+    Route(
+        "to_cai(x, stream=s)",
+        "cai",
+        (DLPACK, CAI),
+        lambda x, stream: to_cai(x, stream=stream),
+        tells=True,
+    ),
+    Route("to_cai(x)", "cai", (DLPACK, CAI), lambda x, _: to_cai(x), end=_release),
+    Route("from_cai(x)", "dlpack", (CAI,), lambda x, _: from_cai(x)),
+    Route("from_cai(to_cai(x))", "dlpack", (DLPACK,), lambda x, _: from_cai(to_cai(x))),
+)
+"""The protocols by themselves, and the bridge; ``s`` is the consumer's stream."""
