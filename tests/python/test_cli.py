@@ -5,14 +5,24 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from cai_bridge._cli import libraries, table
 from cai_bridge._cli.command import main
+from cai_bridge._cli.libraries import KNOWN
+from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge.conformance import requirements
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, Aspect, Cell, Matrix, Outcome
 
 HERE = Path(__file__).parent
 MATRIX = HERE.parent / "data" / "matrix_example.json"
+
+EMPTY = {
+    "place": "nowhere", "date": "2026-11-20", "version": "0", "versions": {}, "rounds": 1,
+    "producers": [], "consumers": [], "cells": [],
+}
 
 # A finder that finds no rich and no jinja2, before the command is imported.
 WITHOUT = """
@@ -228,12 +238,54 @@ def test_check_runs_as_a_module_from_the_working_directory():
 # --- matrix ---------------------------------------------------------------------------------------
 
 
+def test_matrix_runs_what_is_named(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "simulated", "--json", str(written)]) == 0
+    printed = capsys.readouterr().out
+    assert "simulated -> simulated" in printed
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert (matrix.producers, matrix.consumers) == (("simulated",), ("simulated",))
+    assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
+
+
 def test_matrix_shows_what_was_run(capsys):
     assert main(["matrix", "--from", str(MATRIX)]) == 0
     lines = capsys.readouterr().out.splitlines()
     row = next(line for line in lines if line.startswith("torch -> cupy"))
-    assert row.split() == ["torch", "->", "cupy", "RWWRRW", "RRWRRX", "RRRBRX", "RRRRRX"]
+    assert row.split()[3:] == ["RWWRRW", "RRWRRX", "RRRRRX", "RRRBRX", "RRRRRX", "RRRRRX"]
+    assert "routes: 1 x by CAI, 2 x by DLPack, 3 to_cai(x, stream=s), 4 to_cai(x)" in lines[-3]
     assert lines[-1].startswith("! crashed, W wrong, B blocks, X refused, R right")
+
+
+def test_the_words_are_the_engines():
+    assert tuple(table.ASPECTS) == ASPECTS
+    assert set(OUTCOMES) == set(get_args(Outcome))
+    assert {route.door for route in ROUTES} == set(table.DOORS)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ({"values": "right", "dtypes": "refused"}, "right"),
+        ({"values": "refused"}, "refused"),
+        ({"values": "right", "handover": "waits", "host": "waits"}, "waits"),
+        ({"values": "right", "release": "wrong", "host": "waits"}, "wrong"),
+        ({"values": "wrong", "release": "crashed"}, "crashed"),
+        ({"values": "none"}, "none"),
+        ({}, "none"),
+    ],
+)
+def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
+    aspects = {name: Aspect(outcome) for name, outcome in outcomes.items()}
+    bad = Cell("a", "b", "x by CAI", "cai", False, aspects)
+    good = Cell("a", "b", "to_cai(x)", "cai", True, {"values": Aspect("right")})
+    versions = {"a": "1", "b": "2"}
+    matrix = Matrix("here", "2026", "0", versions, 1, ("a",), ("b",), (bad, good))
+    shown = table.Table(matrix)
+    assert [route.name for route in shown.routes] == ["x by CAI", "to_cai(x)"]
+    assert shown.best(("a", "b"), bridged=False) == said
+    assert shown.best(("a", "b"), bridged=True) == "right"
+    assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
 
 
 def test_what_matrix_writes_it_reads(tmp_path, capsys):
@@ -248,15 +300,14 @@ def test_what_matrix_writes_it_reads(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ([], "got no list of cells"),
-        ({"cells": {}}, "got no list of cells"),
-        ({"cells": [3]}, "cells[0]: got int; allowed: an object"),
-        ({"cells": [{}]}, "cells[0].producer: got None; allowed: a string"),
+        ([], "got no matrix (TypeError"),
+        ({"cells": []}, "got no matrix (KeyError"),
+        ({**EMPTY, "cells": [3]}, "got no matrix (TypeError"),
+        ({**EMPTY, "cells": {"a": 3}}, "got no matrix (TypeError"),
         (
-            {"cells": [dict.fromkeys(["producer", "consumer", "route"], "x")]},
-            "cells[0].route: got 'x'; allowed: native CAI",
+            {**EMPTY, "cells": [{"aspects": {"values": {"outcome": "<b>"}}}]},
+            "got no matrix (ValueError: outcome: got '<b>'; allowed: right",
         ),
-        ({"cells": [], "versions": 3}, "versions: got int"),
     ],
 )
 def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
@@ -266,9 +317,28 @@ def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("reason", "known", "said"),
+    [("no driver", KNOWN, "there is no driver; name what to run"), (None, (), "none is installed")],
+)
+def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
+    monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)
+    monkeypatch.setattr(libraries, "KNOWN", known)
+    assert main(["matrix"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"), [("cli_subjects:Consumer", "makes"), ("cli_subjects:make", "takes")]
+)
+def test_a_matrix_needs_both_sides(subject, said, capsys):
+    assert main(["matrix", subject]) == 2
+    assert f"of which none {said} arrays" in capsys.readouterr().err
+
+
 def test_an_empty_matrix_is_shown(tmp_path, capsys):
     path = tmp_path / "data.json"
-    path.write_text('{"cells": []}')
+    path.write_text(json.dumps(EMPTY))
     assert main(["matrix", "--from", str(path), "--html", str(tmp_path / "page.html")]) == 0
 
 

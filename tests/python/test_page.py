@@ -29,8 +29,11 @@ def pages(tmp_path_factory):
     assert main(["check", *subjects, "--simulated", "--html", str(paths["check"])]) == 1
     data = json.loads(MATRIX.read_text("utf-8"))
     data["place"] = data["versions"]["torch"] = data["versions"][HOSTILE] = HOSTILE
+    data["consumers"].append(HOSTILE)
     for cell in data["cells"]:
-        cell.update(consumer=HOSTILE, detail=HOSTILE + "long" * 60)
+        cell["consumer"] = HOSTILE
+        for aspect in cell["aspects"].values():
+            aspect["detail"] = HOSTILE + "long" * 60
     (folder / "hostile.json").write_text(json.dumps(data))
     source = str(folder / "hostile.json")
     assert main(["matrix", "--from", source, "--html", str(paths["hostile"])]) == 0
@@ -114,7 +117,8 @@ def test_all_that_was_seen_is_on_the_page(pages):
     text, _ = pages["matrix"]
     data = json.loads(MATRIX.read_text("utf-8"))
     for cell in data["cells"]:
-        assert cell["detail"] in html.unescape(text)
+        for aspect in cell["aspects"].values():
+            assert aspect["detail"] in html.unescape(text)
         assert f"<h3>{cell['producer']} → {cell['consumer']}</h3>" in text
     for said in (data["place"], "torch 2.11.0", "2026-11-20 12:00:00 UTC"):
         assert said in text
@@ -233,7 +237,8 @@ def test_the_page_fits_a_phone_and_a_desk(kind, pages, browse, tmp_path):
         assert said in one["text"]
     if kind == "matrix":
         for cell in json.loads(MATRIX.read_text("utf-8"))["cells"]:
-            assert all(cell["detail"] in one["text"] for one in seen)
+            for aspect in cell["aspects"].values():
+                assert all(aspect["detail"] in one["text"] for one in seen)
 
 
 @pytest.mark.parametrize("kind", ["matrix", "check"])

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import json
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from . import page
-from .cells import ASPECTS, ROUTES, SIDES, Matrix, matrix_of, read
 from .exits import OK, UsageError
+from .libraries import find_libraries
 from .marks import COLOURS, OUTCOMES, Mark
+from .pairs_page import of_matrix
 from .progress import Progress
+from .subjects import adapters_named
+from .table import ASPECTS, Pair, Table, read
 
 
 def run(
@@ -31,174 +31,103 @@ def run(
         page.templates()
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
-    matrix = read(source) if source else _run(subjects)
+    table = read(source) if source else _run(subjects)
     if html:
-        page.write(html, of_matrix(matrix))
+        page.write(html, of_matrix(table))
     if to_json and to_json != "-":
-        page.write(to_json, as_json(matrix))
+        page.write(to_json, as_json(table))
     if to_json == "-":
-        print(as_json(matrix))
+        print(as_json(table))
     else:
-        show(matrix)
+        show(table)
     return OK
 
 
-def _run(subjects: Sequence[str]) -> Matrix:
-    try:
-        engine = importlib.import_module("cai_bridge.conformance.matrix")
-    except ImportError as error:
-        raise UsageError(f"all pairs cannot be run here: {error}; --from shows a run") from error
+def _run(subjects: Sequence[str]) -> Table:
+    from cai_bridge.conformance.matrix import Cell, run_isolated
+
+    producers, consumers = _roles(subjects or _found())
     with Progress(None) as progress:
+
+        def told(count: int, total: int, cell: Cell) -> None:
+            progress.done(count, total, f"{cell.producer} -> {cell.consumer}, {cell.route}")
+
         try:
-            found = engine.run_matrix(subjects or None, progress=progress.step)
+            return Table(run_isolated(producers, consumers, progress=told))
         except (ValueError, RuntimeError) as error:
             raise UsageError(str(error)) from error
-    return matrix_of(found.to_dict())
 
 
-def as_json(matrix: Matrix) -> str:
+def _found() -> list[str]:
+    """List the libraries that are installed and that the kit has adapters for."""
+    from cai_bridge.conformance.adapter import LIBRARIES
+    from cai_bridge.conformance.lab.cuda import why_no_gpu
+
+    reason = why_no_gpu()
+    if reason is not None:
+        raise UsageError(f"there is {reason}; name what to run, such as simulated, or use --from")
+    found = [one.name for one in find_libraries() if one.name in LIBRARIES]
+    if not found:
+        raise UsageError(f"none is installed of {', '.join(LIBRARIES)}")
+    return found
+
+
+def _roles(subjects: Sequence[str]) -> tuple[list[str], list[str]]:
+    roles = {subject: adapters_named(subject, "") for subject in subjects}
+    producers = [subject for subject, found in roles.items() if "producer" in found]
+    consumers = [subject for subject, found in roles.items() if "consumer" in found]
+    for role, found in (("makes", producers), ("takes", consumers)):
+        if not found:
+            raise UsageError(f"got {', '.join(subjects)}, of which none {role} arrays")
+    return producers, consumers
+
+
+def as_json(table: Table) -> str:
     """Write a matrix as JSON, which `read` reads."""
-    data = {
-        **{name: getattr(matrix, name) for name in ("place", "python", "generated", "versions")},
-        "cells": [dataclasses.asdict(one) for one in matrix.cells],
-    }
-    return json.dumps(data, indent=1, ensure_ascii=False)
+    return json.dumps(table.matrix.to_dict(), indent=1, ensure_ascii=False)
 
 
-# --- on a terminal --------------------------------------------------------------------------------
-
-
-def show(matrix: Matrix) -> None:
-    """Print a table with a line for each pair, in colour where the terminal has it."""
-    legend = ", ".join(f"{mark.letter} {mark.word}" for mark in OUTCOMES.values())
-    rows = [_row(matrix, pair) for pair in matrix.pairs]
+def show(table: Table) -> None:
+    """Print a line for each pair, in colour where the terminal has it."""
+    width = max((len(_named(pair)) for pair in table.pairs), default=0)
+    numbers = "".join(f"{number:<{_GAP}}" for number, _ in enumerate(table.routes, 1)).rstrip()
+    print(f"{table.matrix.place}\n\n{'':{width}}  {numbers}")
+    rows = [(_named(pair), _marks(table, pair)) for pair in table.pairs]
     try:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
-        width = max((len(name) for name, _ in rows), default=0)
-        print(matrix.place)
-        print(_heading(width))
         for name, groups in rows:
-            print(f"{name:{width}}  {_cells(groups)}")
-        print(f"\n{_order()}\n{legend}")
-        return
-    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    width = max((len(name) for name, _ in rows), default=0)
-    console.print(Text(matrix.place))
-    console.print(Text(_heading(width)), style="bold")
-    for name, groups in rows:
-        line = Text(f"{name:{width}}  ")
-        for group in groups:
-            for mark in group:
-                line.append(mark.letter, COLOURS[mark.style])
-            line.append(" " * (_GAP - len(group)))
-        line.rstrip()
-        console.print(line)
-    console.print(Text(f"\n{_order()}\n{legend}"))
+            cells = ("".join(mark.letter for mark in group) for group in groups)
+            print(f"{name:{width}}  {''.join(f'{cell:{_GAP}}' for cell in cells)}".rstrip())
+    else:
+        console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        for name, groups in rows:
+            line = Text(f"{name:{width}}  ")
+            for group in groups:
+                for mark in group:
+                    line.append(mark.letter, COLOURS[mark.style])
+                line.append(" " * (_GAP - len(group)))
+            line.rstrip()
+            console.print(line)
+    print(_legend(table))
 
 
-_GAP = 15
+_GAP = len(ASPECTS) + 2
 
 
-def _row(matrix: Matrix, pair: tuple[str, str]) -> tuple[str, list[list[Mark]]]:
-    groups = [
-        [OUTCOMES[matrix.at(pair, route, aspect).outcome] for aspect in ASPECTS] for route in ROUTES
+def _named(pair: Pair) -> str:
+    return f"{pair[0]} -> {pair[1]}"
+
+
+def _marks(table: Table, pair: Pair) -> list[list[Mark]]:
+    return [
+        [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS]
+        for route in table.routes
     ]
-    return f"{pair[0]} -> {pair[1]}", groups
 
 
-def _heading(width: int) -> str:
-    titles = [f"{side} {short}" for side, routes in SIDES.items() for short in routes.values()]
-    return (" " * (width + 2) + "".join(f"{title:{_GAP}}" for title in titles)).rstrip()
-
-
-def _cells(groups: list[list[Mark]]) -> str:
-    letters = ["".join(mark.letter for mark in group) for group in groups]
-    return "".join(f"{text:{_GAP}}" for text in letters).rstrip()
-
-
-def _order() -> str:
-    return f"each: {', '.join(ASPECTS)}"
-
-
-# --- as a page ------------------------------------------------------------------------------------
-
-
-def of_matrix(matrix: Matrix) -> str:
-    """Make the page of a matrix."""
-    facts = {
-        "Device": matrix.place,
-        "Python": matrix.python,
-        "Libraries": ", ".join(f"{name} {text}" for name, text in matrix.versions.items()),
-    }
-    return page.rendered(
-        "matrix.html.jinja",
-        "GPU arrays between libraries",
-        "What happens when an array of one library is handed to another: by themselves, and with "
-        "cai_bridge between them.",
-        facts,
-        matrix.generated,
-        matrix=_shown(matrix),
-    )
-
-
-def _share(matrix: Matrix, routes: Iterable[str]) -> int:
-    return sum(
-        any(matrix.worst(pair, route) in ("right", "waits") for route in routes)
-        for pair in matrix.pairs
-    )
-
-
-def _shown(matrix: Matrix) -> dict[str, Any]:
-    pairs = [_pair(matrix, pair, index) for index, pair in enumerate(matrix.pairs, 1)]
-    by_names = {(one["producer"], one["consumer"]): one for one in pairs}
-    return {
-        "shares": [
-            {"name": title, "count": _share(matrix, SIDES[side])}
-            for side, title in (("native", "By themselves"), ("bridge", "With the bridge"))
-        ],
-        "sides": [{"name": name, "routes": list(r.values())} for name, r in SIDES.items()],
-        "aspects": [{"name": name, "meaning": text} for name, text in ASPECTS.items()],
-        "tally": [
-            {"kind": mark, "counts": [matrix.count(name, tuple(r)) for r in SIDES.values()]}
-            for name, mark in _best_first()
-        ],
-        "consumers": matrix.consumers,
-        "grid": [
-            {"producer": one, "pairs": [by_names.get((one, other)) for other in matrix.consumers]}
-            for one in matrix.producers
-        ],
-        "pairs": pairs,
-    }
-
-
-def _best_first() -> list[tuple[str, Mark]]:
-    judged = [one for one in OUTCOMES.items() if one[0] != "none"]
-    return [*reversed(judged), ("none", OUTCOMES["none"])]
-
-
-def _pair(matrix: Matrix, pair: tuple[str, str], index: int) -> dict[str, Any]:
-    return {
-        "id": f"pair-{index}",
-        "producer": pair[0],
-        "consumer": pair[1],
-        "worst": [OUTCOMES[matrix.worst(pair, route)] for route in ROUTES],
-        "rows": [
-            {
-                "aspect": aspect,
-                "kinds": [OUTCOMES[matrix.at(pair, route, aspect).outcome] for route in ROUTES],
-            }
-            for aspect in ASPECTS
-        ],
-        "seen": [
-            {
-                "aspect": one.aspect,
-                "route": one.route,
-                "kind": OUTCOMES[one.outcome],
-                "detail": one.detail,
-            }
-            for one in sorted(matrix.of(pair), key=lambda one: list(OUTCOMES).index(one.outcome))
-            if one.detail
-        ],
-    }
+def _legend(table: Table) -> str:
+    routes = ", ".join(f"{number} {route.name}" for number, route in enumerate(table.routes, 1))
+    letters = ", ".join(f"{mark.letter} {mark.word}" for mark in OUTCOMES.values())
+    return f"\nroutes: {routes}\neach: {', '.join(ASPECTS)}\n{letters}"

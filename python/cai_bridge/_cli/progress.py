@@ -56,6 +56,13 @@ class Progress:
             if self._bar is not None:
                 self._bar.update(self._task, completed=self._done, description=label)
 
+    def done(self, count: int, total: int, label: str) -> None:
+        """Say how many steps are done of how many, and what was done last."""
+        with self._lock:
+            self._done, self._total, self._label = count, total, label
+            if self._bar is not None:
+                self._bar.update(self._task, completed=count, total=total, description=label)
+
     def _show(self) -> None:
         try:
             from rich import console, progress
