@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
@@ -193,7 +193,7 @@ def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 
-def chosen(role: Role, only: str | Iterator[str] | None) -> tuple[Requirement, ...]:
+def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, ...]:
     """List the requirements of a role that are named, or all.
 
     Raises

@@ -136,11 +136,13 @@ def takes_cai_scalar(c: ConsumerAdapter, lab: Lab) -> str:
     _OTHERS,
 )
 def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
-    for dtype in c.dtypes:
+    # bfloat16 and the 8-bit floats have typestrs that do not say which type they are.
+    dtypes = [dtype for dtype in c.dtypes if not dtype.startswith(("bfloat", "float8"))]
+    for dtype in dtypes:
         x = CaiArray(lab, (5,), dtype)
         seen = c.values(c.copy(c.take(x)))
         expect(x.holds(seen), f"{x.values} of {dtype} is read as {seen}")
-    return ", ".join(c.dtypes)
+    return ", ".join(dtypes)
 
 
 @_cai(

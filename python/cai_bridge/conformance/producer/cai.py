@@ -133,15 +133,19 @@ def cai_zero_size(p: ProducerAdapter, lab: Lab) -> str:
     "without them an array that is not C-contiguous is read as if it were",
 )
 def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    y = strided(p, lab, x)
     seen = []
-    for x in (made(p, lab), strided(p, lab)):
-        strides = cai_of(x).get("strides")
+    for entries in (cai_of(x), cai_of(y)):
+        strides = entries.get("strides")
         if strides is not None:
             expect(type(strides) is tuple, f"strides is {strides!r}")
             expect(all(type(n) is int for n in strides), f"strides is {strides!r}")
             expect(len(strides) == 2, f"strides is {strides!r} for an array of two dimensions")
         seen.append(f"{strides!r}")
-    expect(seen[1] != "None", "strides is None for an array that is not C-contiguous")
+    # Libraries without strides copy what is indexed.
+    shared = 0 <= cai_of(y)["data"][0] - cai_of(x)["data"][0] < 48
+    expect(seen[1] != "None" or not shared, "strides is None for every second column")
     return " and ".join(seen)
 
 

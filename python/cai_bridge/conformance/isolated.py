@@ -1,0 +1,188 @@
+"""Judging in a child process, so that a library which ends the process costs one requirement.
+
+The child writes a line of JSON before and after each requirement. Where it ends between the two, or
+takes too long, that is the verdict, and another child goes on behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import IO, Any, Literal
+
+from .adapter import consumer_named, producer_named
+from .lab import open_lab
+from .report import Report, Verdict, judge
+from .requirement import Requirement, Role, chosen
+
+LIMIT_S = 120.0
+"""How long one requirement may take, imports and the compilation of kernels included."""
+
+
+def check_isolated(
+    role: Role,
+    subject: str,
+    *,
+    only: str | Iterable[str] | None = None,
+    where: Literal["simulated", "gpu"] | None = None,
+    limit_s: float = LIMIT_S,
+    progress: Callable[[str], object] | None = None,
+) -> Report:
+    """Judge a library as `check_producer` and `check_consumer` do, in child processes.
+
+    Parameters
+    ----------
+    role : str
+        ``"producer"`` or ``"consumer"``.
+    subject : str
+        A library that the kit knows, or ``module:factory``.
+    only : str or iterable of str, optional
+        The names of the requirements to judge; by default all.
+    where : str, optional
+        As for `open_lab`.
+    limit_s : float, optional
+        How many seconds one requirement may take.
+    progress : callable, optional
+        Called with the name of each requirement that was judged.
+
+    Returns
+    -------
+    Report
+        A requirement that the process did not survive has failed, and the evidence says how.
+
+    Raises
+    ------
+    ValueError
+        The subject cannot be found, or `only` names a requirement that there is not.
+    """
+    left = list(chosen(role, only))
+    seen = _Seen()
+    command = [sys.executable, "-m", __name__, role, subject, where or "any"]
+    while left:
+        before = len(seen.verdicts)
+        ended = _run_child(command, left, seen, limit_s=limit_s, progress=progress)
+        if seen.refusal:
+            raise ValueError(seen.refusal)
+        if seen.current is not None:
+            seen.verdicts.append(_died(seen.current, subject, ended))
+            seen.current = None
+        elif len(seen.verdicts) == before:
+            raise RuntimeError(f"{subject}: the child process did not begin: {ended}")
+        left = left[len(seen.verdicts) - before :]
+    return Report(seen.name or subject, role, seen.place, tuple(seen.verdicts))
+
+
+@dataclass
+class _Seen:
+    verdicts: list[Verdict] = field(default_factory=list)
+    current: Requirement | None = None
+    name: str = ""
+    place: str = ""
+    refusal: str = ""
+
+    def take(self, line: dict[str, Any], requirements: dict[str, Requirement]) -> str | None:
+        """Take a line in; return the name of a requirement that was judged."""
+        match line:
+            case {"refusal": text}:
+                self.refusal = text
+            case {"name": name, "place": place}:
+                self.name, self.place = name, place
+            case {"begin": name}:
+                self.current = requirements[name]
+            case {"requirement": name, "outcome": outcome, "evidence": evidence}:
+                one = requirements[name]
+                self.verdicts.append(Verdict(one, outcome, evidence, line["program"]))
+                self.current = None
+                return one.name
+        return None
+
+
+def _died(requirement: Requirement, subject: str, how: str) -> Verdict:
+    program = requirement.program(subject)
+    return Verdict(requirement, "failed", f"the process ended: {how}", program)
+
+
+def _run_child(
+    command: list[str],
+    left: list[Requirement],
+    seen: _Seen,
+    *,
+    limit_s: float,
+    progress: Callable[[str], object] | None,
+) -> str:
+    """Judge in one child as long as it lives; return how it ended."""
+    reading, writing = os.pipe()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    requirements = {one.name: one for one in left}
+    with tempfile.TemporaryFile("w+") as said, os.fdopen(reading) as lines:
+        child = subprocess.Popen(  # noqa: S603 - this interpreter, and this module
+            [*command, str(writing), *requirements],
+            pass_fds=[writing],
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=said,
+            env=environment,
+        )
+        os.close(writing)
+        end = ""
+        try:
+            for line in _lines_of(lines, limit_s):
+                judged = seen.take(json.loads(line), requirements)
+                if judged and progress:
+                    progress(judged)
+        except TimeoutError as late:
+            end = str(late)
+            child.kill()
+        code = child.wait()
+        said.seek(0)
+        last = " ".join(said.read()[-400:].split())
+    end = end or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
+    return f"{end}; the last that it said: {last}" if last else end
+
+
+def _lines_of(lines: IO[str], limit_s: float) -> Iterator[str]:
+    """Read lines until the writer is gone."""
+    with selectors.DefaultSelector() as selector:
+        selector.register(lines, selectors.EVENT_READ)
+        buffered = ""
+        while selector.select(limit_s):
+            read = os.read(lines.fileno(), 1 << 16).decode()
+            if not read:
+                return
+            buffered += read
+            *whole, buffered = buffered.split("\n")
+            yield from whole
+    raise TimeoutError(f"it took more than {limit_s:g} s")
+
+
+def _child(arguments: list[str]) -> None:
+    """Judge, and write lines to the pipe."""
+    role, subject, where, pipe, *names = arguments
+    with os.fdopen(int(pipe), "w") as out:
+
+        def say(**line: Any) -> None:
+            out.write(json.dumps(line) + "\n")
+            out.flush()
+
+        try:
+            adapter = producer_named(subject) if role == "producer" else consumer_named(subject)
+        except ValueError as unknown:
+            say(refusal=str(unknown))
+            return
+        place: Any = None if where == "any" else where
+        with open_lab(place) as lab:
+            say(name=adapter.name, place=lab.name)
+            for one in chosen("producer" if role == "producer" else "consumer", names):
+                say(begin=one.name)
+                say(**judge(one, adapter, lab).to_dict())
+
+
+if __name__ == "__main__":
+    _child(sys.argv[1:])

@@ -1,0 +1,84 @@
+"""Judging in a child process: what ends the process is a verdict, and the rest is judged."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from cai_bridge.conformance import check_producer, requirements
+from cai_bridge.conformance.isolated import check_isolated
+
+
+@pytest.fixture(autouse=True)
+def a_library_that_dies(tmp_path, monkeypatch):
+    (tmp_path / "dying.py").write_text(
+        """
+import os, time
+import producers
+
+class Aborting(producers.Library):
+    def readonly(self, array):
+        print("about to end", flush=True)
+        os.abort()
+
+class Hanging(producers.Library):
+    def readonly(self, array):
+        time.sleep(60)
+
+class Dead(producers.Library):
+    def __init__(self):
+        os._exit(3)
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    monkeypatch.syspath_prepend(Path(__file__).parent.parent)
+
+
+def test_the_verdicts_are_those_of_this_process():
+    import broken_producers
+
+    name = "breaks_cai_shape"
+    apart = check_isolated("producer", f"broken_producers:{name}", where="simulated")
+    here = check_producer(getattr(broken_producers, name))
+    assert [(one.name, one.outcome) for one in apart.verdicts] == [
+        (one.name, one.outcome) for one in here.verdicts
+    ]
+    assert apart.failed[0].evidence == here.failed[0].evidence
+    assert apart.place == here.place
+    assert apart.subject == here.subject
+
+
+def test_what_ends_the_process_costs_one_requirement():
+    judged = []
+    report = check_isolated("producer", "dying:Aborting", where="simulated", progress=judged.append)
+    assert [one.name for one in report.failed] == ["cai-readonly", "dlpack-readonly"]
+    for one in report.failed:
+        assert "SIGABRT" in one.evidence
+        assert "about to end" in one.evidence
+        assert "producer_named('dying:Aborting')" in one.program
+    assert [one.name for one in report.verdicts] == [one.name for one in requirements("producer")]
+    assert len(judged) == len(report.verdicts) - 2
+
+
+def test_what_does_not_end_is_ended():
+    start = time.monotonic()
+    report = check_isolated(
+        "producer", "dying:Hanging", where="simulated", only="cai-readonly", limit_s=2
+    )
+    assert "more than 2 s" in report["cai-readonly"].evidence
+    assert time.monotonic() - start < 30
+
+
+def test_a_child_that_never_begins_is_an_error_and_no_endless_loop():
+    with pytest.raises(RuntimeError, match="did not begin: exit code 3"):
+        check_isolated("producer", "dying:Dead", where="simulated")
+
+
+def test_a_subject_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="got 'dying:Nothing'"):
+        check_isolated("producer", "dying:Nothing")
+    with pytest.raises(ValueError, match="allowed: cai-entries"):
+        check_isolated("producer", "dying:Aborting", only="no-such-requirement")
