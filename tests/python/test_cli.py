@@ -20,8 +20,23 @@ HERE = Path(__file__).parent
 MATRIX = HERE.parent / "data" / "matrix_example.json"
 
 EMPTY = {
-    "place": "nowhere", "date": "2026-11-20", "version": "0", "versions": {}, "rounds": 1,
-    "producers": [], "consumers": [], "cells": [],
+    "place": "nowhere",
+    "date": "2026-11-20",
+    "version": "0",
+    "versions": {},
+    "rounds": 1,
+    "producers": [],
+    "consumers": [],
+    "cells": [],
+}
+
+CELL = {
+    "producer": "a",
+    "consumer": "b",
+    "route": "to_cai(x)",
+    "door": "cai",
+    "bridged": True,
+    "aspects": {},
 }
 
 # A finder that finds no rich and no jinja2, before the command is imported.
@@ -304,6 +319,10 @@ def test_what_matrix_writes_it_reads(tmp_path, capsys):
         ({"cells": []}, "got no matrix (KeyError"),
         ({**EMPTY, "cells": [3]}, "got no matrix (TypeError"),
         ({**EMPTY, "cells": {"a": 3}}, "got no matrix (TypeError"),
+        ({**EMPTY, "date": 3}, "date: got 3; allowed: a string"),
+        ({**EMPTY, "versions": 3}, "versions: got 3; allowed: an object"),
+        ({**EMPTY, "cells": [{**CELL, "door": "front"}]}, "door and bridged: got 'front' and True"),
+        ({**EMPTY, "cells": [{**CELL, "route": []}]}, "got no matrix (TypeError"),
         (
             {**EMPTY, "cells": [{"aspects": {"values": {"outcome": "<b>"}}}]},
             "got no matrix (ValueError: outcome: got '<b>'; allowed: right",

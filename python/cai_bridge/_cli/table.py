@@ -119,9 +119,24 @@ def read(path: str) -> Table:
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
         raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
     try:
-        return Table(Matrix.from_dict(data))
+        matrix = Matrix.from_dict(data)
+        _check(matrix)
+        return Table(matrix)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path}: got no matrix ({type(error).__name__}: {error}); allowed: what "
             "`cai-bridge matrix --json` wrote"
         ) from error
+
+
+def _check(matrix: Matrix) -> None:
+    """Refuse what pages and tables would trip over: a file may hold anything."""
+    for name in ("place", "date", "version"):
+        if not isinstance(getattr(matrix, name), str):
+            raise ValueError(f"{name}: got {getattr(matrix, name)!r}; allowed: a string")
+    if not isinstance(matrix.versions, dict):
+        raise ValueError(f"versions: got {matrix.versions!r}; allowed: an object")
+    for one in matrix.cells:
+        if one.door not in DOORS or not isinstance(one.bridged, bool):
+            got = f"{one.door!r} and {one.bridged!r}"
+            raise ValueError(f"door and bridged: got {got}; allowed: 'cai' or 'dlpack', and a bool")
