@@ -57,15 +57,15 @@ lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and s
 	cargo fmt --check
 	cargo clippy --quiet --all-targets -- -D warnings
 	cargo clippy --quiet --all-targets --no-default-features -- -D warnings
-	$(BIN)/ruff format --check python tests examples
-	$(BIN)/ruff check python tests examples
+	$(BIN)/ruff format --check python tests examples docs
+	$(BIN)/ruff check python tests examples docs
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cai_bridge --ignore-disjoint-bases
 
 format:  ## Format the sources
 	cargo fmt
-	$(BIN)/ruff format python tests examples
-	$(BIN)/ruff check --fix python tests examples
+	$(BIN)/ruff format python tests examples docs
+	$(BIN)/ruff check --fix python tests examples docs
 
 loom:  ## Model check the owner: every interleaving of its calls
 	RUSTFLAGS="--cfg loom" cargo test --quiet --no-default-features --lib --target-dir target/loom

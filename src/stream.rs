@@ -40,6 +40,11 @@ impl Thread {
     pub const fn numbered(id: u64) -> Self {
         Self(id)
     }
+
+    /// Its number, which no other thread of the process has had.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
 }
 
 /// A stream that work can be queued on.
@@ -121,6 +126,14 @@ pub enum Ready {
 }
 
 impl Ready {
+    /// The stream that work is pending on.
+    pub const fn stream(self) -> Option<Stream> {
+        match self {
+            Self::Nothing => None,
+            Self::On(stream) => Some(stream),
+        }
+    }
+
     /// What the `stream` entry of a CAI dict says (v3: `None` and absent mean that nothing is pending).
     pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
         value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
@@ -147,6 +160,14 @@ pub enum Request {
 }
 
 impl Request {
+    /// The stream that was asked for.
+    pub const fn stream(self) -> Option<Stream> {
+        match self {
+            Self::On(stream) => Some(stream),
+            Self::Unsaid | Self::NoOrder => None,
+        }
+    }
+
     /// What `stream=` says, in the dialect of DLPack.
     pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {

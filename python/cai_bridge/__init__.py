@@ -19,6 +19,7 @@ from cai_bridge._protocols import (
     SupportsCudaStream,
     SupportsDLPack,
 )
+from cai_bridge._trace import trace
 
 from . import _events as _events
 
@@ -33,4 +34,5 @@ __all__ = [
     "__version__",
     "from_cai",
     "to_cai",
+    "trace",
 ]

@@ -11,8 +11,11 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
+    "_Recording",
     "__version__",
     "_set_event_level",
+    "_start_trace",
+    "_stop_trace",
     "_stop_watching",
     "from_cai",
     "to_cai",
@@ -131,6 +134,19 @@ def from_cai(
 ) -> DLPackView: ...
 def _set_event_level(level: int) -> None: ...
 def _stop_watching() -> None: ...
+
+@final
+class _Recording:
+    @property
+    def times(self) -> tuple[int, int]: ...
+    @property
+    def left_out(self) -> int: ...
+    @property
+    def threads(self) -> list[tuple[int, str]]: ...
+    def take(self, most: int) -> list[tuple[str, int, int, dict[str, Any]]]: ...
+
+def _start_trace(limit: int) -> None: ...
+def _stop_trace() -> _Recording | None: ...
 
 _SideTuple: TypeAlias = tuple[str, str, int, str | None, int, int, str | None]
 _RegionTuple: TypeAlias = tuple[

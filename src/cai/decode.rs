@@ -20,6 +20,8 @@ pub enum Claim {
 /// A dict, checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
+    /// The version, 0 to 3.
+    pub version: i64,
     /// The address of the first element; 0 where there is none.
     pub ptr: u64,
     /// The read-only flag.
@@ -59,5 +61,5 @@ pub fn decode(
         (stream, _) => Claim::Said(Ready::from_cai(stream, here)?),
     };
     let (ptr, readonly) = fields.data;
-    Ok(Decoded { ptr, readonly, dtype, layout, claim })
+    Ok(Decoded { version: fields.version, ptr, readonly, dtype, layout, claim })
 }

@@ -39,7 +39,7 @@ impl Process {
     }
 
     /// Its number: how many forks lie between it and the first that counted.
-    pub(super) const fn number(self) -> u32 {
+    pub const fn number(self) -> u32 {
         self.0
     }
 

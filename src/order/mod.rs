@@ -1,7 +1,8 @@
 //! Carries a plan out on a driver: one event, recorded on one stream, waited for on the other.
 //!
 //! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made or elided, is a
-//! `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. The host
+//! `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What only a
+//! picture of it needs is in fields whose names begin with `trace.`. The host
 //! never blocks in [`order`]; [`wait_on_host`] is the one place where it does, for producers that
 //! say nothing of their streams.
 
@@ -107,7 +108,7 @@ pub fn across(
     };
     let event = in_context(driver, context, || record(driver, context, from, false))?;
     let made = within(driver, to_place, |_| driver.wait_event(to, event));
-    tell(door, to_place, from, to, made.is_ok());
+    tell(door, (from_place, from), (to_place, to), made.is_ok());
     made
 }
 
@@ -213,24 +214,26 @@ impl Door {
     }
 }
 
-/// Carries `edge` out and says so. `detach` runs what may block, with whatever lock the caller must
+/// Carries `edge` out and says so; of one that is not made `on` says which stream it would concern, and
+/// is asked only where somebody listens. `detach` runs what may block, with whatever lock the caller must
 /// not hold meanwhile given up.
 pub fn carry_out(
     door: Door,
     driver: &Handle,
     place: Place,
     edge: Edge,
+    on: impl FnOnce() -> Option<Stream>,
     detach: impl FnOnce(Call<'_>) -> Result<Option<Elided>>,
 ) -> Result<()> {
     match edge {
-        Edge::Elided(why) => elided(door, place, why),
+        Edge::Elided(why) => elided(door, place, why, on),
         Edge::Order { from, to, unless_blocking } => {
             let driver = driver.get()?;
             let need = Need { way: door.way, from, to, unless_blocking };
             match detach(&|| order(driver, place, need)) {
-                Ok(Some(why)) => elided(door, place, why),
+                Ok(Some(why)) => elided(door, place, why, || Some(to)),
                 made => {
-                    tell(door, place, from, to, made.is_ok());
+                    tell(door, (place, from), (place, to), made.is_ok());
                     made?;
                 }
             }
@@ -239,24 +242,28 @@ pub fn carry_out(
     Ok(())
 }
 
-fn tell(door: Door, place: Place, from: Stream, to: Stream, made: bool) {
+fn tell(door: Door, from: (Place, Stream), (place, to): (Place, Stream), made: bool) {
     let order = if made { "made" } else { "failed" };
-    let (from, to) = (from.handle(), to.handle());
+    let (recorded, from, to) = (from.0.ordinal, from.1.handle(), to.handle());
     match door.way {
         Way::HandOver => tracing::debug!(
-            target: "cai_bridge", door = door.name, device = place.ordinal, producer = from,
-            consumer = to, order, "the consumer's stream waits for the producer's"
+            name: "hand over", target: "cai_bridge", door = door.name, device = place.ordinal,
+            producer = from, consumer = to, order, trace.recorded_on = recorded,
+            "the consumer's stream waits for the producer's"
         ),
         Way::GiveBack => tracing::debug!(
-            target: "cai_bridge", door = door.name, device = place.ordinal, consumer = from,
-            producer = to, order, "the producer's stream waits for the consumer's"
+            name: "give back", target: "cai_bridge", door = door.name, device = place.ordinal,
+            consumer = from, producer = to, order, trace.recorded_on = recorded,
+            "the producer's stream waits for the consumer's"
         ),
     }
 }
 
-fn elided(door: Door, place: Place, why: Elided) {
+fn elided(door: Door, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     tracing::debug!(
-        target: "cai_bridge", door = door.name, device = place.ordinal, order = "elided",
-        why = why.as_str(), "no wait needed"
+        name: "elided", target: "cai_bridge", door = door.name, device = place.ordinal,
+        order = "elided", why = why.as_str(),
+        trace.stream = on().map(|on| on.seen_from(Thread::current()).handle()),
+        "no wait needed"
     );
 }

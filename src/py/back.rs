@@ -162,9 +162,10 @@ pub(super) fn give_back(
 ) -> Result<Given, Unable> {
     let users = back.users(py, also)?;
     let home = back.home(py, &users)?;
-    let make = |user, home| {
+    let make = |user, home: Home| {
+        let on = || if home == Home::Unknown { user } else { Some(home.stream()) };
         let (door, edge) = (Door::giving_back(door), plan_return(user, home, Thread::current()));
-        order::carry_out(door, &back.driver, back.place, edge, |call| py.detach(call))
+        order::carry_out(door, &back.driver, back.place, edge, on, |call| py.detach(call))
     };
     if users.is_empty() {
         make(None, home)?;

@@ -19,8 +19,9 @@ use super::cai_view::CaiView;
 use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
-use super::source::{Source, check_stream};
+use super::source::{By, Source, check_stream};
 use super::stream::{an_object, type_name};
+use super::traced::{Began, now};
 use super::types::{Facts, Speaks};
 use super::{adopt, fields, guards, types};
 use crate::cai::{Claim, Decoded};
@@ -67,7 +68,7 @@ pub(super) fn import<'py>(
     let driver = driver::current()?;
     let wanted = said.device.map(device_argument).transpose()?;
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
-    let Decoded { ptr, readonly, dtype, layout, claim } = decoded;
+    let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     let ready = match (said.stream, claim) {
         (Some(Request::On(stream)), _) => array.pending(Ready::On(stream)),
@@ -78,7 +79,7 @@ pub(super) fn import<'py>(
     };
     check_stream(&array, &driver, place, said.stream.unwrap_or(Request::Unsaid))?;
     let keep = keep(owner, facts, &driver, place, (claim, ready), said)?;
-    Ok(Source { array, ready, place, driver, keep })
+    Ok(Source { array, ready, place, driver, keep, by: By::Cai(version) })
 }
 
 /// References to the owner, and how the memory goes back to it: to the stream that the caller or the
@@ -269,10 +270,12 @@ fn settle_silence(
     }
     warn_once(py, owner)?;
     let known = adopt::current_streams(py, driver, place.ordinal);
-    let driver = driver.get()?;
+    let (driver, began) = (driver.get()?, Began::now());
     py.detach(|| order::wait_on_host(driver, place, &known))?;
     tracing::debug!(
-        target: "cai_bridge", door = "from_cai", device = place.ordinal, order = "made", why = "host wait",
+        name: "host wait", target: "cai_bridge", door = "from_cai", device = place.ordinal,
+        order = "made", why = "host wait", trace.began = began.at(),
+        trace.ended = now(),
         "the dict says nothing of streams; the host waited for the context"
     );
     Ok(Ready::Nothing)

@@ -6,12 +6,16 @@ use pyo3::types::PyDict;
 
 use super::dlpack_view::DLPackView;
 use super::source::{Source, check_stream, hand_over, told};
+use super::traced::Began;
 use super::types::{Facts, Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
 use super::{cai_source, dlpack_source, fields, stream};
 use crate::error::{Error, Kind};
 use crate::stream::Request;
+
+/// The dict, as a door.
+const DICT: &str = "__cuda_array_interface__";
 
 view_class! {
 /// An array that speaks the CUDA Array Interface, version 3, and nothing else.
@@ -30,8 +34,15 @@ CaiView {
     ///     The view was released.
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        self.0.check_kept()?;
-        fields::encode(py, &self.0.array, self.0.ready)
+        let (view, began) = (&self.0, Began::now());
+        if let Err(released) = view.check_kept() {
+            let refused = released.into();
+            began.refused(DICT, &refused);
+            return Err(refused);
+        }
+        let dict = fields::encode(py, &view.array, view.ready)?;
+        began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
+        Ok(dict)
     }
 }
 }
@@ -83,13 +94,21 @@ pub(crate) fn to_cai<'py>(
     stream: Option<&Bound<'py, PyAny>>,
     readonly: Option<bool>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    let (request, held) = stream::parse(stream)?;
-    let facts = facts(x)?;
-    let source = import(x, &facts, request, held)?;
-    Bound::new(x.py(), CaiView(View::new(source, readonly)))
+    let began = Began::now();
+    let source = import(x, stream).inspect_err(|error| began.refused("to_cai", error))?;
+    let made = Bound::new(x.py(), CaiView(View::new(source, readonly)))?;
+    began.exchanged(made.get().0.passage_in("to_cai"));
+    Ok(made)
 }
 
-fn import(
+#[inline]
+fn import(x: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Source> {
+    let (request, held) = stream::parse(stream)?;
+    by_its_door(x, &*facts(x)?, request, held)
+}
+
+#[inline]
+fn by_its_door(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     request: Request,

@@ -11,10 +11,11 @@ use pyo3::prelude::*;
 
 use super::adopt::{self, Live};
 use super::back::Given;
+use super::copy_end::Copied;
 use super::keep::Keep;
-use super::parked::{self, Parked};
+use super::parked;
 use super::source::check_stream;
-use super::unraised;
+use super::traced::{Began, End};
 use super::view::View;
 use crate::buffer::{self, Buffer, Queue, Return};
 use crate::descriptor::Descriptor;
@@ -57,7 +58,8 @@ fn order_from(view: &View, to: Queue) -> Result<()> {
         }
         ready => {
             let edge = plan(ready, Request::On(to.stream), here);
-            order::carry_out(door, &view.driver, view.place, edge, |call| call())
+            let on = || Some(to.stream);
+            order::carry_out(door, &view.driver, view.place, edge, on, |call| call())
         }
     }
 }
@@ -71,7 +73,7 @@ fn order_back(driver: &Handle, (home, place): (Home, Place), from: Queue) -> Res
         return order::across(door, driver.get()?, (from.place, from.stream), to);
     }
     let edge = plan_return(Some(from.stream), home, here);
-    order::carry_out(door, driver, place, edge, |call| call())
+    order::carry_out(door, driver, place, edge, || Some(home.stream()), |call| call())
 }
 
 /// The stream of `handle`, and the device and context that it is of.
@@ -140,75 +142,6 @@ pub(super) fn shared<'py>(
     managed(py, &array, versioned, keep)
 }
 
-/// What a managed tensor of a copy on a GPU holds.
-struct Copied(Option<Copy>);
-
-/// A copy on a GPU.
-struct Copy {
-    /// Its memory; `None` once it is given back.
-    buffer: Option<Buffer>,
-    /// What keeps the stream alive that it goes back on.
-    live: Option<Live>,
-    /// What keeps a context alive that is not primary.
-    _keeper: Option<Keep>,
-}
-
-impl Copy {
-    /// Whether a capture is in the way, which giving the memory back would end.
-    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
-        let queue = buffer.queue();
-        let mut streams = vec![queue.stream.seen_from(Thread::current())];
-        if buffer.waits() {
-            streams = adopt::current_streams(py, buffer.driver(), queue.place.ordinal);
-            streams.extend([Stream::Legacy, Stream::PerThread(Thread::current())]);
-        }
-        let why = (Kind::CaptureCopy, "a copy's end");
-        let asked = buffer.driver().get();
-        asked.is_ok_and(|driver| order::check_captures(driver, queue.place, &streams, why).is_err())
-    }
-}
-
-impl Parked for Copy {
-    fn is_over(&mut self, py: Python<'_>) -> bool {
-        let Some(mut buffer) = self.buffer.take() else { return true };
-        // A stream that is not alive any more is not asked for its part in a capture either.
-        if !buffer.waits()
-            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
-        {
-            buffer.set_return(Return::Waiting);
-        }
-        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
-            self.buffer = Some(buffer);
-            return false;
-        }
-        py.detach(|| drop(buffer));
-        true
-    }
-
-    fn ripens(&self) -> bool {
-        self.buffer.as_ref().is_some_and(|buffer| matches!(buffer.driver(), Handle::Cuda))
-    }
-}
-
-impl Drop for Copied {
-    /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
-    /// wait; after a capture that it would end. Where the interpreter is gone, so may the driver be: the
-    /// memory is left to the end of the process.
-    fn drop(&mut self) {
-        let mut held = self.0.take();
-        Python::try_attach(|py| {
-            unraised::during(py, || {
-                if let Some(mut copy) = held.take()
-                    && !copy.is_over(py)
-                {
-                    parked::park(Box::new(copy));
-                }
-            });
-        });
-        std::mem::forget(held);
-    }
-}
-
 /// What keeps the context of `queue` alive, where it is not a primary one, which is never gone: another
 /// goes with its owner, whom the producer holds.
 fn context_keeper(py: Python<'_>, view: &View, queue: Queue) -> Result<Option<Keep>> {
@@ -257,6 +190,7 @@ pub(super) fn to_gpu<'py>(
         None => (Home::Unknown, view.place),
     };
     parked::look(py);
+    let began = Began::now();
     let mut buffer = py.detach(|| {
         let before = || order_from(view, queue);
         let after = || order_back(&view.driver, home, queue);
@@ -268,7 +202,10 @@ pub(super) fn to_gpu<'py>(
         Ok::<_, Error>(made)
     })?;
     let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
-    source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
+    if buffer.ptr() != 0 {
+        began.copied(&view.array, buffer.ptr(), (queue.stream, ordinal), false);
+    }
+    source.end_given(py, if is_over { Given::Now } else { Given::WhenDone }, Began::now());
     let live = match (request, waiting) {
         (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
         _ => None,
@@ -277,13 +214,7 @@ pub(super) fn to_gpu<'py>(
         buffer.set_return(Return::Waiting);
     }
     let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
-    capsule(
-        py,
-        &array,
-        false,
-        versioned,
-        Box::new(Copied(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }))),
-    )
+    capsule(py, &array, false, versioned, Box::new(Copied::new(buffer, live, keeper)))
 }
 
 /// A capsule with a copy in the host's memory, which is there when this returns.
@@ -309,8 +240,12 @@ pub(super) fn to_host<'py>(
         &[&known[..], &[Stream::Legacy, here]].concat(),
         why,
     )?;
+    let began = Began::now();
     let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, queue))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
+    if address != 0 {
+        began.copied(&view.array, address, (queue.stream, queue.place.ordinal), true);
+    }
     let array = buffer::described(&view.array, address, view.array.device())?;
     capsule(py, &array, true, versioned, Box::new(memory))
 }
@@ -320,8 +255,9 @@ pub(super) fn managed<'py>(
     py: Python<'py>,
     array: &Descriptor,
     versioned: bool,
-    keep: Box<Keep>,
+    mut keep: Box<Keep>,
 ) -> PyResult<Bound<'py, PyAny>> {
+    keep.ends_by(End::Deleter);
     if versioned {
         encode::versioned(array, keep)?.into_pyobject(py)
     } else {

@@ -15,7 +15,7 @@ use super::adopt::Live;
 use super::back::Back;
 use super::guards;
 use super::keep::Keep;
-use super::source::{Source, check_stream, hand_over, told};
+use super::source::{By, Source, check_stream, hand_over, told};
 use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
@@ -55,7 +55,7 @@ pub(super) fn exchange(
     let back = Back::new(&driver, place, home);
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
     keep.handed_over(py, &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::ExchangeApi })
 }
 
 /// By `__dlpack__`.
@@ -86,7 +86,7 @@ pub(super) fn protocol(
     let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
     keep.handed_over(py, &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::Dlpack })
 }
 
 /// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
@@ -106,7 +106,7 @@ pub(super) fn capsule(
     let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
     keep.handed_over(x.py(), &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep })
+    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::Capsule })
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

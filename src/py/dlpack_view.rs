@@ -11,8 +11,9 @@ use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
 use super::copied;
 use super::keep::Keep;
-use super::source::{Source, check_stream, hand_over};
+use super::source::{By, Source, check_stream, hand_over};
 use super::stream;
+use super::traced::{Began, End};
 use super::types::{Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
@@ -87,16 +88,9 @@ DLPackView {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let view = &self.0;
-        let (request, object) = stream::parse(stream)?;
-        let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
-        let asked = copied::Asked { request, object, versioned };
-        match wish(view.array.device(), dl_device, copy)? {
-            Wish::Own => share(py, view, asked),
-            Wish::Shared(device) => copied::shared(py, view, device, asked),
-            Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
-            Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
-        }
+        let began = Began::now();
+        hand_out(py, &self.0, (stream, max_version), (dl_device, copy), began)
+            .inspect_err(|error| began.refused("__dlpack__", error))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -104,6 +98,29 @@ DLPackView {
         self.0.device()
     }
 }
+}
+
+/// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
+#[inline]
+fn hand_out<'py>(
+    py: Python<'py>,
+    view: &View,
+    (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<bool>),
+    began: Began,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (request, object) = stream::parse(stream)?;
+    let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
+    let asked = copied::Asked { request, object, versioned };
+    let capsule = match wish(view.array.device(), dl_device, copy)? {
+        Wish::Own => share(py, view, asked),
+        Wish::Shared(device) => copied::shared(py, view, device, asked),
+        Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
+        Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
+    }?;
+    let by = if versioned { "dltensor_versioned" } else { "dltensor" };
+    began.exchanged(view.passage("__dlpack__", by, request.stream()));
+    Ok(capsule)
 }
 
 /// A capsule with the array as it is.
@@ -136,31 +153,47 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     }
 }
 
+/// The exchange API, as a door.
+const EXCHANGE: &str = "exchange API";
+
 /// Makes the array usable on the legacy default stream, which is the one that
 /// [`Exchange::work_stream`] names: the exchange API has no stream of the consumer.
 fn onto_legacy(py: Python<'_>, view: &View) -> Result<()> {
-    hand_over(py, "exchange API", &view.driver, view.place, view.ready, Request::On(Stream::Legacy))
+    hand_over(py, EXCHANGE, &view.driver, view.place, view.ready, Request::On(Stream::Legacy))
+}
+
+fn export(py: Python<'_>, view: &View) -> Result<Managed<DLManagedTensorVersioned>> {
+    let mut keep = Box::new(view.share(py, None)?);
+    onto_legacy(py, view)?;
+    // Whoever imports it is told to work there.
+    keep.hand_to(view.consumer(py, Request::On(Stream::Legacy), None));
+    keep.ends_by(End::Deleter);
+    encode::versioned(&view.array, keep)
+}
+
+fn borrow<'a>(py: Python<'_>, view: &'a View) -> Result<&'a Descriptor> {
+    if view.array.readonly() {
+        return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory"));
+    }
+    // Held across the order, during which others run, and looked at again after it.
+    let _held = view.share(py, None)?;
+    onto_legacy(py, view)?;
+    view.check_kept()?;
+    view.lend();
+    Ok(&view.array)
 }
 
 impl Exchange for DLPackView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        let mut keep = Box::new(self.0.share(py, None)?);
-        onto_legacy(py, &self.0)?;
-        // Whoever imports it is told to work there.
-        keep.hand_to(self.0.consumer(py, Request::On(Stream::Legacy), None));
-        Ok(encode::versioned(&self.0.array, keep)?)
+        let began = Began::now();
+        let made = export(py, &self.0).map_err(PyErr::from);
+        began.told(self.0.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
-        if self.0.array.readonly() {
-            return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
-        }
-        // Held across the order, during which others run, and looked at again after it.
-        let _held = self.0.share(py, None)?;
-        onto_legacy(py, &self.0)?;
-        self.0.check_kept()?;
-        self.0.lend();
-        Ok(&self.0.array)
+        let began = Began::now();
+        let lent = borrow(py, &self.0).map_err(PyErr::from);
+        began.told(self.0.passage(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
     }
 
     fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
@@ -172,6 +205,7 @@ impl Exchange for DLPackView {
         managed: Managed<DLManagedTensorVersioned>,
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
+        let began = Began::now();
         let (driver, place) = (driver::current()?, Place::of(array.device()));
         let back = Back::new(&driver, place, None);
         let source = Source {
@@ -181,8 +215,12 @@ impl Exchange for DLPackView {
             driver,
             keep: Keep::new(py.None(), Some(ImportedDlpack::Versioned(managed)), None, back),
             array,
+            by: By::ExchangeApi,
         };
-        Py::new(py, Self(View::new(source, None)))
+        let made = Py::new(py, Self(View::new(source, None)))?;
+        let view = &made.get().0;
+        began.exchanged(view.passage(EXCHANGE, "tensor taken over", view.ready.stream()));
+        Ok(made)
     }
 }
 
@@ -246,18 +284,30 @@ pub(crate) fn from_cai<'py>(
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, DLPackView>> {
+    let began = Began::now();
+    let said = Said { owner, device, dtype, ..Said::default() };
+    let source = import(x, stream, said).inspect_err(|error| began.refused("from_cai", error))?;
+    let made = Bound::new(x.py(), DLPackView(View::new(source, readonly)))?;
+    began.exchanged(made.get().0.passage_in("from_cai"));
+    Ok(made)
+}
+
+#[inline]
+fn import<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    mut said: Said<'_, 'py>,
+) -> PyResult<Source> {
     let (declared, held) = stream::parse(stream)?;
-    let declared = (declared != Request::Unsaid).then_some(declared);
+    (said.stream, said.held) = ((declared != Request::Unsaid).then_some(declared), held);
     let facts = facts(x)?;
-    let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
-    let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
+    if facts.speaks == Speaks::CaiView && said.owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
         let object = said.held.as_ref().map(|held| held.clone_ref(x.py()));
         let mut source = cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?;
         source.declare(x.py(), &said, object);
-        source
+        Ok(source)
     } else {
-        cai_source::import(x, &facts, said)?
-    };
-    Bound::new(x.py(), DLPackView(View::new(source, readonly)))
+        cai_source::import(x, &facts, said)
+    }
 }

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 
 use super::back::{Back, Given, Unable, give_back};
 use super::parked::{self, Parked};
+use super::traced::{Began, Came, End};
 use crate::driver::Handle;
 use crate::error::{Error, Kind};
 use crate::order::{self, Mark};
@@ -18,6 +19,9 @@ use crate::stream::Stream;
 pub(super) trait Held: Send {
     /// How its memory goes back.
     fn back(&self) -> &Back;
+
+    /// How it ends, and the address of its array.
+    fn tag(&self) -> (End, u64);
 }
 
 /// Something that ends, in order.
@@ -38,11 +42,15 @@ impl<H: Held + 'static> Ending<H> {
         Self { held, given, mark: None, told: false }
     }
 
-    /// Ends it now, or as soon as that can be.
-    pub(super) fn end(mut self, py: Python<'_>) {
-        if !self.is_over(py) {
+    /// Ends it now, or as soon as that can be. The end has `began` before.
+    pub(super) fn end(mut self, py: Python<'_>, began: Began) {
+        let (came, tag) = (self.attempt(py), self.held.tag());
+        if came == Came::PutOff {
             parked::park(Box::new(self));
+        } else {
+            drop(self);
         }
+        began.released(tag, came);
     }
 }
 
@@ -70,15 +78,15 @@ impl<H: Held> Ending<H> {
         self.mark = Some(mark);
         Ok(done?)
     }
-}
 
-impl<H: Held> Parked for Ending<H> {
-    fn is_over(&mut self, py: Python<'_>) -> bool {
+    /// What an attempt to end it comes to.
+    fn attempt(&mut self, py: Python<'_>) -> Came {
         match self.advance(py) {
-            Ok(over) => over,
+            Ok(true) => Came::Done,
+            Ok(false) => Came::PutOff,
             Err(Unable::Raised(error)) => {
                 error.write_unraisable(py, None);
-                false
+                Came::PutOff
             }
             Err(Unable::Failed(error)) => {
                 let over = is_hopeless(&error);
@@ -90,9 +98,21 @@ impl<H: Held> Parked for Ending<H> {
                         "the memory could not be given back in order"
                     );
                 }
-                over
+                if over { Came::LetGo } else { Came::PutOff }
             }
         }
+    }
+}
+
+impl<H: Held> Parked for Ending<H> {
+    fn is_over(&mut self, py: Python<'_>) -> bool {
+        let began = Began::now();
+        match self.attempt(py) {
+            Came::PutOff => return false,
+            Came::Done => began.released(self.held.tag(), Came::DoneLater),
+            came => began.released(self.held.tag(), came),
+        }
+        true
     }
 
     fn ripens(&self) -> bool {

@@ -1,7 +1,8 @@
-//! The crate's `tracing` events, handed to Python's `logging` under `cai_bridge`.
+//! The crate's `tracing` events, handed to Python's `logging` under `cai_bridge`, and to an open trace.
 //!
 //! While nobody listens no event is made: the level that Python's logger wants is kept here, and
-//! `tracing` checks it with one load. `cai_bridge._events` tells when it changes.
+//! `tracing` checks it with one load. `cai_bridge._events` tells when it changes. A trace wants every
+//! event; those of level `TRACE`, and fields whose names begin with `trace.`, are for it alone.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,24 +15,33 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::trace;
+
 /// The levels of Python's `logging`, a tenth of them: 0 for nobody listens.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
-struct ToLogging;
+struct ToPython;
 
+/// The level of an event as `logging` has it; 0 for one that is not for it.
 fn python_level(level: Level) -> u8 {
     match level {
         Level::ERROR => 40,
         Level::WARN => 30,
         Level::INFO => 20,
-        Level::DEBUG | Level::TRACE => 10,
+        Level::DEBUG => 10,
+        Level::TRACE => 0,
     }
 }
 
-impl Subscriber for ToLogging {
+fn is_logged(level: Level) -> bool {
+    let wanted = WANTED.load(Ordering::Relaxed);
+    wanted != 0 && python_level(level) >= wanted
+}
+
+impl Subscriber for ToPython {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        let wanted = WANTED.load(Ordering::Relaxed);
-        metadata.is_event() && wanted != 0 && python_level(*metadata.level()) >= wanted
+        // `tracing::enabled!` asks by a hint, which is no event.
+        !metadata.is_span() && (trace::is_open() || is_logged(*metadata.level()))
     }
 
     fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
@@ -40,8 +50,9 @@ impl Subscriber for ToLogging {
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
         Some(match WANTED.load(Ordering::Relaxed) {
+            _ if trace::is_open() => LevelFilter::TRACE,
             0 => LevelFilter::OFF,
-            1..=10 => LevelFilter::TRACE,
+            1..=10 => LevelFilter::DEBUG,
             11..=20 => LevelFilter::INFO,
             21..=30 => LevelFilter::WARN,
             _ => LevelFilter::ERROR,
@@ -57,6 +68,10 @@ impl Subscriber for ToLogging {
     fn record_follows_from(&self, _: &Id, _: &Id) {}
 
     fn event(&self, event: &Event<'_>) {
+        trace::keep(event);
+        if !is_logged(*event.metadata().level()) {
+            return;
+        }
         Python::try_attach(|py| {
             // A handler that fails has been reported by `logging` itself; an event is no reason to
             // fail the hand-over that it tells of.
@@ -92,6 +107,9 @@ struct Fields<'py> {
 
 impl<'py> Fields<'py> {
     fn put(&mut self, field: &Field, value: impl IntoPyObject<'py>) {
+        if field.name().starts_with("trace.") {
+            return;
+        }
         if let Err(error) = self.values.set_item(field.name(), value) {
             self.failed = Some(error);
         }
@@ -125,10 +143,15 @@ impl Visit for Fields<'_> {
 #[pyfunction]
 pub(crate) fn _set_event_level(level: u8) {
     WANTED.store(level, Ordering::Relaxed);
+    changed();
+}
+
+/// Has `tracing` ask anew what is wanted.
+pub(super) fn changed() {
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Makes [`ToLogging`] the subscriber of this module. A second import finds it installed.
+/// Makes [`ToPython`] the subscriber of this module. A second import finds it installed.
 pub(super) fn install() {
-    let _ = tracing::subscriber::set_global_default(ToLogging);
+    let _ = tracing::subscriber::set_global_default(ToPython);
 }

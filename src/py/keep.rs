@@ -16,6 +16,7 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::adopt::Live;
 use super::back::{Back, Given, give_back};
 use super::ending::{Ending, Held};
+use super::traced::{Began, Came, End};
 use super::{parked, unraised};
 use crate::descriptor::Descriptor;
 use crate::error::Result;
@@ -33,6 +34,8 @@ struct Kept {
     /// What keeps the stream alive that the array is ready on.
     stream: Option<Py<PyAny>>,
     back: Back,
+    /// The array's address, and how this will have ended if nobody says otherwise.
+    tag: (End, u64),
 }
 
 enum Tensor {
@@ -60,7 +63,7 @@ impl Keep {
         back: Back,
     ) -> Self {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self(Some(Kept { producer, managed, stream, back }))
+        Self(Some(Kept { producer, managed, stream, back, tag: (End::Call, 0) }))
     }
 
     /// The producer.
@@ -79,6 +82,7 @@ impl Keep {
             managed: kept.managed.share(),
             stream: stream.or_else(|| kept.stream.as_ref().map(|held| held.clone_ref(py))),
             back: kept.back.clone_ref(py, None),
+            tag: (End::Call, kept.tag.1),
         })))
     }
 
@@ -100,6 +104,20 @@ impl Keep {
         }
         if object.is_some() {
             kept.stream = object;
+        }
+    }
+
+    /// Says who holds it from now on, by how that ends.
+    pub(super) fn ends_by(&mut self, end: End) {
+        if let Some(kept) = &mut self.0 {
+            kept.tag.0 = end;
+        }
+    }
+
+    /// A view of the memory at `ptr` holds it.
+    pub(super) fn held_by_view(&mut self, ptr: u64) {
+        if let Some(kept) = &mut self.0 {
+            kept.tag = (End::LastReference, ptr);
         }
     }
 
@@ -150,7 +168,8 @@ impl Keep {
     /// Ends it in the hands of the garbage collector, which may have taken apart by now what else is
     /// garbage: an exporter vouches for no stream any more that would have to be touched.
     pub(super) fn end_collected(mut self) {
-        if let Some(Kept { back, .. }) = &mut self.0 {
+        if let Some(Kept { back, tag, .. }) = &mut self.0 {
+            tag.0 = End::Collected;
             let shared = |live: &Live| back.is_home(live.stream);
             let same = back.consumer.as_ref().is_some_and(shared);
             if back.home.as_ref().is_some_and(|home| home.lent)
@@ -164,9 +183,9 @@ impl Keep {
     }
 
     /// Ends it where [`give_back`] has done what it can.
-    pub(super) fn end_given(mut self, py: Python<'_>, given: Given) {
+    pub(super) fn end_given(mut self, py: Python<'_>, given: Given, began: Began) {
         if let Some(kept) = self.0.take() {
-            Ending::new(kept, Some(given)).end(py);
+            Ending::new(kept, Some(given)).end(py, began);
         }
     }
 
@@ -187,6 +206,10 @@ impl Keep {
 impl Held for Kept {
     fn back(&self) -> &Back {
         &self.back
+    }
+
+    fn tag(&self) -> (End, u64) {
+        self.tag
     }
 }
 
@@ -218,25 +241,30 @@ impl Drop for Keep {
         if self.0.is_none() {
             return;
         }
-        let kept = &mut self.0;
+        let (kept, began) = (&mut self.0, Began::now());
         let attached = Python::try_attach(|py| {
             unraised::during(py, || {
                 parked::look(py);
-                end(py, kept);
+                end(py, kept, began);
             });
         });
-        if attached.is_none() {
-            std::mem::forget(self.0.take());
+        if attached.is_none()
+            && let Some(kept) = self.0.take()
+        {
+            began.released(kept.tag, Came::Lost);
+            std::mem::forget(kept);
         }
     }
 }
 
-fn end(py: Python<'_>, kept: &mut Option<Kept>) {
+fn end(py: Python<'_>, kept: &mut Option<Kept>, began: Began) {
     if let Some(settled) = kept.as_ref().filter(|kept| kept.back.is_settled()) {
         // Elided, which cannot fail; it is told of.
         let _ = give_back(py, "release", &settled.back, None);
+        let tag = settled.tag;
         *kept = None;
+        began.released(tag, Came::Done);
     } else if let Some(kept) = kept.take() {
-        Ending::new(kept, None).end(py);
+        Ending::new(kept, None).end(py, began);
     }
 }

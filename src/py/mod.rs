@@ -9,6 +9,8 @@ mod native;
 
 mod unraised;
 
+mod traced;
+
 mod stream;
 
 mod adopt;
@@ -41,9 +43,13 @@ mod cai_view;
 
 mod wish;
 
+mod copy_end;
+
 mod copied;
 
 mod dlpack_view;
+
+mod trace;
 
 mod events;
 
@@ -61,6 +67,7 @@ mod _core {
     use super::errors::{DriverError, HostSyncWarning};
     use super::events::_set_event_level;
     use super::parked::_stop_watching;
+    use super::trace::{_start_trace, _stop_trace, Recording};
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -86,6 +93,9 @@ mod _core {
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
+        module.add_class::<Recording>()?;
+        module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
+        module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(stop)?;
         super::simulated::register(module)?;
         dlpark::python::install_exchange_api::<DLPackView>(py)

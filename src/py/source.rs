@@ -19,6 +19,39 @@ pub(super) struct Source {
     pub(super) place: Place,
     pub(super) driver: Handle,
     pub(super) keep: Keep,
+    /// By which door it came.
+    pub(super) by: By,
+}
+
+/// What an array came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    /// The exchange API.
+    ExchangeApi,
+    /// `__dlpack__`.
+    Dlpack,
+    /// A capsule.
+    Capsule,
+    /// A dict of the CUDA Array Interface, of that version.
+    Cai(i64),
+    /// A view of the bridge's own.
+    View,
+}
+
+impl By {
+    /// Its name, as events give it.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::ExchangeApi => "exchange API",
+            Self::Dlpack => "__dlpack__",
+            Self::Capsule => "capsule",
+            Self::Cai(0) => "CAI v0",
+            Self::Cai(1) => "CAI v1",
+            Self::Cai(2) => "CAI v2",
+            Self::Cai(_) => "CAI v3",
+            Self::View => "view",
+        }
+    }
 }
 
 /// Makes memory that is `ready` usable as `request` asks, with the interpreter lock released while
@@ -33,7 +66,8 @@ pub(super) fn hand_over(
 ) -> Result<()> {
     parked::look(py);
     let edge = plan(ready, request, Thread::current());
-    order::carry_out(Door::handing_over(door), driver, place, edge, |call| py.detach(call))
+    let on = || request.stream().or(ready.stream());
+    order::carry_out(Door::handing_over(door), driver, place, edge, on, |call| py.detach(call))
 }
 
 /// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned

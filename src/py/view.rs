@@ -7,15 +7,16 @@ use pyo3::{PyTraverseError, PyVisit};
 use super::adopt::Live;
 use super::back::{Back, Given, give_back};
 use super::keep::Keep;
-use super::source::{Source, check_stream};
+use super::source::{By, Source, check_stream};
+use super::traced::{Began, Came, End, Passage};
 use super::{parked, stream, unraised};
 use crate::descriptor::Descriptor;
-use crate::device::MemoryKind;
+use crate::device::{Device, MemoryKind};
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
 use crate::order::Place;
 use crate::owner::Owner;
-use crate::stream::{Ready, Request, Thread};
+use crate::stream::{Ready, Request, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer.
 #[derive(Debug)]
@@ -24,16 +25,26 @@ pub(crate) struct View {
     pub(super) ready: Ready,
     pub(super) place: Place,
     pub(super) driver: Handle,
+    /// By which door it came in.
+    pub(super) by: By,
     owner: Owner<Keep>,
 }
 
 impl View {
     /// A view of `source`, read-only as the caller wants it.
     pub(super) fn new(source: Source, readonly: Option<bool>) -> Self {
-        let Source { array, ready, place, driver, keep } = source;
+        let Source { array, ready, place, driver, mut keep, by } = source;
+        keep.held_by_view(array.ptr());
         // Nothing is ever pending on no bytes, whatever stream was asked for.
         let ready = array.pending(ready);
-        Self { array: array.with_readonly(readonly), ready, place, driver, owner: Owner::new(keep) }
+        Self {
+            array: array.with_readonly(readonly),
+            ready,
+            place,
+            driver,
+            by,
+            owner: Owner::new(keep),
+        }
     }
 
     /// The same array for another view: a reference of its own, nothing stacked. `stream` is the object
@@ -48,6 +59,7 @@ impl View {
             place: self.place,
             driver: self.driver.clone(),
             keep,
+            by: By::View,
         })
     }
 
@@ -75,6 +87,21 @@ impl View {
         Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
 
+    /// How the array came in through `door`.
+    pub(super) const fn passage_in(&self, door: &'static str) -> Passage<'_> {
+        self.passage(door, self.by.as_str(), self.ready.stream())
+    }
+
+    /// The array going through `door`, ready on `stream` there.
+    pub(super) const fn passage(
+        &self,
+        door: &'static str,
+        by: &'static str,
+        stream: Option<Stream>,
+    ) -> Passage<'_> {
+        Passage { door, by, array: &self.array, stream }
+    }
+
     fn back(&self, py: Python<'_>) -> Option<Back> {
         self.owner.with(|keep| keep.back(py)).flatten()
     }
@@ -93,7 +120,13 @@ impl View {
 
     /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
     /// `stream` names, then the references go. Where the order fails, everything stays as it was.
-    pub(super) fn release(&self, py: Python<'_>, given: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
+    pub(super) fn release(
+        &self,
+        py: Python<'_>,
+        given: Option<&Bound<'_, PyAny>>,
+        end: End,
+    ) -> PyResult<()> {
+        let began = Began::now();
         let (request, _alive) = stream::parse(given)?;
         let Some(back) = self.back(py) else { return Ok(()) };
         if !back.process.is_current() {
@@ -108,11 +141,13 @@ impl View {
         let given = match request {
             // The caller vouches that the consumer is done.
             Request::NoOrder => Given::Now,
-            _ => give_back(py, "release", &back, also)?,
+            _ => give_back(py, "release", &back, also)
+                .inspect_err(|_| began.released((end, self.array.ptr()), Came::Failed))?,
         };
         // Ended outside the owner's lock: the producer's end may run anything.
-        if let Some(keep) = self.owner.release() {
-            unraised::during(py, || keep.end_given(py, given));
+        if let Some(mut keep) = self.owner.release() {
+            keep.ends_by(end);
+            unraised::during(py, || keep.end_given(py, given, began));
         }
         parked::look(py);
         Ok(())
@@ -121,7 +156,7 @@ impl View {
     /// The same at the end of a `with` block. An exception that is on its way there is not replaced:
     /// what fails is then reported as unraisable, and done later.
     pub(super) fn exit(&self, py: Python<'_>, raised: bool) -> PyResult<()> {
-        match self.release(py, None) {
+        match self.release(py, None, End::With) {
             Err(error) if raised => {
                 error.write_unraisable(py, None);
                 Ok(())
@@ -174,12 +209,7 @@ impl View {
     /// What `repr` shows after the class's name.
     pub(super) fn describe(&self) -> String {
         let shape = self.array.cai_shape();
-        let device = self.array.device();
-        let place = match device.kind {
-            MemoryKind::Device => format!("cuda:{}", device.id),
-            MemoryKind::Host => "pinned host memory".to_owned(),
-            MemoryKind::Managed => "managed memory".to_owned(),
-        };
+        let place = place_text(self.array.device());
         let ready = match self.ready.to_cai(Thread::current()) {
             None => "nothing pending".to_owned(),
             Some(1) => "ready on the legacy default stream (1)".to_owned(),
@@ -207,7 +237,15 @@ fn released() -> Error {
     Error::new(Kind::Released, "a released view")
 }
 
-fn tuple_text(values: &[i64]) -> String {
+pub(super) fn place_text(device: Device) -> String {
+    match device.kind {
+        MemoryKind::Device => format!("cuda:{}", device.id),
+        MemoryKind::Host => "pinned host memory".to_owned(),
+        MemoryKind::Managed => "managed memory".to_owned(),
+    }
+}
+
+pub(super) fn tuple_text(values: &[i64]) -> String {
     let items: Vec<String> = values.iter().map(ToString::to_string).collect();
     match items.as_slice() {
         [one] => format!("({one},)"),

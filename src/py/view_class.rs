@@ -120,7 +120,7 @@ macro_rules! view_class {
             /// CUDA Array Interface (Version 3), "Lifetime management", "Streams".
             #[pyo3(signature = (stream=None))]
             fn release(&self, py: Python<'_>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
-                self.0.release(py, stream)
+                self.0.release(py, stream, $crate::py::traced::End::Release)
             }
 
             fn __enter__(slf: Py<Self>) -> PyResult<Py<Self>> {

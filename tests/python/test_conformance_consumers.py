@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from broken_consumers import BROKEN
 
@@ -11,8 +13,10 @@ from cai_bridge.conformance import (
     open_lab,
     requirements,
 )
+from cai_bridge.conformance.libraries.simulated import Consumer
 
 ALL = requirements("consumer")
+EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
@@ -29,6 +33,25 @@ def test_the_careful_consumer_keeps_every_promise(lab):
     report = check_consumer(consumer_named("simulated"), lab=lab)
     assert not_passed(report) == {}
     assert [one.name for one in report.verdicts] == [one.name for one in ALL]
+
+
+def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab, monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    report = check_consumer(consumer_named("toy_library:Consumer"), lab=lab)
+    assert report.failed == ()
+    assert set(not_passed(report).values()) == {"the adapter says no fill()"}
+
+
+def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab):
+    class OnlyCai(Consumer):
+        doors = ("cai",)
+
+    report = check_consumer(OnlyCai, lab=lab)
+    assert report.ok
+    assert {one.requirement.door: one.outcome for one in report.verdicts} == {
+        "cai": "passed",
+        "dlpack": "skipped",
+    }
 
 
 def test_there_is_a_consumer_that_breaks_each():

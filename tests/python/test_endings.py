@@ -121,6 +121,27 @@ ENDINGS = {
             assert c.pthread_create(ctypes.byref(thread), None, *arguments) == 0
             c.pthread_detach(thread)
     """,
+    "a trace that is never closed, and a deleter after the interpreter is gone": """
+        import ctypes
+        from cai_bridge import trace
+        def forever():
+            with trace(os.devnull):
+                started.set()
+                threading.Event().wait()
+        started = threading.Event()
+        threading.Thread(target=forever, daemon=True).start()
+        started.wait()
+        taken = capsules.take(from_cai(x).__dlpack__())
+        address = ctypes.c_void_p(ctypes.addressof(taken.struct))
+        ctypes.CDLL(None).__cxa_atexit(ctypes.c_void_p(taken.struct.deleter), address, None)
+        sys.view = to_cai(x)
+    """,
+    "a trace that nobody closes but the interpreter": """
+        from cai_bridge import trace
+        opened = trace(os.devnull)
+        opened.__enter__()
+        sys.view = to_cai(x)
+    """,
     "an exit in a with block": """
         with to_cai(x) as view:
             sys.exit(0)

@@ -134,12 +134,13 @@ fn an_elided_edge_calls_no_driver() {
         &handle,
         Place::of(Device::cuda(1)),
         Edge::Elided(Elided::SameStream),
+        || None,
         |call| call(),
     )
     .unwrap();
     assert!(race.cuda.calls().is_empty());
     let edge = Edge::Order { from: race.producer, to: race.consumer, unless_blocking: None };
-    carry_out(DOOR, &handle, Place::of(Device::cuda(1)), edge, |call| call()).unwrap();
+    carry_out(DOOR, &handle, Place::of(Device::cuda(1)), edge, || None, |call| call()).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -204,7 +205,7 @@ fn what_the_legacy_default_stream_passes_on_needs_an_order_with_every_stream() {
         );
         let driver = Handle::Simulated(Arc::clone(&race.cuda));
         for edge in edges {
-            carry_out(DOOR, &driver, place, edge, |call| call()).unwrap();
+            carry_out(DOOR, &driver, place, edge, || None, |call| call()).unwrap();
         }
         race.reports_of_a_read()
     };

@@ -83,7 +83,7 @@ fn told_of(cuda: &Arc<Simulated>, door: Door, edge: Edge) -> Vec<String> {
     let told = Told::default();
     let (driver, place) = (Handle::Simulated(Arc::clone(cuda)), Place::of(Device::cuda(1)));
     tracing::subscriber::with_default(told.clone(), || {
-        let _ = carry_out(door, &driver, place, edge, |call| call());
+        let _ = carry_out(door, &driver, place, edge, || None, |call| call());
     });
     told.0.lock().unwrap().clone()
 }

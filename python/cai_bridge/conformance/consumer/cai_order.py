@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..adapter import ConsumerAdapter, Late, handle_of
+from ..adapter import ConsumerAdapter, Late
 from ..lab import CaiArray, Lab
 from ..producer.arrays import collect
 from ..requirement import CAI, Check, Level, expect, needs
@@ -106,11 +106,10 @@ def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
     mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
     for value in lab.values():
         theirs = lab.stream()
         x = CaiArray(lab, (1024,), value=value, stream=theirs)
-        hold = lab.hold(handle_of(mine))
+        hold = c.hold(lab, mine)
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
@@ -131,11 +130,10 @@ def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
     mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
     for value in lab.values():
         theirs = lab.stream()
         x = CaiArray(lab, (1024,), value=-value, stream=theirs)
-        hold = lab.hold(handle_of(mine))
+        hold = c.hold(lab, mine)
         with c.on(mine):
             y = c.take(x)
             c.fill(y, value)

@@ -1,0 +1,192 @@
+//! What only a trace shows: each exchange, release and copy, and how long the host was at it.
+//!
+//! These are events of level `TRACE`, which `logging` is not given. While no trace is open each costs
+//! one load, at [`Began::now`]: nothing is formatted, and no clock is read.
+
+use std::time::Instant;
+
+use pyo3::prelude::*;
+use tracing::Level;
+
+use super::trace::clock;
+use super::view::{place_text, tuple_text};
+use crate::descriptor::Descriptor;
+use crate::stream::{Stream, Thread};
+
+/// When something began, where a trace is open.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Began(Option<Instant>);
+
+/// An array that goes through a door of the bridge.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Passage<'a> {
+    /// The door, by the name that its orders' events give it.
+    pub(super) door: &'static str,
+    /// In or as what.
+    pub(super) by: &'static str,
+    /// The array.
+    pub(super) array: &'a Descriptor,
+    /// The stream that it is ready on there.
+    pub(super) stream: Option<Stream>,
+}
+
+/// How something that holds memory ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// A call that held it for its own length is over.
+    Call,
+    /// The last reference to a view went.
+    LastReference,
+    /// The garbage collector found a view.
+    Collected,
+    /// The consumer of a capsule or of a managed tensor is done with it.
+    Deleter,
+    /// `release()`.
+    Release,
+    /// The end of a `with` block.
+    With,
+}
+
+impl End {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Call => "end of the call",
+            Self::LastReference => "last reference",
+            Self::Collected => "garbage collector",
+            Self::Deleter => "deleter",
+            Self::Release => "release()",
+            Self::With => "with",
+        }
+    }
+}
+
+/// What an end came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Came {
+    /// The memory went back.
+    Done,
+    /// The same, of a copy's memory, once the host had waited.
+    DoneWaiting,
+    /// It could not go back yet, and is kept.
+    PutOff,
+    /// What was put off is done.
+    DoneLater,
+    /// It was let go of, and no order will be made any more.
+    LetGo,
+    /// It failed, and everything is as before.
+    Failed,
+    /// The interpreter was gone, so it stays as it is.
+    Lost,
+}
+
+impl Came {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::DoneWaiting => "done, after the host had waited",
+            Self::PutOff => "put off",
+            Self::DoneLater => "done later",
+            Self::LetGo => "let go without an order",
+            Self::Failed => "failed",
+            Self::Lost => "lost: the interpreter is gone",
+        }
+    }
+}
+
+impl Began {
+    /// Now, if anybody wants to know.
+    #[inline]
+    pub(super) fn now() -> Self {
+        Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
+    }
+
+    /// The same for an event, as the traces' clock has it.
+    pub(super) fn at(self) -> Option<u64> {
+        self.0.map(clock)
+    }
+
+    /// An array went through.
+    #[inline]
+    pub(super) fn exchanged(self, passage: Passage<'_>) {
+        if self.0.is_some() {
+            self.tell_exchange(passage);
+        }
+    }
+
+    /// The same where it may have been refused instead.
+    #[inline]
+    pub(super) fn told<R>(self, passage: Passage<'_>, answer: PyResult<R>) -> PyResult<R> {
+        match &answer {
+            Ok(_) => self.exchanged(passage),
+            Err(error) => self.refused(passage.door, error),
+        }
+        answer
+    }
+
+    /// A call of `door` was refused.
+    #[inline]
+    pub(super) fn refused(self, door: &'static str, refused: &PyErr) {
+        if self.0.is_some() {
+            tracing::trace!(
+                name: "exchange", target: "cai_bridge", door, error = refused.to_string(),
+                trace.began = self.at(), trace.ended = now(), "refused"
+            );
+        }
+    }
+
+    #[cold]
+    fn tell_exchange(self, passage: Passage<'_>) {
+        let Passage { door, by, array, stream } = passage;
+        let ended = now();
+        tracing::trace!(
+            name: "exchange", target: "cai_bridge", door, by, dtype = array.dtype().name(),
+            typestr = array.dtype().typestr(), shape = tuple_text(array.cai_shape().as_slice()),
+            strides = tuple_text(array.cai_strides().as_slice()), ptr = array.ptr(),
+            nbytes = array.cai_size() * array.dtype().itemsize(),
+            memory = place_text(array.device()), readonly = array.readonly(),
+            stream = stream.map(|stream| stream.seen_from(Thread::current()).handle()),
+            trace.began = self.at(), trace.ended = ended, "an array goes through"
+        );
+    }
+
+    /// What held the array at `ptr` came to its end.
+    #[inline]
+    pub(super) fn released(self, (end, ptr): (End, u64), came: Came) {
+        self.ended("array", (end, ptr), came);
+    }
+
+    /// The same of a copy's memory.
+    #[inline]
+    pub(super) fn copy_released(self, ptr: u64, came: Came) {
+        self.ended("copy", (End::Deleter, ptr), came);
+    }
+
+    #[inline]
+    fn ended(self, what: &'static str, (end, ptr): (End, u64), came: Came) {
+        if self.0.is_some() {
+            tracing::trace!(
+                name: "release", target: "cai_bridge", by = end.as_str(), outcome = came.as_str(),
+                what, ptr, trace.began = self.at(), trace.ended = now(), "memory goes back"
+            );
+        }
+    }
+
+    /// A copy of the array at `from` was made at `to`, on the stream and device of `on`; in memory of
+    /// the host where that is said.
+    #[inline]
+    pub(super) fn copied(self, array: &Descriptor, to: u64, on: (Stream, i32), to_host: bool) {
+        if self.0.is_some() {
+            tracing::trace!(
+                name: "copy", target: "cai_bridge", device = on.1,
+                ptr = array.ptr(), copy = to, nbytes = array.cai_size() * array.dtype().itemsize(),
+                host = if to_host { "the host waited for it" } else { "the host did not wait" },
+                trace.stream = on.0.handle(), trace.began = self.at(), trace.ended = now(), "a copy is made"
+            );
+        }
+    }
+}
+
+/// What its event's making takes is no part of a call.
+pub(super) fn now() -> u64 {
+    clock(Instant::now())
+}
