@@ -1,0 +1,1 @@
+"""The command `cai-bridge`; `cai_bridge` itself imports none of it."""

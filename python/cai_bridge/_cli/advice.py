@@ -1,0 +1,264 @@
+"""What the doctor looks at: a row for each thing that is unsafe, wrong, slow or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from .libraries import Found, version_of
+from .machine import Driver
+
+Level = Literal["unsafe", "wrong", "slow", "missing"]
+
+LEVELS: dict[Level, str] = {
+    "unsafe": "a setting leaves out what keeps values right",
+    "wrong": "values come out wrong, or memory is misused, without the bridge",
+    "slow": "the host waits, or a conversion costs more than it has to",
+    "missing": "something is not there, or does not fit",
+}
+"""The levels, gravest first. The first is what somebody set, so the command fails for it."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What advice depends on.
+
+    Attributes
+    ----------
+    libraries : mapping
+        What is installed, by the names of `KNOWN`.
+    environment : mapping
+        The environment variables.
+    driver : Driver
+        The CUDA driver, or why there is none.
+    """
+
+    libraries: Mapping[str, Found]
+    environment: Mapping[str, str]
+    driver: Driver
+
+    def has(self, name: str) -> bool:
+        """Tell whether a library is installed."""
+        return name in self.libraries
+
+    def older(self, name: str, version: str) -> bool:
+        """Tell whether a library is installed in a version before another."""
+        found = self.libraries.get(name)
+        return found is not None and version_of(found.version) < version_of(version)
+
+    def since(self, name: str, version: str) -> bool:
+        """Tell whether a library is installed in a version or a later one."""
+        return self.has(name) and not self.older(name, version)
+
+    def is_set(self, variable: str, value: str) -> bool:
+        """Tell whether an environment variable has a value."""
+        return self.environment.get(variable, "").strip() == value
+
+
+@dataclass(frozen=True)
+class Advice:
+    """One thing to know.
+
+    Attributes
+    ----------
+    name : str
+        What it is called in the JSON.
+    level : str
+        One of `LEVELS`.
+    applies : callable
+        Whether it is so in these surroundings.
+    what : str
+        What happens.
+    action : str
+        What to do.
+    source : str
+        Where it is written, or was measured.
+    """
+
+    name: str
+    level: Level
+    applies: Callable[[Surroundings], bool]
+    what: str
+    action: str
+    source: str
+
+    def to_dict(self) -> dict[str, str]:
+        """Give it as data for JSON."""
+        return {
+            "name": self.name,
+            "level": self.level,
+            "what": self.what,
+            "action": self.action,
+            "source": self.source,
+        }
+
+
+_MEASURED = "measured on an H200: torch 2.11, JAX 0.11.2, CuPy 14.2, numba-cuda 0.30.4"
+_README = "README of cai_bridge"
+_CAI = "CUDA Array Interface (Version 3), Synchronization"
+_CUPY = "CuPy, environment variables"
+_NUMBA = "Numba CUDA, environment variables"
+
+ADVICE: tuple[Advice, ...] = (
+    Advice(
+        "bridge-sync-off",
+        "unsafe",
+        lambda on: on.is_set("CAI_BRIDGE_SYNC", "0"),
+        "CAI_BRIDGE_SYNC=0: the bridge does not order what it imports by dicts without stream=.",
+        "Unset it, and give stream= where the producer's stream is known.",
+        _README,
+    ),
+    Advice(
+        "numba-sync-off",
+        "unsafe",
+        lambda on: on.has("numba") and on.is_set("NUMBA_CUDA_ARRAY_INTERFACE_SYNC", "0"),
+        "NUMBA_CUDA_ARRAY_INTERFACE_SYNC=0: Numba does not wait for the streams of dicts.",
+        "Unset it, or hand Numba to_cai(x, stream=s) with the stream that it launches on.",
+        f"{_NUMBA}; {_CAI}",
+    ),
+    Advice(
+        "cupy-sync-off",
+        "unsafe",
+        lambda on: on.has("cupy") and on.is_set("CUPY_CUDA_ARRAY_INTERFACE_SYNC", "0"),
+        "CUPY_CUDA_ARRAY_INTERFACE_SYNC=0: CuPy does not wait for the streams of dicts.",
+        "Unset it, or hand CuPy to_cai(x, stream=s) with its current stream.",
+        f"{_CUPY}; {_CAI}",
+    ),
+    Advice(
+        "cupy-export-2",
+        "unsafe",
+        lambda on: on.has("cupy") and on.is_set("CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION", "2"),
+        "CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION=2: CuPy's dicts name no stream, so that nobody "
+        "waits for pending work but by waiting for the whole context.",
+        "Unset it, or give from_cai(x, stream=s) the stream that CuPy works on.",
+        f"{_CUPY}; {_CAI}",
+    ),
+    Advice(
+        "torch-cai",
+        "wrong",
+        lambda on: on.has("torch"),
+        "torch's dict has version 2 and names no stream, and torch ignores the stream of the dicts "
+        "that it takes; conjugate views come out unconjugated.",
+        "Hand out to_cai(x); take in torch.from_dlpack(from_cai(y)).",
+        _MEASURED,
+    ),
+    Advice(
+        "torch-malformed",
+        "wrong",
+        lambda on: on.has("torch"),
+        "torch.as_tensor of a dict with negative strides or a huge shape aborts the process.",
+        "Take in torch.from_dlpack(from_cai(y)), which refuses them with an exception.",
+        _MEASURED,
+    ),
+    Advice(
+        "jax-cai",
+        "wrong",
+        lambda on: on.has("jax"),
+        "JAX's dict has version 2 and names no stream, and jnp.asarray of a dict keeps no owner "
+        "of the memory.",
+        "Hand out to_cai(x); take in jax.dlpack.from_dlpack(from_cai(y)).",
+        _MEASURED,
+    ),
+    Advice(
+        "jax-immutable",
+        "wrong",
+        lambda on: on.has("jax"),
+        "JAX's arrays are immutable, and its capsules cannot say so: torch.from_dlpack(x) writes "
+        "into them.",
+        "Hand out to_cai(x), which is read-only; readonly=False vouches for writing.",
+        _MEASURED,
+    ),
+    Advice(
+        "warp-cai",
+        "wrong",
+        lambda on: on.has("warp"),
+        "Warp's dict has version 2 and names no stream, and Warp ignores the stream of the dicts "
+        "that it takes.",
+        "Hand Warp to_cai(x, stream=s) with its stream; hand out from_cai(y, stream=s).",
+        "Warp 1.19, source of warp.array",
+    ),
+    Advice(
+        "memory-given-back",
+        "wrong",
+        lambda on: any(on.has(name) for name in ("torch", "cupy", "rmm")),
+        "Memory from a pool that is let go while the consumer still reads is handed to somebody "
+        "else: neither protocol orders that end.",
+        "Hand arrays over by the bridge, with a stream object: the end is then in order.",
+        _MEASURED,
+    ),
+    Advice(
+        "numba-numpy",
+        "missing",
+        lambda on: on.has("numba") and on.since("numpy", "2.5"),
+        "NumPy 2.5 has no row_stack, whose name numba-cuda reads at import.",
+        "Use NumPy < 2.5 beside it, or set numpy.row_stack = numpy.vstack before the import.",
+        "NumPy 2.5.0 release notes; measured with numba-cuda 0.30.4",
+    ),
+    Advice(
+        "numba-waits",
+        "slow",
+        lambda on: on.has("numba"),
+        "numba.cuda.as_cuda_array makes the host wait for the dict's stream, which ends a graph "
+        "capture.",
+        "Hand it to_cai(x, stream=s) with the stream that it launches on, and sync=False.",
+        _MEASURED,
+    ),
+    Advice(
+        "cupy-waits",
+        "slow",
+        lambda on: on.has("cupy"),
+        "cupy.asarray of a dict makes the host wait for the dict's stream.",
+        "Use cupy.from_dlpack, or to_cai(x, stream=-1) after an order of your own.",
+        _MEASURED,
+    ),
+    Advice(
+        "rmm-waits",
+        "slow",
+        lambda on: on.has("rmm"),
+        "rmm.DeviceBuffer's dict has version 0, which says nothing of streams: from_cai makes the "
+        "host wait for the context.",
+        "Give from_cai(x, stream=s) the stream that the buffer was filled on.",
+        f"{_README}; {_CAI}",
+    ),
+    Advice(
+        "torch-no-table",
+        "slow",
+        lambda on: on.older("torch", "2.10"),
+        "torch before 2.10 has no exchange API: conversions go by __dlpack__, and cost "
+        "microseconds instead of a fraction of one.",
+        "Use torch 2.10 or later.",
+        "torch 2.10, torch.Tensor.__dlpack_c_exchange_api__",
+    ),
+    Advice(
+        "no-device",
+        "missing",
+        lambda on: bool(on.driver.missing),
+        "There is no CUDA device; conversions of GPU arrays raise DriverError.",
+        "For tests, use cai_bridge.testing.simulated_cuda().",
+        _README,
+    ),
+    Advice(
+        "no-numpy",
+        "missing",
+        lambda on: not on.has("numpy"),
+        "Without NumPy a view has no dtype; typestr and itemsize are there.",
+        "pip install numpy",
+        _README,
+    ),
+    Advice(
+        "no-ml-dtypes",
+        "missing",
+        lambda on: on.has("numpy") and not on.has("ml_dtypes"),
+        "Without ml_dtypes a view of bfloat16 or of an 8-bit float has no dtype.",
+        "pip install ml_dtypes",
+        _README,
+    ),
+)
+
+
+def advice_for(surroundings: Surroundings) -> tuple[Advice, ...]:
+    """List what applies, gravest first."""
+    order = list(LEVELS)
+    found = [one for one in ADVICE if one.applies(surroundings)]
+    return tuple(sorted(found, key=lambda one: order.index(one.level)))

@@ -1,0 +1,162 @@
+"""The command line: what can be asked for, and how it ends."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cai_bridge import __version__
+
+from .exits import USAGE, UsageError
+
+_INTERRUPTED = 130
+
+
+def _doctor(asked: argparse.Namespace) -> int:
+    from . import doctor
+
+    return doctor.run(imported=asked.imported, as_json=asked.json)
+
+
+def _inspect(asked: argparse.Namespace) -> int:
+    from . import inspection
+
+    return inspection.run(asked.subject, simulated=asked.simulated, as_json=asked.json)
+
+
+def _check(asked: argparse.Namespace) -> int:
+    from . import checking
+
+    return checking.run(
+        asked.subjects,
+        role=asked.role,
+        only=asked.only,
+        where=asked.where,
+        as_json=asked.json,
+        html=asked.html,
+    )
+
+
+def _matrix(asked: argparse.Namespace) -> int:
+    from . import pairs
+
+    return pairs.run(asked.subjects, source=asked.source, to_json=asked.json, html=asked.html)
+
+
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
+    top = argparse.ArgumentParser(
+        prog="cai-bridge",
+        description="GPU arrays between DLPack and the CUDA Array Interface: what is installed, "
+        "what an array says, and what libraries do.",
+    )
+    top.add_argument("--version", action="version", version=f"cai_bridge {__version__}")
+    commands = top.add_subparsers(required=True, metavar="command")
+    _add_doctor(_added(commands, "doctor", _doctor, "tell what is installed, and what to mind"))
+    _add_inspect(_added(commands, "inspect", _inspect, "show what an array's protocols say"))
+    _add_check(_added(commands, "check", _check, "judge libraries by what the protocols require"))
+    _add_matrix(_added(commands, "matrix", _matrix, "hand arrays between all pairs of libraries"))
+    return top
+
+
+def _added(
+    commands: Any, name: str, call: Callable[[argparse.Namespace], int], what: str
+) -> argparse.ArgumentParser:
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=what, description=f"{what[0].upper()}{what[1:]}."
+    )
+    made.set_defaults(call=call, name=name)
+    return made
+
+
+def _add_doctor(made: argparse.ArgumentParser) -> None:
+    made.epilog = "Ends with 0, or with 1 where a setting leaves out what keeps values right."
+    made.add_argument(
+        "--import",
+        dest="imported",
+        action="store_true",
+        help="import the libraries, and ask their array types instead of a table",
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_inspect(made: argparse.ArgumentParser) -> None:
+    made.epilog = "Ends with 0, or with 1 where the protocols contradict each other."
+    made.add_argument(
+        "subject",
+        metavar="module:expression",
+        help="what to look at, such as 'torch:zeros(3, device=\"cuda\")'",
+    )
+    made.add_argument(
+        "--simulated", action="store_true", help="with a simulated device in the driver's place"
+    )
+    made.add_argument("--json", action="store_true", help="print JSON")
+
+
+def _add_check(made: argparse.ArgumentParser) -> None:
+    made.epilog = "Ends with 0, or with 1 where something that a specification demands failed."
+    made.add_argument(
+        "subjects", nargs="+", metavar="subject", help="a library's name, or module:factory"
+    )
+    made.add_argument(
+        "--role",
+        choices=("producer", "consumer", "both"),
+        default="",
+        help="what to judge it as; by default what it has",
+    )
+    made.add_argument(
+        "--only",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="name",
+        help="the requirements to judge by, or patterns of their names",
+    )
+    place = made.add_mutually_exclusive_group()
+    for where, what in (("simulated", "on the simulated device"), ("gpu", "on a GPU")):
+        place.add_argument(
+            f"--{where}", dest="where", action="store_const", const=where, help=f"judge {what}"
+        )
+    made.add_argument("--json", action="store_true", help="print JSON")
+    made.add_argument("--html", metavar="path", help="write a page")
+
+
+def _add_matrix(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "subjects",
+        nargs="*",
+        metavar="subject",
+        help="the libraries; by default all that are found",
+    )
+    made.add_argument("--json", metavar="path", help="write JSON; - is the standard output")
+    made.add_argument("--html", metavar="path", help="write a page")
+    made.add_argument(
+        "--from", dest="source", metavar="path", help="show what --json wrote, instead of a run"
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command, and return its exit status.
+
+    Returns
+    -------
+    int
+        0, or 1 where the answer is no, or 2 where what was asked for cannot be done.
+    """
+    asked = parser().parse_args(arguments)
+    try:
+        status: int = asked.call(asked)
+        sys.stdout.flush()
+    except UsageError as error:
+        print(f"cai-bridge {asked.name}: {error}", file=sys.stderr)
+        return USAGE
+    except BrokenPipeError:
+        # Whoever read the output has enough of it; the interpreter flushes it once more at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USAGE
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return status

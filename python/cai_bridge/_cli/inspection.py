@@ -1,0 +1,74 @@
+"""``cai-bridge inspect``: what the protocols say of an object, and whether they agree."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from .exits import FAILED, OK, UsageError
+from .subjects import value_of
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was found of one object.
+
+    Attributes
+    ----------
+    description : Description
+        What each of its protocols says.
+    agree : bool or None
+        Whether they say the same; None where there is only one.
+    why : str
+        What they differ in, or why there is nothing to compare.
+    """
+
+    description: Any
+    agree: bool | None
+    why: str
+
+    def __str__(self) -> str:
+        verdict = "The protocols agree." if self.agree else self.why
+        return f"{self.description}\n\n{verdict}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return {**self.description.to_dict(), "agree": self.agree, "why": self.why}
+
+
+def inspect(subject: str) -> Inspection:
+    """Evaluate ``module:expression``, and tell what it is.
+
+    Raises
+    ------
+    UsageError
+        There is no such thing, or it speaks neither protocol.
+    """
+    from cai_bridge.testing import assert_equivalent, describe
+
+    value = value_of(subject)
+    try:
+        description = describe(value)
+    except TypeError as error:
+        raise UsageError(str(error)) from error
+    if len(description.doors) < 2:
+        why = f"It speaks only {', '.join(description.doors)}: there is nothing to compare."
+        return Inspection(description, None, why)
+    try:
+        assert_equivalent(description)
+    except AssertionError as difference:
+        return Inspection(description, False, str(difference))
+    return Inspection(description, True, "")
+
+
+def run(subject: str, *, simulated: bool, as_json: bool) -> int:
+    """Print what was found; fail where the protocols contradict each other."""
+    from cai_bridge.testing import simulated_cuda
+
+    # Races are not what is asked for, and whoever made the array need not have waited.
+    with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
+        found = inspect(subject)
+    print(json.dumps(found.to_dict(), indent=2) if as_json else found)
+    return FAILED if found.agree is False else OK

@@ -1,0 +1,210 @@
+"""The array libraries that are installed, and which doors each speaks.
+
+What a version speaks is a table, since importing some of the libraries takes seconds and starts a
+CUDA context. Where a library is imported, its array type is asked instead, for all but the version
+of its dicts, which only an array says.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from importlib import metadata
+from typing import Any
+
+Version = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Doors:
+    """What the arrays of a library speak.
+
+    Attributes
+    ----------
+    exchange : bool
+        Whether the type has ``__dlpack_c_exchange_api__``.
+    dlpack : bool
+        Whether there is ``__dlpack__``.
+    cai : int or None
+        The version of ``__cuda_array_interface__``; None where there is none.
+    stream : bool
+        Whether the dict names a stream.
+    """
+
+    exchange: bool = False
+    dlpack: bool = False
+    cai: int | None = None
+    stream: bool = False
+
+    def __str__(self) -> str:
+        spoken = ["exchange API"] * self.exchange + ["__dlpack__"] * self.dlpack
+        if self.cai is not None:
+            spoken.append(f"CAI v{self.cai}" + (", no stream" if not self.stream else ""))
+        return "; ".join(spoken) or "none"
+
+
+@dataclass(frozen=True)
+class Known:
+    """A library that the command knows.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    distributions : tuple of str
+        The names that it is installed by; the first that is found counts.
+    array : str
+        Its array type, as ``module:attribute``; empty where it has none.
+    spoken : tuple of pairs
+        From which version on its arrays speak what, oldest first. A version before the first is
+        not known.
+    measured : str
+        The newest version that this was seen of.
+    """
+
+    name: str
+    distributions: tuple[str, ...]
+    array: str
+    spoken: tuple[tuple[Version, Doors], ...] = ()
+    measured: str = ""
+
+
+_DLPACK_AND_V2 = Doors(dlpack=True, cai=2)
+
+KNOWN: tuple[Known, ...] = (
+    Known(
+        "torch",
+        ("torch",),
+        "torch:Tensor",
+        (((1, 10), _DLPACK_AND_V2), ((2, 10), replace(_DLPACK_AND_V2, exchange=True))),
+        "2.11.0",
+    ),
+    Known("jax", ("jax",), "jax._src.array:ArrayImpl", (((0, 4, 31), _DLPACK_AND_V2),), "0.11.2"),
+    Known(
+        "cupy",
+        ("cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x", "cupy"),
+        "cupy:ndarray",
+        (((10,), Doors(dlpack=True, cai=3, stream=True)),),
+        "14.2.0",
+    ),
+    Known(
+        "numba",
+        ("numba-cuda", "numba"),
+        "numba.cuda.cudadrv.devicearray:DeviceNDArray",
+        (((0,), Doors(cai=3, stream=True)),),
+        "0.30.4",
+    ),
+    Known(
+        "cuda.core",
+        ("cuda-core",),
+        "cuda.core.utils:StridedMemoryView",
+        (((1,), Doors(exchange=True, dlpack=True)),),
+        "1.2.0",
+    ),
+    Known(
+        "tvm-ffi",
+        ("apache-tvm-ffi",),
+        "tvm_ffi:Tensor",
+        (((0, 1), Doors(dlpack=True)),),
+        "0.1.15.post2",
+    ),
+    Known(
+        "rmm",
+        ("rmm-cu13", "rmm-cu12", "rmm-cu11", "rmm"),
+        "rmm:DeviceBuffer",
+        (((0,), Doors(cai=0)),),
+    ),
+    Known("warp", ("warp-lang",), "warp:array", (((1,), _DLPACK_AND_V2),), "1.19.0"),
+    Known("numpy", ("numpy",), "numpy:ndarray", (((1, 22), Doors(dlpack=True)),), "2.5.2"),
+    Known("ml_dtypes", ("ml-dtypes", "ml_dtypes"), ""),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A library that is installed.
+
+    Attributes
+    ----------
+    name : str
+        What it is called.
+    distribution : str
+        The name that it is installed by.
+    version : str
+        Its version.
+    doors : Doors or None
+        What its arrays speak; None where it has none, or where that is not known.
+    seen : bool
+        Whether the array type was asked, rather than the table.
+    error : str
+        What its import raised; empty where it did not, or was not tried.
+    """
+
+    name: str
+    distribution: str
+    version: str
+    doors: Doors | None = None
+    seen: bool = False
+    error: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        doors = None if self.doors is None else vars(self.doors)
+        return {**vars(self), "doors": doors}
+
+
+def version_of(text: str) -> Version:
+    """Read the leading numbers of a version; local parts and suffixes do not count."""
+    found = re.match(r"\d+(\.\d+)*", text)
+    return tuple(int(part) for part in found.group().split(".")) if found else ()
+
+
+def doors_by_table(known: Known, version: str) -> Doors | None:
+    """Look up what a version's arrays speak."""
+    number = version_of(version)
+    return next((doors for since, doors in reversed(known.spoken) if number >= since), None)
+
+
+def find_libraries(*, imported: bool = False) -> tuple[Found, ...]:
+    """List the known libraries that are installed, in the order of the table.
+
+    Parameters
+    ----------
+    imported : bool
+        Whether they are imported, and their array types asked. Those that are imported already are
+        asked anyway.
+    """
+    return tuple(_installed(imported))
+
+
+def _installed(imported: bool) -> Iterator[Found]:
+    for known in KNOWN:
+        for distribution in known.distributions:
+            try:
+                version = metadata.version(distribution)
+            except metadata.PackageNotFoundError:
+                continue
+            found = Found(known.name, distribution, version, doors_by_table(known, version))
+            module = known.array.partition(":")[0]
+            yield _asked(known, found) if module and (imported or module in sys.modules) else found
+            break
+
+
+def _asked(known: Known, found: Found) -> Found:
+    module, _, attribute = known.array.partition(":")
+    try:
+        array = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # a library that does not import may raise anything
+        return replace(found, error=f"{type(error).__name__}: {error}")
+    table = found.doors or Doors()
+    doors = Doors(
+        exchange=hasattr(array, "__dlpack_c_exchange_api__"),
+        dlpack=hasattr(array, "__dlpack__"),
+        # Of a property that only arrays of a GPU have the type tells nothing.
+        cai=table.cai,
+        stream=table.stream,
+    )
+    return replace(found, doors=doors, seen=True)

@@ -1,0 +1,63 @@
+"""The letters that outcomes are shown by, so that nobody has to tell them by colour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How an outcome is shown.
+
+    Attributes
+    ----------
+    letter : str
+        What stands in its place.
+    word : str
+        What it is called.
+    meaning : str
+        What it means, for a legend.
+    style : str
+        The class of the style sheet, and the colour on a terminal.
+    """
+
+    letter: str
+    word: str
+    meaning: str
+    style: str
+
+
+DASH = "\u2013"
+
+OUTCOMES: dict[str, Mark] = {
+    "crashed": Mark("!", "crashed", "the process ended", "crashed"),
+    "wrong": Mark("W", "wrong", "values or flags that are not the producer's, silently", "wrong"),
+    "waits": Mark("B", "blocks", "right, but the host waits", "waits"),
+    "refused": Mark("X", "refused", "an exception, and nothing is lost", "refused"),
+    "right": Mark("R", "right", "as the protocols say, and the host does not wait", "right"),
+    "none": Mark(DASH, "none", "no such route, or nothing to judge", "none"),
+}
+"""The outcomes of a matrix, gravest first."""
+
+VERDICTS: dict[str, Mark] = {
+    "failed": Mark("F", "failed", "a specification demands it, and it is not so", "wrong"),
+    "advice": Mark("A", "advice", "a specification recommends it, and it is not so", "waits"),
+    "skipped": Mark(DASH, "skipped", "it does not apply, or cannot be judged here", "none"),
+    "passed": Mark("P", "passed", "as the specification has it", "right"),
+}
+"""The verdicts of a report, gravest first."""
+
+COLOURS = {
+    "right": "green",
+    "wrong": "bold red",
+    "refused": "default",
+    "waits": "yellow",
+    "crashed": "bold magenta",
+    "none": "bright_black",
+}
+"""The styles on a terminal."""
+
+
+def worst(outcomes: list[str]) -> str:
+    """Tell the gravest of outcomes; ``"none"`` of none."""
+    return min(outcomes, key=list(OUTCOMES).index, default="none")

@@ -1,0 +1,158 @@
+"""Pages that need nothing but themselves: no script, no font, no address that is fetched."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge import __version__
+
+from .exits import UsageError
+from .machine import this_interpreter
+from .marks import VERDICTS
+
+if TYPE_CHECKING:
+    from cai_bridge.conformance import Report, Verdict
+
+
+def templates() -> Any:
+    """Open the templates.
+
+    Raises
+    ------
+    UsageError
+        Jinja is not installed.
+    """
+    try:
+        import jinja2
+    except ImportError as missing:
+        raise UsageError(
+            "--html needs Jinja, which is not installed: pip install 'cai-bridge[cli]'"
+        ) from missing
+    return jinja2.Environment(
+        loader=jinja2.PackageLoader("cai_bridge._cli"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def write(path: str, text: str) -> None:
+    """Write a file.
+
+    Raises
+    ------
+    UsageError
+        It cannot be written.
+    """
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
+
+
+def rendered(
+    template: str, title: str, lead: str, facts: dict[str, str], generated: str = "", **data: Any
+) -> str:
+    """Fill a template in.
+
+    Parameters
+    ----------
+    template : str
+        Its name.
+    title, lead : str
+        What the page is, and what it says.
+    facts : dict
+        What was seen with which versions, and where.
+    generated : str
+        The date and time that the data is of, as ISO 8601 has it; by default now.
+    data : object
+        What the template shows.
+    """
+    generated = generated or now()
+    head = {
+        "title": title,
+        "lead": lead,
+        "facts": [(name, text) for name, text in facts.items() if text],
+        "bridge": __version__,
+        "generated": generated,
+        "date": generated.replace("T", " ").replace("+00:00", " UTC"),
+    }
+    return str(templates().get_template(template).render(page=head, **data))
+
+
+def now() -> str:
+    """Tell the time, in UTC and to the second."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def of_reports(reports: Sequence[Report]) -> str:
+    """Make the page of a check."""
+    subjects = list(dict.fromkeys(report.subject for report in reports))
+    met = sum(report.ok for report in reports)
+    lead = f"{met} of {len(reports)} meet what the specifications demand of them."
+    if len(reports) == 1:
+        verb = "meets" if reports[0].ok else "does not meet"
+        lead = f"{subjects[0]} {verb} what the specifications demand of a {reports[0].role}."
+    facts = {
+        "Judged on": ", ".join(dict.fromkeys(report.place for report in reports)),
+        "Python": str(this_interpreter()),
+        "Libraries": ", ".join(_versions(subjects)),
+    }
+    return rendered(
+        "report.html.jinja",
+        f"Conformance of {', '.join(subjects)}",
+        lead,
+        facts,
+        kinds=list(reversed(VERDICTS.values())),
+        reports=[_report(report, index) for index, report in enumerate(reports, 1)],
+    )
+
+
+def _versions(subjects: Sequence[str]) -> list[str]:
+    from .libraries import find_libraries
+
+    return [
+        f"{one.name} {one.version}"
+        for one in find_libraries()
+        if any(one.name in subject for subject in subjects)
+    ]
+
+
+def _report(report: Report, index: int) -> dict[str, Any]:
+    verdicts = [
+        _verdict(one, f"report-{index}-{number}") for number, one in enumerate(report.verdicts, 1)
+    ]
+    counts = [
+        f"{sum(one['kind'] is mark for one in verdicts)} {mark.word}"
+        for mark in reversed(VERDICTS.values())
+    ]
+    return {
+        "id": f"report-{index}",
+        "subject": report.subject,
+        "role": report.role,
+        "summary": ", ".join(counts) + ".",
+        "failed": [one for one in verdicts if one["failed"]],
+        "verdicts": verdicts,
+    }
+
+
+def _verdict(verdict: Verdict, identity: str) -> dict[str, Any]:
+    rule = verdict.requirement
+    failed = verdict.outcome == "failed"
+    return {
+        "id": identity,
+        "name": rule.name,
+        "kind": VERDICTS["advice" if failed and rule.level == "should" else verdict.outcome],
+        "failed": failed,
+        "rule": rule.rule,
+        "why": rule.why,
+        "specification": rule.specification.name,
+        "url": rule.specification.url,
+        "section": rule.section,
+        "evidence": verdict.evidence,
+        "program": verdict.program.rstrip(),
+    }

@@ -1,0 +1,133 @@
+"""``cai-bridge matrix``: what happens between all pairs of libraries, by themselves and bridged."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from . import page
+from .exits import OK, UsageError
+from .libraries import find_libraries
+from .marks import COLOURS, OUTCOMES, Mark
+from .pairs_page import of_matrix
+from .progress import Progress
+from .subjects import adapters_named
+from .table import ASPECTS, Pair, Table, read
+
+
+def run(
+    subjects: Sequence[str], *, source: str | None, to_json: str | None, html: str | None
+) -> int:
+    """Run all pairs, or read what a run wrote, and show it.
+
+    Raises
+    ------
+    UsageError
+        What was asked for cannot be done.
+    """
+    if html:
+        # Asked for first, so that nobody waits for minutes to be told what to install.
+        page.templates()
+    if source and subjects:
+        raise UsageError("--from shows what was run; it takes no subjects")
+    table = read(source) if source else _run(subjects)
+    if html:
+        page.write(html, of_matrix(table))
+    if to_json and to_json != "-":
+        page.write(to_json, as_json(table))
+    if to_json == "-":
+        print(as_json(table))
+    else:
+        show(table)
+    return OK
+
+
+def _run(subjects: Sequence[str]) -> Table:
+    from cai_bridge.conformance.matrix import Cell, run_isolated
+
+    producers, consumers = _roles(subjects or _found())
+    with Progress(None) as progress:
+
+        def told(count: int, total: int, cell: Cell) -> None:
+            progress.done(count, total, f"{cell.producer} -> {cell.consumer}, {cell.route}")
+
+        try:
+            return Table(run_isolated(producers, consumers, progress=told))
+        except (ValueError, RuntimeError) as error:
+            raise UsageError(str(error)) from error
+
+
+def _found() -> list[str]:
+    """List the libraries that are installed and that the kit has adapters for."""
+    from cai_bridge.conformance.adapter import LIBRARIES
+    from cai_bridge.conformance.lab.cuda import why_no_gpu
+
+    reason = why_no_gpu()
+    if reason is not None:
+        raise UsageError(f"there is {reason}; name what to run, such as simulated, or use --from")
+    found = [one.name for one in find_libraries() if one.name in LIBRARIES]
+    if not found:
+        raise UsageError(f"none is installed of {', '.join(LIBRARIES)}")
+    return found
+
+
+def _roles(subjects: Sequence[str]) -> tuple[list[str], list[str]]:
+    roles = {subject: adapters_named(subject, "") for subject in subjects}
+    producers = [subject for subject, found in roles.items() if "producer" in found]
+    consumers = [subject for subject, found in roles.items() if "consumer" in found]
+    for role, found in (("makes", producers), ("takes", consumers)):
+        if not found:
+            raise UsageError(f"got {', '.join(subjects)}, of which none {role} arrays")
+    return producers, consumers
+
+
+def as_json(table: Table) -> str:
+    """Write a matrix as JSON, which `read` reads."""
+    return json.dumps(table.matrix.to_dict(), indent=1, ensure_ascii=False)
+
+
+def show(table: Table) -> None:
+    """Print a line for each pair, in colour where the terminal has it."""
+    width = max((len(_named(pair)) for pair in table.pairs), default=0)
+    numbers = "".join(f"{number:<{_GAP}}" for number, _ in enumerate(table.routes, 1)).rstrip()
+    print(f"{table.matrix.place}\n\n{'':{width}}  {numbers}")
+    rows = [(_named(pair), _marks(table, pair)) for pair in table.pairs]
+    try:
+        from rich.console import Console
+        from rich.text import Text
+    except ImportError:
+        for name, groups in rows:
+            cells = ("".join(mark.letter for mark in group) for group in groups)
+            print(f"{name:{width}}  {''.join(f'{cell:{_GAP}}' for cell in cells)}".rstrip())
+    else:
+        console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+        for name, groups in rows:
+            line = Text(f"{name:{width}}  ")
+            for group in groups:
+                for mark in group:
+                    line.append(mark.letter, COLOURS[mark.style])
+                line.append(" " * (_GAP - len(group)))
+            line.rstrip()
+            console.print(line)
+    print(_legend(table))
+
+
+_GAP = len(ASPECTS) + 2
+
+
+def _named(pair: Pair) -> str:
+    return f"{pair[0]} -> {pair[1]}"
+
+
+def _marks(table: Table, pair: Pair) -> list[list[Mark]]:
+    return [
+        [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS]
+        for route in table.routes
+    ]
+
+
+def _legend(table: Table) -> str:
+    routes = ", ".join(f"{number} {route.name}" for number, route in enumerate(table.routes, 1))
+    letters = ", ".join(f"{mark.letter} {mark.word}" for mark in OUTCOMES.values())
+    return f"\nroutes: {routes}\neach: {', '.join(ASPECTS)}\n{letters}"

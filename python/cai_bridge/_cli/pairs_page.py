@@ -1,0 +1,117 @@
+"""The page of a matrix."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from . import page
+from .marks import OUTCOMES, Mark
+from .table import ASPECTS, DOORS, Pair, Table
+
+_SIDES = {"native": False, "bridge": True}
+_GOOD = ("right", "waits")
+
+
+def of_matrix(table: Table) -> str:
+    """Make the page."""
+    matrix = table.matrix
+    facts = {
+        "Device": matrix.place,
+        "Libraries": ", ".join(f"{name} {text}" for name, text in matrix.versions.items()),
+        "Bridge": f"cai_bridge {matrix.version}",
+        "Rounds": f"{matrix.rounds} of what depends on timing",
+    }
+    return page.rendered(
+        "matrix.html.jinja",
+        "GPU arrays between libraries",
+        "What happens when an array of one library is handed to another: by themselves, and with "
+        "cai_bridge between them.",
+        facts,
+        matrix.date,
+        matrix=_shown(table),
+    )
+
+
+def _shown(table: Table) -> dict[str, Any]:
+    pairs = {pair: _pair(table, pair, index) for index, pair in enumerate(table.pairs, 1)}
+    matrix = table.matrix
+    return {
+        "shares": [
+            {"name": title, "count": _share(table, bridged=bridged)}
+            for title, bridged in (("By themselves", False), ("With the bridge", True))
+        ],
+        "sides": list(_SIDES),
+        "aspects": [{"name": name, "meaning": text} for name, text in ASPECTS.items()],
+        "tally": _tally(table),
+        "consumers": matrix.consumers,
+        "grid": [
+            {"producer": one, "pairs": [pairs.get((one, other)) for other in matrix.consumers]}
+            for one in matrix.producers
+        ],
+        "pairs": list(pairs.values()),
+    }
+
+
+def _share(table: Table, *, bridged: bool) -> int:
+    return sum(table.best(pair, bridged=bridged) in _GOOD for pair in table.pairs)
+
+
+def _tally(table: Table) -> list[dict[str, Any]]:
+    counts = [Counter(table.outcomes(bridged=bridged)) for bridged in _SIDES.values()]
+    return [
+        {"kind": mark, "counts": [_counted(count, name) for count in counts]}
+        for name, mark in _best_first()
+    ]
+
+
+def _counted(counts: Counter[str], name: str) -> dict[str, Any]:
+    judged = sum(count for one, count in counts.items() if one != "none")
+    share = "" if name == "none" or not judged else f"{100 * counts[name] / judged:.0f} %"
+    return {"count": counts[name], "share": share}
+
+
+def _best_first() -> list[tuple[str, Mark]]:
+    judged = [one for one in OUTCOMES.items() if one[0] != "none"]
+    return [*reversed(judged), ("none", OUTCOMES["none"])]
+
+
+def _pair(table: Table, pair: Pair, index: int) -> dict[str, Any]:
+    return {
+        "id": f"pair-{index}",
+        "producer": pair[0],
+        "consumer": pair[1],
+        "best": [
+            OUTCOMES[table.best(pair, door=door, bridged=bridged)]
+            for door in DOORS
+            for bridged in _SIDES.values()
+        ],
+        "groups": [
+            {"side": side, "routes": _routes(table, pair, bridged=bridged)}
+            for side, bridged in _SIDES.items()
+        ],
+        "seen": _seen(table, pair),
+    }
+
+
+def _routes(table: Table, pair: Pair, *, bridged: bool) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": route.name,
+            "kinds": [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS],
+        }
+        for route in table.routes
+        if route.bridged == bridged
+    ]
+
+
+def _seen(table: Table, pair: Pair) -> list[dict[str, Any]]:
+    """List what was seen, gravest first."""
+    found = []
+    for aspect in ASPECTS:
+        for route in table.routes:
+            seen = table.seen(pair, route, aspect)
+            if seen is not None and seen.detail:
+                found.append((seen, {"aspect": aspect, "route": route.name}))
+    found.sort(key=lambda one: list(OUTCOMES).index(one[0].outcome))
+    return [{**at, "kind": OUTCOMES[seen.outcome], "detail": seen.detail} for seen, at in found]

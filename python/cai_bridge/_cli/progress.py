@@ -1,0 +1,83 @@
+"""A progress bar on a terminal, for what takes longer than a second."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+DELAY = 1.0
+"""Seconds before a bar is shown: most of what is quick is done by then."""
+
+
+class Progress:
+    """Counts steps, and shows a bar on stderr where that is a terminal and ``rich`` is there.
+
+    Parameters
+    ----------
+    total : int or None
+        How many steps there are; None where nobody knows.
+    """
+
+    def __init__(self, total: int | None) -> None:
+        self._total = total
+        self._ended = False
+        self._done = 0
+        self._label = ""
+        self._bar: Any = None
+        self._task: Any = None
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(DELAY, self._show)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()
+
+    def step(self, label: str) -> None:
+        """Say what is done next; what was said before is done."""
+        with self._lock:
+            self._done += bool(self._label)
+            self._label = label
+            if self._bar is not None:
+                self._bar.update(self._task, completed=self._done, description=label)
+
+    def done(self, count: int, total: int, label: str) -> None:
+        """Say how many steps are done of how many, and what was done last."""
+        with self._lock:
+            self._done, self._total, self._label = count, total, label
+            if self._bar is not None:
+                self._bar.update(self._task, completed=count, total=total, description=label)
+
+    def _show(self) -> None:
+        try:
+            from rich import console, progress
+        except ImportError:
+            return
+        with self._lock:
+            if self._ended:
+                return
+            self._bar = progress.Progress(
+                progress.BarColumn(bar_width=30),
+                progress.MofNCompleteColumn(),
+                progress.TimeElapsedColumn(),
+                progress.TextColumn("{task.description}", markup=False),
+                console=console.Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task(self._label, total=self._total, completed=self._done)
+            self._bar.start()

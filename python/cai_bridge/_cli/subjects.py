@@ -1,0 +1,141 @@
+"""What the command is asked about: modules, expressions in them, and adapters of libraries."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .exits import UsageError
+
+
+def module_named(name: str, subject: str) -> ModuleType:
+    """Import a module, from the working directory, too.
+
+    Raises
+    ------
+    UsageError
+        It does not import.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        # An installed script has its own directory there, where `python -m` has the working one.
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # a module may raise anything
+        raise UsageError(f"{subject!r} does not import: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def value_of(subject: str) -> Any:
+    """Evaluate ``module:expression``, the expression in the module's namespace.
+
+    Raises
+    ------
+    UsageError
+        It is not of this form, does not import, or raises.
+    """
+    module, _, expression = subject.partition(":")
+    if not module or not expression.strip():
+        raise UsageError(f"got {subject!r}; allowed: module:expression, such as mymodule:make()")
+    namespace = vars(module_named(module, subject))
+    try:
+        # It is the user's own command line, as for `python -c`.
+        return eval(expression, dict(namespace))  # noqa: S307
+    except Exception as error:  # an expression may raise anything
+        raise UsageError(f"{expression!r} raised {_said(error)}") from error
+
+
+def roles_of(source: Any) -> tuple[str, ...]:
+    """Tell which roles an adapter, a subclass or a function has.
+
+    A function that takes one argument takes arrays in, and one that takes two makes them.
+    """
+    from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter
+
+    kind = source if isinstance(source, type) else type(source)
+    roles = [
+        role
+        for role, adapter in (("producer", ProducerAdapter), ("consumer", ConsumerAdapter))
+        if issubclass(kind, adapter)
+    ]
+    if roles or not callable(source):
+        return tuple(roles)
+    try:
+        count = len(inspect.signature(source).parameters)
+    except (TypeError, ValueError):
+        return ()
+    return {1: ("consumer",), 2: ("producer",)}.get(count, ())
+
+
+def adapters_named(subject: str, role: str) -> dict[str, Any]:
+    """Find the adapters of a subject.
+
+    Parameters
+    ----------
+    subject : str
+        A library that the kit has an adapter for, or ``module:factory``.
+    role : str
+        ``"producer"``, ``"consumer"`` or ``"both"``; empty for those that it has.
+
+    Returns
+    -------
+    dict
+        An adapter for each role.
+
+    Raises
+    ------
+    UsageError
+        There is no such subject, or it has no such role.
+    """
+    from cai_bridge.conformance import consumer_named, producer_named
+
+    find = {"producer": producer_named, "consumer": consumer_named}
+    found, reasons = {}, []
+    for one in _roles_asked(subject, role):
+        try:
+            found[one] = find[one](subject)
+        except (ValueError, TypeError) as error:
+            reasons.append(str(error))
+        except Exception as error:  # a library may raise anything when it is imported
+            raise UsageError(f"{subject!r} does not import: {_said(error)}") from error
+    if reasons and (role or not found):
+        raise UsageError(reasons[0])
+    return found
+
+
+def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
+    asked = ("producer", "consumer") if role in ("", "both") else (role,)
+    module, colon, path = subject.partition(":")
+    if not colon or subject.endswith(")"):
+        # A library, or a view of the bridge over one: the kit knows what they are.
+        return asked
+    source: Any = module_named(module, subject)
+    for part in path.split("."):
+        if not hasattr(source, part):
+            raise UsageError(f"subject: got {subject!r}, but {module} has no {path!r}")
+        source = getattr(source, part)
+    roles = roles_of(source)
+    if not role and not roles:
+        raise UsageError(
+            f"subject: got {subject!r}, which does not say whether it makes or takes arrays; "
+            "say --role producer or --role consumer"
+        )
+    missing = [one for one in asked if one not in roles]
+    if role and missing and _is_adapter(source):
+        raise UsageError(f"subject: got {subject!r}, which is no {missing[0]}")
+    return asked if role else roles
+
+
+def _is_adapter(source: Any) -> bool:
+    from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter
+
+    kind = source if isinstance(source, type) else type(source)
+    return issubclass(kind, (ProducerAdapter, ConsumerAdapter))

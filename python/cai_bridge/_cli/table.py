@@ -1,0 +1,142 @@
+"""A matrix as it is shown: by pair, by route, and in short."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .exits import UsageError
+from .marks import OUTCOMES, worst
+
+if TYPE_CHECKING:
+    from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
+
+ASPECTS: dict[str, str] = {
+    "values": "the items arrive, in the same memory",
+    "handover": "work that is pending when the array is handed over is waited for",
+    "release": "memory is not used again while the consumer reads it",
+    "host": "the host is not held meanwhile",
+    "readonly": "what is read-only cannot be written",
+    "dtypes": "the element types that both libraries have arrive as they are",
+}
+"""What is looked at on every route, in the order that it is shown in."""
+
+DOORS: dict[str, str] = {"cai": "CAI", "dlpack": "DLPack"}
+
+FIRST_ASPECT = "values"
+"""Where this is refused there is no route."""
+
+
+@dataclass(frozen=True)
+class Route:
+    """A way from a producer to a consumer, by the names that cells have for it."""
+
+    name: str
+    door: str
+    bridged: bool
+
+
+Pair = tuple[str, str]
+
+
+class Table:
+    """What was seen of every pair.
+
+    Parameters
+    ----------
+    matrix : Matrix
+        What `run_matrix` found.
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self._cells: dict[tuple[Pair, str], Cell] = {}
+        found: dict[Route, None] = {}
+        for one in matrix.cells:
+            self._cells[(one.producer, one.consumer), one.route] = one
+            found[Route(one.route, one.door, one.bridged)] = None
+        self.routes = sorted(found, key=lambda route: route.bridged)
+        """Without the bridge first, and else in the order of the cells."""
+        self.pairs: list[Pair] = list(dict.fromkeys(pair for pair, _ in self._cells))
+
+    def seen(self, pair: Pair, route: Route, aspect: str) -> Aspect | None:
+        """Find what one aspect came to; None where it was not judged."""
+        cell = self._cells.get((pair, route.name))
+        return None if cell is None else cell.aspects.get(aspect)
+
+    def outcome(self, pair: Pair, route: Route, aspect: str) -> str:
+        """Tell the outcome of one aspect; ``"none"`` where it was not judged."""
+        found = self.seen(pair, route, aspect)
+        return "none" if found is None else found.outcome
+
+    def worst(self, pair: Pair, route: Route) -> str:
+        """Tell the gravest outcome of a pair on a route.
+
+        What is refused counts only where it is the array itself: a route that refuses some element
+        type, say, is as good as the rest of it.
+        """
+        outcomes = {aspect: self.outcome(pair, route, aspect) for aspect in ASPECTS}
+        rest = [
+            outcome
+            for aspect, outcome in outcomes.items()
+            if outcome != "refused" or aspect == FIRST_ASPECT
+        ]
+        return worst(rest)
+
+    def best(self, pair: Pair, *, door: str | None = None, bridged: bool) -> str:
+        """Tell how the best route is, each taken by its worst."""
+        found = [
+            self.worst(pair, route)
+            for route in self.routes
+            if route.bridged == bridged and door in (None, route.door)
+        ]
+        there = [outcome for outcome in found if outcome != "none"]
+        return max(there, key=list(OUTCOMES).index, default="none")
+
+    def outcomes(self, *, bridged: bool) -> Iterator[str]:
+        """List the outcomes of all aspects of all pairs, without the bridge or with it."""
+        for pair in self.pairs:
+            for route in self.routes:
+                if route.bridged == bridged:
+                    yield from (self.outcome(pair, route, aspect) for aspect in ASPECTS)
+
+
+def read(path: str) -> Table:
+    """Read what ``--json`` wrote.
+
+    Raises
+    ------
+    UsageError
+        There is no such file, or it holds no matrix.
+    """
+    from cai_bridge.conformance.matrix import Matrix
+
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+    try:
+        matrix = Matrix.from_dict(data)
+        _check(matrix)
+        return Table(matrix)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path}: got no matrix ({type(error).__name__}: {error}); allowed: what "
+            "`cai-bridge matrix --json` wrote"
+        ) from error
+
+
+def _check(matrix: Matrix) -> None:
+    """Refuse what pages and tables would trip over: a file may hold anything."""
+    for name in ("place", "date", "version"):
+        if not isinstance(getattr(matrix, name), str):
+            raise ValueError(f"{name}: got {getattr(matrix, name)!r}; allowed: a string")
+    if not isinstance(matrix.versions, dict):
+        raise ValueError(f"versions: got {matrix.versions!r}; allowed: an object")
+    for one in matrix.cells:
+        if one.door not in DOORS or not isinstance(one.bridged, bool):
+            got = f"{one.door!r} and {one.bridged!r}"
+            raise ValueError(f"door and bridged: got {got}; allowed: 'cai' or 'dlpack', and a bool")

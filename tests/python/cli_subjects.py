@@ -1,0 +1,71 @@
+"""What the command's tests ask it about: adapters of simulated arrays, functions, and mistakes."""
+
+from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter
+from cai_bridge.testing import SimulatedCuda
+
+
+def array(**wishes):
+    return SimulatedCuda.current().array([1.0, 2.0], dtype="float32", **wishes)
+
+
+def make(shape, dtype):
+    return SimulatedCuda.current().array(shape=shape, dtype=dtype, speaks=("cai", "dlpack"))
+
+
+def take(x):
+    return x
+
+
+def neither(a, b, c):
+    return a, b, c
+
+
+class Producer(ProducerAdapter):
+    name = "<script>alert(1)</script>"
+
+    def make(self, shape, dtype):
+        return make(shape, dtype)
+
+
+class Consumer(ConsumerAdapter):
+    name = "taker"
+
+    def take(self, x):
+        return x
+
+
+class Both(Producer, Consumer):
+    name = "both"
+
+
+class Poor(ProducerAdapter):
+    """Hands out dicts that are no dicts of the protocol."""
+
+    name = "poor"
+
+    def make(self, shape, dtype):
+        class Array:
+            kept = make(shape, dtype)
+
+            @property
+            def __cuda_array_interface__(self):
+                return {**self.kept.__cuda_array_interface__, "typestr": ">f4"}
+
+        return Array()
+
+
+class Contradicts:
+    """Says one thing by CAI, and another by DLPack."""
+
+    def __init__(self):
+        self.array = make((3,), "float32")
+        self.__dlpack__ = self.array.__dlpack__
+        self.__dlpack_device__ = self.array.__dlpack_device__
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**self.array.__cuda_array_interface__, "shape": (2,)}
+
+
+def fails():
+    raise RuntimeError("out of luck")

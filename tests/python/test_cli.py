@@ -1,0 +1,442 @@
+"""The command: what each part of it prints, and how it ends."""
+
+import json
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from cai_bridge._cli import libraries, table
+from cai_bridge._cli.command import main
+from cai_bridge._cli.libraries import KNOWN
+from cai_bridge._cli.marks import OUTCOMES
+from cai_bridge.conformance import requirements
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, Aspect, Cell, Matrix, Outcome
+
+HERE = Path(__file__).parent
+MATRIX = HERE.parent / "data" / "matrix_example.json"
+
+EMPTY = {
+    "place": "nowhere",
+    "date": "2026-11-20",
+    "version": "0",
+    "versions": {},
+    "rounds": 1,
+    "producers": [],
+    "consumers": [],
+    "cells": [],
+}
+
+CELL = {
+    "producer": "a",
+    "consumer": "b",
+    "route": "to_cai(x)",
+    "door": "cai",
+    "bridged": True,
+    "aspects": {},
+}
+
+# A finder that finds no rich and no jinja2, before the command is imported.
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("rich", "jinja2"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Missing())
+from cai_bridge._cli.command import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def run(*arguments, program=("-m", "cai_bridge"), **more):
+    return subprocess.run(
+        [sys.executable, "-W", "error", *program, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=HERE,
+        **more,
+    )
+
+
+def test_importing_the_package_imports_none_of_it():
+    shown = run(
+        program=("-c", "import cai_bridge, sys; print([n for n in sys.modules if '_cli' in n])")
+    )
+    assert shown.stdout == "[]\n"
+
+
+def test_importing_the_command_imports_no_terminal_or_template_library():
+    program = "import cai_bridge._cli.command, sys; print({'rich', 'jinja2'} & set(sys.modules))"
+    assert run(program=("-c", program)).stdout == "set()\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["doctor"], ["check", "simulated"], ["check", "--help"], ["--version"], ["--help"]],
+)
+def test_it_runs_as_a_module(arguments):
+    done = run(*arguments)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_the_script_is_the_module():
+    script = metadata.entry_points(group="console_scripts", name="cai-bridge")
+    for entry in script:  # there is one where the package was installed with it
+        assert entry.load() is main
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "required"),
+        (["dance"], "dance"),
+        (["check"], "required"),
+        (["check", "torch", "--simulated", "--gpu"], "not allowed"),
+        (["check", "torch", "--role", "audience"], "audience"),
+        (["inspect"], "required"),
+    ],
+)
+def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "nothing"], "got 'nothing'; allowed: torch, jax"),
+        (["check", "no.such.module:make"], "No module named 'no'"),
+        (["check", "cli_subjects:nothing"], "has no 'nothing'"),
+        (["check", "cli_subjects:neither"], "say --role producer or --role consumer"),
+        (["check", "cli_subjects:Poor", "--role", "consumer"], "is no consumer"),
+        (["check", "cli_subjects:Consumer", "--role", "both"], "is no producer"),
+        (["check", "cli_subjects:make", "--only", "cai-nothing"], "got 'cai-nothing'; allowed"),
+        (["check", "cli_subjects:make", "--only", "cai-shape", "--html", "/no/where"], "No such"),
+        (["inspect", "cli_subjects"], "allowed: module:expression"),
+        (["inspect", "cli_subjects:nothing"], "raised NameError"),
+        (["inspect", "cli_subjects:fails()"], "raised RuntimeError: out of luck"),
+        (["inspect", "cli_subjects:("], "raised SyntaxError"),
+        (["inspect", "cli_subjects:3"], "got int; allowed"),
+        (["inspect", "no_such_module:3"], "does not import: ModuleNotFoundError"),
+        (["matrix", "torch", "--from", str(MATRIX)], "takes no subjects"),
+        (["matrix", "--from", "no-such-file"], "no-such-file: No such file"),
+        (["matrix", "--from", str(MATRIX.with_name("stream.toml"))], "Expecting value"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_2_and_a_line(arguments, said, capsys):
+    assert main(arguments) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"cai-bridge {arguments[0]}: ")
+    assert said in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    program = "from cai_bridge._cli.command import main; raise SystemExit(main(['doctor']))"
+    with subprocess.Popen(
+        [sys.executable, "-c", program],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+# --- inspect --------------------------------------------------------------------------------------
+
+
+def test_inspect_shows_each_door_and_that_they_agree(capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:array(speaks=('cai', 'dlpack'))"]) == 0
+    printed = capsys.readouterr().out
+    assert "CAI" in printed
+    assert "__dlpack__" in printed
+    assert printed.endswith("The protocols agree.\n")
+
+
+def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:array(speaks='cai')", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["agree"] is None
+    assert told["why"] == "It speaks only CAI: there is nothing to compare."
+    assert [one["door"] for one in told["said"]] == ["CAI"]
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_inspect_of_a_contradiction_ends_with_1(flags, capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:Contradicts()", *flags]) == 1
+    printed = capsys.readouterr().out
+    assert "shape" in printed
+    if flags:
+        assert json.loads(printed)["agree"] is False
+
+
+# --- check ----------------------------------------------------------------------------------------
+
+
+def test_check_prints_the_report(capsys):
+    assert main(["check", "cli_subjects:make", "--only", "cai-shape", "cai-typestr"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("make as a producer on the simulated device: 2 passed, 0 failed")
+
+
+def test_check_of_what_fails_ends_with_1(capsys):
+    assert main(["check", "cli_subjects:Poor", "--only", "cai-typestr", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["ok"] is False
+    (report,) = told["reports"]
+    (verdict,) = report["verdicts"]
+    assert (report["subject"], verdict["outcome"]) == ("poor", "failed")
+
+
+def test_check_takes_patterns_of_names(capsys):
+    assert main(["check", "cli_subjects:make", "--only", "cai-s*", "--simulated", "--json"]) == 0
+    (report,) = json.loads(capsys.readouterr().out)["reports"]
+    every = [one.name for one in requirements("producer")]
+    judged = [one["requirement"] for one in report["verdicts"]]
+    assert judged == [name for name in every if name.startswith("cai-s")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "roles"),
+    [
+        ("cli_subjects:Producer", ["producer"]),
+        ("cli_subjects:Consumer", ["consumer"]),
+        ("cli_subjects:Both", ["producer", "consumer"]),
+        ("cli_subjects:make", ["producer"]),
+        ("cli_subjects:take", ["consumer"]),
+    ],
+)
+def test_a_subject_is_judged_in_the_roles_that_it_has(subject, roles):
+    from cai_bridge._cli.subjects import adapters_named
+
+    assert list(adapters_named(subject, "")) == roles
+
+
+def test_a_gpu_that_is_not_there_ends_with_2(capsys, monkeypatch):
+    from cai_bridge.conformance.lab import find
+
+    monkeypatch.setattr(find, "why_no_gpu", lambda: "no driver")
+    assert main(["check", "cli_subjects:make", "--gpu"]) == 2
+    assert "got 'gpu', but there is no driver" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subject", "roles"),
+    [
+        ("simulated", ["producer", "consumer"]),
+        ("to_cai(simulated)", ["producer"]),
+        ("from_cai(simulated)", ["producer"]),
+    ],
+)
+def test_check_knows_libraries_and_views_of_the_bridge(subject, roles, capsys):
+    assert main(["check", subject, "--simulated", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["reports"]
+    assert [(one["subject"], one["role"]) for one in told] == [(subject, role) for role in roles]
+
+
+def test_check_runs_as_a_module_from_the_working_directory():
+    done = run("check", "cli_subjects:make", "--only", "cai-shape")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "1 passed" in done.stdout
+
+
+# --- matrix ---------------------------------------------------------------------------------------
+
+
+def test_matrix_runs_what_is_named(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "simulated", "--json", str(written)]) == 0
+    printed = capsys.readouterr().out
+    assert "simulated -> simulated" in printed
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert (matrix.producers, matrix.consumers) == (("simulated",), ("simulated",))
+    assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
+
+
+def test_matrix_shows_what_was_run(capsys):
+    assert main(["matrix", "--from", str(MATRIX)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("torch -> cupy"))
+    assert row.split()[3:] == ["RWWRRW", "RRWRRX", "RRRRRX", "RRRBRX", "RRRRRX", "RRRRRX"]
+    assert "routes: 1 x by CAI, 2 x by DLPack, 3 to_cai(x, stream=s), 4 to_cai(x)" in lines[-3]
+    assert lines[-1].startswith("! crashed, W wrong, B blocks, X refused, R right")
+
+
+def test_the_words_are_the_engines():
+    assert tuple(table.ASPECTS) == ASPECTS
+    assert set(OUTCOMES) == set(get_args(Outcome))
+    assert {route.door for route in ROUTES} == set(table.DOORS)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ({"values": "right", "dtypes": "refused"}, "right"),
+        ({"values": "refused"}, "refused"),
+        ({"values": "right", "handover": "waits", "host": "waits"}, "waits"),
+        ({"values": "right", "release": "wrong", "host": "waits"}, "wrong"),
+        ({"values": "wrong", "release": "crashed"}, "crashed"),
+        ({"values": "none"}, "none"),
+        ({}, "none"),
+    ],
+)
+def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
+    aspects = {name: Aspect(outcome) for name, outcome in outcomes.items()}
+    bad = Cell("a", "b", "x by CAI", "cai", False, aspects)
+    good = Cell("a", "b", "to_cai(x)", "cai", True, {"values": Aspect("right")})
+    versions = {"a": "1", "b": "2"}
+    matrix = Matrix("here", "2026", "0", versions, 1, ("a",), ("b",), (bad, good))
+    shown = table.Table(matrix)
+    assert [route.name for route in shown.routes] == ["x by CAI", "to_cai(x)"]
+    assert shown.best(("a", "b"), bridged=False) == said
+    assert shown.best(("a", "b"), bridged=True) == "right"
+    assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
+
+
+def test_what_matrix_writes_it_reads(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "--from", str(MATRIX), "--json", str(written)]) == 0
+    assert json.loads(written.read_text("utf-8")) == json.loads(MATRIX.read_text("utf-8"))
+    capsys.readouterr()
+    assert main(["matrix", "--from", str(written), "--json", "-"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(MATRIX.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "got no matrix (TypeError"),
+        ({"cells": []}, "got no matrix (KeyError"),
+        ({**EMPTY, "cells": [3]}, "got no matrix (TypeError"),
+        ({**EMPTY, "cells": {"a": 3}}, "got no matrix (TypeError"),
+        ({**EMPTY, "date": 3}, "date: got 3; allowed: a string"),
+        ({**EMPTY, "versions": 3}, "versions: got 3; allowed: an object"),
+        ({**EMPTY, "cells": [{**CELL, "door": "front"}]}, "door and bridged: got 'front' and True"),
+        ({**EMPTY, "cells": [{**CELL, "route": []}]}, "got no matrix (TypeError"),
+        (
+            {**EMPTY, "cells": [{"aspects": {"values": {"outcome": "<b>"}}}]},
+            "got no matrix (ValueError: outcome: got '<b>'; allowed: right",
+        ),
+    ],
+)
+def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(data))
+    assert main(["matrix", "--from", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "known", "said"),
+    [("no driver", KNOWN, "there is no driver; name what to run"), (None, (), "none is installed")],
+)
+def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
+    monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)
+    monkeypatch.setattr(libraries, "KNOWN", known)
+    assert main(["matrix"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"), [("cli_subjects:Consumer", "makes"), ("cli_subjects:make", "takes")]
+)
+def test_a_matrix_needs_both_sides(subject, said, capsys):
+    assert main(["matrix", subject]) == 2
+    assert f"of which none {said} arrays" in capsys.readouterr().err
+
+
+def test_an_empty_matrix_is_shown(tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(EMPTY))
+    assert main(["matrix", "--from", str(path), "--html", str(tmp_path / "page.html")]) == 0
+
+
+# --- without the extra ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"],
+        ["doctor", "--json"],
+        ["check", "cli_subjects:make", "--only", "cai-shape"],
+        ["check", "cli_subjects:make", "--only", "cai-shape", "--json"],
+        ["inspect", "--simulated", "cli_subjects:array(speaks='cai')"],
+        ["matrix", "--from", str(MATRIX)],
+        ["matrix", "--from", str(MATRIX), "--json", "-"],
+    ],
+)
+def test_text_and_json_need_no_extra(arguments):
+    without = run(*arguments, program=("-c", WITHOUT))
+    assert (without.returncode, without.stderr) == (0, "")
+    if arguments[0] != "inspect":  # whose pointers differ
+        assert without.stdout == run(*arguments).stdout
+
+
+@pytest.mark.parametrize(
+    "arguments", [["check", "cli_subjects:make"], ["matrix", "--from", str(MATRIX)]]
+)
+def test_a_page_without_the_extra_says_what_to_install(arguments, tmp_path):
+    path = tmp_path / "page.html"
+    done = run(*arguments, "--html", str(path), program=("-c", WITHOUT))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.endswith("pip install 'cai-bridge[cli]'\n")
+    assert not path.exists()
+
+
+# --- the progress bar -----------------------------------------------------------------------------
+
+
+class Terminal:
+    """Stands in for stderr on a terminal."""
+
+    def __init__(self):
+        self.text = ""
+
+    def isatty(self):
+        return True
+
+    def write(self, text):
+        self.text += text
+        return len(text)
+
+    def flush(self):
+        pass
+
+
+@pytest.mark.parametrize(("delay", "shown"), [(0.0, True), (30.0, False)])
+def test_a_bar_is_shown_on_a_terminal_after_a_while(delay, shown, monkeypatch):
+    import time
+
+    from cai_bridge._cli import progress
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setattr(progress, "DELAY", delay)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress.Progress(3) as bar:
+        bar.step("the first")
+        end = time.monotonic() + 10
+        while shown and bar._bar is None and time.monotonic() < end:
+            time.sleep(0.01)
+        bar.step("the second [of two]")
+    assert ("the second [of two]" in terminal.text) == shown
+
+
+def test_where_there_is_no_terminal_there_is_no_bar(monkeypatch):
+    from cai_bridge._cli import progress
+
+    monkeypatch.setattr(progress, "DELAY", 0.0)
+    with progress.Progress(1) as bar:
+        bar.step("the only one")
+        assert not bar._timer.is_alive()
