@@ -81,13 +81,15 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
     device = read_capsule(export(x, stream=1)).device
     for wish in ({"max_version": (1, 0)}, {"dl_device": device}, {"copy": None}, {"copy": False}):
         try:
             x.__dlpack__(stream=1, **wish)
         except TypeError as error:
             expect(False, f"with {wish}: TypeError: {error}")
+        except BufferError as refused:
+            needs(read_capsule(export(x, stream=1)).readonly is False, f"{wish}: {refused}")
+            raise
     return "all taken"
 
 
@@ -100,8 +102,13 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
-    name = capsule_name(x.__dlpack__(stream=1))
+    readonly = read_capsule(export(x, stream=1)).readonly
+    try:
+        name = capsule_name(x.__dlpack__(stream=1))
+    except BufferError as refused:
+        # Only a versioned capsule can say that memory is read-only.
+        expect(readonly, f"refused: {refused}")
+        return f"read-only memory is refused: {refused}"
     expect(name == "dltensor", f"it is called {name!r}")
     return f"{name!r}"
 

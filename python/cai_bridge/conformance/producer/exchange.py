@@ -44,12 +44,12 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
 def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     table = table_of(x)
-    lab.put(lab.tensor_region(table.export(x).fields), 2.0)
+    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
+    lab.put(lab.tensor_region(table.export(x).fields), rows)
     y = strided(p, lab, x)
-    lab.put(lab.tensor_region(table.export(y).fields), 3.0)
-    seen = lab.get(lab.tensor_region(table.export(x).fields))
-    expect(seen == [[3.0, 2.0, 3.0, 2.0]] * 3, f"every second column set to 3: {seen}")
-    return "as indexed"
+    seen = lab.get(lab.tensor_region(table.export(y).fields))
+    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
+    return f"every second column is read as {seen}"
 
 
 @_exchange(
@@ -62,6 +62,8 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     table = table_of(x)
     needs(table.can_borrow, "the table has no such entry, which is optional")
+    # A borrowed tensor has no place for the flag.
+    needs(not table.export(x).fields.readonly, "the arrays are read-only")
     mine, theirs = table.borrow(x), table.export(x).fields
     for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):
         one, other = getattr(mine, field), getattr(theirs, field)
