@@ -351,8 +351,7 @@ class Hangs(Heedless):
 
 @pytest.fixture
 def importable(monkeypatch):
-    before = os.environ.get("PYTHONPATH")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(HERE), *([before] if before else [])]))
+    monkeypatch.syspath_prepend(HERE)
 
 
 def test_the_program_writes_the_file_and_a_line_a_cell(tmp_path, capsys):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cai_bridge import from_cai, to_cai
 
 from ..adapter import Late, ProducerAdapter
-from ..stand_in import DLPACK, speaks
+from ..stand_in import DLPACK, EXCHANGE, speaks
 
 if TYPE_CHECKING:
     from ..lab import Lab
@@ -36,7 +36,8 @@ class BridgedProducer(ProducerAdapter):
         """Make a view, on the library's current stream."""
         if self._door == "cai":
             return to_cai(array, **arguments)
-        source = to_cai(array) if speaks(array, DLPACK) else array
+        by_dlpack = speaks(array, DLPACK) or speaks(array, EXCHANGE)
+        source = to_cai(array) if by_dlpack else array
         return from_cai(source, **arguments)
 
     def stream(self) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -96,9 +97,16 @@ def _run_child(
         command += [text for one in consumers for text in ("--consumer", one)]
         command += [text for one in aspects for text in ("--aspect", one)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
+        # What this process finds, the child finds: subjects may be modules beside a script.
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             done = subprocess.run(  # noqa: S603
-                command, capture_output=True, text=True, check=False, timeout=limit_s
+                command,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=limit_s,
+                env=environment,
             )
             code, said = done.returncode, done.stderr
         except subprocess.TimeoutExpired as late:
