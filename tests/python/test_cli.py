@@ -269,7 +269,7 @@ def test_matrix_shows_what_was_run(capsys):
     row = next(line for line in lines if line.startswith("torch -> cupy"))
     assert row.split()[3:] == ["RWWRRW", "RRWRRX", "RRRRRX", "RRRBRX", "RRRRRX", "RRRRRX"]
     assert "routes: 1 x by CAI, 2 x by DLPack, 3 to_cai(x, stream=s), 4 to_cai(x)" in lines[-3]
-    assert lines[-1].startswith("! crashed, W wrong, B blocks, X refused, R right")
+    assert lines[-1].startswith("! crashed, W wrong, I ignored, B blocks, X refused, R right")
 
 
 def test_the_words_are_the_engines():
@@ -300,6 +300,7 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert [route.name for route in shown.routes] == ["x by CAI", "to_cai(x)"]
     assert shown.best(("a", "b"), bridged=False) == said
     assert shown.best(("a", "b"), bridged=True) == "right"
+    assert shown.with_bridge(("a", "b")) == "right"
     assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from cai_bridge.conformance import open_lab
+from cai_bridge.conformance.adapter import LIBRARIES
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import (
     ASPECTS,
     ROUTES,
     Aspect,
     Matrix,
+    advised,
     run_isolated,
     run_matrix,
 )
@@ -46,6 +48,15 @@ class Producer(simulated.Producer):
     def readonly(self, array):
         array = SimulatedCuda.current().array([1.0] * 12, speaks=self.speaks, readonly=True)
         self.kept = array
+        return array
+
+
+class Silent(Producer):
+    """Has read-only arrays, and does not say so."""
+
+    name = "silent"
+
+    def readonly(self, array):
         return array
 
 
@@ -201,9 +212,11 @@ def test_a_host_that_waits_is_told(lab):
 
 
 def test_read_only_memory_that_is_written_is_told(lab):
-    matrix = run_matrix([Producer], [Heedless, simulated.Consumer], lab=lab, aspects=["readonly"])
+    both = [Heedless, simulated.Consumer]
+    matrix = run_matrix([Producer, Silent], both, lab=lab, aspects=["readonly"])
     for route in ROUTES:
-        assert matrix.cell("pool", "heedless", route.name)["readonly"].outcome == "wrong"
+        assert matrix.cell("pool", "heedless", route.name)["readonly"].outcome == "ignored"
+        assert matrix.cell("silent", "heedless", route.name)["readonly"].outcome == "wrong"
         honoured = matrix.cell("pool", "simulated", route.name)["readonly"]
         assert honoured.outcome == "right"
         assert "read-only" in honoured.detail
@@ -219,8 +232,10 @@ def test_a_type_that_arrives_as_another_is_told(lab):
             return super().copy(array)
 
     matrix = run_matrix([Producer], [Heedless, Plain], lab=lab, aspects=["dtypes"])
-    assert matrix.cell("pool", "heedless", "x by CAI")["dtypes"].detail == "2 of 2"
-    refused = matrix.cell("pool", "plain", "x by CAI")["dtypes"]
+    # CAI has no name for bfloat16, so that nothing can be asked of it.
+    assert matrix.cell("pool", "heedless", "x by CAI")["dtypes"].detail == "1 of 1"
+    assert matrix.cell("pool", "heedless", "x by DLPack")["dtypes"].detail == "2 of 2"
+    refused = matrix.cell("pool", "plain", "x by DLPack")["dtypes"]
     assert refused.outcome == "refused"
     assert refused.detail == "1 of 2; refused: bfloat16 (TypeError: no bfloat16 here)"
 
@@ -395,3 +410,12 @@ def test_a_row_that_cannot_begin_is_a_mistake():
         run_isolated(["abacus"], ["simulated"])
     with pytest.raises(ValueError, match="got none"):
         run_isolated([], ["simulated"])
+
+
+def test_the_advised_route_is_the_first_of_the_consumers_that_there_is(lab):
+    matrix = run_matrix([Producer], [Heedless], lab=lab, aspects=["values"])
+    assert matrix.advised("pool", "heedless").route == "from_cai(to_cai(x))"
+    assert matrix.advised("pool", "nobody") is None
+    assert advised("cuda.core")[0] == "to_cai(x, stream=s)"
+    for consumer in LIBRARIES:
+        assert set(advised(consumer)) <= {route.name for route in ROUTES if route.bridged}

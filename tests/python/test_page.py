@@ -159,7 +159,7 @@ def test_text_stands_out_from_its_ground(pages):
     for scheme in schemes:
         colours = dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", scheme))
         pairs = [(name, name.removesuffix("-ink")) for name in colours if name.endswith("-ink")]
-        assert len(pairs) == 6
+        assert len(pairs) == 7
         pairs += [(name, ground) for name in ("ink", "soft", "link") for ground in ("page", "box")]
         for ink, ground in pairs:
             assert contrast(colours[ink], colours[ground]) >= 4.5, (ink, ground)

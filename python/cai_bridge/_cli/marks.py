@@ -32,6 +32,7 @@ DASH = "\u2013"
 OUTCOMES: dict[str, Mark] = {
     "crashed": Mark("!", "crashed", "the process ended", "crashed"),
     "wrong": Mark("W", "wrong", "values or flags that are not the producer's, silently", "wrong"),
+    "ignored": Mark("I", "ignored", "the consumer was told not to write, and wrote", "ignored"),
     "waits": Mark("B", "blocks", "right, but the host waits", "waits"),
     "refused": Mark("X", "refused", "an exception, and nothing is lost", "refused"),
     "right": Mark("R", "right", "as the protocols say, and the host does not wait", "right"),
@@ -52,6 +53,7 @@ COLOURS = {
     "wrong": "bold red",
     "refused": "default",
     "waits": "yellow",
+    "ignored": "magenta",
     "crashed": "bold magenta",
     "none": "bright_black",
 }

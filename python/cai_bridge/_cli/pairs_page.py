@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 from . import page
@@ -38,8 +39,8 @@ def _shown(table: Table) -> dict[str, Any]:
     matrix = table.matrix
     return {
         "shares": [
-            {"name": title, "count": _share(table, bridged=bridged)}
-            for title, bridged in (("By themselves", False), ("With the bridge", True))
+            {"name": "By themselves", "count": _good(table.best(p, bridged=False) for p in pairs)},
+            {"name": "With the bridge", "count": _good(table.with_bridge(p) for p in pairs)},
         ],
         "sides": list(_SIDES),
         "aspects": [{"name": name, "meaning": text} for name, text in ASPECTS.items()],
@@ -53,8 +54,8 @@ def _shown(table: Table) -> dict[str, Any]:
     }
 
 
-def _share(table: Table, *, bridged: bool) -> int:
-    return sum(table.best(pair, bridged=bridged) in _GOOD for pair in table.pairs)
+def _good(outcomes: Iterable[str]) -> int:
+    return sum(outcome in _GOOD for outcome in outcomes)
 
 
 def _tally(table: Table) -> list[dict[str, Any]]:
@@ -81,11 +82,8 @@ def _pair(table: Table, pair: Pair, index: int) -> dict[str, Any]:
         "id": f"pair-{index}",
         "producer": pair[0],
         "consumer": pair[1],
-        "best": [
-            OUTCOMES[table.best(pair, door=door, bridged=bridged)]
-            for door in DOORS
-            for bridged in _SIDES.values()
-        ],
+        "native": [OUTCOMES[table.best(pair, door=door, bridged=False)] for door in DOORS],
+        "bridged": OUTCOMES[table.with_bridge(pair)],
         "groups": [
             {"side": side, "routes": _routes(table, pair, bridged=bridged)}
             for side, bridged in _SIDES.items()
@@ -98,6 +96,7 @@ def _routes(table: Table, pair: Pair, *, bridged: bool) -> list[dict[str, Any]]:
     return [
         {
             "name": route.name,
+            "advised": route == table.advised(pair),
             "kinds": [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS],
         }
         for route in table.routes

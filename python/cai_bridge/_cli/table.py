@@ -96,11 +96,25 @@ class Table:
         there = [outcome for outcome in found if outcome != "none"]
         return max(there, key=list(OUTCOMES).index, default="none")
 
+    def advised(self, pair: Pair) -> Route | None:
+        """Find the route through the bridge that is advised for the consumer."""
+        cell = self.matrix.advised(*pair)
+        return None if cell is None else Route(cell.route, cell.door, cell.bridged)
+
+    def with_bridge(self, pair: Pair) -> str:
+        """Tell how the advised route is, by its worst."""
+        route = self.advised(pair)
+        return "none" if route is None else self.worst(pair, route)
+
     def outcomes(self, *, bridged: bool) -> Iterator[str]:
-        """List the outcomes of all aspects of all pairs, without the bridge or with it."""
+        """List the outcomes of all aspects of all pairs.
+
+        Without the bridge those of every route; with it those of the one that is advised.
+        """
         for pair in self.pairs:
+            advised = self.advised(pair)
             for route in self.routes:
-                if route.bridged == bridged:
+                if route == advised if bridged else not route.bridged:
                     yield from (self.outcome(pair, route, aspect) for aspect in ASPECTS)
 
 

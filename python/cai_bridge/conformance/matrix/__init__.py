@@ -6,7 +6,7 @@ right, is the order kept both ways, does the host wait.
 
 from .isolated import run_isolated
 from .result import ASPECTS, Aspect, Cell, Matrix, Outcome
-from .routes import ROUTES, Route
+from .routes import ROUTES, Route, advised
 from .run import run_matrix
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Matrix",
     "Outcome",
     "Route",
+    "advised",
     "run_isolated",
     "run_matrix",
 ]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-Outcome = Literal["right", "wrong", "refused", "waits", "none", "crashed"]
+from .routes import advised
+
+Outcome = Literal["right", "wrong", "ignored", "refused", "waits", "none", "crashed"]
 
 ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes")
 """What is judged of each route; see `Cell`."""
@@ -19,7 +22,8 @@ class Aspect:
     ----------
     outcome : str
         ``"right"``; ``"wrong"``: other values than those written were read, or read-only memory
-        was written; ``"refused"``: an exception; ``"waits"``: right, but the host waits;
+        was written; ``"ignored"``: read-only memory was written by a consumer that had been told
+        not to; ``"refused"``: an exception; ``"waits"``: right, but the host waits;
         ``"none"``: there is nothing to judge; ``"crashed"``: the process ended.
     detail : str
         What was seen, or why there is nothing.
@@ -160,6 +164,15 @@ class Matrix:
             if (one.producer, one.consumer, one.route) == (producer, consumer, route):
                 return one
         raise KeyError((producer, consumer, route))
+
+    def advised(self, producer: str, consumer: str) -> Cell | None:
+        """Find the cell of the route that is advised for a consumer; None where none exists."""
+        for route in advised(consumer):
+            with contextlib.suppress(KeyError):
+                cell = self.cell(producer, consumer, route)
+                if cell.exists:
+                    return cell
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""

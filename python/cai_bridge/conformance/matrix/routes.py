@@ -87,3 +87,21 @@ ROUTES = (
     Route("from_cai(to_cai(x))", "dlpack", (DLPACK, EXCHANGE), lambda x, _: from_cai(to_cai(x))),
 )
 """The protocols by themselves, and the bridge; ``s`` is the consumer's stream."""
+
+_BY_DLPACK = ("from_cai(to_cai(x))", "from_cai(x)")
+_TOLD = ("to_cai(x, stream=s)", "to_cai(x)")
+_ADVISED = {
+    # These take DLPack with a stream of theirs that can be held or asked for again.
+    **dict.fromkeys(("torch", "jax", "cupy", "tvm-ffi"), _BY_DLPACK),
+    # Numba's streams have no current one, so that a bare handle of one cannot be vouched for.
+    "numba": ("to_cai(x)",),
+    # By DLPack it names a bare handle, which nothing keeps alive; by CAI the view holds the stream.
+    "cuda.core": _TOLD,
+    # It takes CAI only, and ignores the stream.
+    "rmm": _TOLD,
+}
+
+
+def advised(consumer: str) -> tuple[str, ...]:
+    """List the names of the routes that the bridge is best used by, the best first."""
+    return _ADVISED.get(consumer, (*_BY_DLPACK, *_TOLD))
