@@ -149,8 +149,9 @@ class ProducerAdapter(_Streams):
             raise NotApplicableError("the adapter says no stream()")
         array = self.make((words,), "float32")
         if lab.timed:
-            # What has to be compiled for it would take longer than the hold lasts.
-            self.fill(array, 0.0)
+            # What has to be compiled for it would take longer than the hold lasts. Zeros, for which
+            # some have another way, would not do.
+            self.fill(array, -1.0)
         lab.synchronize()
         with self.on(stream):
             hold = lab.hold(handle_of(stream))
