@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from cai_bridge.conformance import requirements
+from cai_bridge.conformance.adapter import LIBRARIES
+from cai_bridge.conformance.known import known as shipped
+
 ROOT = Path(__file__).parents[2]
 TOY = "toy_library:Producer"
 # Where the package is not installed but found by its path, pytest does not know the plugin.
@@ -140,3 +144,17 @@ def test_a_run_of_somebody_else_imports_nothing_of_it(tmp_path):
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", *plugin, test]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout
+
+
+def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
+    names = {one.name for one in requirements()}
+    for kind in ("skips", "xfails"):
+        for library, reasons in shipped(kind).items():
+            assert library in LIBRARIES
+            assert reasons.keys() <= names
+            assert all(reason[0].islower() for reason in reasons.values())
+
+
+def test_what_is_known_is_used_by_name(tmp_path):
+    code, shown = run("--producer", TOY, "--xfails-file", "known", cwd=tmp_path)
+    assert code == 0, shown

@@ -1,0 +1,30 @@
+"""What the libraries are known not to meet is what they do not meet: each in its own processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from cai_bridge.conformance.isolated import check_isolated
+from cai_bridge.conformance.known import known
+from cai_bridge.conformance.requirement import Role
+
+SUBJECTS: list[tuple[Role, str]] = [
+    *(("producer", name) for name in ("torch", "jax", "cupy", "numba", "tvm-ffi", "rmm")),
+    *(("consumer", name) for name in ("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi")),
+    ("consumer", "rmm"),
+]
+
+
+@pytest.mark.parametrize(("role", "library"), SUBJECTS, ids="-".join)
+def test_the_list_is_what_is_found(role: Role, library: str, note: Callable[..., None]) -> None:
+    try:
+        report = check_isolated(role, library, where="gpu", limit_s=60)
+    except ValueError as missing:
+        pytest.skip(str(missing))
+    note(report.summary())
+    listed = {**known("xfails").get(library, {}), **known("skips").get(library, {})}
+    judged = {one.name for one in report.verdicts}
+    failed = {one.name: one.evidence for one in report.failed}
+    assert {name for name in listed if name in judged} == failed.keys(), failed
