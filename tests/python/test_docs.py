@@ -17,6 +17,11 @@ def test_the_list_of_requirements_is_the_one_that_is_judged():
     assert (ROOT / "docs" / "requirements.md").read_text() == listing["page"]()
 
 
+def test_the_tables_of_the_matrix_are_those_of_its_data():
+    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
+    assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_what_a_page_links_to_is_there(page):
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
