@@ -64,7 +64,7 @@ def tables() -> str:
     letters = ", ".join(f"**{one.letter}** {one.word}" for one in OUTCOMES.values())
     return "\n".join(
         [
-            f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds of what depends on timing; "
+            f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
             f"{versions}.",
             "",
             f"{letters}.",
