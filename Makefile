@@ -60,7 +60,7 @@ lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and s
 	$(BIN)/ruff format --check python tests examples docs
 	$(BIN)/ruff check python tests examples docs
 	$(BIN)/mypy
-	$(BIN)/python -m mypy.stubtest cai_bridge --ignore-disjoint-bases
+	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
 
 format:  ## Format the sources
 	cargo fmt

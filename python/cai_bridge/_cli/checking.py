@@ -15,7 +15,7 @@ from .progress import Progress
 from .subjects import adapters_named
 
 if TYPE_CHECKING:
-    from cai_bridge.conformance import Report
+    from cai_bridge.conformance import Lab, Report
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,8 @@ def judged(wanted: Sequence[Task], where: str | None) -> Iterator[Report]:
     UsageError
         There is no place to judge.
     """
-    from cai_bridge.conformance import Report, check_consumer, check_producer, open_lab
+    from cai_bridge.conformance import open_lab
 
-    check = {"producer": check_producer, "consumer": check_consumer}
     with Progress(sum(len(task.names) for task in wanted)) as progress:
         for task in wanted:
             with ExitStack() as stack:
@@ -91,12 +90,38 @@ def judged(wanted: Sequence[Task], where: str | None) -> Iterator[Report]:
                     lab = stack.enter_context(open_lab(where))  # type: ignore[arg-type]
                 except RuntimeError as error:
                     raise UsageError(str(error)) from error
-                verdicts: list[Any] = []
-                for name in task.names:
-                    progress.step(f"{task.adapter.name} as a {task.role}: {name}")
-                    report = check[task.role](task.adapter, only=name, lab=lab)
-                    verdicts += report.verdicts
-                yield Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
+                if not lab.timed:
+                    yield _here(task, lab, progress)
+                    continue
+            yield _apart(task, progress)
+
+
+def _here(task: Task, lab: Lab, progress: Progress) -> Report:
+    """Judge in this process."""
+    from cai_bridge.conformance import Report, check_consumer, check_producer
+
+    check = {"producer": check_producer, "consumer": check_consumer}
+    verdicts: list[Any] = []
+    for name in task.names:
+        progress.step(f"{task.adapter.name} as a {task.role}: {name}")
+        verdicts += check[task.role](task.adapter, only=name, lab=lab).verdicts
+    return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
+
+
+def _apart(task: Task, progress: Progress) -> Report:
+    """Judge in processes of their own, on a GPU: some libraries end the process that tries them."""
+    from cai_bridge.conformance.isolated import check_isolated
+
+    def told(name: str) -> None:
+        progress.step(f"{task.adapter.name} as a {task.role}: {name}")
+
+    return check_isolated(
+        "producer" if task.role == "producer" else "consumer",
+        task.adapter.subject,
+        only=task.names,
+        where="gpu",
+        progress=told,
+    )
 
 
 def run(

@@ -97,6 +97,7 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
+    export(x, stream=1)
     try:
         export(x, stream=0)
     except Exception as error:
