@@ -19,10 +19,10 @@ use super::cai_view::CaiView;
 use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
-use super::source::{Source, check_stream};
+use super::source::{Source, check_host_wait, check_stream};
 use super::stream::{an_object, type_name};
 use super::types::{Facts, Speaks};
-use super::{adopt, fields, guards, types};
+use super::{fields, guards, types};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind};
@@ -268,9 +268,10 @@ fn settle_silence(
         return Ok(Ready::On(Stream::from_native(native, Thread::current())));
     }
     warn_once(py, owner)?;
-    let known = adopt::current_streams(py, driver, place.ordinal);
+    let got = "an array that says nothing of its stream, for which the host would wait";
+    check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
     let driver = driver.get()?;
-    py.detach(|| order::wait_on_host(driver, place, &known))?;
+    py.detach(|| order::wait_on_host(driver, place))?;
     tracing::debug!(
         target: "cai_bridge", door = "from_cai", device = place.ordinal, order = "made", why = "host wait",
         "the dict says nothing of streams; the host waited for the context"

@@ -9,11 +9,11 @@
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
-use super::adopt::{self, Live};
+use super::adopt::Live;
 use super::back::Given;
 use super::keep::Keep;
 use super::parked::{self, Parked};
-use super::source::check_stream;
+use super::source::{check_host_wait, check_stream};
 use super::unraised;
 use super::view::View;
 use crate::buffer::{self, Buffer, Queue, Return};
@@ -156,15 +156,15 @@ struct Copy {
 impl Copy {
     /// Whether a capture is in the way, which giving the memory back would end.
     fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
-        let queue = buffer.queue();
-        let mut streams = vec![queue.stream.seen_from(Thread::current())];
-        if buffer.waits() {
-            streams = adopt::current_streams(py, buffer.driver(), queue.place.ordinal);
-            streams.extend([Stream::Legacy, Stream::PerThread(Thread::current())]);
-        }
+        let (Queue { stream, place }, driver) = (buffer.queue(), buffer.driver());
         let why = (Kind::CaptureCopy, "a copy's end");
-        let asked = buffer.driver().get();
-        asked.is_ok_and(|driver| order::check_captures(driver, queue.place, &streams, why).is_err())
+        let Ok(calls) = driver.get() else { return false };
+        let asked = if buffer.waits() {
+            check_host_wait(py, driver, place, why)
+        } else {
+            order::check_captures(calls, place, &[stream.seen_from(Thread::current())], why)
+        };
+        asked.is_err()
     }
 }
 
@@ -276,14 +276,10 @@ pub(super) fn to_gpu<'py>(
     if live.is_none() {
         buffer.set_return(Return::Waiting);
     }
-    let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
-    capsule(
-        py,
-        &array,
-        false,
-        versioned,
-        Box::new(Copied(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }))),
-    )
+    let ptr = buffer.ptr();
+    let copied = Copied(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }));
+    let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
+    capsule(py, &array, false, versioned, Box::new(copied))
 }
 
 /// A capsule with a copy in the host's memory, which is there when this returns.
@@ -300,15 +296,8 @@ pub(super) fn to_host<'py>(
         stream => Queue { stream, place: view.place },
     };
     check_captures(view, queue)?;
-    // Any capture in the context would be ended by the host's wait, as far as it is known of.
-    let known = adopt::current_streams(py, &view.driver, queue.place.ordinal);
-    let why = (Kind::CaptureHostWait, "a copy for the CPU, for which the host would wait");
-    order::check_captures(
-        driver,
-        queue.place,
-        &[&known[..], &[Stream::Legacy, here]].concat(),
-        why,
-    )?;
+    let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
+    check_host_wait(py, &view.driver, queue.place, why)?;
     let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, queue))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     let array = buffer::described(&view.array, address, view.array.device())?;

@@ -3,11 +3,11 @@
 use pyo3::prelude::*;
 
 use super::keep::Keep;
-use super::parked;
+use super::{adopt, parked};
 use crate::descriptor::Descriptor;
 use crate::device::MemoryKind;
 use crate::driver::Handle;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::order::{self, Door, Place};
 use crate::stream::{Ready, Request, Stream, Thread, plan};
 
@@ -52,6 +52,19 @@ pub(super) fn check_stream(
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses, by an error of `why`, a wait of the host for work of the context of `place` while that would
+/// end a capture, as far as one is known of: of its default streams, and of those that the libraries work
+/// on now.
+pub(super) fn check_host_wait(
+    py: Python<'_>,
+    driver: &Handle,
+    place: Place,
+    why: (Kind, &str),
+) -> Result<()> {
+    let known = adopt::current_streams(py, driver, place.ordinal);
+    order::check_host_wait(driver.get()?, place, &known, why)
 }
 
 /// What a consumer is told once [`hand_over`] has served `request`.

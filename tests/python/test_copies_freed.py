@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from copies import NEWEST, ends, taken
+from copies import NEWEST, ends, named, taken
 from found import kinds
 
 from cai_bridge import from_cai, to_cai
@@ -52,6 +52,8 @@ def test_memory_waits_for_the_device_where_the_consumers_stream_may_be_dead(stre
     cuda.clear_calls()
     copy.delete()
     assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFree", None)]
+    asked = [stream for _, stream in named(cuda, "cuStreamIsCapturing", "cuStreamGetCaptureInfo")]
+    assert asked == [1, 2], "each is asked once whether the wait would end its capture"
     assert cuda.pending == 0
 
 
