@@ -130,13 +130,10 @@ pub(super) fn shared<'py>(
     if let Request::On(stream) = request {
         py.detach(|| order_from(view, Queue { stream, place }))?;
     }
-    if place.ordinal == view.place.ordinal {
-        keep.hand_to(view.consumer(py, request, object));
-    } else if let Request::On(stream) = request
-        && view.array.ptr() != 0
-    {
-        keep.hand_to_elsewhere(place, Live::new(py, stream, object, &view.driver, device.id));
+    if place.ordinal != view.place.ordinal {
+        keep.move_to(place);
     }
+    keep.hand_to(py, &view.array, request, object);
     managed(py, &array, versioned, keep)
 }
 

@@ -54,7 +54,7 @@ pub(super) fn exchange(
     let managed = Some(ImportedDlpack::Versioned(imported.0));
     let back = Back::new(&driver, place, home);
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(py, &array, request, stream);
+    keep.tell(py, &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -85,7 +85,7 @@ pub(super) fn protocol(
     hand_over(py, DOOR, &driver, place, ready, request)?;
     let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(py, &array, request, stream);
+    keep.tell(py, &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 
@@ -105,7 +105,7 @@ pub(super) fn capsule(
     hand_over(x.py(), DOOR, &driver, place, ready, request)?;
     let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
     let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(x.py(), &array, request, stream);
+    keep.tell(x.py(), &array, request, stream);
     Ok(Source { array, ready: told(ready, request), place, driver, keep })
 }
 

@@ -116,7 +116,7 @@ fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bo
     // Held across the order, during which others run; what is refused queues nothing.
     let mut keep = Box::new(view.share(py, None)?);
     hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
-    keep.hand_to(view.consumer(py, request, object));
+    keep.hand_to(py, &view.array, request, object);
     copied::managed(py, &view.array, versioned, keep)
 }
 
@@ -147,7 +147,7 @@ impl Exchange for DLPackView {
         let mut keep = Box::new(self.0.share(py, None)?);
         onto_legacy(py, &self.0)?;
         // Whoever imports it is told to work there.
-        keep.hand_to(self.0.consumer(py, Request::On(Stream::Legacy), None));
+        keep.hand_to(py, &self.0.array, Request::On(Stream::Legacy), None);
         Ok(encode::versioned(&self.0.array, keep)?)
     }
 

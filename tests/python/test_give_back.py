@@ -560,6 +560,29 @@ def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cud
     assert seen.value == [1.0] * 8
 
 
+def test_a_capsule_of_a_view_that_lent_its_array_ends_for_its_own_consumer_alone(cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+    view = from_cai(scene.array)
+    tables.borrowed(view)
+    taken = capsules.take(view.__dlpack__(stream=scene.producer))
+    cuda.clear_calls()
+    taken.delete()
+    assert cuda.calls == []
+
+
+@pytest.mark.parametrize("given", ["object", "handle"])
+def test_a_declared_stream_waits_for_a_consumer_on_the_memorys_own(given, cuda):
+    scene, declared = Scene(cuda, "cai3", "non-blocking", "legacy"), cuda.stream("declared")
+    view = from_cai(to_cai(scene.array), stream=declared)
+    stream = scene.producer if given == "object" else scene.producer.handle
+    taken = capsules.take(view.__dlpack__(stream=stream))
+    seen = scene.producer.read(scene.array)
+    taken.delete()
+    declared.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
 @pytest.mark.parametrize("how", ["view", "dict"])
 @pytest.mark.parametrize("writes", ["declared", "first", "freed"])
 def test_a_stream_that_is_declared_for_a_view_waits_beside_the_memorys_own(writes, how, cuda):
