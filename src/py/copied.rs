@@ -1,66 +1,29 @@
-//! `DLPackView.__dlpack__` for a consumer that asks for another device, or for a copy.
+//! `DLPackView.__dlpack__` with a copy.
 //!
-//! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
 //! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that
-//! was taken there; a copy in the host's memory on the producer's, and the host waits, since a consumer
-//! on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``, ``stream``). What is wanted
-//! is [`super::wish`]'s to say; refused here are GPUs that the machine does not have.
+//! was taken there, and ends as [`super::copy_end`] has it; a copy in the host's memory is made on the
+//! producer's, and the host waits, since a consumer on the CPU has no stream (Python array API 2025.12,
+//! ``array.__dlpack__``, ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are
+//! copies while a stream that they would be made on or after is being captured.
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::adopt::Live;
 use super::back::Given;
+use super::copy_end::Copied;
 use super::keep::Keep;
-use super::parked::{self, Parked};
-use super::source::{check_host_wait, check_stream};
-use super::unraised;
+use super::shared::{Asked, DOOR, begin, order_from};
+use super::source::check_host_wait;
 use super::view::View;
-use crate::buffer::{self, Buffer, Queue, Return};
+use crate::buffer::{self, Buffer, Queue};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
 use crate::driver::{Driver, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door, Place};
-use crate::stream::{Home, Ready, Request, Stream, Thread, plan, plan_return};
-
-const DOOR: &str = "__dlpack__";
-
-/// Where the streams of the GPU `ordinal` are: the array's own context where that is its device.
-pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
-    /// `CUDA_ERROR_INVALID_DEVICE`.
-    const INVALID_DEVICE: u32 = 101;
-    if ordinal == view.place.ordinal {
-        return Ok(view.place);
-    }
-    match view.driver.get()?.primary_context(ordinal) {
-        Ok(_) => Ok(Place::of(Device::cuda(ordinal))),
-        Err(error)
-            if error.kind() == Kind::DeviceOrdinal
-                || error.driver_code().is_some_and(|failed| failed.code == INVALID_DEVICE) =>
-        {
-            let got = format!("(2, {ordinal}), which this machine does not have");
-            Err(Error::new(Kind::DlDevice, got))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Work queued on `to` after this call runs after what the array is ready on.
-fn order_from(view: &View, to: Queue) -> Result<()> {
-    let (here, door) = (Thread::current(), Door::handing_over(DOOR));
-    match view.ready {
-        Ready::On(from) if to.place.ordinal != view.place.ordinal => {
-            let from = (view.place, from.seen_from(here));
-            order::across(door, view.driver.get()?, from, (to.place, to.stream))
-        }
-        ready => {
-            let edge = plan(ready, Request::On(to.stream), here);
-            order::carry_out(door, &view.driver, view.place, edge, |call| call())
-        }
-    }
-}
+use crate::stream::{Home, Ready, Request, Stream, Thread, plan_return};
 
 /// Work queued on the producer's stream, which is `home` at `place`, after this call runs after work
 /// queued on `from` before it. Where it is not known, the legacy default stream stands in.
@@ -102,110 +65,6 @@ fn producers(ready: Ready, idle: Stream) -> Stream {
     }
 }
 
-/// What a consumer asks for, beside the device and the copy.
-pub(super) struct Asked {
-    /// Its stream.
-    pub(super) request: Request,
-    /// The object of that stream, where it gave one.
-    pub(super) object: Option<Py<PyAny>>,
-    /// Whether it takes a versioned capsule.
-    pub(super) versioned: bool,
-}
-
-/// A capsule with the same memory as `device`'s, which is another one of those that reach it.
-pub(super) fn shared<'py>(
-    py: Python<'py>,
-    view: &View,
-    device: Device,
-    asked: Asked,
-) -> PyResult<Bound<'py, PyAny>> {
-    let Asked { request, object, versioned } = asked;
-    let array = view.array.clone().on(device);
-    if !versioned {
-        encode::check_legacy(&array)?;
-    }
-    let mut keep = Box::new(view.share(py, None)?);
-    let place = place(view, device.id)?;
-    parked::look(py);
-    if let Request::On(stream) = request {
-        py.detach(|| order_from(view, Queue { stream, place }))?;
-    }
-    if place.ordinal != view.place.ordinal {
-        keep.move_to(place);
-    }
-    keep.hand_to(py, &view.array, request, object);
-    managed(py, &array, versioned, keep)
-}
-
-/// What a managed tensor of a copy on a GPU holds.
-struct Copied(Option<Copy>);
-
-/// A copy on a GPU.
-struct Copy {
-    /// Its memory; `None` once it is given back.
-    buffer: Option<Buffer>,
-    /// What keeps the stream alive that it goes back on.
-    live: Option<Live>,
-    /// What keeps a context alive that is not primary.
-    _keeper: Option<Keep>,
-}
-
-impl Copy {
-    /// Whether a capture is in the way, which giving the memory back would end.
-    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
-        let (Queue { stream, place }, driver) = (buffer.queue(), buffer.driver());
-        let why = (Kind::CaptureCopy, "a copy's end");
-        let Ok(calls) = driver.get() else { return false };
-        let asked = if buffer.waits() {
-            check_host_wait(py, driver, place, why)
-        } else {
-            order::check_captures(calls, place, &[stream.seen_from(Thread::current())], why)
-        };
-        asked.is_err()
-    }
-}
-
-impl Parked for Copy {
-    fn is_over(&mut self, py: Python<'_>) -> bool {
-        let Some(mut buffer) = self.buffer.take() else { return true };
-        // A stream that is not alive any more is not asked for its part in a capture either.
-        if !buffer.waits()
-            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
-        {
-            buffer.set_return(Return::Waiting);
-        }
-        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
-            self.buffer = Some(buffer);
-            return false;
-        }
-        py.detach(|| drop(buffer));
-        true
-    }
-
-    fn ripens(&self) -> bool {
-        self.buffer.as_ref().is_some_and(|buffer| matches!(buffer.driver(), Handle::Cuda))
-    }
-}
-
-impl Drop for Copied {
-    /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
-    /// wait; after a capture that it would end. Where the interpreter is gone, so may the driver be: the
-    /// memory is left to the end of the process.
-    fn drop(&mut self) {
-        let mut held = self.0.take();
-        Python::try_attach(|py| {
-            unraised::during(py, || {
-                if let Some(mut copy) = held.take()
-                    && !copy.is_over(py)
-                {
-                    parked::park(Box::new(copy));
-                }
-            });
-        });
-        std::mem::forget(held);
-    }
-}
-
 /// What keeps the context of `queue` alive, where it is not a primary one, which is never gone: another
 /// goes with its owner, whom the producer holds.
 fn context_keeper(py: Python<'_>, view: &View, queue: Queue) -> Result<Option<Keep>> {
@@ -235,11 +94,7 @@ pub(super) fn to_gpu<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let Asked { request, object, versioned } = asked;
     // Held until the copy is done, or ordered before the producer's next use of its memory.
-    let source = view.share(py, None)?;
-    let place = place(view, ordinal)?;
-    if ordinal == view.place.ordinal {
-        check_stream(&view.array, &view.driver, place, request)?;
-    }
+    let (source, place) = begin(py, view, ordinal, request)?;
     let driver = view.driver.get()?;
     let stream = match request {
         Request::On(stream) => stream,
@@ -253,8 +108,7 @@ pub(super) fn to_gpu<'py>(
         Some(back) => (back.home(py, &[queue.stream])?, back.place),
         None => (Home::Unknown, view.place),
     };
-    parked::look(py);
-    let mut buffer = py.detach(|| {
+    let buffer = py.detach(|| {
         let before = || order_from(view, queue);
         let after = || order_back(&view.driver, home, queue);
         let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
@@ -270,11 +124,8 @@ pub(super) fn to_gpu<'py>(
         (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
         _ => None,
     };
-    if live.is_none() {
-        buffer.set_return(Return::Waiting);
-    }
     let ptr = buffer.ptr();
-    let copied = Copied(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }));
+    let copied = Copied::new(buffer, live, keeper);
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule(py, &array, false, versioned, Box::new(copied))
 }
@@ -301,21 +152,7 @@ pub(super) fn to_host<'py>(
     capsule(py, &array, true, versioned, Box::new(memory))
 }
 
-/// A capsule of either form with memory that `keep` keeps.
-pub(super) fn managed<'py>(
-    py: Python<'py>,
-    array: &Descriptor,
-    versioned: bool,
-    keep: Box<Keep>,
-) -> PyResult<Bound<'py, PyAny>> {
-    if versioned {
-        encode::versioned(array, keep)?.into_pyobject(py)
-    } else {
-        encode::legacy(array, keep)?.into_pyobject(py)
-    }
-}
-
-/// The same with a copy.
+/// A capsule of either form with a copy.
 fn capsule<'py, K: Send>(
     py: Python<'py>,
     array: &Descriptor,

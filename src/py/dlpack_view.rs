@@ -11,7 +11,8 @@ use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
 use super::copied;
 use super::keep::Keep;
-use super::source::{Source, check_stream, hand_over};
+use super::shared::{self, Asked};
+use super::source::{Source, hand_over};
 use super::stream;
 use super::types::{Speaks, facts};
 use super::view::View;
@@ -90,10 +91,10 @@ DLPackView {
         let view = &self.0;
         let (request, object) = stream::parse(stream)?;
         let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
-        let asked = copied::Asked { request, object, versioned };
+        let asked = Asked { request, object, versioned };
         match wish(view.array.device(), dl_device, copy)? {
-            Wish::Own => share(py, view, asked),
-            Wish::Shared(device) => copied::shared(py, view, device, asked),
+            Wish::Own => shared::own(py, view, asked),
+            Wish::Shared(device) => shared::on(py, view, device, asked),
             Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
             Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
         }
@@ -104,20 +105,6 @@ DLPackView {
         self.0.device()
     }
 }
-}
-
-/// A capsule with the array as it is.
-fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bound<'py, PyAny>> {
-    let copied::Asked { request, object, versioned } = asked;
-    check_stream(&view.array, &view.driver, view.place, request)?;
-    if !versioned {
-        encode::check_legacy(&view.array)?;
-    }
-    // Held across the order, during which others run; what is refused queues nothing.
-    let mut keep = Box::new(view.share(py, None)?);
-    hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
-    keep.hand_to(py, &view.array, request, object);
-    copied::managed(py, &view.array, versioned, keep)
 }
 
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {

@@ -41,6 +41,10 @@ mod cai_view;
 
 mod wish;
 
+mod shared;
+
+mod copy_end;
+
 mod copied;
 
 mod dlpack_view;

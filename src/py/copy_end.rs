@@ -1,0 +1,97 @@
+//! How a copy on a GPU ends: its memory goes back, in the order of the stream that it was made on.
+//!
+//! Where nobody vouches for that stream, the host waits for the context first. A capture that either
+//! would end is waited for ([`super::parked`]).
+
+use pyo3::prelude::*;
+
+use super::adopt::Live;
+use super::keep::Keep;
+use super::parked::{self, Parked};
+use super::source::check_host_wait;
+use super::unraised;
+use crate::buffer::{Buffer, Queue, Return};
+use crate::driver::Handle;
+use crate::error::Kind;
+use crate::order;
+use crate::stream::Thread;
+
+/// What a managed tensor of a copy on a GPU holds.
+pub(super) struct Copied(Option<Copy>);
+
+impl Copied {
+    /// The copy in `buffer`, whose stream `live` keeps alive, where anybody does, and `keeper` a context
+    /// that is not primary.
+    pub(super) fn new(mut buffer: Buffer, live: Option<Live>, keeper: Option<Keep>) -> Self {
+        if live.is_none() {
+            buffer.set_return(Return::Waiting);
+        }
+        Self(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }))
+    }
+}
+
+/// A copy on a GPU.
+struct Copy {
+    /// Its memory; `None` once it is given back.
+    buffer: Option<Buffer>,
+    /// What keeps the stream alive that it goes back on.
+    live: Option<Live>,
+    /// What keeps a context alive that is not primary.
+    _keeper: Option<Keep>,
+}
+
+impl Copy {
+    /// Whether a capture is in the way, which giving the memory back would end.
+    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
+        let (Queue { stream, place }, driver) = (buffer.queue(), buffer.driver());
+        let why = (Kind::CaptureCopy, "a copy's end");
+        let Ok(calls) = driver.get() else { return false };
+        let asked = if buffer.waits() {
+            check_host_wait(py, driver, place, why)
+        } else {
+            order::check_captures(calls, place, &[stream.seen_from(Thread::current())], why)
+        };
+        asked.is_err()
+    }
+}
+
+impl Parked for Copy {
+    fn is_over(&mut self, py: Python<'_>) -> bool {
+        let Some(mut buffer) = self.buffer.take() else { return true };
+        // A stream that is not alive any more is not asked for its part in a capture either.
+        if !buffer.waits()
+            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
+        {
+            buffer.set_return(Return::Waiting);
+        }
+        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
+            self.buffer = Some(buffer);
+            return false;
+        }
+        py.detach(|| drop(buffer));
+        true
+    }
+
+    fn ripens(&self) -> bool {
+        self.buffer.as_ref().is_some_and(|buffer| matches!(buffer.driver(), Handle::Cuda))
+    }
+}
+
+impl Drop for Copied {
+    /// Gives the memory back from whatever thread this is, without the interpreter lock, since that may
+    /// wait; after a capture that it would end. Where the interpreter is gone, so may the driver be: the
+    /// memory is left to the end of the process.
+    fn drop(&mut self) {
+        let mut held = self.0.take();
+        Python::try_attach(|py| {
+            unraised::during(py, || {
+                if let Some(mut copy) = held.take()
+                    && !copy.is_over(py)
+                {
+                    parked::park(Box::new(copy));
+                }
+            });
+        });
+        std::mem::forget(held);
+    }
+}
