@@ -116,16 +116,16 @@ impl Back {
         array: &Descriptor,
         request: Request,
         object: Option<Py<PyAny>>,
-    ) {
-        let Request::On(stream) = request else { return };
-        if array.ptr() == 0 {
-            return;
+    ) -> PyResult<()> {
+        let Request::On(stream) = request else { return Ok(()) };
+        if array.ptr() != 0 {
+            self.consumer = if self.is_home(stream) {
+                Some(Live::same(stream, object))
+            } else {
+                Live::new(py, stream, object, &self.driver, self.place.ordinal)?
+            };
         }
-        self.consumer = if self.is_home(stream) {
-            Some(Live::same(stream, object))
-        } else {
-            Live::new(py, stream, object, &self.driver, self.place.ordinal)
-        };
+        Ok(())
     }
 
     /// The consumer works at `place`, on a device that is not the producer's. A default stream of the

@@ -91,19 +91,21 @@ fn keep(
     place: Place,
     (claim, ready): (Claim, Ready),
     said: Said<'_, '_>,
-) -> Result<Keep> {
+) -> PyResult<Keep> {
     let py = owner.py();
     let declared = said.held.as_ref().map(|held| held.clone_ref(py));
     let exporter = || (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
-        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal),
+        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal)?,
         // The exporter keeps the stream alive, says the specification; CuPy does not.
         (_, Claim::Said(Ready::On(stream)), _) => {
-            Live::new(py, stream, None, driver, place.ordinal)
+            Live::new(py, stream, None, driver, place.ordinal)?
                 .or_else(|| Some(Live::lent(stream, exporter())))
         }
-        (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
+        (_, Claim::Silent, Ready::On(stream)) => {
+            Live::new(py, stream, None, driver, place.ordinal)?
+        }
         _ => None,
     };
     if facts.speaks == Speaks::Dict {
@@ -337,14 +339,15 @@ impl Source {
         py: Python<'_>,
         said: &Said<'_, '_>,
         object: Option<Py<PyAny>>,
-    ) {
+    ) -> PyResult<()> {
         if let Some(Request::On(stream)) = said.stream
             && self.array.ptr() != 0
             && !self.keep.is_home(stream)
         {
-            let live = Live::new(py, stream, object, &self.driver, self.place.ordinal);
+            let live = Live::new(py, stream, object, &self.driver, self.place.ordinal)?;
             self.keep.declare(live);
         }
+        Ok(())
     }
 }
 

@@ -148,6 +148,6 @@ fn re_export(
     let py = x.py();
     check_stream(&source.array, &source.driver, source.place, request)?;
     hand_over(py, "to_cai", &source.driver, source.place, source.ready, request)?;
-    source.keep.tell(py, &source.array, request, held);
+    source.keep.tell(py, &source.array, request, held)?;
     Ok(Source { ready: told(source.ready, request), ..source })
 }

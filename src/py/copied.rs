@@ -104,6 +104,10 @@ pub(super) fn to_gpu<'py>(
     let (queue, waiting) = queues(driver, place, stream)?;
     let keeper = context_keeper(py, view, queue)?;
     check_captures(view, queue)?;
+    let live = match (request, waiting) {
+        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal)?,
+        _ => None,
+    };
     let home = match source.back(py) {
         Some(back) => (back.home(py, &[queue.stream])?, back.place),
         None => (Home::Unknown, view.place),
@@ -120,10 +124,6 @@ pub(super) fn to_gpu<'py>(
     })?;
     let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
     source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
-    let live = match (request, waiting) {
-        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
-        _ => None,
-    };
     let ptr = buffer.ptr();
     let copied = Copied::new(buffer, live, keeper);
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;

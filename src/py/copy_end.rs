@@ -6,6 +6,7 @@
 use pyo3::prelude::*;
 
 use super::adopt::Live;
+use super::back::Unable;
 use super::keep::Keep;
 use super::parked::{self, Parked};
 use super::source::check_host_wait;
@@ -41,35 +42,44 @@ struct Copy {
 }
 
 impl Copy {
-    /// Whether a capture is in the way, which giving the memory back would end.
-    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
+    /// Settles how the memory goes back. Refused while that would end a capture.
+    fn settle(&mut self, py: Python<'_>) -> Result<(), Unable> {
+        let Some(buffer) = &mut self.buffer else { return Ok(()) };
+        if buffer.ptr() == 0 || !buffer.is_current() {
+            return Ok(());
+        }
+        // A stream that is not alive any more is not asked for its part in a capture either.
+        if let Some(live) = &self.live
+            && !buffer.waits()
+            && !live.is_open(py)?
+        {
+            buffer.set_return(Return::Waiting);
+        }
         let (Queue { stream, place }, driver) = (buffer.queue(), buffer.driver());
         let why = (Kind::CaptureCopy, "a copy's end");
-        let Ok(calls) = driver.get() else { return false };
-        let asked = if buffer.waits() {
-            check_host_wait(py, driver, place, why)
-        } else {
-            order::check_captures(calls, place, &[stream.seen_from(Thread::current())], why)
-        };
-        asked.is_err()
+        let Ok(calls) = driver.get() else { return Ok(()) };
+        if buffer.waits() {
+            return check_host_wait(py, driver, place, why);
+        }
+        let stream = stream.seen_from(Thread::current());
+        Ok(order::check_captures(calls, place, &[stream], why)?)
     }
 }
 
 impl Parked for Copy {
     fn is_over(&mut self, py: Python<'_>) -> bool {
-        let Some(mut buffer) = self.buffer.take() else { return true };
-        // A stream that is not alive any more is not asked for its part in a capture either.
-        if !buffer.waits()
-            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
-        {
-            buffer.set_return(Return::Waiting);
+        match self.settle(py) {
+            Ok(()) => {
+                let buffer = self.buffer.take();
+                py.detach(|| drop(buffer));
+                true
+            }
+            Err(Unable::Failed(_)) => false,
+            Err(Unable::Raised(error)) => {
+                error.write_unraisable(py, None);
+                false
+            }
         }
-        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
-            self.buffer = Some(buffer);
-            return false;
-        }
-        py.detach(|| drop(buffer));
-        true
     }
 
     fn ripens(&self) -> bool {

@@ -134,7 +134,7 @@ impl Exchange for DLPackView {
         let mut keep = Box::new(self.0.share(py, None)?);
         onto_legacy(py, &self.0)?;
         // Whoever imports it is told to work there.
-        keep.hand_to(py, &self.0.array, Request::On(Stream::Legacy), None);
+        keep.hand_to(py, &self.0.array, Request::On(Stream::Legacy), None)?;
         Ok(encode::versioned(&self.0.array, keep)?)
     }
 
@@ -241,7 +241,7 @@ pub(crate) fn from_cai<'py>(
         let view = x.cast::<CaiView>()?.get();
         let object = said.held.as_ref().map(|held| held.clone_ref(x.py()));
         let mut source = cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?;
-        source.declare(x.py(), &said, object);
+        source.declare(x.py(), &said, object)?;
         source
     } else {
         cai_source::import(x, &facts, said)?

@@ -102,10 +102,8 @@ impl Keep {
         array: &Descriptor,
         request: Request,
         object: Option<Py<PyAny>>,
-    ) {
-        if let Some(kept) = &mut self.0 {
-            kept.back.hand_to(py, array, request, object);
-        }
+    ) -> PyResult<()> {
+        self.0.as_mut().map_or(Ok(()), |kept| kept.back.hand_to(py, array, request, object))
     }
 
     /// The same for the consumer of a view, which is told that stream.
@@ -115,14 +113,15 @@ impl Keep {
         array: &Descriptor,
         request: Request,
         object: Option<Py<PyAny>>,
-    ) {
+    ) -> PyResult<()> {
         let held = object.as_ref().map(|object| object.clone_ref(py));
-        self.hand_to(py, array, request, held);
+        self.hand_to(py, array, request, held)?;
         if let Some(kept) = &mut self.0
             && object.is_some()
         {
             kept.stream = object;
         }
+        Ok(())
     }
 
     /// The consumer's device is not the producer's: `place` is its own.

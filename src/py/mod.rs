@@ -11,6 +11,8 @@ mod unraised;
 
 mod stream;
 
+mod current;
+
 mod adopt;
 
 mod parked;

@@ -117,7 +117,7 @@ fn share<'py>(
         }
         _ => hand_over(py, DOOR, &view.driver, place, view.ready, request)?,
     }
-    keep.hand_to(py, array, request, object);
+    keep.hand_to(py, array, request, object)?;
     if versioned {
         encode::versioned(array, keep)?.into_pyobject(py)
     } else {

@@ -2,8 +2,9 @@
 
 use pyo3::prelude::*;
 
+use super::back::Unable;
 use super::keep::Keep;
-use super::{adopt, parked};
+use super::{current, parked};
 use crate::descriptor::Descriptor;
 use crate::device::MemoryKind;
 use crate::driver::Handle;
@@ -62,9 +63,9 @@ pub(super) fn check_host_wait(
     driver: &Handle,
     place: Place,
     why: (Kind, &str),
-) -> Result<()> {
-    let known = adopt::current_streams(py, driver, place.ordinal);
-    order::check_host_wait(driver.get()?, place, &known, why)
+) -> std::result::Result<(), Unable> {
+    let known = current::streams(py, driver, place.ordinal)?;
+    Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
 }
 
 /// What a consumer is told once [`hand_over`] has served `request`.
