@@ -130,6 +130,9 @@ kinds! {
     /// The `max_version=` argument.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
 
+    /// `readonly=` or `copy=` of another type.
+    Flag: Type, "flag", "None, True or False";
+
     /// Stream 0, which says neither legacy nor per-thread.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
     /// A stream integer below -1.

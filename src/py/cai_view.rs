@@ -9,7 +9,7 @@ use super::source::{Source, check_stream, hand_over, told};
 use super::types::{Facts, Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
-use super::{cai_source, dlpack_source, fields, stream};
+use super::{cai_source, dlpack_source, fields, flag, stream};
 use crate::error::{Error, Kind};
 use crate::stream::Request;
 
@@ -68,7 +68,7 @@ CaiView {
 /// ValueError
 ///     A malformed capsule, dict or argument, or a stream of another device than the array's.
 /// TypeError
-///     An object that speaks neither protocol.
+///     An object that speaks neither protocol, or an argument of another type.
 /// DriverError
 ///     A call of the CUDA driver failed, a graph capture has no place for the order, or the array
 ///     belongs to the process that this one was forked from.
@@ -81,9 +81,10 @@ CaiView {
 pub(crate) fn to_cai<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<bool>,
+    readonly: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, CaiView>> {
     let (request, held) = stream::parse(stream)?;
+    let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
     let source = import(x, &facts, request, held)?;
     Bound::new(x.py(), CaiView(View::new(source, readonly)))

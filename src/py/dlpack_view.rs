@@ -13,11 +13,11 @@ use super::copied;
 use super::keep::Keep;
 use super::shared::{self, Asked};
 use super::source::{Source, hand_over};
-use super::stream;
 use super::types::{Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
 use super::wish::{Target, Wish, wish};
+use super::{flag, stream};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
@@ -86,11 +86,12 @@ DLPackView {
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<&Bound<'py, PyAny>>,
         dl_device: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        copy: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let view = &self.0;
         let (request, object) = stream::parse(stream)?;
         let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
+        let copy = flag::parse("copy", copy)?;
         let asked = Asked { request, object, versioned };
         match wish(view.array.device(), dl_device, copy)? {
             Wish::Own => shared::own(py, view, asked),
@@ -216,7 +217,7 @@ exchange_producer!(DLPackView);
 /// ValueError
 ///     A malformed dict or argument, or a pointer that CUDA does not know.
 /// TypeError
-///     An object that does not speak the CUDA Array Interface.
+///     An object that does not speak the CUDA Array Interface, or an argument of another type.
 /// DriverError
 ///     A call of the CUDA driver failed.
 ///
@@ -228,13 +229,14 @@ exchange_producer!(DLPackView);
 pub(crate) fn from_cai<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<bool>,
+    readonly: Option<&Bound<'py, PyAny>>,
     owner: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, DLPackView>> {
     let (declared, held) = stream::parse(stream)?;
     let declared = (declared != Request::Unsaid).then_some(declared);
+    let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
     let mut said = Said { stream: declared, ordered: false, held, owner, device, dtype };
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {

@@ -11,6 +11,8 @@ mod unraised;
 
 mod stream;
 
+mod flag;
+
 mod current;
 
 mod adopt;
