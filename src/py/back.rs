@@ -61,6 +61,12 @@ impl Back {
         })
     }
 
+    /// The stream that was declared beside it, which waits for the same.
+    pub(super) fn declared(&self, py: Python<'_>) -> PyResult<Option<Home>> {
+        let now = self.declared.as_ref().map(|declared| declared.now(py)).transpose()?;
+        Ok(now.flatten().map(Home::On))
+    }
+
     /// Whether the consumer's stream may be used. As the producer's own it will not be touched, unless
     /// another one was declared; then whoever vouches for the producer's is asked where nobody does for
     /// the consumer's.
@@ -196,11 +202,9 @@ pub(super) fn give_back(
     for user in &users {
         make(Some(*user), home)?;
     }
-    if let Some(declared) = &back.declared
-        && let Some(stream) = declared.now(py)?
-    {
+    if let Some(declared) = back.declared(py)? {
         for user in &users {
-            make(Some(*user), Home::On(stream))?;
+            make(Some(*user), declared)?;
         }
     }
     Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })

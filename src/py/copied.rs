@@ -6,6 +6,8 @@
 //! ``array.__dlpack__``, ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are
 //! copies while a stream that they would be made on or after is being captured.
 
+use std::iter;
+
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
@@ -26,7 +28,7 @@ use crate::order::{self, Door, Place};
 use crate::stream::{Home, Ready, Request, Stream, Thread, plan_return};
 
 /// Work queued on the producer's stream, which is `home` at `place`, after this call runs after work
-/// queued on `from` before it. Where it is not known, the legacy default stream stands in.
+/// queued on `from` before it. Where it is unknown, the legacy default stream stands in.
 fn order_back(driver: &Handle, (home, place): (Home, Place), from: Queue) -> Result<()> {
     let (here, door) = (Thread::current(), Door::giving_back(DOOR));
     if from.place.ordinal != place.ordinal {
@@ -108,13 +110,16 @@ pub(super) fn to_gpu<'py>(
         (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal)?,
         _ => None,
     };
-    let home = match source.back(py) {
-        Some(back) => (back.home(py, &[queue.stream])?, back.place),
-        None => (Home::Unknown, view.place),
+    let (home, declared) = match source.back(py) {
+        Some(back) => (back.home(py, &[queue.stream])?, back.declared(py)?),
+        None => (Home::Unknown, None),
     };
     let buffer = py.detach(|| {
         let before = || order_from(view, queue);
-        let after = || order_back(&view.driver, home, queue);
+        let after = || {
+            let mut homes = iter::once(home).chain(declared);
+            homes.try_for_each(|home| order_back(&view.driver, (home, view.place), queue))
+        };
         let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
             let from = (queue.place, queue.stream);
@@ -122,7 +127,7 @@ pub(super) fn to_gpu<'py>(
         }
         Ok::<_, Error>(made)
     })?;
-    let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
+    let is_over = buffer.ptr() == 0 || home != Home::Unknown;
     source.end_given(py, if is_over { Given::Now } else { Given::WhenDone });
     let ptr = buffer.ptr();
     let copied = Copied::new(buffer, live, keeper);

@@ -189,6 +189,21 @@ def test_the_first_producer_waits_and_not_who_handed_it_on(left_out, cuda):
     del copy
 
 
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("writes", ["p", "declared"])
+def test_the_memorys_own_stream_and_the_declared_one_wait_for_the_copy(writes, device, cuda):
+    p, declared, c = cuda.stream("p"), cuda.stream("declared"), cuda.stream("c", device=device)
+    x = cuda.array([7.0], speaks="cai", memory="pool", stream=p)
+    declared.wait(p.record())
+    view = from_cai(to_cai(x), stream=declared)
+    capsule = view.__dlpack__(stream=c, dl_device=(2, device), copy=True)
+    {"p": p, "declared": declared}[writes].fill(x, 9.0)
+    read = c.read(copy := to_cai(capsule, stream=-1))
+    cuda.synchronize()
+    assert read.value == [7.0]
+    del copy
+
+
 def test_a_stream_object_that_was_closed_is_not_used(cuda):
     class Closable:
         def __init__(self, stream):
