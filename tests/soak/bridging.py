@@ -57,6 +57,20 @@ class Export(Step):
 
 
 @dataclass(frozen=True)
+class Copy(Step):
+    """A capsule with a copy of a view's array."""
+
+    name: str
+    source: str
+    stream: Argument = None
+    versioned: bool = True
+
+    def __str__(self) -> str:
+        version = ", max_version=(1, 3)" if self.versioned else ""
+        return f"{self.name} = {self.source}.__dlpack__(stream={self.stream}, copy=True{version})"
+
+
+@dataclass(frozen=True)
 class Consume(Step):
     """A consumer takes a view or a capsule in, and reads it or (with a value) writes it."""
 

@@ -202,14 +202,22 @@ class Drawing:
         versioned = self.random.random() < 0.7
         return s.Export(self.name("k"), source, self.argument(self._device(source)), versioned)
 
+    def copy(self) -> s.Step | None:
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        if not views:
+            return None
+        source, versioned = self.pick(views), self.random.random() < 0.7
+        return s.Copy(self.name("k"), source, self.argument(self._device(source)), versioned)
+
     def consume(self) -> s.Step | None:
         source = self.one("vvk")
         if source is None or source not in self.model.views:
             return None
         view = self.model.views[source]
         stream = self.stream(self._device(source))
-        if view.consumer is not None and self.random.random() < 0.5:
-            stream = view.consumer
+        usual = view.consumer or self.model.arrays[view.array].copied_on
+        if usual is not None and self.random.random() < 0.5:
+            stream = usual
         kinds = CAI_CONSUMERS if view.kind == "cai" else DLPACK_CONSUMERS
         kind = "capsule" if source[0] == "k" else self.pick(kinds)
         asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.random.random() < 0.5

@@ -205,6 +205,11 @@ class Machine:
         version = {"max_version": (1, 3)} if step.versioned else {}
         return self.objects[step.source].__dlpack__(stream=self.stream(step.stream), **version)
 
+    def _copy(self, step: s.Copy) -> Any:
+        version = {"max_version": (1, 3)} if step.versioned else {}
+        source, stream = self.objects[step.source], self.stream(step.stream)
+        return source.__dlpack__(stream=stream, copy=True, **version)
+
     def _consume(self, step: s.Consume) -> None:
         source, stream = self.objects[step.source], self.objects[step.stream]
         kind = "dlpack" if step.kind == "capsule" else step.kind

@@ -14,7 +14,7 @@ from .execute import Failure, run
 from .handover import Bridge
 from .order import Refused, Unordered
 
-HANDOVERS = (s.ToCai, s.FromCai, s.Export, s.Consume, s.Release, s.Drop, s.Collect)
+HANDOVERS = (s.ToCai, s.FromCai, s.Export, s.Copy, s.Consume, s.Release, s.Drop, s.Collect)
 CALLS = ("cuEventRecord", "cuStreamWaitEvent")
 
 
