@@ -143,9 +143,12 @@ class Collect(Step):
 
 @dataclass(frozen=True)
 class Attempt(Step):
-    """A hand-over with a call of the driver made to fail; whatever comes of it is dropped."""
+    """A step with a call of the driver made to fail.
 
-    step: ToCai | FromCai | Export
+    Whatever comes of a hand-over is dropped; a release that fails is made once more.
+    """
+
+    step: ToCai | FromCai | Export | Release
     call: str
     nth: int
     error: str
@@ -155,5 +158,5 @@ class Attempt(Step):
         return None
 
     def __str__(self) -> str:
-        made = str(self.step).replace(f"{self.step.name} = ", "")
+        made = str(self.step).replace(f"{self.step.makes()} = ", "")
         return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"

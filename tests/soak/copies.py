@@ -73,9 +73,10 @@ class Copies(Model):
 
     def _free(self, name: str) -> None:
         array = self.arrays[name]
-        if array.waits:
-            # Later, the host would wait at a moment that nobody knows.
+        if array.copied_on is not None and (array.waits or not self.strict):
+            # At a moment that nobody knows the host would wait, or the stream order others.
             wants(self.doubt is None)
+        if array.waits:
             self.wait_for_device(array.device)
         elif self.elsewhere and array.copied_on is not None and array.copied_on[0] == "T":
             # Another thread has no name for it.

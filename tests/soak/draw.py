@@ -265,7 +265,8 @@ class Drawing:
         return s.SetDevice(1 - self.model.device)
 
     def attempt(self) -> s.Step | None:
-        step = self.pick((self.to_cai, self.from_cai, self.export))()
-        return step and s.Attempt(
-            step, self.pick(CALLS), self.pick((1, 1, 1, 2, 3)), self.pick(ERRORS)
-        )
+        step = self.pick((self.to_cai, self.from_cai, self.export, self.release))()
+        # Where no order can ever be made any more, memory is let go of while it is read.
+        errors = ERRORS[:1] if isinstance(step, s.Release) else ERRORS
+        nth = self.pick((1, 1, 1, 2, 3))
+        return step and s.Attempt(step, self.pick(CALLS), nth, self.pick(errors))

@@ -244,7 +244,11 @@ class Bridge(Copies):
 
     def _attempt(self, step: s.Attempt) -> None:
         """Nothing is promised but that nothing is lost; what is made is dropped at once."""
-        wants(step.step.source[0] != "k" and self.capture is None)
+        wants(self.capture is None)
+        if isinstance(step.step, s.Release):
+            self._release(step.step)
+            return
+        wants(step.step.source[0] != "k")
         tried = self.copy()
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))

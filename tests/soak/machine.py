@@ -237,6 +237,10 @@ class Machine:
                 ) from error
             if self.cuda.clear_faults():
                 raise Wrong("error", f"{error} without a fault") from error
+            if isinstance(step.step, s.Release):
+                if self.objects[step.step.view].owner is None:
+                    raise Wrong("error", f"let go of in spite of {error}") from error
+                self._release(step.step)
         self.cuda.clear_faults()
 
     # --- the end of things ------------------------------------------------------------------------
