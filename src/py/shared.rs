@@ -51,13 +51,14 @@ fn place(view: &View, ordinal: i32) -> Result<Place> {
 
 /// References for as long as an answer on the GPU `ordinal` takes, during which others run, and where the
 /// streams there are. On the array's own GPU the consumer's has to be one of them.
+#[inline]
 pub(super) fn begin(
     py: Python<'_>,
     view: &View,
     ordinal: i32,
     request: Request,
-) -> Result<(Keep, Place)> {
-    let keep = view.share(py, None)?;
+) -> Result<(Box<Keep>, Place)> {
+    let keep = Box::new(view.share(py, None)?);
     let place = place(view, ordinal)?;
     if ordinal == view.place.ordinal {
         check_stream(&view.array, &view.driver, place, request)?;
@@ -82,6 +83,7 @@ pub(super) fn order_from(view: &View, to: Queue) -> Result<()> {
 }
 
 /// A capsule with the array as it is.
+#[inline]
 pub(super) fn own<'py>(py: Python<'py>, view: &View, asked: Asked) -> PyResult<Bound<'py, PyAny>> {
     share(py, view, &view.array, view.place.ordinal, asked)
 }
@@ -97,6 +99,7 @@ pub(super) fn on<'py>(
 }
 
 /// A capsule with the view's memory, which is `array` for a consumer on the GPU `ordinal`.
+#[inline]
 fn share<'py>(
     py: Python<'py>,
     view: &View,
@@ -108,8 +111,7 @@ fn share<'py>(
     if !versioned {
         encode::check_legacy(array)?;
     }
-    let (keep, place) = begin(py, view, ordinal, request)?;
-    let mut keep = Box::new(keep);
+    let (mut keep, place) = begin(py, view, ordinal, request)?;
     match request {
         Request::On(stream) if place.ordinal != view.place.ordinal => {
             py.detach(|| order_from(view, Queue { stream, place }))?;
