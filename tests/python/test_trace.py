@@ -388,7 +388,7 @@ def test_the_end_of_a_copy_is_a_slice_of_its_own(stream, traced, cuda):
     c = cuda.stream("c")
     view = from_cai(cuda.array([1.0], speaks="cai3"))
     taken = capsules.take(view.__dlpack__(stream=c if stream == "object" else -1, copy=True))
-    ptr = taken.seen.ptr
+    ptr = taken.fields.ptr
     with traced():
         taken.delete()
     (release,) = traced.read().slices("release")
