@@ -34,7 +34,8 @@ pub enum Return {
     /// In the order of the stream that it was filled on, which is alive until then (`cuMemFreeAsync`).
     InOrder,
     /// Once the host has waited for the context: nobody vouches that the consumer's stream is alive by
-    /// then, or it is not known, and `cuMemFree` does not wait for work on stream-ordered memory.
+    /// then, or it is not known, and `cuMemFree` does not wait for work on stream-ordered memory. Whether
+    /// that would end a capture is for whoever ends it to ask ([`order::check_host_wait`]).
     Waiting,
 }
 
@@ -110,7 +111,7 @@ impl Buffer {
     fn give_back(&self) -> Result<()> {
         let (driver, Queue { stream, place }) = (self.driver.get()?, self.queue);
         if self.back == Return::Waiting {
-            order::wait_on_host(driver, place, &[])?;
+            order::wait_on_host(driver, place)?;
         }
         order::within(driver, place, |_| match self.back {
             Return::InOrder => driver.free_on(self.ptr, stream.seen_from(Thread::current())),

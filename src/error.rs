@@ -130,6 +130,9 @@ kinds! {
     /// The `max_version=` argument.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
 
+    /// `readonly=` or `copy=` of another type.
+    Flag: Type, "flag", "None, True or False";
+
     /// Stream 0, which says neither legacy nor per-thread.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
     /// A stream integer below -1.
@@ -147,8 +150,8 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "streams other than the legacy default one: name them with stream=, or hand over before the capture begins";
     /// An edge between the streams of two captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy while its stream, or the source's, is being captured.
-    CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends: a graph would keep its memory, or run it later";
+    /// A copy while its stream, or the source's, is being captured, or one that the host would wait for.
+    CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait of the host while a stream is being captured.
     CaptureHostWait: Driver, "graph capture", "a hand-over that names its stream (stream=, or -1 where nothing is pending), or one before the capture begins";
 

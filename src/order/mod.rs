@@ -2,9 +2,8 @@
 //!
 //! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made or elided, is a
 //! `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What only a
-//! picture of it needs is in fields whose names begin with `trace.`. The host
-//! never blocks in [`order`]; [`wait_on_host`] is the one place where it does, for producers that
-//! say nothing of their streams.
+//! picture of it needs is in fields whose names begin with `trace.`. The host never blocks in
+//! [`order`]. Where it has to, [`check_host_wait`] says first whether a capture is in the way.
 
 mod place;
 
@@ -180,13 +179,21 @@ pub fn check_device(driver: &dyn Driver, place: Place, stream: Stream) -> Result
     Err(Error::new(Kind::StreamDevice, got))
 }
 
-/// The host waits for all work of the context of `place`. Refused while its legacy or the thread's own
-/// default stream, or one of the `streams` that the caller knows of, has part in a capture, which the
-/// wait would end.
-pub fn wait_on_host(driver: &dyn Driver, place: Place, streams: &[Stream]) -> Result<()> {
+/// Refuses, as [`check_captures`] does, a wait of the host for work of the context of `place`, which
+/// would end a capture of any stream there: of those that can be named, the legacy and the thread's own
+/// default stream and the `known` ones.
+pub fn check_host_wait(
+    driver: &dyn Driver,
+    place: Place,
+    known: &[Stream],
+    why: (Kind, &str),
+) -> Result<()> {
     let own = [Stream::Legacy, Stream::PerThread(Thread::current())];
-    let got = "an array that says nothing of its stream, for which the host would wait";
-    check_captures(driver, place, &[&own, streams].concat(), (Kind::CaptureHostWait, got))?;
+    check_captures(driver, place, &[&own, known].concat(), why)
+}
+
+/// The host waits for all work of the context of `place`. [`check_host_wait`] is the caller's to ask.
+pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
 

@@ -6,11 +6,12 @@
 use pyo3::prelude::*;
 
 use super::adopt::Live;
+use crate::descriptor::Descriptor;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::Error;
 use crate::order::{self, Door, Place};
-use crate::stream::{Home, Stream, Thread, plan_return};
+use crate::stream::{Home, Request, Stream, Thread, plan_return};
 
 /// How the memory goes back.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ impl Back {
         })
     }
 
+    /// The stream that was declared beside it, which waits for the same.
+    pub(super) fn declared(&self, py: Python<'_>) -> PyResult<Option<Home>> {
+        let now = self.declared.as_ref().map(|declared| declared.now(py)).transpose()?;
+        Ok(now.flatten().map(Home::On))
+    }
+
     /// Whether the consumer's stream may be used. As the producer's own it will not be touched, unless
     /// another one was declared; then whoever vouches for the producer's is asked where nobody does for
     /// the consumer's.
@@ -87,30 +94,52 @@ impl Back {
         Ok(users)
     }
 
-    pub(super) fn clone_ref(&self, py: Python<'_>, consumer: Option<Live>) -> Self {
+    /// The same.
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let consumer = self.consumer.as_ref().map(|consumer| consumer.clone_ref(py));
+        Self { consumer, lent_out: self.lent_out, ..self.share(py) }
+    }
+
+    /// The same for another holder, which has no consumer yet.
+    pub(super) fn share(&self, py: Python<'_>) -> Self {
         Self {
             driver: self.driver.clone(),
             place: self.place,
             home: self.home.as_ref().map(|home| home.clone_ref(py)),
             declared: self.declared.as_ref().map(|declared| declared.clone_ref(py)),
-            consumer,
+            consumer: None,
             lent_out: false,
             process: self.process,
         }
     }
 
-    /// `stream` of a consumer, to be waited for at the end if it is still alive then. Where it is the
-    /// producer's own, nothing will have to wait, and nobody has to vouch for it.
-    pub(super) fn live(
-        &self,
+    /// `array` was made ready for a consumer as `request` asks. The stream of that, and of `object`, is
+    /// waited for at the end, if it is still alive then. Where it is the producer's own, nothing will have
+    /// to wait, and nobody has to vouch for it.
+    pub(super) fn hand_to(
+        &mut self,
         py: Python<'_>,
-        stream: Stream,
+        array: &Descriptor,
+        request: Request,
         object: Option<Py<PyAny>>,
-    ) -> Option<Live> {
-        if self.is_home(stream) {
-            return Some(Live::same(stream, object));
+    ) -> PyResult<()> {
+        let Request::On(stream) = request else { return Ok(()) };
+        if array.ptr() != 0 {
+            self.consumer = if self.is_home(stream) {
+                Some(Live::same(stream, object))
+            } else {
+                Live::new(py, stream, object, &self.driver, self.place.ordinal)?
+            };
         }
-        Live::new(py, stream, object, &self.driver, self.place.ordinal)
+        Ok(())
+    }
+
+    /// The consumer works at `place`, on a device that is not the producer's. A default stream of the
+    /// producer's has no name there, so the references stay until the consumer is done.
+    pub(super) fn move_to(&mut self, place: Place) {
+        let is_named = |home: &Live| matches!(home.stream, Stream::Handle(_));
+        self.home = self.home.take().filter(is_named);
+        self.place = place;
     }
 }
 
@@ -174,11 +203,9 @@ pub(super) fn give_back(
     for user in &users {
         make(Some(*user), home)?;
     }
-    if let Some(declared) = &back.declared
-        && let Some(stream) = declared.now(py)?
-    {
+    if let Some(declared) = back.declared(py)? {
         for user in &users {
-            make(Some(*user), Home::On(stream))?;
+            make(Some(*user), declared)?;
         }
     }
     Ok(if home == Home::Unknown { Given::WhenDone } else { Given::Now })

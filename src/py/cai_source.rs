@@ -19,11 +19,11 @@ use super::cai_view::CaiView;
 use super::dlpack_view::DLPackView;
 use super::errors::HostSyncWarning;
 use super::keep::Keep;
-use super::source::{By, Source, check_stream};
+use super::source::{By, Source, check_host_wait, check_stream};
 use super::stream::{an_object, type_name};
 use super::traced::{Began, now};
 use super::types::{Facts, Speaks};
-use super::{adopt, fields, guards, types};
+use super::{fields, guards, types};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind};
@@ -92,19 +92,21 @@ fn keep(
     place: Place,
     (claim, ready): (Claim, Ready),
     said: Said<'_, '_>,
-) -> Result<Keep> {
+) -> PyResult<Keep> {
     let py = owner.py();
     let declared = said.held.as_ref().map(|held| held.clone_ref(py));
     let exporter = || (facts.speaks != Speaks::Dict).then(|| owner.clone().unbind());
     let home = match (said.stream, claim, ready) {
         // A stream without its object, which the caller is to keep alive no longer than the view.
-        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal),
+        (Some(Request::On(stream)), ..) => Live::new(py, stream, declared, driver, place.ordinal)?,
         // The exporter keeps the stream alive, says the specification; CuPy does not.
         (_, Claim::Said(Ready::On(stream)), _) => {
-            Live::new(py, stream, None, driver, place.ordinal)
+            Live::new(py, stream, None, driver, place.ordinal)?
                 .or_else(|| Some(Live::lent(stream, exporter())))
         }
-        (_, Claim::Silent, Ready::On(stream)) => Live::new(py, stream, None, driver, place.ordinal),
+        (_, Claim::Silent, Ready::On(stream)) => {
+            Live::new(py, stream, None, driver, place.ordinal)?
+        }
         _ => None,
     };
     if facts.speaks == Speaks::Dict {
@@ -269,9 +271,10 @@ fn settle_silence(
         return Ok(Ready::On(Stream::from_native(native, Thread::current())));
     }
     warn_once(py, owner)?;
-    let known = adopt::current_streams(py, driver, place.ordinal);
+    let got = "an array that says nothing of its stream, for which the host would wait";
+    check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
     let (driver, began) = (driver.get()?, Began::now());
-    py.detach(|| order::wait_on_host(driver, place, &known))?;
+    py.detach(|| order::wait_on_host(driver, place))?;
     tracing::debug!(
         name: "host wait", target: "cai_bridge", door = "from_cai", device = place.ordinal,
         order = "made", why = "host wait", trace.began = began.at(),
@@ -339,14 +342,15 @@ impl Source {
         py: Python<'_>,
         said: &Said<'_, '_>,
         object: Option<Py<PyAny>>,
-    ) {
+    ) -> PyResult<()> {
         if let Some(Request::On(stream)) = said.stream
             && self.array.ptr() != 0
             && !self.keep.is_home(stream)
         {
-            let live = Live::new(py, stream, object, &self.driver, self.place.ordinal);
+            let live = Live::new(py, stream, object, &self.driver, self.place.ordinal)?;
             self.keep.declare(live);
         }
+        Ok(())
     }
 }
 

@@ -10,7 +10,7 @@ use super::traced::Began;
 use super::types::{Facts, Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
-use super::{cai_source, dlpack_source, fields, stream};
+use super::{cai_source, dlpack_source, fields, flag, stream};
 use crate::error::{Error, Kind};
 use crate::stream::Request;
 
@@ -79,7 +79,7 @@ CaiView {
 /// ValueError
 ///     A malformed capsule, dict or argument, or a stream of another device than the array's.
 /// TypeError
-///     An object that speaks neither protocol.
+///     An object that speaks neither protocol, or an argument of another type.
 /// DriverError
 ///     A call of the CUDA driver failed, a graph capture has no place for the order, or the array
 ///     belongs to the process that this one was forked from.
@@ -92,19 +92,25 @@ CaiView {
 pub(crate) fn to_cai<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<bool>,
+    readonly: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, CaiView>> {
     let began = Began::now();
-    let source = import(x, stream).inspect_err(|error| began.refused("to_cai", error))?;
+    let (source, readonly) =
+        import(x, stream, readonly).inspect_err(|error| began.refused("to_cai", error))?;
     let made = Bound::new(x.py(), CaiView(View::new(source, readonly)))?;
     began.exchanged(made.get().0.passage_in("to_cai"));
     Ok(made)
 }
 
 #[inline]
-fn import(x: &Bound<'_, PyAny>, stream: Option<&Bound<'_, PyAny>>) -> PyResult<Source> {
+fn import(
+    x: &Bound<'_, PyAny>,
+    stream: Option<&Bound<'_, PyAny>>,
+    readonly: Option<&Bound<'_, PyAny>>,
+) -> PyResult<(Source, Option<bool>)> {
     let (request, held) = stream::parse(stream)?;
-    by_its_door(x, &*facts(x)?, request, held)
+    let readonly = flag::parse("readonly", readonly)?;
+    Ok((by_its_door(x, &*facts(x)?, request, held)?, readonly))
 }
 
 #[inline]
@@ -167,6 +173,6 @@ fn re_export(
     let py = x.py();
     check_stream(&source.array, &source.driver, source.place, request)?;
     hand_over(py, "to_cai", &source.driver, source.place, source.ready, request)?;
-    source.keep.handed_over(py, &source.array, request, held);
+    source.keep.tell(py, &source.array, request, held)?;
     Ok(Source { ready: told(source.ready, request), ..source })
 }

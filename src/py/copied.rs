@@ -1,71 +1,35 @@
-//! `DLPackView.__dlpack__` for a consumer that asks for another device, or for a copy.
+//! `DLPackView.__dlpack__` with a copy.
 //!
-//! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
 //! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that
-//! was taken there; a copy in the host's memory on the producer's, and the host waits, since a consumer
-//! on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``, ``stream``). What is wanted
-//! is [`super::wish`]'s to say; refused here are GPUs that the machine does not have.
+//! was taken there, and ends as [`super::copy_end`] has it; a copy in the host's memory is made on the
+//! producer's, and the host waits, since a consumer on the CPU has no stream (Python array API 2025.12,
+//! ``array.__dlpack__``, ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are
+//! copies while a stream that they would be made on or after is being captured.
+
+use std::iter;
 
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
-use super::adopt::{self, Live};
+use super::adopt::Live;
 use super::back::Given;
 use super::copy_end::Copied;
 use super::keep::Keep;
-use super::parked;
-use super::source::check_stream;
-use super::traced::{Began, End};
+use super::shared::{Asked, DOOR, begin, order_from};
+use super::source::check_host_wait;
+use super::traced::Began;
 use super::view::View;
-use crate::buffer::{self, Buffer, Queue, Return};
+use crate::buffer::{self, Buffer, Queue};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
 use crate::driver::{Driver, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door, Place};
-use crate::stream::{Home, Ready, Request, Stream, Thread, plan, plan_return};
-
-const DOOR: &str = "__dlpack__";
-
-/// Where the streams of the GPU `ordinal` are: the array's own context where that is its device.
-pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
-    /// `CUDA_ERROR_INVALID_DEVICE`.
-    const INVALID_DEVICE: u32 = 101;
-    if ordinal == view.place.ordinal {
-        return Ok(view.place);
-    }
-    match view.driver.get()?.primary_context(ordinal) {
-        Ok(_) => Ok(Place::of(Device::cuda(ordinal))),
-        Err(error)
-            if error.kind() == Kind::DeviceOrdinal
-                || error.driver_code().is_some_and(|failed| failed.code == INVALID_DEVICE) =>
-        {
-            let got = format!("(2, {ordinal}), which this machine does not have");
-            Err(Error::new(Kind::DlDevice, got))
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// Work queued on `to` after this call runs after what the array is ready on.
-fn order_from(view: &View, to: Queue) -> Result<()> {
-    let (here, door) = (Thread::current(), Door::handing_over(DOOR));
-    match view.ready {
-        Ready::On(from) if to.place.ordinal != view.place.ordinal => {
-            let from = (view.place, from.seen_from(here));
-            order::across(door, view.driver.get()?, from, (to.place, to.stream))
-        }
-        ready => {
-            let edge = plan(ready, Request::On(to.stream), here);
-            let on = || Some(to.stream);
-            order::carry_out(door, &view.driver, view.place, edge, on, |call| call())
-        }
-    }
-}
+use crate::stream::{Home, Ready, Request, Stream, Thread, plan_return};
 
 /// Work queued on the producer's stream, which is `home` at `place`, after this call runs after work
-/// queued on `from` before it. Where it is not known, the legacy default stream stands in.
+/// queued on `from` before it. Where it is unknown, the legacy default stream stands in.
 fn order_back(driver: &Handle, (home, place): (Home, Place), from: Queue) -> Result<()> {
     let (here, door) = (Thread::current(), Door::giving_back(DOOR));
     if from.place.ordinal != place.ordinal {
@@ -104,44 +68,6 @@ fn producers(ready: Ready, idle: Stream) -> Stream {
     }
 }
 
-/// What a consumer asks for, beside the device and the copy.
-pub(super) struct Asked {
-    /// Its stream.
-    pub(super) request: Request,
-    /// The object of that stream, where it gave one.
-    pub(super) object: Option<Py<PyAny>>,
-    /// Whether it takes a versioned capsule.
-    pub(super) versioned: bool,
-}
-
-/// A capsule with the same memory as `device`'s, which is another one of those that reach it.
-pub(super) fn shared<'py>(
-    py: Python<'py>,
-    view: &View,
-    device: Device,
-    asked: Asked,
-) -> PyResult<Bound<'py, PyAny>> {
-    let Asked { request, object, versioned } = asked;
-    let array = view.array.clone().on(device);
-    if !versioned {
-        encode::check_legacy(&array)?;
-    }
-    let mut keep = Box::new(view.share(py, None)?);
-    let place = place(view, device.id)?;
-    parked::look(py);
-    if let Request::On(stream) = request {
-        py.detach(|| order_from(view, Queue { stream, place }))?;
-    }
-    if place.ordinal == view.place.ordinal {
-        keep.hand_to(view.consumer(py, request, object));
-    } else if let Request::On(stream) = request
-        && view.array.ptr() != 0
-    {
-        keep.hand_to_elsewhere(place, Live::new(py, stream, object, &view.driver, device.id));
-    }
-    managed(py, &array, versioned, keep)
-}
-
 /// What keeps the context of `queue` alive, where it is not a primary one, which is never gone: another
 /// goes with its owner, whom the producer holds.
 fn context_keeper(py: Python<'_>, view: &View, queue: Queue) -> Result<Option<Keep>> {
@@ -171,11 +97,7 @@ pub(super) fn to_gpu<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let Asked { request, object, versioned } = asked;
     // Held until the copy is done, or ordered before the producer's next use of its memory.
-    let source = view.share(py, None)?;
-    let place = place(view, ordinal)?;
-    if ordinal == view.place.ordinal {
-        check_stream(&view.array, &view.driver, place, request)?;
-    }
+    let (source, place) = begin(py, view, ordinal, request)?;
     let driver = view.driver.get()?;
     let stream = match request {
         Request::On(stream) => stream,
@@ -185,15 +107,21 @@ pub(super) fn to_gpu<'py>(
     let (queue, waiting) = queues(driver, place, stream)?;
     let keeper = context_keeper(py, view, queue)?;
     check_captures(view, queue)?;
-    let home = match source.back(py) {
-        Some(back) => (back.home(py, &[queue.stream])?, back.place),
-        None => (Home::Unknown, view.place),
+    let live = match (request, waiting) {
+        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal)?,
+        _ => None,
     };
-    parked::look(py);
+    let (home, declared) = match source.back(py) {
+        Some(back) => (back.home(py, &[queue.stream])?, back.declared(py)?),
+        None => (Home::Unknown, None),
+    };
     let began = Began::now();
-    let mut buffer = py.detach(|| {
+    let buffer = py.detach(|| {
         let before = || order_from(view, queue);
-        let after = || order_back(&view.driver, home, queue);
+        let after = || {
+            let mut homes = iter::once(home).chain(declared);
+            homes.try_for_each(|home| order_back(&view.driver, (home, view.place), queue))
+        };
         let made = Buffer::filled(&view.driver, &view.array, view.place, queue, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
             let from = (queue.place, queue.stream);
@@ -201,20 +129,13 @@ pub(super) fn to_gpu<'py>(
         }
         Ok::<_, Error>(made)
     })?;
-    let is_over = buffer.ptr() == 0 || home.0 != Home::Unknown;
-    if buffer.ptr() != 0 {
-        began.copied(&view.array, buffer.ptr(), (queue.stream, ordinal), false);
-    }
+    let ptr = buffer.ptr();
+    began.copied(&view.array, ptr, (queue.stream, ordinal), false);
+    let is_over = ptr == 0 || home != Home::Unknown;
     source.end_given(py, if is_over { Given::Now } else { Given::WhenDone }, Began::now());
-    let live = match (request, waiting) {
-        (Request::On(stream), None) => Live::new(py, stream, object, &view.driver, ordinal),
-        _ => None,
-    };
-    if live.is_none() {
-        buffer.set_return(Return::Waiting);
-    }
-    let array = buffer::described(&view.array, buffer.ptr(), Device::cuda(ordinal))?;
-    capsule(py, &array, false, versioned, Box::new(Copied::new(buffer, live, keeper)))
+    let copied = Copied::new(buffer, live, keeper);
+    let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
+    capsule(py, &array, false, versioned, Box::new(copied))
 }
 
 /// A capsule with a copy in the host's memory, which is there when this returns.
@@ -231,41 +152,17 @@ pub(super) fn to_host<'py>(
         stream => Queue { stream, place: view.place },
     };
     check_captures(view, queue)?;
-    // Any capture in the context would be ended by the host's wait, as far as it is known of.
-    let known = adopt::current_streams(py, &view.driver, queue.place.ordinal);
-    let why = (Kind::CaptureHostWait, "a copy for the CPU, for which the host would wait");
-    order::check_captures(
-        driver,
-        queue.place,
-        &[&known[..], &[Stream::Legacy, here]].concat(),
-        why,
-    )?;
+    let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
+    check_host_wait(py, &view.driver, queue.place, why)?;
     let began = Began::now();
     let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, queue))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
-    if address != 0 {
-        began.copied(&view.array, address, (queue.stream, queue.place.ordinal), true);
-    }
+    began.copied(&view.array, address, (queue.stream, queue.place.ordinal), true);
     let array = buffer::described(&view.array, address, view.array.device())?;
     capsule(py, &array, true, versioned, Box::new(memory))
 }
 
-/// A capsule of either form with memory that `keep` keeps.
-pub(super) fn managed<'py>(
-    py: Python<'py>,
-    array: &Descriptor,
-    versioned: bool,
-    mut keep: Box<Keep>,
-) -> PyResult<Bound<'py, PyAny>> {
-    keep.ends_by(End::Deleter);
-    if versioned {
-        encode::versioned(array, keep)?.into_pyobject(py)
-    } else {
-        encode::legacy(array, keep)?.into_pyobject(py)
-    }
-}
-
-/// The same with a copy.
+/// A capsule of either form with a copy.
 fn capsule<'py, K: Send>(
     py: Python<'py>,
     array: &Descriptor,

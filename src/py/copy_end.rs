@@ -1,26 +1,33 @@
-//! The end of a copy on a GPU: its memory goes back once, in the order of its stream, or once the host
-//! has waited where nobody vouches for that stream any more.
+//! How a copy on a GPU ends: its memory goes back, in the order of the stream that it was made on.
+//!
+//! Where nobody vouches for that stream, the host waits for the context first. A capture that either
+//! would end is waited for ([`super::parked`]).
 
 use pyo3::prelude::*;
 
-use super::adopt::{self, Live};
+use super::adopt::Live;
+use super::back::Unable;
 use super::keep::Keep;
 use super::parked::{self, Parked};
+use super::source::check_host_wait;
 use super::traced::{Began, Came};
 use super::unraised;
-use crate::buffer::{Buffer, Return};
+use crate::buffer::{Buffer, Queue, Return};
 use crate::driver::Handle;
 use crate::error::Kind;
 use crate::order;
-use crate::stream::{Stream, Thread};
+use crate::stream::Thread;
 
 /// What a managed tensor of a copy on a GPU holds.
 pub(super) struct Copied(Option<Copy>);
 
 impl Copied {
-    /// Holds the memory of a copy, what keeps the stream alive that it goes back on, and what keeps a
-    /// context alive that is not primary.
-    pub(super) const fn new(buffer: Buffer, live: Option<Live>, keeper: Option<Keep>) -> Self {
+    /// The copy in `buffer`, whose stream `live` keeps alive, where anybody does, and `keeper` a context
+    /// that is not primary.
+    pub(super) fn new(mut buffer: Buffer, live: Option<Live>, keeper: Option<Keep>) -> Self {
+        if live.is_none() {
+            buffer.set_return(Return::Waiting);
+        }
         Self(Some(Copy { buffer: Some(buffer), live, _keeper: keeper }))
     }
 }
@@ -36,35 +43,46 @@ struct Copy {
 }
 
 impl Copy {
-    /// Whether a capture is in the way, which giving the memory back would end.
-    fn is_barred(py: Python<'_>, buffer: &Buffer) -> bool {
-        let queue = buffer.queue();
-        let mut streams = vec![queue.stream.seen_from(Thread::current())];
-        if buffer.waits() {
-            streams = adopt::current_streams(py, buffer.driver(), queue.place.ordinal);
-            streams.extend([Stream::Legacy, Stream::PerThread(Thread::current())]);
+    /// Settles how the memory goes back: what its end will have come to. Refused while that would end a
+    /// capture.
+    fn settle(&mut self, py: Python<'_>) -> Result<Came, Unable> {
+        let Some(buffer) = &mut self.buffer else { return Ok(Came::Done) };
+        if buffer.ptr() == 0 || !buffer.is_current() {
+            return Ok(Came::Done);
         }
+        // A stream that is not alive any more is not asked for its part in a capture either.
+        if let Some(live) = &self.live
+            && !buffer.waits()
+            && !live.is_open(py)?
+        {
+            buffer.set_return(Return::Waiting);
+        }
+        let (Queue { stream, place }, driver) = (buffer.queue(), buffer.driver());
         let why = (Kind::CaptureCopy, "a copy's end");
-        let asked = buffer.driver().get();
-        asked.is_ok_and(|driver| order::check_captures(driver, queue.place, &streams, why).is_err())
+        let Ok(calls) = driver.get() else { return Ok(Came::Done) };
+        if buffer.waits() {
+            check_host_wait(py, driver, place, why)?;
+            return Ok(Came::DoneWaiting);
+        }
+        let stream = stream.seen_from(Thread::current());
+        order::check_captures(calls, place, &[stream], why)?;
+        Ok(Came::Done)
     }
 
     /// Gives the memory back, if that can be now.
     fn attempt(&mut self, py: Python<'_>) -> Came {
-        let Some(mut buffer) = self.buffer.take() else { return Came::Done };
-        // A stream that is not alive any more is not asked for its part in a capture either.
-        if !buffer.waits()
-            && self.live.as_ref().is_some_and(|live| !live.is_open(py).unwrap_or(false))
-        {
-            buffer.set_return(Return::Waiting);
+        match self.settle(py) {
+            Ok(came) => {
+                let buffer = self.buffer.take();
+                py.detach(|| drop(buffer));
+                came
+            }
+            Err(Unable::Failed(_)) => Came::PutOff,
+            Err(Unable::Raised(error)) => {
+                error.write_unraisable(py, None);
+                Came::PutOff
+            }
         }
-        if buffer.is_current() && buffer.ptr() != 0 && Self::is_barred(py, &buffer) {
-            self.buffer = Some(buffer);
-            return Came::PutOff;
-        }
-        let came = if buffer.waits() { Came::DoneWaiting } else { Came::Done };
-        py.detach(|| drop(buffer));
-        came
     }
 
     /// Its memory's address.
@@ -76,11 +94,11 @@ impl Copy {
 impl Parked for Copy {
     fn is_over(&mut self, py: Python<'_>) -> bool {
         let (began, ptr) = (Began::now(), self.ptr());
-        let over = self.attempt(py) != Came::PutOff;
-        if over {
+        let is_over = self.attempt(py) != Came::PutOff;
+        if is_over {
             began.copy_released(ptr, Came::DoneLater);
         }
-        over
+        is_over
     }
 
     fn ripens(&self) -> bool {

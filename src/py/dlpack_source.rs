@@ -48,14 +48,9 @@ pub(super) fn exchange(
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = Stream::from_native(native, Thread::current());
     let ready = array.pending(Ready::On(work));
-    check_stream(&array, &driver, place, request)?;
-    hand_over(py, DOOR, &driver, place, ready, request)?;
-    let home = Live::new(py, work, None, &driver, place.ordinal);
-    let managed = Some(ImportedDlpack::Versioned(imported.0));
-    let back = Back::new(&driver, place, home);
-    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(py, &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::ExchangeApi })
+    let home = Live::new(py, work, None, &driver, place.ordinal)?;
+    let read = Read { array, ready, place, driver, home, by: By::ExchangeApi };
+    hold(x, read, request, stream, || Ok(ImportedDlpack::Versioned(imported.0)))
 }
 
 /// By `__dlpack__`.
@@ -65,7 +60,6 @@ pub(super) fn protocol(
     request: Request,
     stream: Option<Py<PyAny>>,
 ) -> PyResult<Source> {
-    let py = x.py();
     let driver = driver::current()?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
@@ -81,12 +75,8 @@ pub(super) fn protocol(
     let array = array.with_readonly(readonly);
     let ready = array.pending(ready);
     let place = place(&driver, &array)?;
-    check_stream(&array, &driver, place, request)?;
-    hand_over(py, DOOR, &driver, place, ready, request)?;
-    let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
-    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(py, &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::Dlpack })
+    let read = Read { array, ready, place, driver, home: None, by: By::Dlpack };
+    hold(x, read, request, stream, || capsule::take(capsule))
 }
 
 /// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
@@ -101,12 +91,38 @@ pub(super) fn capsule(
     let ready = array.pending(Ready::On(Stream::Legacy));
     let driver = driver::current()?;
     let place = place(&driver, &array)?;
+    let read = Read { array, ready, place, driver, home: None, by: By::Capsule };
+    hold(x, read, request, stream, || capsule::take(capsule))
+}
+
+/// An array that was read, and is not held yet.
+struct Read {
+    array: Descriptor,
+    ready: Ready,
+    place: Place,
+    driver: Handle,
+    /// The producer's stream.
+    home: Option<Live>,
+    by: By,
+}
+
+/// Makes an array of `x` usable as `request` asks, on the stream that `object` is of. Its tensor is taken
+/// last: what fails before leaves a capsule as it was.
+#[inline]
+fn hold(
+    x: &Bound<'_, PyAny>,
+    read: Read,
+    request: Request,
+    object: Option<Py<PyAny>>,
+    take: impl FnOnce() -> PyResult<ImportedDlpack>,
+) -> PyResult<Source> {
+    let (py, Read { array, ready, place, driver, home, by }) = (x.py(), read);
     check_stream(&array, &driver, place, request)?;
-    hand_over(x.py(), DOOR, &driver, place, ready, request)?;
-    let (managed, back) = (Some(capsule::take(capsule)?), Back::new(&driver, place, None));
-    let mut keep = Keep::new(x.clone().unbind(), managed, None, back);
-    keep.handed_over(x.py(), &array, request, stream);
-    Ok(Source { array, ready: told(ready, request), place, driver, keep, by: By::Capsule })
+    hand_over(py, DOOR, &driver, place, ready, request)?;
+    let mut back = Back::new(&driver, place, home);
+    back.hand_to(py, &array, request, object.as_ref().map(|object| object.clone_ref(py)))?;
+    let keep = Keep::new(x.clone().unbind(), Some(take()?), object, back);
+    Ok(Source { array, ready: told(ready, request), place, driver, keep, by })
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

@@ -11,13 +11,14 @@ use super::cai_source::{self, Said};
 use super::cai_view::CaiView;
 use super::copied;
 use super::keep::Keep;
-use super::source::{By, Source, check_stream, hand_over};
-use super::stream;
+use super::shared::{self, Asked, DOOR};
+use super::source::{By, Source, hand_over};
 use super::traced::{Began, End};
 use super::types::{Speaks, facts};
 use super::view::View;
 use super::view_class::view_class;
 use super::wish::{Target, Wish, wish};
+use super::{flag, stream};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dlpack::encode;
@@ -86,11 +87,11 @@ DLPackView {
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<&Bound<'py, PyAny>>,
         dl_device: Option<&Bound<'py, PyAny>>,
-        copy: Option<bool>,
+        copy: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let began = Began::now();
         hand_out(py, &self.0, (stream, max_version), (dl_device, copy), began)
-            .inspect_err(|error| began.refused("__dlpack__", error))
+            .inspect_err(|error| began.refused(DOOR, error))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -106,35 +107,22 @@ fn hand_out<'py>(
     py: Python<'py>,
     view: &View,
     (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
-    (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<bool>),
+    (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
     began: Began,
 ) -> PyResult<Bound<'py, PyAny>> {
     let (request, object) = stream::parse(stream)?;
     let (request, versioned) = (request.or_legacy(), wants_versioned(max_version)?);
-    let asked = copied::Asked { request, object, versioned };
+    let copy = flag::parse("copy", copy)?;
+    let asked = Asked { request, object, versioned };
     let capsule = match wish(view.array.device(), dl_device, copy)? {
-        Wish::Own => share(py, view, asked),
-        Wish::Shared(device) => copied::shared(py, view, device, asked),
+        Wish::Own => shared::own(py, view, asked),
+        Wish::Shared(device) => shared::on(py, view, device, asked),
         Wish::Copy(Target::Gpu(ordinal)) => copied::to_gpu(py, view, ordinal, asked),
         Wish::Copy(Target::Host) => copied::to_host(py, view, versioned),
     }?;
     let by = if versioned { "dltensor_versioned" } else { "dltensor" };
-    began.exchanged(view.passage("__dlpack__", by, request.stream()));
+    began.exchanged(view.passage(DOOR, by, request.stream()));
     Ok(capsule)
-}
-
-/// A capsule with the array as it is.
-fn share<'py>(py: Python<'py>, view: &View, asked: copied::Asked) -> PyResult<Bound<'py, PyAny>> {
-    let copied::Asked { request, object, versioned } = asked;
-    check_stream(&view.array, &view.driver, view.place, request)?;
-    if !versioned {
-        encode::check_legacy(&view.array)?;
-    }
-    // Held across the order, during which others run; what is refused queues nothing.
-    let mut keep = Box::new(view.share(py, None)?);
-    hand_over(py, "__dlpack__", &view.driver, view.place, view.ready, request)?;
-    keep.hand_to(view.consumer(py, request, object));
-    copied::managed(py, &view.array, versioned, keep)
 }
 
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
@@ -162,13 +150,13 @@ fn onto_legacy(py: Python<'_>, view: &View) -> Result<()> {
     hand_over(py, EXCHANGE, &view.driver, view.place, view.ready, Request::On(Stream::Legacy))
 }
 
-fn export(py: Python<'_>, view: &View) -> Result<Managed<DLManagedTensorVersioned>> {
+fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
     let mut keep = Box::new(view.share(py, None)?);
     onto_legacy(py, view)?;
     // Whoever imports it is told to work there.
-    keep.hand_to(view.consumer(py, Request::On(Stream::Legacy), None));
+    keep.hand_to(py, &view.array, Request::On(Stream::Legacy), None)?;
     keep.ends_by(End::Deleter);
-    encode::versioned(&view.array, keep)
+    Ok(encode::versioned(&view.array, keep)?)
 }
 
 fn borrow<'a>(py: Python<'_>, view: &'a View) -> Result<&'a Descriptor> {
@@ -186,7 +174,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> Result<&'a Descriptor> {
 impl Exchange for DLPackView {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let began = Began::now();
-        let made = export(py, &self.0).map_err(PyErr::from);
+        let made = export(py, &self.0);
         began.told(self.0.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
     }
 
@@ -267,7 +255,7 @@ exchange_producer!(DLPackView);
 /// ValueError
 ///     A malformed dict or argument, or a pointer that CUDA does not know.
 /// TypeError
-///     An object that does not speak the CUDA Array Interface.
+///     An object that does not speak the CUDA Array Interface, or an argument of another type.
 /// DriverError
 ///     A call of the CUDA driver failed.
 ///
@@ -279,14 +267,15 @@ exchange_producer!(DLPackView);
 pub(crate) fn from_cai<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<bool>,
+    readonly: Option<&Bound<'py, PyAny>>,
     owner: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, DLPackView>> {
     let began = Began::now();
     let said = Said { owner, device, dtype, ..Said::default() };
-    let source = import(x, stream, said).inspect_err(|error| began.refused("from_cai", error))?;
+    let (source, readonly) =
+        import(x, stream, readonly, said).inspect_err(|error| began.refused("from_cai", error))?;
     let made = Bound::new(x.py(), DLPackView(View::new(source, readonly)))?;
     began.exchanged(made.get().0.passage_in("from_cai"));
     Ok(made)
@@ -296,18 +285,21 @@ pub(crate) fn from_cai<'py>(
 fn import<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<&Bound<'py, PyAny>>,
     mut said: Said<'_, 'py>,
-) -> PyResult<Source> {
+) -> PyResult<(Source, Option<bool>)> {
     let (declared, held) = stream::parse(stream)?;
     (said.stream, said.held) = ((declared != Request::Unsaid).then_some(declared), held);
+    let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
-    if facts.speaks == Speaks::CaiView && said.owner.is_none() {
+    let source = if facts.speaks == Speaks::CaiView && said.owner.is_none() {
         let view = x.cast::<CaiView>()?.get();
         let object = said.held.as_ref().map(|held| held.clone_ref(x.py()));
         let mut source = cai_source::adapt(view.0.unwrap(x.py(), said.held.take())?, &said)?;
-        source.declare(x.py(), &said, object);
-        Ok(source)
+        source.declare(x.py(), &said, object)?;
+        source
     } else {
-        cai_source::import(x, &facts, said)
-    }
+        cai_source::import(x, &facts, said)?
+    };
+    Ok((source, readonly))
 }

@@ -81,29 +81,57 @@ impl Keep {
             producer: kept.producer.clone_ref(py),
             managed: kept.managed.share(),
             stream: stream.or_else(|| kept.stream.as_ref().map(|held| held.clone_ref(py))),
-            back: kept.back.clone_ref(py, None),
+            back: kept.back.share(py),
             tag: (End::Call, kept.tag.1),
         })))
     }
 
-    /// The array was made ready as `request` asks, on the stream that `object` is of, and its consumer
-    /// works there. Only now: where that was refused there is no consumer to wait for at the end.
-    pub(super) fn handed_over(
+    /// The same for the consumer that this is for, until another is named.
+    pub(super) fn share_with_consumer(
+        &mut self,
+        py: Python<'_>,
+        stream: Option<Py<PyAny>>,
+    ) -> Result<Self> {
+        let mut shared = self.share(py, stream)?;
+        if let (Some(kept), Some(own)) = (&mut shared.0, &self.0) {
+            kept.back.consumer = own.back.consumer.as_ref().map(|live| live.clone_ref(py));
+        }
+        Ok(shared)
+    }
+
+    /// The array was made ready for a consumer as `request` asks, on the stream that `object` is of.
+    pub(super) fn hand_to(
         &mut self,
         py: Python<'_>,
         array: &Descriptor,
         request: Request,
         object: Option<Py<PyAny>>,
-    ) {
-        let Some(kept) = &mut self.0 else { return };
-        if let Request::On(stream) = request
-            && array.ptr() != 0
+    ) -> PyResult<()> {
+        self.0.as_mut().map_or(Ok(()), |kept| kept.back.hand_to(py, array, request, object))
+    }
+
+    /// The same for the consumer of a view, which is told that stream.
+    pub(super) fn tell(
+        &mut self,
+        py: Python<'_>,
+        array: &Descriptor,
+        request: Request,
+        object: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let held = object.as_ref().map(|object| object.clone_ref(py));
+        self.hand_to(py, array, request, held)?;
+        if let Some(kept) = &mut self.0
+            && object.is_some()
         {
-            let object = object.as_ref().map(|object| object.clone_ref(py));
-            kept.back.consumer = kept.back.live(py, stream, object);
-        }
-        if object.is_some() {
             kept.stream = object;
+        }
+        Ok(())
+    }
+
+    /// The consumer's device is not the producer's: `place` is its own.
+    pub(super) fn move_to(&mut self, place: Place) {
+        if let Some(kept) = &mut self.0 {
+            kept.back.move_to(place);
         }
     }
 
@@ -140,29 +168,9 @@ impl Keep {
         }
     }
 
-    /// The memory is handed to a consumer, who works on that stream.
-    pub(super) fn hand_to(&mut self, consumer: Option<Live>) {
-        if let Some(kept) = &mut self.0 {
-            kept.back.consumer = consumer;
-        }
-    }
-
-    /// The same where the consumer works on a device that is not the producer's: `place` is its own. A
-    /// default stream of the producer's has no name there, so the references stay until the consumer is
-    /// done.
-    pub(super) fn hand_to_elsewhere(&mut self, place: Place, consumer: Option<Live>) {
-        if let Some(kept) = &mut self.0 {
-            let is_named = |home: &Live| matches!(home.stream, Stream::Handle(_));
-            let home = kept.back.home.take().filter(is_named);
-            (kept.back.place, kept.back.home, kept.back.consumer) = (place, home, consumer);
-        }
-    }
-
     /// How the memory goes back.
     pub(super) fn back(&self, py: Python<'_>) -> Option<Back> {
-        let back = &self.0.as_ref()?.back;
-        let consumer = back.consumer.as_ref().map(|live| live.clone_ref(py));
-        Some(Back { lent_out: back.lent_out, ..back.clone_ref(py, consumer) })
+        self.0.as_ref().map(|kept| kept.back.clone_ref(py))
     }
 
     /// Ends it in the hands of the garbage collector, which may have taken apart by now what else is

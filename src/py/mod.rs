@@ -13,6 +13,10 @@ mod traced;
 
 mod stream;
 
+mod flag;
+
+mod current;
+
 mod adopt;
 
 mod parked;
@@ -42,6 +46,8 @@ mod cai_source;
 mod cai_view;
 
 mod wish;
+
+mod shared;
 
 mod copy_end;
 

@@ -2,12 +2,13 @@
 
 use pyo3::prelude::*;
 
+use super::back::Unable;
 use super::keep::Keep;
-use super::parked;
+use super::{current, parked};
 use crate::descriptor::Descriptor;
 use crate::device::MemoryKind;
 use crate::driver::Handle;
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::order::{self, Door, Place};
 use crate::stream::{Ready, Request, Stream, Thread, plan};
 
@@ -86,6 +87,19 @@ pub(super) fn check_stream(
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses, by an error of `why`, a wait of the host for work of the context of `place` while that would
+/// end a capture, as far as one is known of: of its default streams, and of those that the libraries work
+/// on now.
+pub(super) fn check_host_wait(
+    py: Python<'_>,
+    driver: &Handle,
+    place: Place,
+    why: (Kind, &str),
+) -> std::result::Result<(), Unable> {
+    let known = current::streams(py, driver, place.ordinal)?;
+    Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
 }
 
 /// What a consumer is told once [`hand_over`] has served `request`.

@@ -172,10 +172,10 @@ impl Began {
     }
 
     /// A copy of the array at `from` was made at `to`, on the stream and device of `on`; in memory of
-    /// the host where that is said.
+    /// the host where that is said. Of no elements, at 0, there is none.
     #[inline]
     pub(super) fn copied(self, array: &Descriptor, to: u64, on: (Stream, i32), to_host: bool) {
-        if self.0.is_some() {
+        if self.0.is_some() && to != 0 {
             tracing::trace!(
                 name: "copy", target: "cai_bridge", device = on.1,
                 ptr = array.ptr(), copy = to, nbytes = array.cai_size() * array.dtype().itemsize(),

@@ -4,7 +4,6 @@ use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::{PyTraverseError, PyVisit};
 
-use super::adopt::Live;
 use super::back::{Back, Given, give_back};
 use super::keep::Keep;
 use super::source::{By, Source, check_stream};
@@ -50,9 +49,9 @@ impl View {
     /// The same array for another view: a reference of its own, nothing stacked. `stream` is the object
     /// of the stream that the array is ready on there, where that is another one.
     pub(super) fn unwrap(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Source> {
-        let mut keep = self.share(py, stream)?;
         // Whoever reads the other view is told the same stream, unless it is for another one.
-        keep.hand_to(self.back(py).and_then(|back| back.consumer));
+        let keep =
+            self.owner.with(|keep| keep.share_with_consumer(py, stream)).ok_or_else(released)??;
         Ok(Source {
             array: self.array.clone(),
             ready: self.ready,
@@ -67,24 +66,6 @@ impl View {
     /// that one there.
     pub(super) fn share(&self, py: Python<'_>, stream: Option<Py<PyAny>>) -> Result<Keep> {
         self.owner.with(|keep| keep.share(py, stream)).ok_or_else(released)?
-    }
-
-    /// The consumer's stream, where it will still be alive when the consumer is done.
-    pub(super) fn consumer(
-        &self,
-        py: Python<'_>,
-        request: Request,
-        object: Option<Py<PyAny>>,
-    ) -> Option<Live> {
-        let Request::On(stream) = request else { return None };
-        if self.array.ptr() == 0 {
-            return None;
-        }
-        if self.owner.with(|keep| keep.is_home(stream)) == Some(true) {
-            return Some(Live::same(stream, object));
-        }
-        // Asked outside the owner's lock: who vouches for a stream is other people's code.
-        Live::new(py, stream, object, &self.driver, self.place.ordinal)
     }
 
     /// How the array came in through `door`.

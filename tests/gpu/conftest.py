@@ -122,3 +122,15 @@ def words(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
     driver.synchronize()
     for address in made:
         driver("cuMemFree_v2", address)
+
+
+@pytest.fixture
+def torch() -> Any:
+    """PyTorch, where it is installed."""
+    return pytest.importorskip("torch")
+
+
+@pytest.fixture
+def cupy() -> Any:
+    """CuPy, where it is installed."""
+    return pytest.importorskip("cupy")

@@ -77,34 +77,42 @@ def numba_writes_late(array: Any, value: int, stream: Any, milliseconds: float =
 
 
 class JaxDelay:
-    """A jitted function whose result of `WORDS` equal values is ready about `milliseconds` after
-    the call.
+    """A jitted function whose result of `WORDS` equal values is ready no sooner than `milliseconds`
+    after the call has returned.
 
-    JAX owns its streams, so the delay is a chain of matrix products of a length found by timing.
-    The products keep 64 of the device's multiprocessors busy, so a reader on another stream can run
-    in the meantime.
+    JAX owns its streams, so the delay is a chain of matrix products. They are queued one by one
+    before the call returns, so that products which take no longer than that leave nothing pending:
+    these are large and of full precision, and the chain grows until enough of it is measured to be
+    left. A reader on another stream gets on the device between two of them at the latest.
     """
 
-    SIDE = 1024
+    SIDE = 2048
+    LONGEST = 1024
 
-    def __init__(self, milliseconds: float = SPIN_MS) -> None:
+    def __init__(self, milliseconds: float) -> None:
         import jax
         import jax.numpy as jnp
 
         self._jax = jax
         self._seed = jnp.full((self.SIDE, self.SIDE), 0.5, dtype=jnp.float32)
-        short, long = 16, 80
-        per_product = (self._duration(long) - self._duration(short)) / (long - short)
-        self.products = max(4, round(milliseconds / max(per_product, 1e-3)))
-        self._delayed = self._build(self.products)
-        self.milliseconds = self._duration_of(self._delayed)
+        self.products, self.milliseconds = 2, 0.0
+        while self.milliseconds < milliseconds and self.products < self.LONGEST:
+            self.products *= 2
+            self._delayed = self._build(self.products)
+            self.milliseconds = self._left_after_the_call()
+        assert self.milliseconds >= milliseconds, (
+            f"of {self.products} products {self.milliseconds:.2f} ms are left after the call"
+        )
 
     def _build(self, products: int) -> Callable[[Any, Any], Any]:
         jax, jnp = self._jax, self._jax.numpy
 
+        def product(_: int, m: Any) -> Any:
+            return jnp.tanh(jnp.matmul(m, m, precision=jax.lax.Precision.HIGHEST))
+
         @jax.jit
         def delayed(value, seed):  # type: ignore[no-untyped-def]
-            last = jax.lax.fori_loop(0, products, lambda _, m: jnp.tanh(m @ m), seed)
+            last = jax.lax.fori_loop(0, products, product, seed)
             # tanh never passes 1, so this adds nothing; the compiler cannot know that, so the
             # result must wait.
             nothing = jnp.where(last[0, 0] > 2.0, 1.0, 0.0).astype(jnp.float32)
@@ -112,15 +120,14 @@ class JaxDelay:
 
         return delayed  # type: ignore[no-any-return]
 
-    def _duration(self, products: int) -> float:
-        return self._duration_of(self._build(products))
-
-    def _duration_of(self, function: Callable[[Any, Any], Any]) -> float:
-        self._jax.block_until_ready(function(1.0, self._seed))
+    def _left_after_the_call(self) -> float:
+        """The least of several times, the first call's aside, which compiles."""
+        self._jax.block_until_ready(self(1))
         times = []
         for _ in range(5):
+            pending = self(1)
             start = time.perf_counter()
-            self._jax.block_until_ready(function(1.0, self._seed))
+            self._jax.block_until_ready(pending)
             times.append(1e3 * (time.perf_counter() - start))
         return min(times)
 
@@ -131,7 +138,7 @@ class JaxDelay:
 
 @functools.cache
 def jax_delay(milliseconds: float) -> JaxDelay:
-    """One `JaxDelay` of each length per process: it compiles three programs."""
+    """One `JaxDelay` of each length per process: it compiles several programs."""
     return JaxDelay(milliseconds)
 
 

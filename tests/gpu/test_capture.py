@@ -22,16 +22,6 @@ COUNT = 4096
 REPLAYS = 5
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
-
-
 class Graph:
     """A capture of the driver's own, on any library's stream."""
 

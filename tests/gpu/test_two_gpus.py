@@ -34,16 +34,6 @@ def two(driver: cuda_driver.Driver) -> Iterator[cuda_driver.Driver]:
     assert driver.current_context() == before, "the caller's context is current again"
 
 
-@pytest.fixture
-def torch() -> Any:
-    return pytest.importorskip("torch")
-
-
-@pytest.fixture
-def cupy() -> Any:
-    return pytest.importorskip("cupy")
-
-
 def test_arrays_of_either_device_go_both_ways_whichever_is_current(torch: Any, cupy: Any) -> None:
     for device in (HERE, THERE):
         tensor = torch.arange(12, device=f"cuda:{device}", dtype=torch.float32)

@@ -6,7 +6,7 @@ import weakref
 
 import numpy as np
 import pytest
-from copies import NEWEST, ends, taken
+from copies import NEWEST, ends, named, taken
 from found import kinds
 
 from cai_bridge import from_cai, to_cai
@@ -52,6 +52,8 @@ def test_memory_waits_for_the_device_where_the_consumers_stream_may_be_dead(stre
     cuda.clear_calls()
     copy.delete()
     assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFree", None)]
+    asked = [stream for _, stream in named(cuda, "cuStreamIsCapturing", "cuStreamGetCaptureInfo")]
+    assert asked == [1, 2], "each is asked once whether the wait would end its capture"
     assert cuda.pending == 0
 
 
@@ -184,6 +186,21 @@ def test_the_first_producer_waits_and_not_who_handed_it_on(left_out, cuda):
     cuda.synchronize()
     assert (read.value == [7.0]) == (not left_out)
     assert set(kinds(cuda)) == ({"race"} if left_out else set())
+    del copy
+
+
+@pytest.mark.parametrize("device", [0, 1])
+@pytest.mark.parametrize("writes", ["p", "declared"])
+def test_the_memorys_own_stream_and_the_declared_one_wait_for_the_copy(writes, device, cuda):
+    p, declared, c = cuda.stream("p"), cuda.stream("declared"), cuda.stream("c", device=device)
+    x = cuda.array([7.0], speaks="cai", memory="pool", stream=p)
+    declared.wait(p.record())
+    view = from_cai(to_cai(x), stream=declared)
+    capsule = view.__dlpack__(stream=c, dl_device=(2, device), copy=True)
+    {"p": p, "declared": declared}[writes].fill(x, 9.0)
+    read = c.read(copy := to_cai(capsule, stream=-1))
+    cuda.synchronize()
+    assert read.value == [7.0]
     del copy
 
 

@@ -7,6 +7,7 @@ import gc
 import weakref
 
 import capsules
+import numpy as np
 import pytest
 import tables
 from capsules import HandMade
@@ -213,17 +214,33 @@ def test_a_view_refuses_an_argument_and_exports_afterwards(row, cuda):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: to_cai(x, readonly=1),
-        lambda x: to_cai(x, readonly="yes"),
-        lambda x: from_cai(only_cai(x), readonly=0),
-        lambda x: from_cai(only_cai(x)).__dlpack__(copy=1),
         lambda x: from_cai(only_cai(x)).__dlpack__(None),
         lambda x: to_cai(),
     ],
 )
-def test_flags_are_bool_and_dlpack_takes_keywords_only(call, cuda):
+def test_dlpack_takes_keywords_only_and_a_conversion_an_object(call, cuda):
     with pytest.raises(TypeError):
         call(cuda.array(shape=4))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_numpys_flags_are_flags(flag, cuda):
+    x = cuda.array([1.0], speaks="cai")
+    assert to_cai(x, readonly=np.bool_(flag)).readonly is flag
+    view = from_cai(x, readonly=np.bool_(flag))
+    assert view.readonly is flag
+    seen = capsules.read(view.__dlpack__(copy=np.bool_(flag), max_version=(1, 3)))
+    assert (seen.ptr != x.ptr) is flag
+    cuda.synchronize()
+
+
+def test_the_error_of_a_flag_that_fails_to_say_passes_through(cuda):
+    def torn(self):
+        raise OSError("torn")
+
+    flag = type("bool_", (), {"__module__": "numpy", "__bool__": torn})()
+    with pytest.raises(OSError, match=r"^torn$"):
+        to_cai(cuda.array([1.0]), readonly=flag)
 
 
 def test_the_error_of_a_stream_object_passes_through_unchanged(cuda):

@@ -120,7 +120,7 @@ fn one_event_a_thread_and_context_is_used_again() {
 #[test]
 fn a_wait_on_the_host_orders_whatever_is_queued_later() {
     let race = Race::new();
-    wait_on_host(&*race.cuda, Place::of(Device::cuda(1)), &[]).unwrap();
+    wait_on_host(&*race.cuda, Place::of(Device::cuda(1))).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 

@@ -7,7 +7,7 @@ use cai_bridge::device::{Device, MemoryKind};
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Door, Need, Place, across, check_captures, check_device, is_done, mark, order,
+    Door, Need, Place, across, check_captures, check_device, check_host_wait, is_done, mark, order,
 };
 use cai_bridge::stream::{Stream, Thread};
 
@@ -142,4 +142,23 @@ fn what_has_no_place_in_a_capture_is_refused_while_one_of_its_streams_has_part_i
     assert_eq!((refused.kind(), refused.got()), (Kind::CaptureCopy, "a copy"));
     cuda.end_capture(other).unwrap();
     check().unwrap();
+}
+
+#[test]
+fn a_wait_of_the_host_is_refused_while_it_would_end_a_capture_that_can_be_named() {
+    let (cuda, [known, foreign]) = machine();
+    let blocking = Stream::Handle(cuda.create_stream(0, true).unwrap());
+    let why = (Kind::CaptureHostWait, "a wait");
+    let check = || check_host_wait(&*cuda, PLACE, &[known], why);
+    check().unwrap();
+    // A blocking stream is seen by the legacy default stream beside it.
+    for captured in [known, Stream::PerThread(Thread::current()), blocking] {
+        cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
+        let refused = check().unwrap_err();
+        assert_eq!((refused.kind(), refused.got()), why);
+        cuda.end_capture(captured).unwrap();
+    }
+    cuda.begin_capture(foreign, CaptureMode::Relaxed).unwrap();
+    check().unwrap();
+    cuda.end_capture(foreign).unwrap();
 }

@@ -57,6 +57,20 @@ class Export(Step):
 
 
 @dataclass(frozen=True)
+class Copy(Step):
+    """A capsule with a copy of a view's array."""
+
+    name: str
+    source: str
+    stream: Argument = None
+    versioned: bool = True
+
+    def __str__(self) -> str:
+        version = ", max_version=(1, 3)" if self.versioned else ""
+        return f"{self.name} = {self.source}.__dlpack__(stream={self.stream}, copy=True{version})"
+
+
+@dataclass(frozen=True)
 class Consume(Step):
     """A consumer takes a view or a capsule in, and reads it or (with a value) writes it."""
 
@@ -129,9 +143,12 @@ class Collect(Step):
 
 @dataclass(frozen=True)
 class Attempt(Step):
-    """A hand-over with a call of the driver made to fail; whatever comes of it is dropped."""
+    """A step with a call of the driver made to fail.
 
-    step: ToCai | FromCai | Export
+    Whatever comes of a hand-over is dropped; a release that fails is made once more.
+    """
+
+    step: ToCai | FromCai | Export | Release
     call: str
     nth: int
     error: str
@@ -141,5 +158,5 @@ class Attempt(Step):
         return None
 
     def __str__(self) -> str:
-        made = str(self.step).replace(f"{self.step.name} = ", "")
+        made = str(self.step).replace(f"{self.step.makes()} = ", "")
         return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"

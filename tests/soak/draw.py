@@ -202,14 +202,22 @@ class Drawing:
         versioned = self.random.random() < 0.7
         return s.Export(self.name("k"), source, self.argument(self._device(source)), versioned)
 
+    def copy(self) -> s.Step | None:
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        if not views:
+            return None
+        source, versioned = self.pick(views), self.random.random() < 0.7
+        return s.Copy(self.name("k"), source, self.argument(self._device(source)), versioned)
+
     def consume(self) -> s.Step | None:
         source = self.one("vvk")
         if source is None or source not in self.model.views:
             return None
         view = self.model.views[source]
         stream = self.stream(self._device(source))
-        if view.consumer is not None and self.random.random() < 0.5:
-            stream = view.consumer
+        usual = view.consumer or self.model.arrays[view.array].copied_on
+        if usual is not None and self.random.random() < 0.5:
+            stream = usual
         kinds = CAI_CONSUMERS if view.kind == "cai" else DLPACK_CONSUMERS
         kind = "capsule" if source[0] == "k" else self.pick(kinds)
         asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.random.random() < 0.5
@@ -257,7 +265,8 @@ class Drawing:
         return s.SetDevice(1 - self.model.device)
 
     def attempt(self) -> s.Step | None:
-        step = self.pick((self.to_cai, self.from_cai, self.export))()
-        return step and s.Attempt(
-            step, self.pick(CALLS), self.pick((1, 1, 1, 2, 3)), self.pick(ERRORS)
-        )
+        step = self.pick((self.to_cai, self.from_cai, self.export, self.release))()
+        # Where no order can ever be made any more, memory is let go of while it is read.
+        errors = ERRORS[:1] if isinstance(step, s.Release) else ERRORS
+        nth = self.pick((1, 1, 1, 2, 3))
+        return step and s.Attempt(step, self.pick(CALLS), nth, self.pick(errors))

@@ -36,8 +36,38 @@ class Draw(Drawing):
         if views and self.random.random() < 0.6:
             self._reuse([array, *views, *(read for read in reads if read)])
 
+    def copies(self) -> None:
+        """A copy, consumed while the array is written again; then some of it is dropped."""
+        if self.random.random() < 0.5:
+            sources = [x for x in self.named("x") if self.model._cai(self.model.arrays[x])]
+            sources += [v for v in self.named("v") if self.model.views[v].kind == "cai"]
+            if sources:
+                self.push(self._taken_in(self.pick(sources)))
+        made = self._pushed(self.copy())
+        if made is None:
+            return
+        source = self.model.views[self.program[-1].source].array
+        if source in self.model.named and self.random.random() < 0.6:
+            self.made += 1
+            pending = self.model.arrays[source].pending
+            self.push(s.Fill(source, self.made, pending))
+        stream = self.model.arrays[self.model.views[made].array].copied_on
+        if self.random.random() < 0.5:
+            reads = [made, self._pushed(s.Consume(self.name("p"), made, "capsule", stream))]
+        else:
+            view = self._pushed(s.ToCai(self.name("v"), made, self.pick((-1, stream))))
+            reads = [view, view and self._pushed(self._consumer(view))]
+        for name in reads:
+            if name in self.model.named and self.random.random() < 0.7:
+                self.push(s.Drop(name, self.random.random() < 0.2))
+
     def _pushed(self, step: s.Step | None) -> str | None:
         return step.makes() if step is not None and self.push(step) else None
+
+    def _taken_in(self, source: str) -> s.Step:
+        device = self._device(source)
+        current = self._current(source, device)
+        return s.FromCai(self.name("v"), source, self.argument(device), None, current)
 
     def _door(self, source: str) -> s.Step:
         device = self._device(source)
@@ -127,6 +157,8 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.to_cai: 10,
     Draw.from_cai: 8,
     Draw.export: 7,
+    Draw.copy: 2,
+    Draw.copies: 12,
     Draw.consume: 16,
     Draw.release: 5,
     Draw.drop: 8,

@@ -9,13 +9,14 @@ from __future__ import annotations
 from typing import ClassVar
 
 from . import steps as s
-from .model import Array, Model, View, wants
+from .copies import Copies
+from .model import Array, View, wants
 from .order import HOST
 
 SILENT = {"cai0", "cai1", "cai2"}
 
 
-class Bridge(Model):
+class Bridge(Copies):
     """The model with `to_cai`, `from_cai`, exports and consumers."""
 
     lies: ClassVar[frozenset[str]] = frozenset()
@@ -26,35 +27,9 @@ class Bridge(Model):
     def _cai(self, array: Array) -> str | None:
         return next((kind for kind in array.speaks if kind.startswith("cai")), None)
 
-    def _live(
-        self, argument: s.Argument, current: str | None, home: str | None = None
-    ) -> tuple[str | None, str | None]:
-        """Tell the stream that an order can be made with later, and what has to be held for it.
-
-        A bare handle is vouched for by the library that works on it just now.
-        """
-        stream = s.stream_of(argument)
-        if stream is None or s.is_default(stream):
-            return stream, None
-        if argument != stream and stream == home:
-            return stream, None
-        return (stream, stream) if stream in {argument, current} else (None, None)
-
     def _object(self, argument: s.Argument) -> str | None:
         """Tell the stream whose object was given."""
         return argument if isinstance(argument, str) and "." not in argument else None
-
-    def _hand_out(self, name: str, view: View, held: str, consumer: str | None) -> None:
-        """Make a view, a capsule or an import, which holds these; `consumer` by its object."""
-        self.views[name] = view
-        self.views[name] = view._replace(keeps_consumer=consumer)
-        self._add(name, held, view.keeps, view.keeps_home, view.keeps_declared, consumer)
-
-    def _asked(self, argument: s.Argument, array: Array) -> str | None:
-        stream = s.stream_of(argument)
-        if stream is not None:
-            wants(self.lanes[self._usable(stream)].device == array.device, "another device")
-        return stream
 
     def _current(self, step: s.ToCai | s.FromCai, array: Array) -> str:
         if step.current is None:
@@ -269,7 +244,11 @@ class Bridge(Model):
 
     def _attempt(self, step: s.Attempt) -> None:
         """Nothing is promised but that nothing is lost; what is made is dropped at once."""
-        wants(step.step.source[0] != "k" and self.capture is None)
+        wants(self.capture is None)
+        if isinstance(step.step, s.Release):
+            self._release(step.step)
+            return
+        wants(step.step.source[0] != "k")
         tried = self.copy()
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))

@@ -205,6 +205,11 @@ class Machine:
         version = {"max_version": (1, 3)} if step.versioned else {}
         return self.objects[step.source].__dlpack__(stream=self.stream(step.stream), **version)
 
+    def _copy(self, step: s.Copy) -> Any:
+        version = {"max_version": (1, 3)} if step.versioned else {}
+        source, stream = self.objects[step.source], self.stream(step.stream)
+        return source.__dlpack__(stream=stream, copy=True, **version)
+
     def _consume(self, step: s.Consume) -> None:
         source, stream = self.objects[step.source], self.objects[step.stream]
         kind = "dlpack" if step.kind == "capsule" else step.kind
@@ -232,6 +237,10 @@ class Machine:
                 ) from error
             if self.cuda.clear_faults():
                 raise Wrong("error", f"{error} without a fault") from error
+            if isinstance(step.step, s.Release):
+                if self.objects[step.step.view].owner is None:
+                    raise Wrong("error", f"let go of in spite of {error}") from error
+                self._release(step.step)
         self.cuda.clear_faults()
 
     # --- the end of things ------------------------------------------------------------------------

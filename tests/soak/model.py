@@ -22,6 +22,11 @@ class Array(NamedTuple):
     pool: str | None
     pending: str | None
     compact: bool
+    # Whether it is memory of the GPU's own, of which copies are made.
+    own: bool = True
+    # Of a copy: the stream that it was made on; whether the host waits before its memory goes back.
+    copied_on: str | None = None
+    waits: bool = False
 
 
 class View(NamedTuple):
@@ -205,7 +210,8 @@ class Model(Order):
         wants(not (step.readonly and (legacy_only or "dlpack-bare" in step.speaks)))
         pool = step.stream if step.memory == "pool" else None
         compact = step.layout in {"vector", "matrix", "scalar", "offset", "empty"}
-        array = Array(device, step.speaks, step.readonly, empty, pool, step.stream, compact)
+        own = step.memory in {"device", "pool"}
+        array = Array(device, step.speaks, step.readonly, empty, pool, step.stream, compact, own)
         self.arrays[step.name] = array
         # The array itself, and its memory, which its exports hold.
         memory = "m" + step.name[1:]

@@ -14,7 +14,7 @@ from .execute import Failure, run
 from .handover import Bridge
 from .order import Refused, Unordered
 
-HANDOVERS = (s.ToCai, s.FromCai, s.Export, s.Consume, s.Release, s.Drop, s.Collect)
+HANDOVERS = (s.ToCai, s.FromCai, s.Export, s.Copy, s.Consume, s.Release, s.Drop, s.Collect)
 CALLS = ("cuEventRecord", "cuStreamWaitEvent")
 
 
@@ -66,10 +66,16 @@ class Without:
         return sum(made[0] == self.call for made in cuda._session.calls())
 
 
+def without_faults(step: s.Step) -> tuple[s.Step, ...]:
+    """What an attempt orders before it fails is no promise, and may stand in for an order."""
+    if not isinstance(step, s.Attempt):
+        return (step,)
+    return (step.step,) if isinstance(step.step, s.Release) else ()
+
+
 def broken(program: s.Program, call: str, seed: int) -> tuple[str, s.Step | None, Failure | None]:
     """Run a program without an order that it needs: "found", "missed", or "none" to leave out."""
-    # What an attempt orders before it fails is promised to nobody, and may stand in for an order.
-    program = tuple(step for step in program if not isinstance(step, s.Attempt))
+    program = tuple(step for tried in program for step in without_faults(tried))
     choice = random.Random(seed)
     numbers = needed(program, call)
     choice.shuffle(numbers)

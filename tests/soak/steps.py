@@ -11,7 +11,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .bridging import Attempt, Collect, Consume, Cycle, Drop, Export, FromCai, Release, ToCai
+from .bridging import (
+    Attempt,
+    Collect,
+    Consume,
+    Copy,
+    Cycle,
+    Drop,
+    Export,
+    FromCai,
+    Release,
+    ToCai,
+)
 from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
 __all__ = [
@@ -22,6 +33,7 @@ __all__ = [
     "Begin",
     "Collect",
     "Consume",
+    "Copy",
     "Cycle",
     "Drop",
     "End",

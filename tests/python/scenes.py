@@ -1,0 +1,95 @@
+"""Scenes of memory that is given back: a producer with an array of its pool, a consumer's stream.
+
+Memory comes from the pool of the producer's stream, as caching allocators have it, so that it is
+handed out again at once when the producer frees it.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from cai_bridge import from_cai, to_cai
+
+STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
+ORDER = ("cuEventRecord", "cuStreamWaitEvent")
+
+
+class Scene:
+    """A producer with an array from its pool, and a consumer's stream."""
+
+    def __init__(self, cuda: Any, speaks: Any, produced_on: str, consumed_on: str) -> None:
+        self.cuda = cuda
+        self.producer = self.stream(produced_on, "producer")
+        self.consumer = self.stream(consumed_on, "consumer")
+        self.array: Any = cuda.array(
+            [1.0] * 8, speaks=speaks, memory="pool", stream=self.producer, name="x"
+        )
+
+    def stream(self, kind: str, name: str) -> Any:
+        if kind == "legacy":
+            return self.cuda.legacy
+        if kind == "per-thread":
+            return self.cuda.per_thread
+        return self.cuda.stream(name, blocking=kind == "blocking")
+
+    @contextmanager
+    def current(self) -> Any:
+        """The producer's stream is its library's current one, where it has no other way to say."""
+        with ExitStack() as stack:
+            if self.producer.handle > 2:
+                stack.enter_context(self.cuda.current_stream(self.producer))
+            elif self.producer.handle == 2:
+                stack.enter_context(
+                    self.cuda.current_stream(self.cuda.default_stream(0, per_thread=True))
+                )
+            yield
+
+
+def by_dict(scene: Scene) -> tuple[Any, Any]:
+    """DLPack producer, CAI consumer: the view is the consumer's hold on the memory."""
+    with scene.current():
+        view = to_cai(scene.array, stream=scene.consumer)
+    return scene.consumer.read(view), view
+
+
+def by_capsule(scene: Scene) -> tuple[Any, Any]:
+    """CAI producer, DLPack consumer: the capsule's managed tensor is."""
+    view = from_cai(scene.array)
+    seen = scene.cuda.consumer("dlpack", scene.consumer).read(view)
+    view.release()
+    return seen, seen
+
+
+def by_capsule_of_a_declared_stream(scene: Scene) -> tuple[Any, Any]:
+    view = from_cai(scene.array, stream=scene.producer)
+    seen = scene.cuda.consumer("dlpack", scene.consumer).read(view)
+    view.release()
+    return seen, seen
+
+
+DOORS: dict[str, tuple[Any, Callable[[Scene], tuple[Any, Any]]]] = {
+    "exchange to dict": ("exchange", by_dict),
+    "cai3 to capsule": ("cai3", by_capsule),
+    "cai2, declared, to capsule": ("cai2", by_capsule_of_a_declared_stream),
+    "cai3 to dict": ("cai3", by_dict),
+}
+
+
+def again(scene: Scene) -> None:
+    """The producer's allocator hands the block out again, and the producer writes to it."""
+    old = scene.array.ptr
+    scene.array = None
+    gc.collect()
+    new = scene.cuda.array(
+        shape=8, memory="pool", stream=scene.producer, speaks=(), name="the next tenant"
+    )
+    assert new.ptr == old, "the block was not handed out again: the case shows nothing"
+    scene.producer.fill(new, 2.0, name="the next tenant's write")
+
+
+def once_more(scene: Scene) -> None:
+    """The producer writes to its own array again."""
+    scene.producer.fill(scene.array, 2.0, name="the producer's next write")

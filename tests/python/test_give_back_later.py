@@ -1,0 +1,186 @@
+"""Memory that cannot be given back at once: its producer's stream is unknown, or the order fails.
+
+It is kept until its consumer is done, or the order made.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from capsules import HandMade
+from scenes import ORDER, STREAMS, Scene, again, by_dict
+
+from cai_bridge import DriverError, to_cai
+from cai_bridge.testing import simulated_cuda
+
+# --- a producer whose stream is unknown -----------------------------------------------------------
+
+
+class Unknown(Scene):
+    """A producer that says nothing of its stream, with an allocator on a non-blocking one."""
+
+    def __init__(self, cuda: Any, speaks: str, consumed_on: str = "non-blocking") -> None:
+        super().__init__(cuda, speaks, "non-blocking", consumed_on)
+        self.producer.synchronize()
+
+
+@pytest.mark.parametrize("consumed_on", STREAMS)
+@pytest.mark.parametrize("speaks", ["dlpack", "dlpack-strict", "dlpack-bare", "capsule"])
+def test_without_its_stream_a_producer_gets_its_memory_back_when_the_consumer_is_done(
+    speaks, consumed_on, cuda
+):
+    scene = Unknown(cuda, "dlpack" if speaks == "capsule" else speaks, consumed_on)
+    given = scene.array.__dlpack__() if speaks == "capsule" else scene.array
+    view = to_cai(given, stream=scene.consumer)
+    del given
+    seen, block = scene.consumer.read(view), scene.array.ptr
+    scene.array, view = None, view.release()
+    gc.collect()
+    new = cuda.array(shape=8, memory="pool", stream=scene.producer, speaks=())
+    assert new.ptr != block, "the consumer has not read yet"
+    scene.producer.fill(new, 2.0)
+    scene.consumer.synchronize()
+    assert seen.value == [1.0] * 8
+    # The next call of the bridge finds that the consumer is done; here the sync was one.
+    last = cuda.array(shape=8, memory="pool", stream=scene.producer, speaks=())
+    assert last.ptr == block
+    scene.producer.fill(last, 3.0)
+    cuda.synchronize()
+
+
+def test_what_waits_for_its_consumer_goes_at_the_next_call_of_the_bridge(cuda):
+    scene = Unknown(cuda, "dlpack")
+    view = to_cai(scene.array, stream=scene.consumer)
+    gone = weakref.ref(scene.array)
+    scene.consumer.read(view)
+    scene.array = None
+    del view
+    gc.collect()
+    assert gone() is not None
+    cuda.run()
+    to_cai(cuda.array([1.0]))
+    assert gone() is None
+    cuda.synchronize()
+
+
+def test_a_consumer_that_is_done_lets_go_at_once(cuda):
+    scene = Unknown(cuda, "dlpack")
+    view = to_cai(scene.array, stream=scene.consumer)
+    gone = weakref.ref(scene.array)
+    cuda.synchronize()
+    scene.array = None
+    del view
+    gc.collect()
+    assert gone() is None
+
+
+def test_the_legacy_default_stream_stands_in_for_the_producers(cuda):
+    array, consumer = cuda.array([1.0] * 4, name="x"), cuda.stream("consumer")
+    tensor = HandMade(array.ptr)
+    view = to_cai(tensor.capsule(), stream=consumer)
+    seen = consumer.read(view)
+    view.release()
+    cuda.legacy.fill(view, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_what_is_not_done_at_the_end_of_the_device_goes_then():
+    with simulated_cuda() as cuda:
+        stream, array = cuda.stream(), cuda.array([1.0] * 4)
+        tensor = HandMade(array.ptr)
+        view = to_cai(tensor.capsule(), stream=stream)
+        stream.launch(reads=[view])
+        view.release()
+        assert tensor.deleted == 0
+    assert tensor.deleted == 1
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ORDER)
+def test_a_release_whose_order_fails_leaves_everything_as_it_was(call, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    pending, view = by_dict(scene)
+    cuda.fail(call)
+    with pytest.raises(DriverError, match=rf"^{call}: got "):
+        view.release()
+    assert view.owner is scene.array
+    view.release()
+    assert view.owner is None
+    again(scene)
+    cuda.synchronize()
+    assert pending.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("call", ORDER)
+def test_a_last_reference_whose_order_fails_keeps_the_memory_until_it_is_made(call, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    pending, view = by_dict(scene)
+    block, gone = scene.array.ptr, weakref.ref(scene.array)
+    cuda.fail(call)
+    scene.array = None
+    del view
+    gc.collect()
+    assert cuda.clear_faults() == 0
+    assert gone() is not None
+    to_cai(cuda.array([1.0]))
+    assert gone() is None
+    new = cuda.array(shape=8, memory="pool", stream=scene.producer, speaks=())
+    assert new.ptr == block
+    scene.producer.fill(new, 2.0)
+    cuda.synchronize()
+    assert pending.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("code", ["CUDA_ERROR_CONTEXT_IS_DESTROYED", "CUDA_ERROR_LAUNCH_FAILED"])
+def test_where_no_order_can_ever_be_made_nothing_is_kept(code):
+    with simulated_cuda(check=False) as cuda:
+        scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+        _, view = by_dict(scene)
+        gone = weakref.ref(scene.array)
+        cuda.fail("cuEventRecord", error=code)
+        scene.array = None
+        del view
+        gc.collect()
+        assert gone() is None
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_order_that_fails_at_the_end_of_a_with_block_replaces_no_exception(cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    pending, view = by_dict(scene)
+
+    def failing_in_the_block() -> None:
+        with view:
+            cuda.fail("cuEventRecord")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        failing_in_the_block()
+    assert view.owner is scene.array
+    with pytest.raises(DriverError, match=r"^cuEventRecord"), view:
+        cuda.fail("cuEventRecord")
+    view.release()
+    again(scene)
+    cuda.synchronize()
+    assert pending.value == [1.0] * 8
+
+
+def test_a_view_dropped_while_an_exception_unwinds_does_not_replace_it(cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+
+    def dropping() -> None:
+        held = by_dict(scene)
+        cuda.fail("cuEventRecord")
+        assert held, "dropped while the exception leaves the frame"
+        raise LookupError("on its way")
+
+    with pytest.raises(LookupError, match="on its way"):
+        dropping()
+    gc.collect()
+    cuda.synchronize()

@@ -1,0 +1,108 @@
+"""Memory that several consumers read, or that more than one stream of the producer's waits for."""
+
+from __future__ import annotations
+
+import capsules
+import pytest
+import tables
+from scenes import Scene, again, by_dict, once_more
+
+from cai_bridge import from_cai, to_cai
+
+
+def test_each_of_several_holders_orders_its_own_consumer(cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+    view, streams = from_cai(scene.array), [cuda.stream(f"consumer {n}") for n in range(3)]
+    reads = [cuda.consumer("dlpack", stream).read(view) for stream in streams]
+    view.release()
+    for read in reversed(reads):
+        read.release()
+    again(scene)
+    cuda.synchronize()
+    assert [read.value for read in reads] == [[1.0] * 8] * 3
+
+
+def test_a_stream_given_to_release_is_ordered_beside_the_one_that_was_known(cuda):
+    scene, other = Scene(cuda, "exchange", "non-blocking", "non-blocking"), cuda.stream("other")
+    pending, view = by_dict(scene)
+    other.wait(scene.consumer.record())
+    both = [pending, other.read(view)]
+    view.release(other)
+    again(scene)
+    cuda.synchronize()
+    assert [seen.value for seen in both] == [[1.0] * 8] * 2
+
+
+@pytest.mark.parametrize("again", [to_cai, from_cai, lambda view: to_cai(from_cai(view))])
+def test_a_view_of_a_view_is_ordered_for_the_stream_that_it_names(again, cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+    first = to_cai(scene.array, stream=scene.consumer)
+    second = again(first)
+    first.release()
+    assert second.stream == scene.consumer.handle
+    seen = scene.consumer.read(second)
+    second.release()
+    once_more(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_a_borrowed_tensor_is_waited_for_at_the_end_of_the_view_that_lent_it(cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "legacy")
+    view = from_cai(scene.array)
+    seen = cuda.consumer("dlpack-borrowed", cuda.legacy).read(view)
+    seen.release()
+    view.release()
+    once_more(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_a_capsule_of_a_view_that_lent_its_array_ends_for_its_own_consumer_alone(cuda):
+    scene = Scene(cuda, "cai3", "non-blocking", "non-blocking")
+    view = from_cai(scene.array)
+    tables.borrowed(view)
+    taken = capsules.take(view.__dlpack__(stream=scene.producer))
+    cuda.clear_calls()
+    taken.delete()
+    assert cuda.calls == []
+
+
+@pytest.mark.parametrize("given", ["object", "handle"])
+def test_a_declared_stream_waits_for_a_consumer_on_the_memorys_own(given, cuda):
+    scene, declared = Scene(cuda, "cai3", "non-blocking", "legacy"), cuda.stream("declared")
+    view = from_cai(to_cai(scene.array), stream=declared)
+    stream = scene.producer if given == "object" else scene.producer.handle
+    taken = capsules.take(view.__dlpack__(stream=stream))
+    seen = scene.producer.read(scene.array)
+    taken.delete()
+    declared.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("how", ["view", "dict"])
+@pytest.mark.parametrize("writes", ["declared", "first", "freed"])
+def test_a_stream_that_is_declared_for_a_view_waits_beside_the_memorys_own(writes, how, cuda):
+    scene = Scene(cuda, "exchange", "non-blocking", "non-blocking")
+    declared = cuda.stream("declared")
+    with scene.current():
+        view = to_cai(scene.array)
+    if how == "view":
+        taken = from_cai(view, stream=declared)
+    else:
+        taken = from_cai(view.__cuda_array_interface__, stream=declared, owner=view)
+    declared.wait(scene.producer.record())
+    declared.fill(scene.array, 1.0)
+    seen = cuda.consumer("dlpack", scene.consumer).read(taken)
+    taken.release()
+    view.release()
+    seen.release()
+    if writes == "declared":
+        declared.fill(scene.array, 2.0)
+    elif writes == "first":
+        once_more(scene)
+    else:
+        again(scene)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
