@@ -15,7 +15,7 @@ use pyo3::types::{PyDict, PyString, PyType};
 use crate::device::Device;
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;
-use crate::stream::Stream;
+use crate::stream::{Stream, Thread};
 
 /// What somebody was asked for and has answered; `None` where that failed. An interrupt, an exit or a
 /// lack of memory is no answer, and passes through.
@@ -71,6 +71,18 @@ fn cupys(py: Python<'_>) -> PyResult<Option<Named<'_>>> {
         Some(stream) if !stream.is(null) => named(stream, intern!(py, "ptr")),
         _ => Ok(None),
     }
+}
+
+/// The stream that tvm-ffi's environment has for the device of its tensor `x`: functions that are called
+/// through it work on that one.
+pub(super) fn tvm_ffis(x: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
+    let py = x.py();
+    let Some(module) = library(py, intern!(py, "tvm_ffi")) else { return Ok(None) };
+    let native = x
+        .getattr(intern!(py, "device"))
+        .and_then(|device| module.call_method1(intern!(py, "get_raw_stream"), (device,)))
+        .and_then(|native| native.extract::<u64>());
+    Ok(answered(py, native)?.map(|native| Stream::from_native(native, Thread::current())))
 }
 
 /// `cupy.cuda.get_current_stream`, and the null stream that it mostly returns.

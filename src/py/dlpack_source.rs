@@ -3,7 +3,8 @@
 //! Producers differ in what they take: JAX's `__dlpack__` fails on -1 and always returns a legacy
 //! capsule, torch refuses stream 2 and tensors that are not on the current device, Warp and others
 //! take no `max_version` (facts measured on torch 2.11 and JAX 0.11.2). So a refused argument is left
-//! out, and the capsule's name decides, never what was asked for.
+//! out, and the capsule's name decides, never what was asked for. tvm-ffi's takes no notice of the
+//! stream, so its library is asked what it works on.
 
 use dlpark::python::ImportedDlpack;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyException, PyTypeError};
@@ -13,6 +14,7 @@ use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::adopt::Live;
 use super::back::Back;
+use super::current;
 use super::guards;
 use super::keep::Keep;
 use super::source::{By, Source, check_stream, hand_over, told};
@@ -73,9 +75,14 @@ pub(super) fn protocol(
     }
     let readonly = (facts.immutable && form == Form::Legacy).then_some(true);
     let array = array.with_readonly(readonly);
-    let ready = array.pending(ready);
     let place = place(&driver, &array)?;
-    let read = Read { array, ready, place, driver, home: None, by: By::Dlpack };
+    let work = if facts.ignores_streams { current::tvm_ffis(x)? } else { None };
+    let home = match work {
+        Some(work) => Live::new(x.py(), work, None, &driver, place.ordinal)?,
+        None => None,
+    };
+    let ready = array.pending(work.map_or(ready, Ready::On));
+    let read = Read { array, ready, place, driver, home, by: By::Dlpack };
     hold(x, read, request, stream, || capsule::take(capsule))
 }
 

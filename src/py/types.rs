@@ -42,6 +42,9 @@ pub(super) struct Facts {
     pub(super) has_lazy_bits: bool,
     /// Whether its arrays never change, which a legacy capsule cannot say: JAX's.
     pub(super) immutable: bool,
+    /// Whether its `__dlpack__` takes no notice of the stream that it is asked for: tvm-ffi's, seen on
+    /// 0.1.15.
+    pub(super) ignores_streams: bool,
     /// Whether the type defines `__dlpack__`.
     pub(super) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
@@ -107,15 +110,14 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let has_lazy_bits = kind.hasattr(intern!(py, "requires_grad"))?
         && kind.hasattr(intern!(py, "is_neg"))?
         && kind.hasattr(intern!(py, "is_conj"))?;
-    let immutable = kind.module().is_ok_and(|module| {
-        let module = module.to_string();
-        matches!(module.split('.').next(), Some("jax" | "jaxlib"))
-    });
+    let module = kind.module().map(|module| module.to_string()).unwrap_or_default();
+    let library = module.split('.').next().unwrap_or_default();
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,
         has_lazy_bits,
-        immutable,
+        immutable: matches!(library, "jax" | "jaxlib"),
+        ignores_streams: library == "tvm_ffi",
         has_dlpack: kind.hasattr(intern!(py, "__dlpack__"))?,
         has_cai: kind.hasattr(intern!(py, "__cuda_array_interface__"))?,
     })
