@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import producers
 import pytest
 
 from cai_bridge.conformance import check_producer, producer_named
@@ -32,6 +33,16 @@ def test_a_view_keeps_every_requirement_that_applies(door, protocol):
     judged = [one.name for one in verdicts if one.outcome == "passed"]
     pending = {"cai": "cai-pending", "dlpack": "dlpack-pending"}[door]
     assert pending in judged
+
+
+@pytest.mark.parametrize(
+    ("door", "families"), [("cai", ["cai"]), ("dlpack", ["dlpack", "exchange", "both"])]
+)
+def test_a_view_of_an_array_that_keeps_all_keeps_all(door, families):
+    verdicts = check_producer(BridgedProducer(producers.Library(), door)).verdicts
+    outcomes = {one.name: one.outcome for one in verdicts}
+    for name, outcome in outcomes.items():
+        assert outcome == ("passed" if name.partition("-")[0] in families else "skipped"), name
 
 
 @pytest.mark.parametrize("name", ["to_cai(simulated)", "from_cai(simulated)"])

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from cai_bridge.conformance import open_lab
-from cai_bridge.conformance.adapter import LIBRARIES
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import (
     ASPECTS,
@@ -23,6 +22,7 @@ from cai_bridge.conformance.matrix import (
     run_matrix,
 )
 from cai_bridge.conformance.matrix.__main__ import main
+from cai_bridge.conformance.named import LIBRARIES
 from cai_bridge.testing import SimulatedCuda, describe
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict

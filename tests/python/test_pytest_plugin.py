@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from cai_bridge.conformance import requirements
-from cai_bridge.conformance.adapter import LIBRARIES
 from cai_bridge.conformance.known import known as shipped
+from cai_bridge.conformance.named import LIBRARIES
 
 ROOT = Path(__file__).parents[2]
 TOY = "toy_library:Producer"

@@ -60,8 +60,8 @@ def _run(subjects: Sequence[str]) -> Table:
 
 def _found() -> list[str]:
     """List the libraries that are installed and that the kit has adapters for."""
-    from cai_bridge.conformance.adapter import LIBRARIES
     from cai_bridge.conformance.lab.cuda import why_no_gpu
+    from cai_bridge.conformance.named import LIBRARIES
 
     reason = why_no_gpu()
     if reason is not None:

@@ -9,17 +9,11 @@ from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
 from cai_bridge.testing._kit.dlpack_structures import fields_of
 
-from .adapter import (
-    ConsumerAdapter,
-    Late,
-    ProducerAdapter,
-    consumer_named,
-    handle_of,
-    producer_named,
-)
+from .adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
 from .check import check_consumer, check_producer
 from .consumer.arrays import Refusal, attempt, expect_copied
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
+from .named import consumer_named, producer_named
 from .producer.arrays import (
     cai_of,
     collect,
@@ -27,7 +21,6 @@ from .producer.arrays import (
     host_values,
     in_native_thread,
     is_typestr,
-    late_on_two,
     made,
     reference_to,
     strided,
@@ -79,7 +72,6 @@ __all__ = [
     "host_values",
     "in_native_thread",
     "is_typestr",
-    "late_on_two",
     "made",
     "needs",
     "open_lab",

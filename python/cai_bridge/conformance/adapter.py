@@ -7,11 +7,9 @@ adapter has is left without a verdict, and the report says what was missing.
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from .requirement import NotApplicableError
 from .stand_in import speaking_only
@@ -20,7 +18,6 @@ if TYPE_CHECKING:
     from .lab import Hold, Lab
 
 LEGACY = 1
-_A = TypeVar("_A", bound="_Streams")
 
 
 def handle_of(stream: Any) -> int:
@@ -61,7 +58,7 @@ class Late:
     keep: Any = None
 
 
-class _Streams:
+class Streams:
     """What producers and consumers have in common: streams."""
 
     name: str = ""
@@ -84,7 +81,7 @@ class _Streams:
         return contextlib.nullcontext()
 
 
-class ProducerAdapter(_Streams):
+class ProducerAdapter(Streams):
     """A library as a producer; subclass it, and say at least how an array is made.
 
     Attributes
@@ -158,8 +155,24 @@ class ProducerAdapter(_Streams):
             self.fill(array, value)
         return Late(array, stream, value, hold)
 
+    def late_on_two(self, lab: Lab, value: float) -> Late:
+        """Make an array of which each half has a write held back on a stream of its own."""
+        streams = (self.stream(), self.stream())
+        if streams[0] is None:
+            raise NotApplicableError("the adapter says no stream()")
+        array = self.make((1024,), "float32")
+        if not hasattr(array, "__getitem__"):
+            raise NotApplicableError("the arrays cannot be indexed")
+        halves = (array[:512], array[512:])
+        lab.synchronize()
+        for stream, half in zip(streams, halves, strict=True):
+            with self.on(stream):
+                hold = lab.hold(handle_of(stream))
+                self.fill(half, value)
+        return Late(array, streams[1], value, hold, keep=streams[0])
 
-class ConsumerAdapter(_Streams):
+
+class ConsumerAdapter(Streams):
     """A library as a consumer; subclass it, and say at least how an array is taken in.
 
     Attributes
@@ -219,133 +232,3 @@ class ConsumerAdapter(_Streams):
         """Queue a write of one value to all items of an array that was taken in."""
         del array, value
         raise NotApplicableError("the adapter says no fill()")
-
-
-class _Made(ProducerAdapter):
-    def __init__(self, make: Callable[..., Any]) -> None:
-        self._make = make
-
-    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        return self._make(shape, dtype)
-
-
-class _Taken(ConsumerAdapter):
-    def __init__(self, take: Callable[[Any], Any]) -> None:
-        self._take = take
-
-    def take(self, x: Any) -> Any:
-        return self._take(x)
-
-
-def as_producer(source: Any, name: str | None = None) -> ProducerAdapter:
-    """Make an adapter of a `ProducerAdapter`, of a subclass, or of a function that makes arrays."""
-    adapter: ProducerAdapter
-    if isinstance(source, ProducerAdapter):
-        adapter = source
-    elif isinstance(source, type) and issubclass(source, ProducerAdapter):
-        adapter = source()
-    elif callable(source):
-        adapter = _Made(source)
-    else:
-        raise TypeError(
-            f"make: got {type(source).__name__}; allowed: a ProducerAdapter, or a function of a "
-            "shape and the name of an element type"
-        )
-    return _named(adapter, source, name)
-
-
-def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
-    """Make an adapter of a `ConsumerAdapter`, of a subclass, or of a function that takes arrays."""
-    adapter: ConsumerAdapter
-    if isinstance(source, ConsumerAdapter):
-        adapter = source
-    elif isinstance(source, type) and issubclass(source, ConsumerAdapter):
-        adapter = source()
-    elif callable(source):
-        adapter = _Taken(source)
-    else:
-        raise TypeError(
-            f"consume: got {type(source).__name__}; allowed: a ConsumerAdapter, or a function of "
-            "an array"
-        )
-    return _named(adapter, source, name)
-
-
-def _named(adapter: _A, source: Any, name: str | None) -> _A:
-    factory = source if isinstance(source, type) or not isinstance(source, _Streams) else None
-    own = getattr(factory or type(adapter), "__name__", "?")
-    module = getattr(factory or type(adapter), "__module__", "?")
-    adapter.name = name or adapter.name or own
-    adapter.subject = adapter.subject or f"{module}:{own}"
-    return adapter
-
-
-def producer_named(subject: str) -> ProducerAdapter:
-    """Find a producer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
-
-    ``"to_cai(torch)"`` and ``"from_cai(torch)"`` are the views of `cai_bridge` over its arrays.
-
-    Raises
-    ------
-    ValueError
-        No such library, module or factory.
-    """
-    bridge, _, inner = subject.partition("(")
-    if bridge in _BRIDGED and inner.endswith(")"):
-        from .libraries.bridged import BridgedProducer  # noqa: PLC0415
-
-        bridged = BridgedProducer(producer_named(inner[:-1]), _BRIDGED[bridge])
-        bridged.subject = subject
-        return bridged
-    adapter = as_producer(_find(subject, "Producer"), _library(subject))
-    adapter.subject = subject
-    return adapter
-
-
-def consumer_named(subject: str) -> ConsumerAdapter:
-    """Find a consumer: a library that the kit knows, such as ``"torch"``, or ``module:factory``.
-
-    Raises
-    ------
-    ValueError
-        No such library, module or factory.
-    """
-    adapter = as_consumer(_find(subject, "Consumer"), _library(subject))
-    adapter.subject = subject
-    return adapter
-
-
-_BRIDGED: dict[str, Literal["cai", "dlpack"]] = {"to_cai": "cai", "from_cai": "dlpack"}
-
-LIBRARIES: Sequence[str] = (
-    *("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi", "rmm"),
-    "simulated",
-)
-"""The libraries that the kit has adapters for, by the names that it calls them."""
-
-
-def _library(subject: str) -> str | None:
-    return None if ":" in subject else subject
-
-
-def _find(subject: str, kind: str) -> Any:
-    module, colon, attribute = subject.partition(":")
-    if not colon:
-        if subject not in LIBRARIES:
-            known = ", ".join(LIBRARIES)
-            raise ValueError(f"subject: got {subject!r}; allowed: {known}, or module:factory")
-        name = subject.replace(".", "_").replace("-", "_")
-        module, attribute = f"cai_bridge.conformance.libraries.{name}", kind
-    try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as missing:
-        raise ValueError(
-            f"subject: got {subject!r}, but {missing}; allowed: what imports"
-        ) from missing
-    for part in attribute.split("."):
-        if not hasattr(found, part):
-            if not colon:
-                raise ValueError(f"subject: got {subject!r}, which is no {kind.lower()}")
-            raise ValueError(f"subject: got {subject!r}, but {module} has no {attribute!r}")
-        found = getattr(found, part)
-    return found

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
-from .adapter import as_consumer, as_producer
 from .lab import Lab, open_lab
+from .named import as_consumer, as_producer
 from .report import Report, judge
 from .requirement import Role, chosen
 

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
-from .adapter import consumer_named, producer_named
 from .lab import open_lab
+from .named import consumer_named, producer_named
 from .report import Report, Verdict, judge
 from .requirement import Requirement, Role, chosen
 

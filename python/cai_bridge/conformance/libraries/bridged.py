@@ -27,6 +27,8 @@ class BridgedProducer(ProducerAdapter):
     """
 
     def __init__(self, inner: ProducerAdapter, door: Literal["cai", "dlpack"]) -> None:
+        if door not in ("cai", "dlpack"):
+            raise ValueError(f"door: got {door!r}; allowed: 'cai' or 'dlpack'")
         self._inner = inner
         self._door = door
         self.dtypes = inner.dtypes
@@ -70,7 +72,13 @@ class BridgedProducer(ProducerAdapter):
 
     def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
         """Make the view once the write is queued: it is ready on the stream of that moment."""
-        late = self._inner.late(lab, value, words)
+        return self._viewed(self._inner.late(lab, value, words))
+
+    def late_on_two(self, lab: Lab, value: float) -> Late:
+        """Make the view once both writes are queued."""
+        return self._viewed(self._inner.late_on_two(lab, value))
+
+    def _viewed(self, late: Late) -> Late:
         with self._inner.on(late.stream):
             view = self.view(late.array)
         return Late(view, late.stream, late.value, late.hold, late.keep)

@@ -17,8 +17,8 @@ from pathlib import Path
 
 from cai_bridge import __version__
 
-from ..adapter import LIBRARIES, consumer_named, producer_named
 from ..lab import open_lab
+from ..named import LIBRARIES, consumer_named, producer_named
 from .result import ASPECTS, Cell, Matrix
 from .run import run_matrix
 from .versions import versions_of

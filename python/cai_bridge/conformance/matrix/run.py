@@ -10,15 +10,9 @@ from typing import Any
 
 from cai_bridge import __version__
 
-from ..adapter import (
-    ConsumerAdapter,
-    ProducerAdapter,
-    as_consumer,
-    as_producer,
-    consumer_named,
-    producer_named,
-)
+from ..adapter import ConsumerAdapter, ProducerAdapter
 from ..lab import Lab, open_lab
+from ..named import as_consumer, as_producer, consumer_named, producer_named
 from ..requirement import NotApplicableError
 from .at_rest import judge_dtypes, judge_readonly, judge_values
 from .at_work import judge_handover, judge_release

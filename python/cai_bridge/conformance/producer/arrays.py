@@ -11,7 +11,7 @@ from typing import Any
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
 
-from ..adapter import Late, ProducerAdapter, handle_of
+from ..adapter import ProducerAdapter
 from ..lab import Lab
 from ..requirement import NotApplicableError, needs
 
@@ -31,21 +31,6 @@ def strided(p: ProducerAdapter, lab: Lab, x: Any = None) -> Any:
     y = p.strided(x)
     lab.synchronize()
     return y
-
-
-def late_on_two(p: ProducerAdapter, lab: Lab, value: float) -> Late:
-    """Make an array of which each half has a write pending on a stream of its own."""
-    streams = (p.stream(), p.stream())
-    needs(streams[0] is not None, "the adapter says no stream()")
-    x = made(p, lab, (1024,))
-    needs(hasattr(x, "__getitem__"), "the arrays cannot be indexed")
-    halves = (x[:512], x[512:])
-    lab.synchronize()
-    for stream, half in zip(streams, halves, strict=True):
-        with p.on(stream):
-            hold = lab.hold(handle_of(stream))
-            p.fill(half, value)
-    return Late(x, streams[1], value, hold, keep=streams[0])
 
 
 def export(x: Any, **wishes: Any) -> Any:

@@ -14,7 +14,6 @@ from .arrays import (
     collect,
     host_values,
     is_typestr,
-    late_on_two,
     made,
     reference_to,
     strided,
@@ -204,7 +203,8 @@ def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
 def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     entries = cai_of(x)
-    needs("descr" in entries, "the dict has no descr")
+    if "descr" not in entries:
+        return "none"
     descr = entries["descr"]
     expect(type(descr) is list and descr, f"descr is {descr!r}")
     expect(all(type(one) is tuple and len(one) in (2, 3) for one in descr), f"descr is {descr!r}")
@@ -288,7 +288,7 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
 )
 def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
-        late = late_on_two(p, lab, value)
+        late = p.late_on_two(lab, value)
         with p.on(late.stream):
             said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
