@@ -95,22 +95,32 @@ pub(crate) fn to_cai<'py>(
     readonly: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, CaiView>> {
     let began = Began::now();
-    let (source, readonly) =
-        import(x, stream, readonly).inspect_err(|error| began.refused("to_cai", error))?;
-    let made = Bound::new(x.py(), CaiView(View::new(source, readonly)))?;
-    began.exchanged(made.get().0.passage_in("to_cai"));
-    Ok(made)
+    let made = convert(x, stream, readonly);
+    if began.is_told() {
+        tell(began, &made);
+    }
+    made
 }
 
 #[inline]
-fn import(
-    x: &Bound<'_, PyAny>,
-    stream: Option<&Bound<'_, PyAny>>,
-    readonly: Option<&Bound<'_, PyAny>>,
-) -> PyResult<(Source, Option<bool>)> {
+fn convert<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, CaiView>> {
     let (request, held) = stream::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    Ok((by_its_door(x, &*facts(x)?, request, held)?, readonly))
+    let facts = facts(x)?;
+    let source = by_its_door(x, &facts, request, held)?;
+    Bound::new(x.py(), CaiView(View::new(source, readonly)))
+}
+
+#[cold]
+fn tell(began: Began, made: &PyResult<Bound<'_, CaiView>>) {
+    match made {
+        Ok(made) => began.exchanged(made.get().0.passage_in("to_cai")),
+        Err(error) => began.refused("to_cai", error),
+    }
 }
 
 #[inline]

@@ -15,6 +15,7 @@ use super::adopt::Live;
 use super::back::Given;
 use super::copy_end::Copied;
 use super::keep::Keep;
+use super::parked;
 use super::shared::{Asked, DOOR, begin, order_from};
 use super::source::check_host_wait;
 use super::traced::Began;
@@ -98,6 +99,7 @@ pub(super) fn to_gpu<'py>(
     let Asked { request, object, versioned } = asked;
     // Held until the copy is done, or ordered before the producer's next use of its memory.
     let (source, place) = begin(py, view, ordinal, request)?;
+    parked::look(py);
     let driver = view.driver.get()?;
     let stream = match request {
         Request::On(stream) => stream,

@@ -273,21 +273,28 @@ pub(crate) fn from_cai<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, DLPackView>> {
     let began = Began::now();
-    let said = Said { owner, device, dtype, ..Said::default() };
-    let (source, readonly) =
-        import(x, stream, readonly, said).inspect_err(|error| began.refused("from_cai", error))?;
-    let made = Bound::new(x.py(), DLPackView(View::new(source, readonly)))?;
-    began.exchanged(made.get().0.passage_in("from_cai"));
-    Ok(made)
+    let made = convert(x, stream, readonly, Said { owner, device, dtype, ..Said::default() });
+    if began.is_told() {
+        tell(began, &made);
+    }
+    made
+}
+
+#[cold]
+fn tell(began: Began, made: &PyResult<Bound<'_, DLPackView>>) {
+    match made {
+        Ok(made) => began.exchanged(made.get().0.passage_in("from_cai")),
+        Err(error) => began.refused("from_cai", error),
+    }
 }
 
 #[inline]
-fn import<'py>(
+fn convert<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
     readonly: Option<&Bound<'py, PyAny>>,
     mut said: Said<'_, 'py>,
-) -> PyResult<(Source, Option<bool>)> {
+) -> PyResult<Bound<'py, DLPackView>> {
     let (declared, held) = stream::parse(stream)?;
     (said.stream, said.held) = ((declared != Request::Unsaid).then_some(declared), held);
     let readonly = flag::parse("readonly", readonly)?;
@@ -301,5 +308,5 @@ fn import<'py>(
     } else {
         cai_source::import(x, &facts, said)?
     };
-    Ok((source, readonly))
+    Bound::new(x.py(), DLPackView(View::new(source, readonly)))
 }

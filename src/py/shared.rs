@@ -65,7 +65,6 @@ pub(super) fn begin(
     if ordinal == view.place.ordinal {
         check_stream(&view.array, &view.driver, place, request)?;
     }
-    parked::look(py);
     Ok((keep, place))
 }
 
@@ -117,6 +116,7 @@ fn share<'py>(
     let (mut keep, place) = begin(py, view, ordinal, request)?;
     match request {
         Request::On(stream) if place.ordinal != view.place.ordinal => {
+            parked::look(py);
             py.detach(|| order_from(view, Queue { stream, place }))?;
             keep.move_to(place);
         }

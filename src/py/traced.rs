@@ -100,7 +100,13 @@ impl Began {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
-    /// The same for an event, as the traces' clock has it.
+    /// Whether anybody wants to know.
+    #[inline]
+    pub(super) const fn is_told(self) -> bool {
+        self.0.is_some()
+    }
+
+    /// When, for an event, as the traces' clock has it.
     pub(super) fn at(self) -> Option<u64> {
         self.0.map(clock)
     }
