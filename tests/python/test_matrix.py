@@ -419,3 +419,24 @@ def test_the_advised_route_is_the_first_of_the_consumers_that_there_is(lab):
     assert advised("cuda.core")[0] == "to_cai(x, stream=s)"
     for consumer in LIBRARIES:
         assert set(advised(consumer)) <= {route.name for route in ROUTES if route.bridged}
+
+
+def test_values_that_are_only_noted_are_told(lab):
+    class Noting(Producer):
+        name = "noting"
+
+        def lazy(self):
+            array = self.make((2,), "float32")
+            place = describe(array)["CAI"]
+            lab.put(Region(place.ptr, (2,), (4,), "float32", 4), [1.0, 2.0])
+            yield "negative", array, [-1.0, -2.0]
+            yield "as it is", array, [1.0, 2.0]
+
+    matrix = run_matrix([Producer, Noting], [Heedless, Refuses], lab=lab, aspects=["lazy"])
+    for route in ROUTES:
+        noted = matrix.cell("noting", "heedless", route.name)["lazy"]
+        assert (noted.outcome, noted.detail) == ("wrong", "1 of 2; wrong: negative")
+        refused = matrix.cell("noting", "refuses", route.name)["lazy"]
+        assert refused.outcome == "refused"
+        assert refused.detail.startswith("0 of 2; refused: negative (BufferError: not today)")
+        assert matrix.cell("pool", "heedless", route.name)["lazy"].outcome == "none"

@@ -21,6 +21,7 @@ ASPECTS: dict[str, str] = {
     "host": "the host is not held meanwhile",
     "readonly": "what is read-only cannot be written",
     "dtypes": "the element types that both libraries have arrive as they are",
+    "lazy": "values that are only noted, such as a conjugate's, arrive as they are",
 }
 """What is looked at on every route, in the order that it is shown in."""
 

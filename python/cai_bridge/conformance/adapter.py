@@ -7,6 +7,7 @@ adapter has is left without a verdict, and the report says what was missing.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -135,6 +136,16 @@ class ProducerAdapter(Streams):
         """Give a read-only view of an array."""
         del array
         raise NotApplicableError("the adapter says no readonly()")
+
+    def lazy(self) -> Iterator[tuple[str, Any, Any]]:
+        """Give arrays whose values are noted and not yet computed, such as torch's conjugates.
+
+        Yields
+        ------
+        str, array, nested lists
+            What is noted, the array, and the values that it has.
+        """
+        raise NotApplicableError("the library has none that the adapter knows of")
 
     def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
         """Make an array with a write on a stream of the library's that is held back.

@@ -178,6 +178,7 @@ def _child(arguments: list[str]) -> None:
             return
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
+            lab.expendable = True
             say(name=adapter.name, place=lab.name)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)

@@ -88,12 +88,15 @@ class Lab(ABC):
         Whether races are seen by what was done when, for want of reports.
     device : tuple of (int, int)
         DLPack's device of the lab's memory.
+    expendable : bool
+        Whether a check may end the process.
     """
 
     name: str
     rounds: int
     timed: bool
     device: tuple[int, int] = (2, 0)
+    expendable: bool = False
     _tried = 0
     _shown = 0
 

@@ -32,6 +32,8 @@ class SimulatedLab(Lab):
     name = "the simulated device"
     rounds = 1
     timed = False
+    # The simulated driver reports what would end the process.
+    expendable = True
 
     def __init__(self, cuda: SimulatedCuda, *, own: bool) -> None:
         self.cuda = cuda

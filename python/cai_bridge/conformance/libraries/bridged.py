@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,6 +70,11 @@ class BridgedProducer(ProducerAdapter):
     def readonly(self, array: Any) -> Any:
         """Make a read-only view of a view."""
         return self.view(array, readonly=True)
+
+    def lazy(self) -> Iterator[tuple[str, Any, Any]]:
+        """Make views of the library's, where they can be made."""
+        for name, array, values in self._inner.lazy():
+            yield name, self.view(array), values
 
     def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
         """Make the view once the write is queued: it is ready on the stream of that moment."""

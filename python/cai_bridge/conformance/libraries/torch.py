@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -41,6 +42,12 @@ class Producer(ProducerAdapter):
     def fill(self, array: Any, value: float) -> None:
         """Queue ``fill_``."""
         array.fill_(value)
+
+    def lazy(self) -> Iterator[tuple[str, Any, Any]]:
+        """Give a conjugate, and its imaginary part, which is a negative."""
+        conjugate = torch.tensor([1 + 2j, 3 - 4j], device="cuda").conj()
+        yield "conjugate", conjugate, [1 - 2j, 3 + 4j]
+        yield "negative", conjugate.imag, [-2.0, 4.0]
 
 
 class Consumer(ConsumerAdapter):

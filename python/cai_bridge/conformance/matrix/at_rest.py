@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cai_bridge.testing import describe
@@ -94,21 +96,49 @@ def judge_dtypes(pair: Pair) -> Aspect:
         names = [name for name in names if not name.startswith(("bfloat", "float8"))]
     if not names:
         raise NotApplicableError("the libraries have no element type in common")
+
+    def tries() -> Iterator[tuple[str, Callable[[], bool]]]:
+        for name in names:
+            yield name, functools.partial(_arrives, pair, name)
+
+    return _summed(pair, tries())
+
+
+def judge_lazy(pair: Pair) -> Aspect:
+    """Judge whether values that are only noted, such as a conjugate's, arrive as they are."""
+
+    def tries() -> Iterator[tuple[str, Callable[[], bool]]]:
+        for name, array, values in pair.producer.lazy():
+            yield name, functools.partial(_reads, pair, array, values)
+
+    return _summed(pair, tries())
+
+
+def _arrives(pair: Pair, dtype: str) -> bool:
+    array = pair.made(dtype)
+    place = place_of(array, dtype)
+    pair.lab.put(place, samples(dtype, place.shape))
+    return same(pair.passed_on(array), pair.lab.get(place))
+
+
+def _reads(pair: Pair, array: Any, values: Any) -> bool:
+    pair.lab.synchronize()
+    return same(pair.passed_on(array), values)
+
+
+def _summed(pair: Pair, tries: Iterable[tuple[str, Callable[[], bool]]]) -> Aspect:
+    """Try each, and sum up: wrong where one is, else refused where one is."""
     right: list[str] = []
     wrong: list[str] = []
     refused: list[str] = []
-    for name in names:
+    for name, arrives in tries:
         try:
-            array = pair.made(name)
-            place = place_of(array, name)
-            pair.lab.put(place, samples(name, place.shape))
-            seen = pair.passed_on(array)
-            (right if same(seen, pair.lab.get(place)) else wrong).append(name)
+            (right if arrives() else wrong).append(name)
         except Exception as error:
             refused.append(f"{name} ({refusal(error).detail})")
             with contextlib.suppress(Exception):
                 pair.lab.synchronize()
-    said = [f"{len(right)} of {len(names)}"]
+    said = [f"{len(right)} of {len(right) + len(wrong) + len(refused)}"]
     said += [f"wrong: {', '.join(wrong)}"] if wrong else []
     said += [f"refused: {', '.join(refused)}"] if refused else []
     return Aspect("wrong" if wrong else "refused" if refused else "right", "; ".join(said))

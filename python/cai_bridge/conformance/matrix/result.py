@@ -10,7 +10,7 @@ from .routes import advised
 
 Outcome = Literal["right", "wrong", "ignored", "refused", "waits", "none", "crashed"]
 
-ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes")
+ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes", "lazy")
 """What is judged of each route; see `Cell`."""
 
 
@@ -79,6 +79,7 @@ class Cell:
         ``host``: how long the host is held while the producer's write is pending.
         ``readonly``: a read-only array cannot be written through.
         ``dtypes``: which of the element types that both have arrive as they are.
+        ``lazy``: values that are only noted, such as a conjugate's, arrive as they are.
     """
 
     producer: str

@@ -14,7 +14,7 @@ from ..adapter import ConsumerAdapter, ProducerAdapter
 from ..lab import Lab, open_lab
 from ..named import as_consumer, as_producer, consumer_named, producer_named
 from ..requirement import NotApplicableError
-from .at_rest import judge_dtypes, judge_readonly, judge_values
+from .at_rest import judge_dtypes, judge_lazy, judge_readonly, judge_values
 from .at_work import judge_handover, judge_release
 from .pair import Pair, refusal
 from .result import ASPECTS, Aspect, Cell, Matrix
@@ -135,6 +135,7 @@ def _judged(pair: Pair, wanted: tuple[str, ...]) -> dict[str, Aspect]:
         "release": judge_release,
         "readonly": judge_readonly,
         "dtypes": judge_dtypes,
+        "lazy": judge_lazy,
     }
     for name in wanted:
         if name in single:
