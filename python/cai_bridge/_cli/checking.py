@@ -4,27 +4,36 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import page
 from .exits import FAILED, OK, UsageError
 from .progress import Progress
 from .subjects import adapters_named
+from .text import escaped, line
+from .theirs import own_stdout
 
 if TYPE_CHECKING:
-    from cai_bridge.conformance import Lab, Report
+    from cai_bridge.conformance import Report
+    from cai_bridge.conformance.requirement import Role
+
+Where = Literal["simulated", "gpu"] | None
 
 
 @dataclass(frozen=True)
 class Task:
     """A library in one role, and the requirements that it is judged by."""
 
-    role: str
+    role: Role
     adapter: Any
     names: tuple[str, ...]
+
+    def label(self, name: str) -> str:
+        """Tell what is judged, for the progress bar."""
+        return line(f"{self.adapter.name} as a {self.role}: {name}")
 
 
 def tasks(subjects: Sequence[str], role: str, only: Sequence[str]) -> list[Task]:
@@ -46,7 +55,7 @@ def tasks(subjects: Sequence[str], role: str, only: Sequence[str]) -> list[Task]
     """
     names = _names(only)
     found = [
-        Task(one, adapter, names[one])
+        Task("producer" if one == "producer" else "consumer", adapter, names[one])
         for subject in subjects
         for one, adapter in adapters_named(subject, role).items()
         if names[one]
@@ -73,7 +82,7 @@ def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def judged(wanted: Sequence[Task], where: str | None) -> Iterator[Report]:
+def judged(wanted: Sequence[Task], where: Where) -> Iterator[Report]:
     """Judge each task, and show how far it is.
 
     Raises
@@ -81,47 +90,64 @@ def judged(wanted: Sequence[Task], where: str | None) -> Iterator[Report]:
     UsageError
         There is no place to judge.
     """
-    from cai_bridge.conformance import open_lab
-
+    place = _place(where)
     with Progress(sum(len(task.names) for task in wanted)) as progress:
         for task in wanted:
-            with ExitStack() as stack:
-                try:
-                    lab = stack.enter_context(open_lab(where))  # type: ignore[arg-type]
-                except RuntimeError as error:
-                    raise UsageError(str(error)) from error
-                if not lab.timed:
-                    yield _here(task, lab, progress)
-                    continue
-            yield _apart(task, progress)
+            yield _apart(task, place, progress) if place else _here(task, progress)
 
 
-def _here(task: Task, lab: Lab, progress: Progress) -> Report:
+def _place(where: Where) -> Where:
+    """Tell where child processes judge; None where this one does."""
+    from cai_bridge.conformance import open_lab
+    from cai_bridge.testing import SimulatedCuda
+
+    if where != "gpu" and SimulatedCuda.current() is not None:
+        # Whoever put it in place wants it to be judged on, and no child has it.
+        return None
+    try:
+        with open_lab(where) as lab:
+            return "gpu" if lab.timed else "simulated"
+    except RuntimeError as error:
+        raise UsageError(str(error)) from error
+
+
+def _here(task: Task, progress: Progress) -> Report:
     """Judge in this process."""
-    from cai_bridge.conformance import Report, check_consumer, check_producer
+    from cai_bridge.conformance import Report, open_lab
+    from cai_bridge.conformance.isolated import verdict_of
+    from cai_bridge.conformance.requirement import chosen
 
-    check = {"producer": check_producer, "consumer": check_consumer}
-    verdicts: list[Any] = []
-    for name in task.names:
-        progress.step(f"{task.adapter.name} as a {task.role}: {name}")
-        verdicts += check[task.role](task.adapter, only=name, lab=lab).verdicts
+    verdicts = []
+    with own_stdout(), open_lab() as lab:
+        for one in chosen(task.role, task.names):
+            progress.step(task.label(one.name))
+            verdicts.append(verdict_of(one, task.adapter, lab))
     return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
 
 
-def _apart(task: Task, progress: Progress) -> Report:
-    """Judge in processes of their own, on a GPU: some libraries end the process that tries them."""
+def _apart(task: Task, place: Where, progress: Progress) -> Report:
+    """Judge in a process of its own: some libraries end the process that tries them, or hang."""
     from cai_bridge.conformance.isolated import check_isolated
 
-    def told(name: str) -> None:
-        progress.step(f"{task.adapter.name} as a {task.role}: {name}")
+    try:
+        return check_isolated(
+            task.role,
+            task.adapter.subject,
+            only=task.names,
+            where=place,
+            progress=lambda name: progress.step(task.label(name)),
+        )
+    except (ValueError, RuntimeError) as error:
+        raise UsageError(str(error)) from error
 
-    return check_isolated(
-        "producer" if task.role == "producer" else "consumer",
-        task.adapter.subject,
-        only=task.names,
-        where="gpu",
-        progress=told,
-    )
+
+def _printable(report: Report) -> str:
+    """Write a report so that a name is in one line, and nothing steers the terminal."""
+    return escaped(str(replace(report, subject=line(report.subject))).rstrip())
+
+
+def _nothing(report: Report) -> bool:
+    return all(one.outcome == "skipped" for one in report.verdicts)
 
 
 def run(
@@ -129,21 +155,20 @@ def run(
     *,
     role: str,
     only: Sequence[str],
-    where: str | None,
+    where: Where,
     as_json: bool,
     html: str | None,
 ) -> int:
     """Print a report for each subject and role; fail where something that is demanded failed."""
-    if html:
-        # Asked for first, so that nobody waits for minutes to be told what to install.
-        page.templates()
+    page.check_asked(html)
     reports = list(judged(tasks(subjects, role, only), where))
     ok = all(report.ok for report in reports)
-    if html:
-        # Before anything is printed: whoever reads that may have enough of it.
-        page.write(html, page.of_reports(reports))
-    if as_json:
-        print(json.dumps({"ok": ok, "reports": [one.to_dict() for one in reports]}, indent=2))
-    else:
-        print("\n\n".join(str(report).rstrip() for report in reports))
+    with page.written({html: page.of_reports(reports)} if html else {}):
+        if as_json:
+            print(json.dumps({"ok": ok, "reports": [one.to_dict() for one in reports]}, indent=2))
+        else:
+            print("\n\n".join(map(_printable, reports)))
+    for report in filter(_nothing, reports):
+        name = line(report.subject)
+        print(f"cai-bridge check: nothing of {name} as a {report.role} was judged", file=sys.stderr)
     return OK if ok else FAILED

@@ -11,6 +11,7 @@ from typing import Any
 from cai_bridge import __version__
 
 from .exits import USAGE, UsageError
+from .text import line, print_anything
 
 _INTERRUPTED = 130
 
@@ -146,12 +147,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0, or 1 where the answer is no, or 2 where what was asked for cannot be done.
     """
+    print_anything()
     asked = parser().parse_args(arguments)
     try:
         status: int = asked.call(asked)
         sys.stdout.flush()
     except UsageError as error:
-        print(f"cai-bridge {asked.name}: {error}", file=sys.stderr)
+        print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except BrokenPipeError:
         # Whoever read the output has enough of it; the interpreter flushes it once more at its end.

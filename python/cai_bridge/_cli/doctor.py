@@ -14,6 +14,8 @@ from .advice import LEVELS, Advice, Surroundings, advice_for
 from .exits import FAILED, OK
 from .libraries import Found, find_libraries
 from .machine import Driver, Interpreter, find_driver, this_interpreter
+from .text import escaped, line
+from .theirs import own_stdout
 
 _WIDTH = 96
 
@@ -81,7 +83,7 @@ def _table(libraries: tuple[Found, ...]) -> list[str]:
 
 def _spoken(found: Found) -> str:
     if found.error:
-        return f"does not import: {found.error}"
+        return f"does not import: {line(found.error)}"
     if found.name == "ml_dtypes":
         return "dtypes: bfloat16 and 8-bit floats"
     if found.doors is None:
@@ -99,6 +101,7 @@ def examine(*, imported: bool = False) -> Findings:
 
 def run(*, imported: bool, as_json: bool) -> int:
     """Print what was found; fail where something unsafe is set."""
-    findings = examine(imported=imported)
-    print(json.dumps(findings.to_dict(), indent=2) if as_json else findings)
+    with own_stdout():
+        findings = examine(imported=imported)
+    print(json.dumps(findings.to_dict(), indent=2) if as_json else escaped(str(findings)))
     return OK if findings.ok else FAILED

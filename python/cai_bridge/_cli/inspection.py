@@ -9,6 +9,8 @@ from typing import Any
 
 from .exits import FAILED, OK, UsageError
 from .subjects import value_of
+from .text import escaped
+from .theirs import guarded
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,11 @@ def inspect(subject: str) -> Inspection:
     from cai_bridge.testing import assert_equivalent, describe
 
     value = value_of(subject)
-    try:
-        description = describe(value)
-    except TypeError as error:
-        raise UsageError(str(error)) from error
+    with guarded(f"{subject!r} raised "):
+        try:
+            description = describe(value)
+        except TypeError as error:
+            raise UsageError(str(error)) from error
     if len(description.doors) < 2:
         why = f"It speaks only {', '.join(description.doors)}: there is nothing to compare."
         return Inspection(description, None, why)
@@ -70,5 +73,5 @@ def run(subject: str, *, simulated: bool, as_json: bool) -> int:
     # Races are not what is asked for, and whoever made the array need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
-    print(json.dumps(found.to_dict(), indent=2) if as_json else found)
+    print(json.dumps(found.to_dict(), indent=2) if as_json else escaped(str(found)))
     return FAILED if found.agree is False else OK

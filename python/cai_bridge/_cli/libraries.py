@@ -15,6 +15,8 @@ from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import Any
 
+from .text import said
+
 Version = tuple[int, ...]
 
 
@@ -197,8 +199,10 @@ def _asked(known: Known, found: Found) -> Found:
     module, _, attribute = known.array.partition(":")
     try:
         array = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # a library that does not import may raise anything
-        return replace(found, error=f"{type(error).__name__}: {error}")
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # a library that does not import may raise anything, or leave
+        return replace(found, error=said(error))
     table = found.doors or Doors()
     doors = Doors(
         exchange=hasattr(array, "__dlpack_c_exchange_api__"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,7 @@ from cai_bridge import __version__
 from .exits import UsageError
 from .machine import this_interpreter
 from .marks import VERDICTS
+from .text import escaped
 
 if TYPE_CHECKING:
     from cai_bridge.conformance import Report, Verdict
@@ -49,9 +52,49 @@ def write(path: str, text: str) -> None:
         It cannot be written.
     """
     try:
-        Path(path).write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+        Path(path).write_text(text, encoding="utf-8", errors="backslashreplace")
+    except (OSError, ValueError) as error:  # a path with a zero byte is the latter
+        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def check_asked(html: str | None) -> None:
+    """Refuse a page that cannot be made, so that nobody waits for minutes to be told so.
+
+    Raises
+    ------
+    UsageError
+        The path is empty, or Jinja is not installed.
+    """
+    if html == "":
+        raise UsageError("--html: got no path; allowed: one")
+    if html:
+        templates()
+
+
+@contextmanager
+def written(files: Mapping[str, str]) -> Iterator[None]:
+    """Write files behind what is printed meanwhile.
+
+    What was found may have taken minutes: it is shown where a file cannot be written, and the files
+    are written where whoever reads the output has enough of it.
+
+    Raises
+    ------
+    UsageError
+        One cannot be written; all that can be are.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    finally:
+        refused = []
+        for path, text in files.items():
+            try:
+                write(path, text)
+            except UsageError as error:
+                refused.append(str(error))
+        if refused:
+            raise UsageError("; ".join(refused))
 
 
 def rendered(
@@ -81,7 +124,7 @@ def rendered(
         "generated": generated,
         "date": generated.replace("T", " ").replace("+00:00", " UTC"),
     }
-    return str(templates().get_template(template).render(page=head, **data))
+    return escaped(str(templates().get_template(template).render(page=head, **data)))
 
 
 def now() -> str:
@@ -97,6 +140,8 @@ def of_reports(reports: Sequence[Report]) -> str:
     if len(reports) == 1:
         verb = "meets" if reports[0].ok else "does not meet"
         lead = f"{subjects[0]} {verb} what the specifications demand of a {reports[0].role}."
+        if all(one.outcome == "skipped" for one in reports[0].verdicts):
+            lead = f"Nothing that the specifications demand of a {reports[0].role} was judged."
     facts = {
         "Judged on": ", ".join(dict.fromkeys(report.place for report in reports)),
         "Python": str(this_interpreter()),

@@ -14,6 +14,7 @@ from .pairs_page import of_matrix
 from .progress import Progress
 from .subjects import adapters_named
 from .table import ASPECTS, Pair, Table, read
+from .text import escaped, line
 
 
 def run(
@@ -26,20 +27,21 @@ def run(
     UsageError
         What was asked for cannot be done.
     """
-    if html:
-        # Asked for first, so that nobody waits for minutes to be told what to install.
-        page.templates()
+    page.check_asked(html)
+    if to_json == "":
+        raise UsageError("--json: got no path; allowed: one, or - for the standard output")
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
     table = read(source) if source else _run(subjects)
-    if html:
-        page.write(html, of_matrix(table))
+    pages = {html: of_matrix(table)} if html else {}
     if to_json and to_json != "-":
-        page.write(to_json, as_json(table))
-    if to_json == "-":
-        print(as_json(table))
-    else:
-        show(table)
+        pages[to_json] = as_json(table)
+    with page.written(pages):
+        if to_json == "-":
+            # Escaped in ASCII: who reads it need not know the terminal's encoding.
+            print(json.dumps(table.matrix.to_dict(), indent=1))
+        else:
+            show(table)
     return OK
 
 
@@ -91,7 +93,7 @@ def show(table: Table) -> None:
     """Print a line for each pair, in colour where the terminal has it."""
     width = max((len(_named(pair)) for pair in table.pairs), default=0)
     numbers = "".join(f"{number:<{_GAP}}" for number, _ in enumerate(table.routes, 1)).rstrip()
-    print(f"{table.matrix.place}\n\n{'':{width}}  {numbers}")
+    print(f"{line(table.matrix.place)}\n\n{'':{width}}  {numbers}")
     rows = [(_named(pair), _marks(table, pair)) for pair in table.pairs]
     try:
         from rich.console import Console
@@ -103,13 +105,13 @@ def show(table: Table) -> None:
     else:
         console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
         for name, groups in rows:
-            line = Text(f"{name:{width}}  ")
+            row = Text(f"{name:{width}}  ")
             for group in groups:
                 for mark in group:
-                    line.append(mark.letter, COLOURS[mark.style])
-                line.append(" " * (_GAP - len(group)))
-            line.rstrip()
-            console.print(line)
+                    row.append(mark.letter, COLOURS[mark.style])
+                row.append(" " * (_GAP - len(group)))
+            row.rstrip()
+            console.print(row)
     print(_legend(table))
 
 
@@ -117,7 +119,7 @@ _GAP = len(ASPECTS) + 2
 
 
 def _named(pair: Pair) -> str:
-    return f"{pair[0]} -> {pair[1]}"
+    return line(f"{pair[0]} -> {pair[1]}")
 
 
 def _marks(table: Table, pair: Pair) -> list[list[Mark]]:
@@ -130,4 +132,4 @@ def _marks(table: Table, pair: Pair) -> list[list[Mark]]:
 def _legend(table: Table) -> str:
     routes = ", ".join(f"{number} {route.name}" for number, route in enumerate(table.routes, 1))
     letters = ", ".join(f"{mark.letter} {mark.word}" for mark in OUTCOMES.values())
-    return f"\nroutes: {routes}\neach: {', '.join(ASPECTS)}\n{letters}"
+    return escaped(f"\nroutes: {routes}\neach: {', '.join(ASPECTS)}\n{letters}")

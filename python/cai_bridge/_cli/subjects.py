@@ -10,6 +10,8 @@ from types import ModuleType
 from typing import Any
 
 from .exits import UsageError
+from .text import said
+from .theirs import guarded
 
 
 def module_named(name: str, subject: str) -> ModuleType:
@@ -20,18 +22,16 @@ def module_named(name: str, subject: str) -> ModuleType:
     UsageError
         It does not import.
     """
+    _look_here()
+    with guarded(f"{subject!r} does not import: "):
+        return importlib.import_module(name)
+
+
+def _look_here() -> None:
     here = str(Path.cwd())
     if here not in sys.path:
         # An installed script has its own directory there, where `python -m` has the working one.
         sys.path.insert(0, here)
-    try:
-        return importlib.import_module(name)
-    except Exception as error:  # a module may raise anything
-        raise UsageError(f"{subject!r} does not import: {_said(error)}") from error
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def value_of(subject: str) -> Any:
@@ -46,11 +46,9 @@ def value_of(subject: str) -> Any:
     if not module or not expression.strip():
         raise UsageError(f"got {subject!r}; allowed: module:expression, such as mymodule:make()")
     namespace = vars(module_named(module, subject))
-    try:
+    with guarded(f"{expression!r} raised "):
         # It is the user's own command line, as for `python -c`.
         return eval(expression, dict(namespace))  # noqa: S307
-    except Exception as error:  # an expression may raise anything
-        raise UsageError(f"{expression!r} raised {_said(error)}") from error
 
 
 def roles_of(source: Any) -> tuple[str, ...]:
@@ -99,13 +97,13 @@ def adapters_named(subject: str, role: str) -> dict[str, Any]:
 
     find = {"producer": producer_named, "consumer": consumer_named}
     found, reasons = {}, []
+    _look_here()
     for one in _roles_asked(subject, role):
-        try:
-            found[one] = find[one](subject)
-        except (ValueError, TypeError) as error:
-            reasons.append(str(error))
-        except Exception as error:  # a library may raise anything when it is imported
-            raise UsageError(f"{subject!r} does not import: {_said(error)}") from error
+        with guarded(f"{subject!r} does not import: "):
+            try:
+                found[one] = find[one](subject)
+            except (ValueError, TypeError) as error:
+                reasons.append(said(error).partition(": ")[2])
     if reasons and (role or not found):
         raise UsageError(reasons[0])
     return found

@@ -104,6 +104,30 @@ class _Seen:
         return None
 
 
+def verdict_of(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
+    """Judge as `judge` does, also where the library leaves, or raises what cannot be told.
+
+    ``sys.exit()`` in a library would end whoever judges it, with a status of the library's choice.
+    """
+    try:
+        return judge(requirement, adapter, lab)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Where an exception's text raises, that is raised while the exception is handled.
+        first = error.__context__ if isinstance(error, Exception) else None
+        said = _said(first or error, error)
+    return Verdict(requirement, "failed", f"raised {said}", requirement.program(adapter.subject))
+
+
+def _said(error: BaseException, other: BaseException | None = None) -> str:
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception as raised:
+        return f"{kind}: (its text raised {type(other or raised).__name__})"
+
+
 def _died(requirement: Requirement, subject: str, how: str) -> Verdict:
     program = requirement.program(subject)
     return Verdict(requirement, "failed", f"the process ended: {how}", program)
@@ -121,7 +145,7 @@ def _run_child(
     reading, writing = os.pipe()
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     requirements = {one.name: one for one in left}
-    with tempfile.TemporaryFile("w+") as said, os.fdopen(reading) as lines:
+    with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
         child = subprocess.Popen(  # noqa: S603 - this interpreter, and this module
             [*command, str(writing), *requirements],
             pass_fds=[writing],
@@ -137,12 +161,18 @@ def _run_child(
                 judged = seen.take(json.loads(line), requirements)
                 if judged and progress:
                     progress(judged)
-        except TimeoutError as late:
-            end = str(late)
+            child.wait(limit_s)
+        except (TimeoutError, subprocess.TimeoutExpired) as late:
+            end = (
+                str(late) if isinstance(late, TimeoutError) else f"it did not end in {limit_s:g} s"
+            )
+        finally:
+            # Also where whoever judges is interrupted: nobody else would end the child.
             child.kill()
-        code = child.wait()
+            code = child.wait()
         said.seek(0)
-        last = " ".join(said.read()[-400:].split())
+        # It may be of any encoding, and begin within a character.
+        last = " ".join(said.read()[-400:].decode(errors="backslashreplace").split())
     end = end or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
     return f"{end}; the last that it said: {last}" if last else end
 
@@ -176,13 +206,19 @@ def _child(arguments: list[str]) -> None:
         except ValueError as unknown:
             say(refusal=str(unknown))
             return
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # It may do another thing here than where it was looked at first, or leave.
+            say(refusal=f"subject: got {subject!r}, which raised {_said(error)}")
+            return
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
             lab.expendable = True
             say(name=adapter.name, place=lab.name)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
-                say(**judge(one, adapter, lab).to_dict())
+                say(**verdict_of(one, adapter, lab).to_dict())
 
 
 if __name__ == "__main__":

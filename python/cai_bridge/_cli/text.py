@@ -1,0 +1,42 @@
+"""Text of somebody else's: what it holds must not end the command, nor steer the terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+import unicodedata
+
+_KEPT = "\n\t"
+# Control characters, halves of surrogate pairs, and the two separators that begin a line.
+_STEERING = ("Cc", "Cs", "Zl", "Zp")
+
+
+def said(error: BaseException) -> str:
+    """Tell an exception's type and text, which may raise by itself."""
+    kind = type(error).__name__
+    try:
+        return f"{kind}: {error}"
+    except Exception as other:
+        return f"{kind}: (its text raised {type(other).__name__})"
+
+
+def escaped(text: str, kept: str = _KEPT) -> str:
+    """Write what would steer a terminal, or cannot be encoded, as Python writes it."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        repr(one)[1:-1] if one not in kept and unicodedata.category(one) in _STEERING else one
+        for one in text
+    )
+
+
+def line(text: str) -> str:
+    """Make one line of a text."""
+    return escaped(text, kept="")
+
+
+def print_anything() -> None:
+    """Let the standard streams escape what their encoding does not have."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

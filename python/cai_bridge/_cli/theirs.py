@@ -1,0 +1,58 @@
+"""Running what somebody else wrote: it may raise, leave or print, and the command goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+from .exits import UsageError
+from .text import said
+
+
+@contextlib.contextmanager
+def guarded(what: str) -> Iterator[None]:
+    """Make whatever is raised a `UsageError`, ``SystemExit`` included.
+
+    An exit status that somebody else chose would be taken for the answer.
+
+    Raises
+    ------
+    UsageError
+        Something was raised; it begins with `what`.
+    """
+    try:
+        with own_stdout():
+            yield
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UsageError(f"{what}{said(error)}") from error
+
+
+@contextlib.contextmanager
+def own_stdout() -> Iterator[None]:
+    """Send what is printed meanwhile to stderr, native code's included.
+
+    What the command prints may be read by a program, which wants it alone.
+    """
+    sys.stdout.flush()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(contextlib.redirect_stdout(sys.stderr))
+        # There may be no such descriptors, as in a service.
+        with contextlib.suppress(OSError):
+            kept = os.dup(1)
+            stack.callback(os.close, kept)
+            os.dup2(2, 1)
+            stack.callback(os.dup2, kept, 1)
+        stack.callback(_flush_all)
+        yield
+
+
+def _flush_all() -> None:
+    for stream in (sys.stderr, sys.__stdout__):
+        if stream is not None:
+            # One that was closed, or that nobody reads any more, has nothing to lose.
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()

@@ -1,0 +1,222 @@
+"""The command and libraries that leave, crash, print, or say what cannot be shown."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_cli import MATRIX
+
+HERE = Path(__file__).parent
+
+LIBRARY = r"""
+import os, sys
+import cli_subjects
+from cai_bridge.conformance import ProducerAdapter
+
+print("imported")
+os.write(1, b"imported, natively\n")
+
+class Noisy(cli_subjects.Producer):
+    name = "noisy"
+    def make(self, shape, dtype):
+        print("made")
+        os.write(1, b"made, natively\n")
+        return super().make(shape, dtype)
+
+class Leaving(cli_subjects.Producer):
+    name = "leaving"
+    def make(self, shape, dtype):
+        sys.exit(0)
+
+class Aborting(cli_subjects.Producer):
+    name = "aborting"
+    def readonly(self, array):
+        os.abort()
+
+class LeavingAtOnce(cli_subjects.Producer):
+    def __init__(self):
+        sys.exit(0)
+
+class Unprintable(cli_subjects.Producer):
+    name = "two\nlines \x1b[31m \udcff"
+    def make(self, shape, dtype):
+        raise ValueError("a half \udcff, a colour \x1b[31m")
+
+class Wordless(Exception):
+    def __str__(self):
+        raise RuntimeError("no words")
+
+class Silent(cli_subjects.Producer):
+    name = "silent"
+    def make(self, shape, dtype):
+        raise Wordless
+
+def noisy_array():
+    print("made")
+    os.write(1, b"made, natively\n")
+    return cli_subjects.array()
+
+def wordless():
+    raise Wordless
+
+def surrogate():
+    raise ValueError("a half \udcff, a colour \x1b[31m,\na line")
+
+def interrupted():
+    raise KeyboardInterrupt
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the library, and with modules that leave or do not parse."""
+    folder = tmp_path_factory.mktemp("hostile")
+    (folder / "hostile.py").write_text(LIBRARY)
+    (folder / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (folder / "no_python.py").write_text("def (\n")
+    return folder
+
+
+@pytest.fixture
+def run(place):
+    def ran(*arguments, **environment):
+        path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+        return subprocess.run(
+            [sys.executable, "-m", "cai_bridge", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+        )
+
+    return ran
+
+
+def verdicts(done):
+    (report,) = json.loads(done.stdout)["reports"]
+    return {one["requirement"]: one for one in report["verdicts"]}
+
+
+def test_what_ends_the_process_costs_one_verdict(run):
+    done = run("check", "hostile:Aborting", "--simulated", "--only", "cai-*", "--json")
+    assert done.returncode == 1, done.stderr
+    found = verdicts(done)
+    assert [name for name, one in found.items() if one["outcome"] == "failed"] == ["cai-readonly"]
+    assert "SIGABRT" in found["cai-readonly"]["evidence"]
+
+
+def test_a_library_that_leaves_has_failed(run):
+    done = run("check", "hostile:Leaving", "--only", "cai-shape", "cai-typestr", "--json")
+    assert done.returncode == 1, done.stderr
+    assert {one["evidence"] for one in verdicts(done).values()} == {"raised SystemExit: 0"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["check", "leaves:Producer"], "'leaves:Producer' does not import: SystemExit: 0"),
+        (["check", "leaves:Producer()"], "SystemExit: 0"),
+        (["check", "no_python:Producer"], "does not import: SyntaxError"),
+        (["check", "hostile:LeavingAtOnce"], "SystemExit"),
+        (["check", "to_cai(leaves:Producer)"], "SystemExit: 0"),
+        (["matrix", "leaves:Producer"], "SystemExit: 0"),
+        (["inspect", "leaves:x"], "SystemExit: 0"),
+        (["inspect", "hostile:sys.exit(0)"], "'sys.exit(0)' raised SystemExit: 0"),
+        (["inspect", "hostile:wordless()"], "Wordless: (its text raised RuntimeError)"),
+        (["inspect", "hostile:surrogate()"], r"a half \udcff, a colour \x1b[31m,\na line"),
+    ],
+)
+def test_what_leaves_before_it_is_judged_ends_with_2_and_a_line(arguments, said, run):
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    *_, last = done.stderr.splitlines()
+    assert last.startswith(f"cai-bridge {arguments[0]}: ")
+    assert said in last
+
+
+def test_an_interruption_is_one(run):
+    done = run("inspect", "hostile:interrupted()")
+    # An interruption within eval() makes the interpreter end itself by the signal.
+    assert done.returncode in (130, -signal.SIGINT)
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["check", "hostile:Noisy", "--only", "cai-shape"],
+        ["inspect", "--simulated", "hostile:noisy_array()"],
+    ],
+)
+def test_json_is_alone_on_the_standard_output(arguments, run):
+    done = run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)
+    assert "imported, natively" in done.stderr
+
+
+def test_a_library_that_leaves_when_the_doctor_imports_it_does_not_import(run, place):
+    known = place / "cupy-13.0.dist-info"
+    known.mkdir(exist_ok=True)
+    (known / "METADATA").write_text("Metadata-Version: 2.1\nName: cupy\nVersion: 13.0\n")
+    (place / "cupy.py").write_text("print('hello')\nimport sys\nsys.exit(0)\n")
+    done = run("doctor", "--import", "--json")
+    errors = {one["name"]: one["error"] for one in json.loads(done.stdout)["libraries"]}
+    assert errors["cupy"] == "SystemExit: 0"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_cannot_be_shown_is_escaped(encoding, run, tmp_path):
+    page = tmp_path / "page.html"
+    arguments = ["check", "hostile:Unprintable", "--only", "cai-shape", "--html", str(page)]
+    pytest.importorskip("jinja2", reason="the pages need the extra cli")
+    done = run(*arguments, PYTHONIOENCODING=encoding)
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    for text in (done.stdout, page.read_text("utf-8")):
+        assert "\x1b" not in text
+        assert r"a half \udcff, a colour \x1b[31m" in text
+    assert done.stdout.startswith(r"two\nlines \x1b[31m \udcff as a producer on ")
+
+
+def test_an_exception_without_words_is_told(run):
+    done = run("check", "hostile:Silent", "--only", "cai-shape", "--json")
+    (verdict,) = verdicts(done).values()
+    assert verdict["evidence"] == "raised Wordless: (its text raised RuntimeError)"
+
+
+def test_what_was_found_is_shown_where_the_page_cannot_be_written(run):
+    pytest.importorskip("jinja2", reason="the pages need the extra cli")
+    done = run("check", "hostile:Noisy", "--only", "cai-shape", "--html", "/no/where/page.html")
+    assert done.returncode == 2
+    assert "1 passed" in done.stdout
+    assert done.stderr.splitlines()[-1] == (
+        "cai-bridge check: /no/where/page.html: No such file or directory"
+    )
+    done = run("matrix", "--from", str(MATRIX), "--html", "/no/where/x", "--json", "/no/where/y")
+    assert done.returncode == 2
+    assert "torch -> cupy" in done.stdout
+    assert "/no/where/x: No such file or directory; /no/where/y: No such" in done.stderr
+
+
+def test_the_page_is_written_where_nobody_reads_the_output(tmp_path):
+    pytest.importorskip("jinja2", reason="the pages need the extra cli")
+    page = tmp_path / "page.html"
+    command = [sys.executable, "-m", "cai_bridge", "matrix", "--from", MATRIX, "--html", page]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert page.exists()
+
+
+def test_a_report_of_nothing_is_no_success(run):
+    done = run("check", "cli_subjects:make", "--only", "cai-readonly")
+    assert done.returncode == 1
+    assert "0 passed, 0 failed, 1 skipped" in done.stdout
+    assert done.stderr == "cai-bridge check: nothing of make as a producer was judged\n"
