@@ -315,6 +315,8 @@ class Model(Order):
         if step.what[0] == "s":
             # Torch's streams, which its exchange API names by a bare handle, never die.
             wants(step.what not in self.work_on.values())
+            # One that is destroyed takes the capture that it is in along.
+            wants(self.capture is None or step.what not in self.capture.members)
         del self.named[step.what]
         self.elsewhere = step.thread
         self._less(step.what)

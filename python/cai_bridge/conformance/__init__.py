@@ -13,10 +13,12 @@ from .adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
 from .check import check_consumer, check_producer
 from .consumer.arrays import Refusal, attempt, expect_copied
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
-from .named import consumer_named, producer_named
+from .named import as_consumer, as_producer, consumer_named, producer_named
 from .producer.arrays import (
     cai_of,
+    can_be_late,
     collect,
+    descr_size,
     export,
     host_values,
     in_native_thread,
@@ -53,14 +55,18 @@ __all__ = [
     "Specification",
     "UnmetError",
     "Verdict",
+    "as_consumer",
+    "as_producer",
     "assert_equivalent",
     "attempt",
     "cai_of",
+    "can_be_late",
     "capsule_name",
     "check_consumer",
     "check_producer",
     "collect",
     "consumer_named",
+    "descr_size",
     "describe",
     "expect",
     "expect_copied",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
@@ -33,12 +34,12 @@ def as_producer(source: Any, name: str | None = None) -> ProducerAdapter:
     if isinstance(source, ProducerAdapter):
         adapter = source
     elif isinstance(source, type) and issubclass(source, ProducerAdapter):
-        adapter = source()
-    elif callable(source):
+        adapter = _made_of("make", source)
+    elif callable(source) and not _is_adapter(source):
         adapter = _Made(source)
     else:
         raise TypeError(
-            f"make: got {type(source).__name__}; allowed: a ProducerAdapter, or a function of a "
+            f"make: got {_kind(source)}; allowed: a ProducerAdapter, or a function of a "
             "shape and the name of an element type"
         )
     return _named(adapter, source, name)
@@ -50,24 +51,64 @@ def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
     if isinstance(source, ConsumerAdapter):
         adapter = source
     elif isinstance(source, type) and issubclass(source, ConsumerAdapter):
-        adapter = source()
-    elif callable(source):
+        adapter = _made_of("consume", source)
+    elif callable(source) and not _is_adapter(source):
         adapter = _Taken(source)
     else:
         raise TypeError(
-            f"consume: got {type(source).__name__}; allowed: a ConsumerAdapter, or a function of "
-            "an array"
+            f"consume: got {_kind(source)}; allowed: a ConsumerAdapter, or a function of an array"
         )
+    for door in adapter.doors:
+        if door not in ("cai", "dlpack"):
+            raise ValueError(f"doors: got {door!r}; allowed: 'cai' and 'dlpack'")
     return _named(adapter, source, name)
 
 
+def _is_adapter(source: Any) -> bool:
+    kind = source if isinstance(source, type) else type(source)
+    return issubclass(kind, Streams)
+
+
+def _kind(source: Any) -> str:
+    return f"the class {source.__name__}" if isinstance(source, type) else type(source).__name__
+
+
+def _made_of(argument: str, kind: type[_A]) -> _A:
+    """Make an adapter of a class, which has to need no arguments."""
+    if not _can_be_made(kind):
+        raise TypeError(f"{argument}: got {_kind(kind)}, which takes arguments; allowed: one of it")
+    return kind()
+
+
+def _can_be_made(kind: type) -> bool:
+    try:
+        inspect.signature(kind).bind()
+    except TypeError:
+        return False
+    except ValueError:  # a class in C, of which nothing is known
+        return True
+    return True
+
+
 def _named(adapter: _A, source: Any, name: str | None) -> _A:
-    factory = source if isinstance(source, type) or not isinstance(source, Streams) else None
-    own = getattr(factory or type(adapter), "__name__", "?")
-    module = getattr(factory or type(adapter), "__module__", "?")
-    adapter.name = name or adapter.name or own
-    adapter.subject = adapter.subject or f"{module}:{own}"
+    if isinstance(getattr(adapter, "dtypes", ()), str):
+        raise TypeError("dtypes: got a str; allowed: a tuple of names")
+    factory = type(source) if isinstance(source, Streams) else source
+    own = getattr(factory, "__qualname__", type(factory).__name__)
+    adapter.name = name or adapter.name or own.rpartition(".")[2]
+    adapter.subject = adapter.subject or _subject(factory, own)
     return adapter
+
+
+def _subject(factory: Any, own: str) -> str:
+    """Name it as ``module:factory``; empty where that finds nothing, or something else."""
+    subject = f"{getattr(factory, '__module__', None)}:{own}"
+    try:
+        found = _find(subject, "") if not subject.startswith(("None:", "__main__:")) else None
+    except ValueError:
+        return ""
+    usable = found is factory and (not isinstance(factory, type) or _can_be_made(factory))
+    return subject if usable else ""
 
 
 def producer_named(subject: str) -> ProducerAdapter:

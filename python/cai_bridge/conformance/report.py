@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .requirement import NotApplicableError, Requirement
+from .requirement import NotApplicableError, Requirement, UnmetError
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -90,8 +90,9 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing that a specification demands failed."""
-        return not any(one.requirement.level == "must" for one in self.failed)
+        """Whether something was judged, and nothing that a specification demands failed."""
+        demanded = any(one.requirement.level == "must" for one in self.failed)
+        return not demanded and any(one.outcome != "skipped" for one in self.verdicts)
 
     @property
     def failed(self) -> tuple[Verdict, ...]:
@@ -106,7 +107,7 @@ class Report:
         raise KeyError(name)
 
     def raise_for_failures(self) -> None:
-        """Raise where something that a specification demands failed.
+        """Raise where something that a specification demands failed, or nothing was judged.
 
         Raises
         ------
@@ -130,7 +131,8 @@ class Report:
         """Count the verdicts, in a line."""
         counts = Counter(one.outcome for one in self.verdicts)
         said = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
-        return f"{self.subject} as a {self.role} on {self.place}: {said}"
+        nothing = "" if counts["passed"] + counts["failed"] else ": nothing was judged"
+        return f"{self.subject} as a {self.role} on {self.place}: {said}{nothing}"
 
     def __str__(self) -> str:
         width = max((len(one.name) for one in self.verdicts), default=0)
@@ -152,6 +154,14 @@ def _line(text: str, width: int = 100) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def _said_by(error: BaseException) -> str:
+    """Read an exception's text, which may raise in its turn."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"its text raised {type(another).__name__}"
+
+
 def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     """Run one requirement's check.
 
@@ -163,10 +173,10 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
             evidence = requirement.check(adapter, lab) or ""
     except NotApplicableError as reason:
         return Verdict(requirement, "skipped", str(reason))
-    except AssertionError as unmet:
+    except UnmetError as unmet:
         evidence = str(unmet)
-    except Exception as error:
-        evidence = f"raised {type(error).__name__}: {error}"
+    except (Exception, SystemExit) as error:
+        evidence = f"raised {type(error).__name__}: {_said_by(error)}"
     else:
         return Verdict(requirement, "passed", evidence)
     return Verdict(requirement, "failed", evidence, requirement.program(adapter.subject))

@@ -133,17 +133,21 @@ class Requirement:
         Parameters
         ----------
         subject : str
-            A library's name or ``module:factory``, as for `producer_named`.
+            A library's name or ``module:factory``, as for `producer_named`; empty for one that has
+            no name to find it by, which is then left to be filled in.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
         arguments = ", ".join(inspect.signature(self.check).parameters)
+        made = f"{self.role}_named({subject!r})"
+        if not subject:
+            made = f"as_{self.role}(...)  # what you gave to check_{self.role}"
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
             f"with open_lab() as lab, lab.fresh():\n"
-            f"    {arguments.partition(',')[0]} = {self.role}_named({subject!r})\n"
+            f"    {arguments.partition(',')[0]} = {made}\n"
             f"    {self.check.__name__}({arguments})\n"
         )
 
@@ -204,7 +208,11 @@ def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, .
     every = {one.name: one for one in requirements(role)}
     if only is None:
         return tuple(every.values())
+    if isinstance(only, bytes) or not isinstance(only, Iterable):
+        raise TypeError(f"only: got {type(only).__name__}; allowed: names of requirements")
     names = [only] if isinstance(only, str) else list(only)
+    if not names:
+        raise ValueError("only: got no name; allowed: None, or names of requirements")
     for name in names:
         if name not in every:
             raise ValueError(f"only: got {name!r}; allowed: {', '.join(every)}")

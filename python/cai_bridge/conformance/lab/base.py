@@ -300,6 +300,9 @@ class Lab(ABC):
                 f"{region.size} items were {wrong[0] if wrong else late.value} instead of "
                 f"{late.value}"
             )
+            if not found and not early:
+                what = f"{wrong[0]} instead of {late.value}"
+                raise UnmetError(f"{allowed}, and other items are read: {what}")
             raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
         self._tried += 1
         self._shown += pending

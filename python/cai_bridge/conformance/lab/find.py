@@ -28,6 +28,8 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
 
     Raises
     ------
+    RaceError
+        The simulated device that is in place has reports already.
     RuntimeError
         A GPU was asked for, and there is none.
     """
@@ -35,6 +37,8 @@ def open_lab(where: Literal["simulated", "gpu"] | None = None) -> Lab:
         raise ValueError(f"where: got {where!r}; allowed: None, 'simulated' or 'gpu'")
     here = SimulatedCuda.current()
     if here is not None and where != "gpu":
+        # A lab forgets what it has judged; what was found before is not its to forget.
+        here.check()
         return SimulatedLab(here, own=False)
     if where != "simulated":
         reason = why_no_gpu()

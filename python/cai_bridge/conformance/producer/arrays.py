@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import re
 import threading
 import weakref
@@ -10,9 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
+from cai_bridge.testing._values import DTYPES
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab
+from ..lab import Lab, flat
 from ..requirement import NotApplicableError, needs
 
 
@@ -60,15 +62,37 @@ def cai_of(x: Any) -> Any:
     return x.__cuda_array_interface__
 
 
-def is_typestr(text: object) -> bool:
-    """Tell whether it is a typestr of NumPy's array interface."""
-    return bool(re.fullmatch(r"[<>|=]?[biufcmMOSUV][0-9]+", str(text)))
+def can_be_late(p: ProducerAdapter) -> bool:
+    """Tell whether the adapter says how pending work comes about."""
+    return type(p).late is not ProducerAdapter.late or p.stream() is not None
 
 
-def host_values(p: ProducerAdapter, x: Any) -> Any:
-    """Read an array by the library itself, as nested lists; None where it has no ``tolist``."""
-    del p
-    return x.tolist() if hasattr(x, "tolist") else None
+def is_typestr(text: object, dtype: str) -> bool:
+    """Tell whether it is a typestr of NumPy's array interface, and of that element type."""
+    found = re.fullmatch(r"[<>|=]?([biufcmMOSUV])([0-9]+)", str(text))
+    if found is None:
+        return False
+    known = DTYPES.get(dtype)
+    if known is None:
+        return True
+    # bfloat16 and the 8-bit floats have no kind of their own.
+    kinds = "Vuf" if known.typestr[1] == "V" else known.typestr[1]
+    return int(found[2]) == known.itemsize and found[1] in kinds
+
+
+def descr_size(descr: list[Any]) -> int:
+    """Add up the bytes of a dict's ``descr``: each field has a typestr, and perhaps a shape."""
+    return sum(int(one[1][2:]) * math.prod(one[2] if one[2:] else ()) for one in descr)
+
+
+def host_values(x: Any) -> list[Any] | None:
+    """Read an array by the library itself, item by item; None where it has no ``tolist``."""
+    if not hasattr(x, "tolist"):
+        return None
+    try:
+        return [*flat(x.tolist())]
+    except NotImplementedError:
+        return None
 
 
 def reference_to(x: Any) -> Callable[[], Any]:

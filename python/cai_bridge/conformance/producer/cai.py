@@ -7,11 +7,13 @@ from collections.abc import Callable
 from cai_bridge.testing import describe
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab
+from ..lab import Lab, flat
 from ..requirement import CAI, Check, Level, expect, needs, requires
 from .arrays import (
     cai_of,
+    can_be_late,
     collect,
+    descr_size,
     host_values,
     is_typestr,
     made,
@@ -75,7 +77,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
             seen.append(f"{dtype} is refused")
             continue
         expect(type(typestr) is str, f"typestr of {dtype} is {typestr!r}")
-        expect(is_typestr(typestr), f"typestr of {dtype} is {typestr!r}")
+        expect(is_typestr(typestr, dtype), f"typestr of {dtype} is {typestr!r}")
         expect(typestr[0] in "<|" or typestr[-1] == "1", f"typestr of {dtype} is {typestr!r}")
         seen.append(typestr)
     return ", ".join(map(str, seen))
@@ -162,7 +164,8 @@ def cai_values(p: ProducerAdapter, lab: Lab) -> str:
     y = strided(p, lab, x)
     seen = lab.get(lab.region(describe(cai_of(y))["CAI"]))
     expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
-    expect(host_values(p, x) in (None, rows), f"the library itself reads {host_values(p, x)}")
+    own = host_values(x)
+    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}")
     return f"every second column is read as {seen}"
 
 
@@ -208,7 +211,7 @@ def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
     descr = entries["descr"]
     expect(type(descr) is list and descr, f"descr is {descr!r}")
     expect(all(type(one) is tuple and len(one) in (2, 3) for one in descr), f"descr is {descr!r}")
-    size = sum(int(one[1][2:]) for one in descr if isinstance(one[1], str) and len(one) == 2)
+    size = descr_size(descr)
     expect(size == int(entries["typestr"][2:]), f"descr is {descr!r} for {entries['typestr']}")
     return f"{descr!r}"
 
@@ -233,11 +236,16 @@ def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
     "0 may mean no stream, the legacy or the per-thread default stream",
 )
 def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    stream = cai_of(x).get("stream")
-    expect(stream is None or type(stream) is int, f"stream is {stream!r}")
-    expect(stream is None or stream > 0, f"stream is {stream}")
-    return f"stream is {stream!r}"
+    seen = [cai_of(made(p, lab)).get("stream")]
+    late = p.late(lab, next(lab.values())) if can_be_late(p) else None
+    if late is not None:
+        with p.on(late.stream):
+            seen.append(cai_of(late.array).get("stream"))
+        lab.synchronize()
+    for stream in seen:
+        expect(stream is None or type(stream) is int, f"stream is {stream!r}")
+        expect(stream is None or stream > 0, f"stream is {stream}")
+    return f"stream is {seen[0]!r}, and with work pending {seen[-1]!r}"
 
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "

@@ -190,7 +190,10 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
 def dlpack_dtype(p: ProducerAdapter, lab: Lab) -> str:
     seen = []
     for dtype in p.dtypes:
-        said = describe(export(made(p, lab, dtype=dtype), stream=1))["capsule"]
+        capsule = export(made(p, lab, dtype=dtype), stream=1)
+        lanes = read_capsule(capsule).dtype[2]
+        expect(lanes == 1, f"{dtype} has {lanes} lanes")
+        said = describe(capsule)["capsule"]
         expect(said.dtype == dtype, f"{dtype} is called {said.dtype}")
         seen.append(f"{said.dtype}")
     return ", ".join(seen)

@@ -212,7 +212,10 @@ def _differences(described: list[Description]) -> Iterator[Difference]:
         yield from _streams(of_one)
 
 
-def assert_equivalent(a: object, b: object = None, *, ignore: Collection[str] = ()) -> None:
+_ALONE: Any = object()
+
+
+def assert_equivalent(a: object, b: object = _ALONE, *, ignore: Collection[str] = ()) -> None:
     """Assert that an array's protocols say the same of it, or that two objects are one array.
 
     Every door is compared with the first that says the field; a door that cannot say it (CAI its
@@ -269,4 +272,4 @@ def _fields_named(ignore: Collection[str]) -> tuple[str, ...]:
 
 
 def _given(a: object, b: object) -> tuple[object, ...]:
-    return (a,) if b is None else (a, b)
+    return (a,) if b is _ALONE else (a, b)
