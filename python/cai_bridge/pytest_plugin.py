@@ -6,17 +6,77 @@ one of its options is used.
 
 from __future__ import annotations
 
+import sys
 import tomllib
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from cai_bridge.conformance import ConsumerAdapter, ProducerAdapter, Requirement
+    from cai_bridge.conformance import ConsumerAdapter, Lab, ProducerAdapter, Requirement
 
 ROLES = ("producer", "consumer")
 CASES = pytest.StashKey[dict[str, list[Any]]]()
+PLACE = pytest.StashKey["Place"]()
+
+
+class Place:
+    """The device that is judged on, for as long as the tests are the plugin's.
+
+    An adapter may keep a stream, and a library its pool, so that a simulated device is one for all
+    tests, as it is for ``cai-bridge check``.
+    """
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._lab: Lab | None = None
+        self._device: object = None
+
+    def lab(self) -> Lab:
+        """Open the device, unless it is open."""
+        from cai_bridge.conformance import open_lab
+        from cai_bridge.testing import SimulatedCuda
+
+        if self._lab is None or SimulatedCuda.current() is not self._device:
+            # Somebody's fixture may put another simulated device in place for each test.
+            self.close()
+            self._lab = self._open.enter_context(open_lab())
+            self._device = SimulatedCuda.current()
+        return self._lab
+
+    def close(self) -> None:
+        """Give it back: other tests may put a device of their own in place."""
+        self._lab = None
+        self._open.close()
+
+
+@dataclass
+class Tally:
+    """What came of a subject's tests in one role.
+
+    Attributes
+    ----------
+    expected : int
+        How many requirements are not left out by a file.
+    run, judged : int
+        How many were run here, and got a verdict.
+    """
+
+    expected: int = 0
+    run: int = 0
+    judged: int = 0
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test: a requirement, or for None whether there was any verdict at all."""
+
+    requirement: Requirement | None
+    place: Place
+    tally: Tally = field(repr=False)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,59 +110,103 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 
 
 def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
+    """Find an adapter; what a module raises is a mistake of the option, ``SystemExit`` included."""
     from cai_bridge.conformance import consumer_named, producer_named
+    from cai_bridge.conformance.report import _said_by
 
     try:
         return producer_named(subject) if role == "producer" else consumer_named(subject)
-    except ValueError as unknown:
-        raise pytest.UsageError(f"--{role}: {unknown}") from None
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        # Of the first two the kit says all that there is to say.
+        kind = "" if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: "
+        raise pytest.UsageError(f"--{role} {subject}: {kind}{_said_by(error)}") from None
 
 
-def _known(config: pytest.Config, kind: str, subject: str) -> dict[str, str]:
-    """Read what the files say of a subject: reasons by the requirements' names."""
+def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
+    """Read a file: reasons by subjects and the requirements' names, all of which have to be."""
     from cai_bridge.conformance import requirements
+
+    try:
+        listed = tomllib.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"--{kind}-file: {file}: {error}") from None
+    names = {one.name for one in requirements()}
+    for subject, reasons in listed.items():
+        if not isinstance(reasons, dict):
+            raise pytest.UsageError(
+                f"--{kind}-file: {file}: {subject}: got {reasons!r}; "
+                "allowed: a table of requirement = reason"
+            )
+        for name in reasons:
+            if name not in names:
+                raise pytest.UsageError(f"--{kind}-file: {file}: {subject}: there is no {name!r}")
+    return listed
+
+
+def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
+    """Read all files: reasons by subjects and the requirements' names."""
     from cai_bridge.conformance.known import known as shipped
 
-    known: dict[str, str] = {}
-    names = {one.name for one in requirements()}
+    known: dict[str, dict[str, str]] = {}
     for file in config.getoption(f"--{kind}-file"):
         if str(file) == "known":
-            known |= shipped("skips" if kind == "skips" else "xfails").get(subject, {})
-            continue
-        try:
-            said = tomllib.loads(file.read_text()).get(subject, {})
-        except (OSError, tomllib.TOMLDecodeError) as error:
-            raise pytest.UsageError(f"--{kind}-file: {file}: {error}") from None
-        for name, reason in said.items():
-            if name not in names:
-                raise pytest.UsageError(f"--{kind}-file: {file}: there is no {name!r}")
-            known[name] = str(reason)
+            listed = shipped("skips" if kind == "skips" else "xfails")
+        else:
+            listed = _listed(kind, file)
+        for subject, reasons in listed.items():
+            known[subject] = known.get(subject, {}) | reasons
     return known
 
 
-def _cases(config: pytest.Config, role: str) -> list[Any]:
-    """Make one test a subject and requirement, with what is known of it."""
-    if not config.getoption(f"--{role}"):
-        return []
+def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]:
+    """Make one test a subject and requirement, with what is known of it, and one behind them."""
     from cai_bridge.conformance import requirements
 
     made = []
+    place = config.stash[PLACE]
     for subject in config.getoption(f"--{role}"):
-        adapter = _adapter(role, subject)
-        skips, xfails = (_known(config, kind, subject) for kind in ("skips", "xfails"))
+        adapter, tally = _adapter(role, subject), Tally()
+        skips, xfails = (known[kind].get(subject, {}) for kind in ("skips", "xfails"))
         for one in requirements("producer" if role == "producer" else "consumer"):
             marks = []
             if one.name in skips:
-                marks.append(pytest.mark.skip(reason=skips[one.name]))
+                marks.append(pytest.mark.skip(reason=str(skips[one.name])))
             if one.name in xfails:
-                marks.append(pytest.mark.xfail(reason=xfails[one.name], strict=True))
-            made.append(pytest.param(adapter, one, id=f"{subject}-{one.name}", marks=marks))
+                marks.append(pytest.mark.xfail(reason=str(xfails[one.name]), strict=True))
+            tally.expected += one.name not in skips
+            case = Case(one, place, tally)
+            made.append(pytest.param(adapter, case, id=f"{subject}-{one.name}", marks=marks))
+        case = Case(None, place, tally)
+        made.append(pytest.param(adapter, case, id=f"{subject}-anything-judged"))
     return made
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the subjects, so that a mistake in an option ends the run before it begins."""
-    config.stash[CASES] = {role: _cases(config, role) for role in ROLES}
+    config.stash[CASES] = {role: [] for role in ROLES}
+    if not any(config.getoption(f"--{role}") for role in ROLES):
+        return
+    here = str(config.invocation_params.dir)
+    if here not in sys.path:
+        # `python -m pytest` has it there, and `pytest` has not.
+        sys.path.insert(0, here)
+    config.stash[PLACE] = place = Place()
+    config.add_cleanup(place.close)
+    known = {kind: _known(config, kind) for kind in ("skips", "xfails")}
+    config.stash[CASES] = {role: _cases(config, role, known) for role in ROLES}
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Give the device back behind the last test that needs it."""
+    if PLACE in item.config.stash and not (nextitem and _is_case(nextitem)):
+        item.config.stash[PLACE].close()
+
+
+def _is_case(item: pytest.Item) -> bool:
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return isinstance(parameters.get("requirement"), Case)
 
 
 def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
@@ -114,24 +218,38 @@ def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
     metafunc.parametrize(("adapter", "requirement"), made)
 
 
-def run_case(adapter: ProducerAdapter | ConsumerAdapter, requirement: Requirement) -> None:
-    """Judge one requirement, as a test."""
-    from cai_bridge.conformance import open_lab
+def run_case(adapter: ProducerAdapter | ConsumerAdapter, requirement: Any) -> None:
+    """Judge one requirement, as a test; what it is given is a `Case`."""
     from cai_bridge.conformance.report import judge
 
-    with open_lab() as lab:
-        verdict = judge(requirement, adapter, lab)
+    case: Case = requirement
+    if case.requirement is None:
+        _anything(case.tally)
+        return
+    case.tally.run += 1
+    verdict = judge(case.requirement, adapter, case.place.lab())
     if verdict.outcome == "skipped":
         pytest.skip(verdict.evidence)
+    case.tally.judged += 1
     if verdict.outcome == "failed":
+        rule = case.requirement
         lines = (
-            f"{requirement.name}: {requirement.rule}",
-            requirement.citation,
-            f"otherwise: {requirement.why}",
+            f"{rule.name}: {rule.rule}",
+            rule.citation,
+            f"otherwise: {rule.why}",
             f"seen: {verdict.evidence}",
             "",
             verdict.program,
         )
-        if requirement.level == "should":
-            pytest.xfail(f"advice: {requirement.rule}; seen: {verdict.evidence}")
+        if rule.level == "should":
+            pytest.xfail(f"advice: {rule.rule}; seen: {verdict.evidence}")
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+def _anything(tally: Tally) -> None:
+    """Fail where every requirement was skipped: nothing is known of such a library."""
+    if tally.judged:
+        return
+    if tally.run < tally.expected:
+        pytest.skip("only some of the requirements were run here")
+    pytest.fail("every requirement was skipped: nothing was judged", pytrace=False)

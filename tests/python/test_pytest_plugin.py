@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from cai_bridge.conformance import requirements
+from cai_bridge.conformance.isolated import check_isolated
 from cai_bridge.conformance.known import known as shipped
 from cai_bridge.conformance.named import LIBRARIES
 
@@ -21,8 +22,8 @@ TOY = "toy_library:Producer"
 INSTALLED = any(one.name == "cai_bridge" for one in entry_points(group="pytest11"))
 
 
-def run(*arguments, cwd):
-    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
+def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
+    command = [*program, "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
     command += [] if INSTALLED else ["-p", "cai_bridge.pytest_plugin"]
     command += ["-p", "no:cacheprovider", "--pyargs", "cai_bridge.conformance", *arguments]
     places = [ROOT / "examples", ROOT / "tests" / "python", ROOT / "tests"]
@@ -158,3 +159,146 @@ def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
 def test_what_is_known_is_used_by_name(tmp_path):
     code, shown = run("--producer", TOY, "--xfails-file", "known", cwd=tmp_path)
     assert code == 0, shown
+
+
+# --- modules, subjects and files that are mistakes ------------------------------------------------
+
+MISTAKES = {
+    "leaves.py": "import sys\nsys.exit(0)\n",
+    "no_python.py": "def (\n",
+    "raises.py": "raise RuntimeError('out of luck')\n",
+    "a_list.py": "Producer = [1]\n",
+    "wants_arguments.py": "import toy_library\n"
+    "class Producer(toy_library.Producer):\n    def __init__(self, size): ...\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("subject", "message"),
+    [
+        ("leaves:Producer", "--producer leaves:Producer: SystemExit: 0"),
+        ("no_python:Producer", "--producer no_python:Producer: SyntaxError: invalid syntax"),
+        ("raises:Producer", "--producer raises:Producer: RuntimeError: out of luck"),
+        ("a_list:Producer", "make: got list; allowed: a ProducerAdapter"),
+        ("wants_arguments:Producer", "which takes arguments"),
+    ],
+)
+def test_a_module_that_is_a_mistake_is_told_without_a_traceback(subject, message, tmp_path):
+    for name, text in MISTAKES.items():
+        (tmp_path / name).write_text(text)
+    code, shown = run("--producer", subject, cwd=tmp_path)
+    assert code == 4, shown
+    assert message in shown
+    assert "Traceback" not in shown
+    assert "INTERNALERROR" not in shown
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b'"x" = 3\n', "x: got 3; allowed: a table of requirement = reason"),
+        (b'[x]\nreason = "\xff"\n', "can't decode byte 0xff"),
+        (b"[x\n", "Expected"),
+        (b'[somebody_else]\ncai-colour = "x"\n', "somebody_else: there is no 'cai-colour'"),
+    ],
+)
+def test_a_file_that_is_a_mistake_is_told_without_a_traceback(data, message, tmp_path):
+    file = tmp_path / "known.toml"
+    file.write_bytes(data)
+    for option in ("--xfails-file", "--skips-file"):
+        code, shown = run("--producer", TOY, option, file, cwd=tmp_path)
+        assert code == 4, shown
+        assert f"{option}: {file}: " in shown
+        assert message in shown
+        assert "Traceback" not in shown
+
+
+def test_a_file_may_speak_of_others_and_of_the_other_role(tmp_path):
+    file = tmp_path / "known.toml"
+    (taken,) = [one.name for one in requirements("consumer")][:1]
+    file.write_text(
+        f'["{TOY}"]\n{taken} = "of the other role"\n[somebody_else]\ncai-shape = "a list"\n'
+    )
+    code, shown = run("--producer", TOY, "--xfails-file", file, cwd=tmp_path)
+    assert code == 0, shown
+
+
+# --- as `cai-bridge check` does it ----------------------------------------------------------------
+
+OWN = """
+from cai_bridge.conformance import NotApplicableError
+import toy_library
+
+class Nothing(toy_library.Producer):
+    def make(self, shape, dtype):
+        raise NotApplicableError("there is no device")
+
+_shared = []
+
+class Caching(toy_library.Producer):
+    def stream(self):
+        if not _shared:
+            _shared.append(super().stream())
+        return _shared[0]
+
+class Leaving(toy_library.Producer):
+    def readonly(self, array):
+        raise SystemExit(0)
+"""
+
+
+def test_the_script_finds_a_module_of_the_working_directory(tmp_path):
+    script = Path(sys.executable).with_name("pytest")
+    if not script.exists():
+        pytest.skip("there is no such script")
+    (tmp_path / "own.py").write_text(OWN)
+    code, shown = run("--producer", "own:Caching", cwd=tmp_path, program=[script])
+    assert code == 0, shown
+
+
+def test_an_adapter_that_keeps_a_stream_gets_the_verdicts_of_a_check(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(OWN)
+    subjects = ["own:Caching", "simulated"]
+    asked = [word for one in subjects for word in ("--producer", one)]
+    code, shown = run(*asked, "--consumer", "simulated", "-vv", cwd=tmp_path)
+    assert code == 0, shown
+    for place in (tmp_path, ROOT / "examples"):
+        monkeypatch.syspath_prepend(place)
+    words = {"passed": "PASSED", "skipped": "SKIPPED", "failed": "XFAIL"}
+    for subject in subjects:
+        for one in check_isolated("producer", subject, where="simulated").verdicts:
+            test = f"test_producer[{subject}-{one.name}] {words[one.outcome]}"
+            assert test in shown
+
+
+def test_a_subject_of_which_nothing_can_be_judged_fails(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code, shown = run("--producer", "own:Nothing", cwd=tmp_path)
+    assert code == 1, shown
+    assert counted(shown, "failed") == 1
+    assert "test_producer[own:Nothing-anything-judged]" in shown
+    assert "every requirement was skipped: nothing was judged" in shown
+    code, shown = run("--producer", "own:Nothing", "-k", "cai-shape", cwd=tmp_path)
+    assert code == 0, shown
+    code, shown = run("--producer", "own:Nothing", "-k", "cai-shape or anything", cwd=tmp_path)
+    assert code == 0, shown
+    assert "only some of the requirements were run here" in shown
+
+
+def test_a_library_that_leaves_has_failed(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code, shown = run("--producer", "own:Leaving", "-k", "cai-readonly", cwd=tmp_path)
+    assert code == 1, shown
+    assert "seen: raised SystemExit: 0" in shown
+
+
+def test_the_device_is_given_back_to_the_tests_behind(tmp_path):
+    test = tmp_path / "test_own.py"
+    test.write_text(
+        "from cai_bridge.testing import SimulatedCuda, simulated_cuda\n\n"
+        "def test_it():\n    assert SimulatedCuda.current() is None\n"
+        "    with simulated_cuda():\n        pass\n"
+    )
+    code, shown = run("--producer", TOY, "-k", "cai-shape or test_it", test, cwd=tmp_path)
+    assert code == 0, shown
+    assert counted(shown, "passed") == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -114,14 +113,14 @@ def _place(where: Where) -> Where:
 def _here(task: Task, progress: Progress) -> Report:
     """Judge in this process."""
     from cai_bridge.conformance import Report, open_lab
-    from cai_bridge.conformance.isolated import verdict_of
+    from cai_bridge.conformance.report import judge
     from cai_bridge.conformance.requirement import chosen
 
     verdicts = []
     with own_stdout(), open_lab() as lab:
         for one in chosen(task.role, task.names):
             progress.step(task.label(one.name))
-            verdicts.append(verdict_of(one, task.adapter, lab))
+            verdicts.append(judge(one, task.adapter, lab))
     return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
 
 
@@ -146,10 +145,6 @@ def _printable(report: Report) -> str:
     return escaped(str(replace(report, subject=line(report.subject))).rstrip())
 
 
-def _nothing(report: Report) -> bool:
-    return all(one.outcome == "skipped" for one in report.verdicts)
-
-
 def run(
     subjects: Sequence[str],
     *,
@@ -168,7 +163,4 @@ def run(
             print(json.dumps({"ok": ok, "reports": [one.to_dict() for one in reports]}, indent=2))
         else:
             print("\n\n".join(map(_printable, reports)))
-    for report in filter(_nothing, reports):
-        name = line(report.subject)
-        print(f"cai-bridge check: nothing of {name} as a {report.role} was judged", file=sys.stderr)
     return OK if ok else FAILED

@@ -17,7 +17,7 @@ def said(error: BaseException) -> str:
     try:
         return f"{kind}: {error}"
     except Exception as other:
-        return f"{kind}: (its text raised {type(other).__name__})"
+        return f"{kind}: its text raised {type(other).__name__}"
 
 
 def escaped(text: str, kept: str = _KEPT) -> str:

@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from .lab import open_lab
 from .named import consumer_named, producer_named
-from .report import Report, Verdict, judge
+from .report import Report, Verdict, _said_by, judge
 from .requirement import Requirement, Role, chosen
 
 LIMIT_S = 120.0
@@ -104,30 +104,6 @@ class _Seen:
         return None
 
 
-def verdict_of(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
-    """Judge as `judge` does, also where the library leaves, or raises what cannot be told.
-
-    ``sys.exit()`` in a library would end whoever judges it, with a status of the library's choice.
-    """
-    try:
-        return judge(requirement, adapter, lab)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        # Where an exception's text raises, that is raised while the exception is handled.
-        first = error.__context__ if isinstance(error, Exception) else None
-        said = _said(first or error, error)
-    return Verdict(requirement, "failed", f"raised {said}", requirement.program(adapter.subject))
-
-
-def _said(error: BaseException, other: BaseException | None = None) -> str:
-    kind = type(error).__name__
-    try:
-        return f"{kind}: {error}"
-    except Exception as raised:
-        return f"{kind}: (its text raised {type(other or raised).__name__})"
-
-
 def _died(requirement: Requirement, subject: str, how: str) -> Verdict:
     program = requirement.program(subject)
     return Verdict(requirement, "failed", f"the process ended: {how}", program)
@@ -210,7 +186,8 @@ def _child(arguments: list[str]) -> None:
             raise
         except BaseException as error:
             # It may do another thing here than where it was looked at first, or leave.
-            say(refusal=f"subject: got {subject!r}, which raised {_said(error)}")
+            what = f"{type(error).__name__}: {_said_by(error)}"
+            say(refusal=f"subject: got {subject!r}, which raised {what}")
             return
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
@@ -218,7 +195,7 @@ def _child(arguments: list[str]) -> None:
             say(name=adapter.name, place=lab.name)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
-                say(**verdict_of(one, adapter, lab).to_dict())
+                say(**judge(one, adapter, lab).to_dict())
 
 
 if __name__ == "__main__":
