@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from test_cli import MATRIX
 
+from cai_bridge._cli.command import main
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
+
 HERE = Path(__file__).parent
 
 LIBRARY = r"""
@@ -213,6 +216,45 @@ def test_the_page_is_written_where_nobody_reads_the_output(tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert page.exists()
+
+
+def test_the_simulated_device_that_is_in_place_is_judged_on(capfd):
+    with simulated_cuda(check=False) as cuda:
+        first = cuda.stream().handle + 1
+        assert main(["check", "simulated", "--role", "producer", "--only", "dlpack-pending"]) == 0
+        assert SimulatedCuda.current() is cuda
+        assert cuda.stream().handle > first
+    assert "1 passed" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+def test_a_standard_stream_may_be_closed(closed, place):
+    number = {"stdout": 1, "stderr": 2}[closed]
+    done = subprocess.run(
+        [sys.executable, "-m", "cai_bridge", "check", "simulated", "--only", "cai-shape"],
+        capture_output=True,
+        check=False,
+        cwd=place,
+        timeout=100,
+        preexec_fn=lambda: os.close(number),
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (b"1 passed" in done.stdout) == (closed == "stderr")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+def test_a_full_disk_is_told_in_a_line(place):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "cai_bridge", "doctor"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+            cwd=place,
+            timeout=100,
+        )
+    assert done.returncode == 2
+    assert done.stderr == b"cai-bridge doctor: [Errno 28] No space left on device\n"
 
 
 def test_a_report_of_nothing_is_no_success(run):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -26,6 +27,14 @@ class Aborting(producers.Library):
 class Hanging(producers.Library):
     def readonly(self, array):
         time.sleep(60)
+
+class Lingering(producers.Library):
+    def readonly(self, array):
+        import atexit
+        atexit.register(time.sleep, 60)
+        print(b"\\xff".decode("latin-1"))
+        os.write(1, b"\\xff")
+        return super().readonly(array)
 
 class Dead(producers.Library):
     def __init__(self):
@@ -70,6 +79,32 @@ def test_what_does_not_end_is_ended():
     )
     assert "more than 2 s" in report["cai-readonly"].evidence
     assert time.monotonic() - start < 30
+
+
+def test_a_child_that_does_not_leave_is_ended_and_its_verdicts_are_kept():
+    start = time.monotonic()
+    report = check_isolated(
+        "producer", "dying:Lingering", where="simulated", only="cai-readonly", limit_s=3
+    )
+    import producers
+
+    here = check_producer(producers.Library, only="cai-readonly")
+    assert report["cai-readonly"].outcome == here["cai-readonly"].outcome
+    assert time.monotonic() - start < 30
+
+
+def test_an_interruption_ends_the_child():
+    children = []
+
+    def interrupt(name):
+        children.extend(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check_isolated("producer", "dying:Hanging", where="simulated", progress=interrupt)
+    left = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert children
+    assert not set(children) & set(left)
 
 
 def test_a_child_that_never_begins_is_an_error_and_no_endless_loop():

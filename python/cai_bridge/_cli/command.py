@@ -11,7 +11,7 @@ from typing import Any
 from cai_bridge import __version__
 
 from .exits import USAGE, UsageError
-from .text import line, print_anything
+from .text import line, prepare_streams
 
 _INTERRUPTED = 130
 
@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     int
         0, or 1 where the answer is no, or 2 where what was asked for cannot be done.
     """
-    print_anything()
+    prepare_streams()
     asked = parser().parse_args(arguments)
     try:
         status: int = asked.call(asked)
@@ -155,9 +155,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except UsageError as error:
         print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
-    except BrokenPipeError:
-        # Whoever read the output has enough of it; the interpreter flushes it once more at its end.
+    except OSError as error:
+        # The interpreter flushes once more at its end what could not be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
+            print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except KeyboardInterrupt:
         return _INTERRUPTED

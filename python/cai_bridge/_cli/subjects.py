@@ -45,10 +45,10 @@ def value_of(subject: str) -> Any:
     module, _, expression = subject.partition(":")
     if not module or not expression.strip():
         raise UsageError(f"got {subject!r}; allowed: module:expression, such as mymodule:make()")
-    namespace = vars(module_named(module, subject))
+    found = module_named(module, subject)
     with guarded(f"{expression!r} raised "):
         # It is the user's own command line, as for `python -c`.
-        return eval(expression, dict(namespace))  # noqa: S307
+        return eval(expression, dict(vars(found)))  # noqa: S307
 
 
 def roles_of(source: Any) -> tuple[str, ...]:

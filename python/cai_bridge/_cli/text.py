@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import sys
 import unicodedata
+from pathlib import Path
 
 _KEPT = "\n\t"
 # Control characters, halves of surrogate pairs, and the two separators that begin a line.
@@ -35,8 +37,17 @@ def line(text: str) -> str:
     return escaped(text, kept="")
 
 
-def print_anything() -> None:
-    """Let the standard streams escape what their encoding does not have."""
-    for stream in (sys.stdout, sys.stderr):
+def prepare_streams() -> None:
+    """Open the standard streams that are closed, and let all escape what they cannot encode."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # Else the next file that is opened would be it, and be printed to.
+            os.open(os.devnull, os.O_RDWR)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))
+        stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
