@@ -112,7 +112,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
     """Find an adapter; what a module raises is a mistake of the option, ``SystemExit`` included."""
     from cai_bridge.conformance import consumer_named, producer_named
-    from cai_bridge.conformance.report import _said_by
+    from cai_bridge.conformance.report import text_of
 
     try:
         return producer_named(subject) if role == "producer" else consumer_named(subject)
@@ -121,7 +121,7 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
     except BaseException as error:
         # Of the first two the kit says all that there is to say.
         kind = "" if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: "
-        raise pytest.UsageError(f"--{role} {subject}: {kind}{_said_by(error)}") from None
+        raise pytest.UsageError(f"--{role} {subject}: {kind}{text_of(error)}") from None
 
 
 def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
@@ -215,14 +215,13 @@ def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
     if not made:
         skip = pytest.mark.skip(reason=f"no --{role} was given")
         made = [pytest.param(None, None, id="none", marks=skip)]
-    metafunc.parametrize(("adapter", "requirement"), made)
+    metafunc.parametrize(("adapter", "case"), made)
 
 
-def run_case(adapter: ProducerAdapter | ConsumerAdapter, requirement: Any) -> None:
-    """Judge one requirement, as a test; what it is given is a `Case`."""
+def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
+    """Judge one requirement, as a test."""
     from cai_bridge.conformance.report import judge
 
-    case: Case = requirement
     if case.requirement is None:
         _anything(case.tally)
         return

@@ -19,7 +19,7 @@ from typing import IO, Any, Literal
 
 from .lab import open_lab
 from .named import consumer_named, producer_named
-from .report import Report, Verdict, _said_by, judge
+from .report import Report, Verdict, judge, text_of
 from .requirement import Requirement, Role, chosen
 
 LIMIT_S = 120.0
@@ -186,7 +186,7 @@ def _child(arguments: list[str]) -> None:
             raise
         except BaseException as error:
             # It may do another thing here than where it was looked at first, or leave.
-            what = f"{type(error).__name__}: {_said_by(error)}"
+            what = f"{type(error).__name__}: {text_of(error)}"
             say(refusal=f"subject: got {subject!r}, which raised {what}")
             return
         place: Any = None if where == "any" else where

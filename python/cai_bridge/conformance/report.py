@@ -154,7 +154,7 @@ def _line(text: str, width: int = 100) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _said_by(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """Read an exception's text, which may raise in its turn."""
     try:
         return str(error)
@@ -176,7 +176,7 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     except UnmetError as unmet:
         evidence = str(unmet)
     except (Exception, SystemExit) as error:
-        evidence = f"raised {type(error).__name__}: {_said_by(error)}"
+        evidence = f"raised {type(error).__name__}: {text_of(error)}"
     else:
         return Verdict(requirement, "passed", evidence)
     return Verdict(requirement, "failed", evidence, requirement.program(adapter.subject))

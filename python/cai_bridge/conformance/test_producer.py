@@ -9,7 +9,8 @@ from cai_bridge.pytest_plugin import make_tests, run_case
 if TYPE_CHECKING:
     import pytest
 
-    from cai_bridge.conformance import ProducerAdapter, Requirement
+    from cai_bridge.conformance import ProducerAdapter
+    from cai_bridge.pytest_plugin import Case
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -17,6 +18,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     make_tests(metafunc, "producer")
 
 
-def test_producer(adapter: ProducerAdapter, requirement: Requirement) -> None:
+def test_producer(adapter: ProducerAdapter, case: Case) -> None:
     """Judge one requirement."""
-    run_case(adapter, requirement)
+    run_case(adapter, case)
