@@ -206,7 +206,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 def _is_case(item: pytest.Item) -> bool:
     parameters = getattr(getattr(item, "callspec", None), "params", {})
-    return isinstance(parameters.get("requirement"), Case)
+    return isinstance(parameters.get("case"), Case)
 
 
 def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
