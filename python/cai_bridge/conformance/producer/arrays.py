@@ -108,7 +108,7 @@ def collect() -> None:
     gc.collect()
 
 
-def in_native_thread(call: Callable[[], object]) -> None:
+def in_another_thread(call: Callable[[], object]) -> None:
     """Call from another thread, and pass on what it raises."""
     raised: list[BaseException] = []
 

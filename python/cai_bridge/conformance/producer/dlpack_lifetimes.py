@@ -12,7 +12,7 @@ from ..requirement import (
     DLPACK,
     expect,
 )
-from .arrays import collect, export, in_native_thread, made, reference_to
+from .arrays import collect, export, in_another_thread, made, reference_to
 from .dlpack import dlpack
 
 LIFETIME = "Python Specification: Reference management"
@@ -76,7 +76,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     alive = reference_to(x)
     taken = take(export(x, stream=1))
     del x
-    in_native_thread(taken.delete)
+    in_another_thread(taken.delete)
     lab.synchronize()
     collect()
     expect(alive() is None, "the array is still there")
