@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+from cai_bridge.conformance.matrix import Matrix
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
@@ -34,3 +37,37 @@ def test_the_workflow_of_the_page_for_authors_has_ten_lines_at_most():
     workflow = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1]
     assert len(workflow.strip().splitlines()) <= 10
     assert "--pyargs cai_bridge.conformance --producer" in workflow
+
+
+# What each library does by itself, on the GPU that the data is of.
+NATIVE = [
+    ("torch", "cupy", "x by CAI", "handover", "wrong"),
+    ("torch", "numba", "x by CAI", "handover", "wrong"),
+    ("jax", "cupy", "x by CAI", "handover", "wrong"),
+    ("jax", "numba", "x by CAI", "handover", "wrong"),
+    ("cupy", "torch", "x by CAI", "handover", "wrong"),
+    ("torch", "cupy", "x by DLPack", "release", "wrong"),
+    ("cupy", "numba", "x by CAI", "host", "waits"),
+    ("jax", "torch", "x by DLPack", "readonly", "wrong"),
+    ("torch", "cupy", "x by CAI", "lazy", "wrong"),
+    ("torch", "tvm-ffi", "x by DLPack", "lazy", "wrong"),
+    ("cupy", "jax", "x by CAI", "handover", "refused"),
+]
+
+
+@pytest.fixture(scope="module")
+def matrix():
+    return Matrix.from_dict(json.loads((ROOT / "docs" / "matrix" / "h200.json").read_text()))
+
+
+@pytest.mark.parametrize(("producer", "consumer", "route", "aspect", "outcome"), NATIVE)
+def test_what_is_wrong_natively_is_in_the_data(matrix, producer, consumer, route, aspect, outcome):
+    assert matrix.cell(producer, consumer, route)[aspect].outcome == outcome
+
+
+def test_nothing_is_wrong_in_the_data_by_an_advised_route(matrix):
+    for producer in matrix.producers:
+        for consumer in matrix.consumers:
+            cell = matrix.advised(producer, consumer)
+            outcomes = {} if cell is None else {n: o.outcome for n, o in cell.aspects.items()}
+            assert not {"wrong", "crashed"} & set(outcomes.values()), (producer, consumer, outcomes)
