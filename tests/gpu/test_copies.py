@@ -236,3 +236,11 @@ def test_a_thousand_copies_leave_no_memory_behind(driver: Driver, words: Any) ->
         for _ in range(1000):
             view.__dlpack__(copy=True, **wishes)
         assert before - free_bytes() < 256 << 20, "4 GB were copied"
+
+
+def test_torch_takes_a_reversed_array_as_a_copy() -> None:
+    cupy, torch = pytest.importorskip("cupy"), pytest.importorskip("torch")
+    # Without the copy torch ends the process: it has no negative strides.
+    x = cupy.arange(6, dtype="float32")[::-1]
+    tensor = torch.from_dlpack(from_cai(x), copy=True)
+    assert tensor.tolist() == [5.0, 4.0, 3.0, 2.0, 1.0, 0.0]

@@ -147,8 +147,10 @@ ADVICE: tuple[Advice, ...] = (
         "torch-malformed",
         "wrong",
         lambda on: on.has("torch"),
-        "torch.as_tensor of a dict with negative strides or a huge shape aborts the process.",
-        "Take in torch.from_dlpack(from_cai(y)), which refuses them with an exception.",
+        "torch aborts the process on negative strides, by as_tensor and by from_dlpack, and on the "
+        "huge shape of a dict.",
+        "Take in torch.from_dlpack(from_cai(y), copy=True) what is reversed; from_cai refuses huge "
+        "shapes with an exception.",
         _MEASURED,
     ),
     Advice(

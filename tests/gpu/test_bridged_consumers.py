@@ -1,0 +1,63 @@
+"""Consumers behind the bridge keep what they do not keep by themselves.
+
+What is left is the consumer's own: CuPy and torch write to memory that they are told is read-only,
+and cannot tell bfloat16 from a dict. (torch ends the process on negative strides, so is not asked.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cai_bridge import from_cai, to_cai
+from cai_bridge.conformance import check_consumer, consumer_named, requirements
+from cai_bridge.conformance.known import known
+from cai_bridge.conformance.lab.gpu import GpuLab
+
+CASES = [
+    # library, the protocol that it is judged by, what it fails in
+    ("cupy", "cai", {"takes-cai-readonly"}),
+    ("torch", "cai", {"takes-cai-readonly"}),
+    ("cupy", "dlpack", {"takes-dlpack-dtypes", "takes-dlpack-readonly"}),
+    ("torch", "dlpack", {"takes-dlpack-dtypes"}),
+]
+
+
+@pytest.mark.parametrize(("library", "door", "left"), CASES)
+def test_a_consumer_behind_the_bridge(
+    driver: Any, note: Callable[..., None], library: str, door: str, left: set[str]
+) -> None:
+    del driver
+    try:
+        consumer = consumer_named(library)
+    except ValueError as missing:
+        pytest.skip(str(missing))
+    take_by = consumer.take_by
+
+    def take(x: Any) -> Any:
+        if door == "cai":
+            return take_by("dlpack", from_cai(x))
+        return take_by("cai", to_cai(x, stream=current_stream(library)))
+
+    consumer.doors, consumer.take = (door,), take  # type: ignore[method-assign]
+    ends = {f"takes-{door}-reversed"} if library == "torch" else set()
+    names = [one.name for one in requirements("consumer") if f"-{door}-" in one.name]
+    with GpuLab() as lab:
+        report = check_consumer(consumer, only=[n for n in names if n not in ends], lab=lab)
+    alone = [name for name in names if name in known("xfails")[library]]
+    failed = {one.name: one.evidence for one in report.failed}
+    note(f"{library} by {door}: {len(alone) + len(ends)} fail by itself, {len(failed)} bridged")
+    assert failed.keys() == left, failed
+
+
+def current_stream(library: str) -> Any:
+    """The stream object that a library works on."""
+    if library == "torch":
+        import torch
+
+        return torch.cuda.current_stream()
+    import cupy
+
+    return cupy.cuda.get_current_stream()
