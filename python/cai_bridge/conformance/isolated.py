@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
+from .children import ended_by, environment
 from .lab import open_lab
 from .named import consumer_named, producer_named
 from .report import Report, Verdict, judge, text_of
@@ -119,7 +119,6 @@ def _run_child(
 ) -> str:
     """Judge in one child as long as it lives; return how it ended."""
     reading, writing = os.pipe()
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     requirements = {one.name: one for one in left}
     with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
         child = subprocess.Popen(  # noqa: S603 - this interpreter, and this module
@@ -128,7 +127,7 @@ def _run_child(
             stdin=subprocess.DEVNULL,
             stdout=said,
             stderr=said,
-            env=environment,
+            env=environment(),
         )
         os.close(writing)
         end = ""
@@ -149,7 +148,7 @@ def _run_child(
         said.seek(0)
         # It may be of any encoding, and begin within a character.
         last = " ".join(said.read()[-400:].decode(errors="backslashreplace").split())
-    end = end or (signal.Signals(-code).name if code < 0 else f"exit code {code}")
+    end = end or ended_by(code) or f"exit code {code}"
     return f"{end}; the last that it said: {last}" if last else end
 
 

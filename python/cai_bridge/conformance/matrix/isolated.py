@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -13,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..children import ended_by, environment
 from .result import ASPECTS, Aspect, Cell, Matrix
 from .routes import ROUTES
 from .run import Progress
@@ -97,8 +95,6 @@ def _run_child(
         command += [text for one in consumers for text in ("--consumer", one)]
         command += [text for one in aspects for text in ("--aspect", one)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
-        # What this process finds, the child finds: subjects may be modules beside a script.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         try:
             done = subprocess.run(  # noqa: S603
                 command,
@@ -106,7 +102,7 @@ def _run_child(
                 text=True,
                 check=False,
                 timeout=limit_s,
-                env=environment,
+                env=environment(),
             )
             code, said = done.returncode, done.stderr
         except subprocess.TimeoutExpired as late:
@@ -119,9 +115,6 @@ def _run_child(
 def _ending(code: int | None, said: str, limit_s: float) -> str:
     if code is None:
         return f"the process was ended after {limit_s:.0f} s"
-    ended = f"code {code}"
-    if code < 0:
-        with contextlib.suppress(ValueError):
-            ended = signal.Signals(-code).name
+    ended = ended_by(code) or f"code {code}"
     last = " ".join(said.split())[-300:]
     return f"the process ended by {ended}{': ' if last else ''}{last}"
