@@ -181,7 +181,8 @@ class ProducerAdapter(Streams):
             halves = (array[:512], array[512:])
         except Exception as error:
             raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
-        if [_place(half) for half in halves] != [_place(array), _place(array) + 2048]:
+        begin = _place(array)
+        if [_place(half) for half in halves] != [begin, begin + 2048]:
             raise NotApplicableError("slices of the arrays are copies")
         lab.synchronize()
         for stream, half in zip(streams, halves, strict=True):

@@ -30,43 +30,34 @@ class _Taken(ConsumerAdapter):
 
 def as_producer(source: Any, name: str | None = None) -> ProducerAdapter:
     """Make an adapter of a `ProducerAdapter`, of a subclass, or of a function that makes arrays."""
-    adapter: ProducerAdapter
-    if isinstance(source, ProducerAdapter):
-        adapter = source
-    elif isinstance(source, type) and issubclass(source, ProducerAdapter):
-        adapter = _made_of("make", source)
-    elif callable(source) and not _is_adapter(source):
-        adapter = _Made(source)
-    else:
-        raise TypeError(
-            f"make: got {_kind(source)}; allowed: a ProducerAdapter, or a function of a "
-            "shape and the name of an element type"
-        )
-    return _named(adapter, source, name)
+    allowed = "a ProducerAdapter, or a function of a shape and the name of an element type"
+    return _named(_adapted(source, ProducerAdapter, _Made, ("make", allowed)), source, name)
 
 
 def as_consumer(source: Any, name: str | None = None) -> ConsumerAdapter:
     """Make an adapter of a `ConsumerAdapter`, of a subclass, or of a function that takes arrays."""
-    adapter: ConsumerAdapter
-    if isinstance(source, ConsumerAdapter):
-        adapter = source
-    elif isinstance(source, type) and issubclass(source, ConsumerAdapter):
-        adapter = _made_of("consume", source)
-    elif callable(source) and not _is_adapter(source):
-        adapter = _Taken(source)
-    else:
-        raise TypeError(
-            f"consume: got {_kind(source)}; allowed: a ConsumerAdapter, or a function of an array"
-        )
+    allowed = "a ConsumerAdapter, or a function of an array"
+    adapter = _adapted(source, ConsumerAdapter, _Taken, ("consume", allowed))
     for door in adapter.doors:
         if door not in ("cai", "dlpack"):
             raise ValueError(f"doors: got {door!r}; allowed: 'cai' and 'dlpack'")
     return _named(adapter, source, name)
 
 
-def _is_adapter(source: Any) -> bool:
-    kind = source if isinstance(source, type) else type(source)
-    return issubclass(kind, Streams)
+def _adapted(
+    source: Any, kind: type[_A], of_function: Callable[[Any], _A], refusal: tuple[str, str]
+) -> _A:
+    """Make an adapter of a kind; a refusal names the argument, and what it may be."""
+    argument, allowed = refusal
+    if isinstance(source, kind):
+        return source
+    if isinstance(source, type) and issubclass(source, kind):
+        return _made_of(argument, source)
+    # An adapter of the other role may be callable, and is no function.
+    own = source if isinstance(source, type) else type(source)
+    if callable(source) and not issubclass(own, Streams):
+        return of_function(source)
+    raise TypeError(f"{argument}: got {_kind(source)}; allowed: {allowed}")
 
 
 def _kind(source: Any) -> str:
