@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from cai_bridge.conformance import in_another_thread
+
 from .driver import ADDRESS, BLOCKING, INT, LEGACY, NON_BLOCKING, PER_THREAD, Driver
 
 COUNT = 1024
@@ -21,23 +23,6 @@ SPIN_MS = 5.0
 # cuPointerGetAttribute's numbers
 CONTEXT, MEMORY_TYPE, IS_MANAGED, DEVICE_ORDINAL = 1, 2, 8, 9
 HOST_MEMORY, DEVICE_MEMORY = 1, 2
-
-
-def in_thread(action: Callable[[], object]) -> None:
-    """Run `action` in a thread of its own and re-raise what it raised."""
-    raised: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            action()
-        except BaseException as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if raised:
-        raise raised[0]
 
 
 class Ordered:
@@ -153,7 +138,7 @@ def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_
             driver("cuStreamWaitEvent", consumer, event, 0)
         assert driver.current_context() == 0
 
-    in_thread(without_context)
+    in_another_thread(without_context)
     assert driver.is_pending(consumer)
 
 
@@ -301,7 +286,7 @@ def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -
         driver.use_primary()
         assert not driver.is_pending(PER_THREAD)
 
-    in_thread(other)
+    in_another_thread(other)
     assert driver.is_pending(PER_THREAD)
 
 
@@ -351,7 +336,7 @@ def test_pointer_attributes_tell_device_pinned_managed_and_unknown_memory_apart(
 
     try:
         look()
-        in_thread(without_context)
+        in_another_thread(without_context)
     finally:
         driver("cuMemFree_v2", managed)
         driver("cuMemFreeHost", pinned)

@@ -4,7 +4,9 @@ import gc
 
 import capsules
 import pytest
+from traces import Trace
 
+from cai_bridge import trace
 from cai_bridge.testing import simulated_cuda
 
 
@@ -29,3 +31,21 @@ def managed_tensors_are_deleted_once():
         gone = [tensor.deleted for tensor in capsules.made.values() if tensor.has_deleter]
         assert gone == [int(t.handed_out) for t in capsules.made.values() if t.has_deleter]
     assert capsules.ghosts == []
+
+
+@pytest.fixture
+def traced(tmp_path):
+    """A trace to open, and what it then has written."""
+
+    class Traced:
+        path = tmp_path / "trace.json"
+
+        def __call__(self, **options):
+            # What is garbage by now ends now.
+            gc.collect()
+            return trace(self.path, **options)
+
+        def read(self):
+            return Trace(self.path)
+
+    return Traced()

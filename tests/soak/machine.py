@@ -7,7 +7,6 @@ say what the model says of them.
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 
 import cai_bridge
 from cai_bridge import DriverError
+from cai_bridge.conformance import in_another_thread
 
 from . import steps as s
 from .handover import Bridge
@@ -313,22 +313,10 @@ class Machine:
 
 
 def in_thread(thread: bool, call: Callable[[], object]) -> None:
-    if not thread:
+    if thread:
+        in_another_thread(call)
+    else:
         call()
-        return
-    raised: list[BaseException] = []
-
-    def guarded() -> None:
-        try:
-            call()
-        except BaseException as error:
-            raised.append(error)
-
-    other = threading.Thread(target=guarded)
-    other.start()
-    other.join()
-    if raised:
-        raise raised[0]
 
 
 def compare(name: str, value: Any, expected: tuple[str, int] | None) -> None:
