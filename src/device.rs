@@ -1,7 +1,12 @@
-//! Device kinds and ordinals: which memory both protocols can name.
+//! Where memory is, and where streams are: two things that differ.
 //!
-//! DLPack names memory by `(device_type, device_id)`; the CUDA Array Interface names no device, the
-//! pointer does. Only memory that CUDA can reach goes through: device, pinned host, managed.
+//! DLPack names memory by `(device_type, device_id)`, a [`Device`]; the CUDA Array Interface names no
+//! device, the pointer does. Only memory that CUDA can reach goes through: device, pinned host, managed.
+//! Streams live in a context of one GPU, a [`Place`]. Managed and pinned memory is worked on from the
+//! streams of any GPU, so neither is ever made from the other's number alone: a place comes from what the
+//! driver knows of a pointer, from the GPU that device memory is on, or from whom the stream belongs to.
+
+use std::num::NonZeroUsize;
 
 use crate::error::{Error, Kind, Result};
 
@@ -55,5 +60,41 @@ impl Device {
             return Err(Error::new(Kind::DeviceOrdinal, id.to_string()));
         }
         Ok(Self { kind, id })
+    }
+}
+
+/// A context of the driver, `CUcontext`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Context(pub NonZeroUsize);
+
+/// What the driver knows of a pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pointer {
+    /// The GPU whose context owns it.
+    pub ordinal: i32,
+    /// Device, pinned or managed.
+    pub kind: MemoryKind,
+    /// The context that owns it; managed and stream-ordered memory may name none.
+    pub context: Option<Context>,
+}
+
+/// Where streams live: a context of a GPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The ordinal of the GPU.
+    pub ordinal: i32,
+    /// The context; `None` for the GPU's primary one.
+    pub context: Option<Context>,
+}
+
+impl Place {
+    /// The primary context of a GPU.
+    pub const fn gpu(ordinal: i32) -> Self {
+        Self { ordinal, context: None }
+    }
+
+    /// The context that owns memory of which the driver knows that.
+    pub const fn owning(found: Pointer) -> Self {
+        Self { ordinal: found.ordinal, context: found.context }
     }
 }

@@ -24,7 +24,7 @@ pub mod order;
 
 pub mod buffer;
 
-pub mod owner;
+pub mod lease;
 
 pub mod cai;
 pub mod dlpack;

@@ -6,7 +6,7 @@ use super::Fields;
 use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, Reach};
-use crate::stream::{Ready, Thread};
+use crate::stream::{Ready, Stream, Thread};
 
 /// What a dict says of pending work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,11 +34,21 @@ pub struct Decoded {
     pub claim: Claim,
 }
 
+/// How a dict's integers are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Dialect {
+    /// The thread that read it.
+    pub here: Thread,
+    /// The stream that its producer means where it names none, or 0; `None` for producers that keep to the
+    /// specification.
+    pub unnamed: Option<Stream>,
+}
+
 /// Checks `fields`. `type_name` is asked for the name of the element type where the typestr does
-/// not say which it is; `here` is the thread that read the dict.
+/// not say which it is.
 pub fn decode(
     fields: Fields<'_>,
-    here: Thread,
+    Dialect { here, unnamed }: Dialect,
     type_name: impl FnOnce() -> Option<String>,
 ) -> Result<Decoded> {
     if !(0..=super::VERSION).contains(&fields.version) {
@@ -57,6 +67,9 @@ pub fn decode(
     };
     let layout = Layout::from_bytes(fields.shape.as_slice(), fields.strides, dtype.itemsize())?;
     let claim = match (fields.stream, fields.version) {
+        (None | Some(0), super::VERSION) if unnamed.is_some() => {
+            Claim::Said(unnamed.map_or(Ready::Nothing, Ready::On))
+        }
         (None, 0..=2) => Claim::Silent,
         (stream, _) => Claim::Said(Ready::from_cai(stream, here)?),
     };

@@ -7,7 +7,7 @@
 mod decode;
 mod encode;
 
-pub use decode::{Claim, Decoded, decode};
+pub use decode::{Claim, Decoded, Dialect, decode};
 pub use encode::encode;
 
 use crate::layout::Dims;

@@ -6,7 +6,7 @@ use super::Context;
 use super::host::HostMemory;
 use crate::copy::Block;
 use crate::error::Result;
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 /// Where a block is copied from and to.
 #[derive(Debug, Clone, Copy)]
@@ -72,19 +72,15 @@ impl Transfer<'_> {
 pub trait Copies {
     /// `cuMemAllocAsync`: `bytes` bytes, at least one, on the device of `stream`, usable there from
     /// here on.
-    fn allocate(&self, bytes: u64, stream: Stream) -> Result<u64>;
+    fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64>;
 
     /// `cuMemFreeAsync`: gives `pointer` back once what is queued on `stream` is done.
-    fn free_on(&self, pointer: u64, stream: Stream) -> Result<()>;
-
-    /// `cuMemFree`: gives `pointer` back at once. It waits for nothing where the memory came from
-    /// [`Copies::allocate`], so the caller has to (`cuMemFree` in CUDA's driver API).
-    fn free_now(&self, pointer: u64) -> Result<()>;
+    fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()>;
 
     /// The call that [`Transfer::entry`] names, queued on `stream`.
-    fn copy(&self, transfer: Transfer<'_>, stream: Stream) -> Result<()>;
+    fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 
     /// `cuStreamSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no
     /// capture of another stream minds: the host waits for what is queued on `stream`.
-    fn wait_stream(&self, stream: Stream) -> Result<()>;
+    fn wait_stream(&self, stream: Alive<'_>) -> Result<()>;
 }

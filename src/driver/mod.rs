@@ -6,6 +6,7 @@
 //! Nothing here decides: who waits for whom is [`crate::stream::plan`]'s, carrying it out is
 //! [`crate::order`]'s.
 
+pub mod codes;
 pub mod copies;
 pub mod cuda;
 pub mod fork;
@@ -13,35 +14,30 @@ pub mod host;
 pub mod simulated;
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::copies::Copies;
 use crate::capture::Part;
-use crate::device::MemoryKind;
+pub use crate::device::{Context, Pointer};
 use crate::error::{Error, Kind, Result};
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 use fork::Process;
 
-/// A context of the driver, `CUcontext`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Context(pub NonZeroUsize);
-
-/// An event of the driver, `CUevent`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Event(pub usize);
-
-/// What the driver knows of a pointer.
+/// An event of the driver, `CUevent`, in whatever context it was made.
+///
+/// Contexts end, and their addresses are used again (`cuDevicePrimaryCtxReset`, `cuCtxDestroy`), so an
+/// event notes which life of its context it belongs to: to touch one of an earlier life ends the process
+/// (SIGSEGV on `cuEventQuery`, H200, driver 580, 2026-11).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Pointer {
-    /// The device whose context owns it.
-    pub ordinal: i32,
-    /// Device, pinned or managed.
-    pub kind: MemoryKind,
-    /// The context that owns it; managed and stream-ordered memory may name none.
-    pub context: Option<Context>,
+pub struct Event {
+    /// `CUevent`.
+    pub handle: usize,
+    /// The context that it was made in.
+    pub context: Context,
+    /// The context's number then, which no other context of the process has.
+    pub life: u64,
 }
 
 /// The calls that the bridge makes. Each is one call of the CUDA driver API, named in its text.
@@ -69,49 +65,55 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// `cuCtxPopCurrent`.
     fn pop_context(&self) -> Result<()>;
 
-    /// `cuEventCreate` on first use: this thread's event of `context`, which must be current. Timing
-    /// is disabled. It may be recorded again as soon as the wait on it is queued.
-    fn thread_event(&self, context: Context) -> Result<Event>;
+    /// `cuCtxGetId`: the number of a context, which no other context of the process, and no other life of
+    /// this one, has. 10 ns (H200, driver 580, 2026-11).
+    fn life(&self, context: Context) -> Result<u64>;
 
     /// `cuEventCreate`, unless one is to spare: an event of `context`, which must be current, that is the
-    /// caller's alone until [`Driver::spare_event`] takes it back.
-    fn own_event(&self, context: Context) -> Result<Event>;
+    /// caller's alone until [`Driver::spare_event`] takes it back. Timing is disabled.
+    fn take_event(&self, context: Context) -> Result<Event>;
 
-    /// Takes an event back that nothing waits for any more. No driver call: it is used again.
-    fn spare_event(&self, context: Context, event: Event);
+    /// Takes an event back, which is used again: it may be recorded anew as soon as the wait on it is
+    /// queued. No driver call.
+    fn spare_event(&self, event: Event);
 
     /// `cuEventQuery`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture
-    /// minds: whether the work before the event is done. Does not block.
+    /// minds: whether the work before the event is done. Does not block. Fails where the event's context is
+    /// gone.
     fn is_reached(&self, event: Event) -> Result<bool>;
 
     /// `cuStreamIsCapturing`, and `cuStreamGetCaptureInfo` where it is: the stream's part in a graph
     /// capture. Legal at any time.
-    fn part(&self, stream: Stream) -> Result<Part>;
+    fn part(&self, stream: Alive<'_>) -> Result<Part>;
 
-    /// `cuStreamGetFlags`: whether the stream of that handle is a blocking one, which the legacy
-    /// default stream of its context is ordered with. Not to be asked of a stream that is being
-    /// captured, whose capture it ends.
-    fn is_blocking(&self, handle: u64) -> Result<bool>;
+    /// `cuStreamGetFlags`: whether the stream is a blocking one, which the legacy default stream of its
+    /// context is ordered with. Not to be asked of a stream that is being captured, whose capture it
+    /// ends.
+    fn is_blocking(&self, stream: Alive<'_>) -> Result<bool>;
 
-    /// `cuStreamGetCtx`: the context of the stream of that handle.
-    fn stream_context(&self, handle: u64) -> Result<Context>;
+    /// `cuStreamGetCtx`: the context of a stream, where it is a handle's; a default stream's is the
+    /// current one.
+    fn stream_context(&self, stream: Alive<'_>) -> Result<Context>;
 
     /// `cuEventRecord`. May block.
-    fn record_event(&self, event: Event, stream: Stream) -> Result<()>;
+    fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()>;
 
     /// `cuStreamWaitEvent`. May block.
-    fn wait_event(&self, stream: Stream, event: Event) -> Result<()>;
+    fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
     /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`, on a stream that is being captured: a node of
     /// the graph that waits, whenever the graph runs, for what was recorded last. So the event is never
-    /// to be recorded again, nor destroyed. May block.
-    fn wait_external(&self, stream: Stream, event: Event) -> Result<()>;
+    /// to be recorded again, nor destroyed: it is not given back. May block.
+    fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
     /// `cuCtxSynchronize`: the host waits for all work of the current context. Blocks.
     ///
     /// It ends every capture of the context's streams, in every mode of the calling thread.
     fn synchronize_context(&self) -> Result<()>;
 }
+
+/// What may block, for whoever is to run it with whatever lock its caller must not hold meanwhile given up.
+pub type Call<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The driver that a view was made on, which is the one that it is ordered on later.
 #[derive(Debug, Clone)]
@@ -131,6 +133,16 @@ impl Handle {
                 simulated.process().check()?;
                 Ok(&**simulated)
             }
+        }
+    }
+
+    /// Has the primary context of a GPU made, where it is not yet, as [`prepared`] does. What fails then fails
+    /// again where the context is needed.
+    pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
+        if let (Self::Cuda, Ok(cuda)) = (self, cuda::Cuda::get())
+            && !cuda.is_open(ordinal)
+        {
+            detach(&mut || drop(cuda.primary_context(ordinal)));
         }
     }
 
@@ -161,6 +173,15 @@ pub fn current() -> Result<Handle> {
                 .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))))
         }
     }
+}
+
+/// The same. Where nobody has asked for CUDA's yet, which may take a second, `detach` runs that.
+pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
+    let driver = current()?;
+    if matches!(driver, Handle::Cuda) && !cuda::Cuda::is_probed() {
+        detach(&mut || drop(cuda::Cuda::get()));
+    }
+    Ok(driver)
 }
 
 /// Makes `simulated` the driver of this process, or gives CUDA's back. Returns the one before.

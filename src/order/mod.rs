@@ -1,180 +1,186 @@
 //! Carries a plan out on a driver: one event, recorded on one stream, waited for on the other.
 //!
-//! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made or elided, is a
-//! `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What only a
-//! picture of it needs is in fields whose names begin with `trace.`. The host never blocks in
+//! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made
+//! or elided, is a `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What
+//! only a picture of it needs is in fields whose names begin with `trace.`. The host never blocks in
 //! [`order`]. Where it has to, [`check_host_wait`] says first whether a capture is in the way.
 
 mod place;
 
 use self::place::in_context;
-pub use self::place::{Place, within};
+pub use self::place::{context_of, within};
 use crate::capture::{Part, Route, Way, route};
-use crate::driver::{Context, Driver, Event, Handle};
+use crate::device::{Context, Place};
+use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::stream::{Edge, Elided, Stream, Thread};
+use crate::stream::{Alive, Edge, Elided, Stream, Thread, between};
 
 /// `CUDA_ERROR_INVALID_HANDLE`, also for an event and a stream of two contexts.
 const INVALID_HANDLE: u32 = 400;
 
 /// An edge that is to be made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Need {
+#[derive(Debug, Clone, Copy)]
+pub struct Need<'a> {
     /// Which end of a hand-over it belongs to.
     pub way: Way,
     /// The stream that an event is recorded on.
-    pub from: Stream,
+    pub from: Alive<'a>,
     /// The stream that waits for it.
-    pub to: Stream,
+    pub to: Alive<'a>,
     /// As in [`Edge::Order`].
-    pub unless_blocking: Option<u64>,
+    pub unless_blocking: bool,
 }
 
 /// Work queued on `to` after this call runs after work queued on `from` before it.
 ///
-/// Where `unless_blocking`, the handle of `from`, is a blocking stream of the same context, the legacy
-/// default stream `to` follows it already, and the answer is why nothing was done. During a graph
-/// capture [`route`] decides; what it refuses is refused before anything is touched.
-pub fn order(driver: &dyn Driver, place: Place, need: Need) -> Result<Option<Elided>> {
-    let Need { from, to, unless_blocking, .. } = need;
-    within(driver, place, |context| {
+/// Where `unless_blocking` and `from` is a blocking stream of the same context, the legacy default stream
+/// `to` follows it already, and nothing is done. During a graph capture [`route`] decides; what it refuses
+/// is refused before anything is touched. Answers why nothing had to be done, where that is so.
+pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
+    let Need { from, to, .. } = need;
+    within(driver, from.place(), |context| {
         let external = match asked(driver, need)? {
             Route::Plain => false,
             Route::External => true,
             Route::Pointless => return Ok(Some(Elided::Captured)),
             Route::Refused(kind) => {
-                let got = format!("an edge from {from} to {to}");
+                let got = format!("an edge from {} to {}", from.stream(), to.stream());
                 return Err(Error::new(kind, got));
             }
         };
-        if let Some(handle) = unless_blocking
-            && driver.is_blocking(handle)?
-            && driver.stream_context(handle)? == context
+        if need.unless_blocking
+            && driver.is_blocking(from)?
+            && driver.stream_context(from)? == context_of(driver, to.place())?
         {
             return Ok(Some(Elided::LegacyOrder));
         }
         // For the legacy stream on itself: no other stream follows all that is ready there.
-        let event = match (record(driver, context, from, external), from) {
-            // An event is recorded in the context of its stream, which for managed, pinned and peer
-            // memory need not be the memory's; waiting for it is legal in any.
-            (Err(error), Stream::Handle(handle))
-                if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>
-            {
-                let theirs = driver.stream_context(handle)?;
-                if theirs == context {
-                    return Err(error);
-                }
-                in_context(driver, theirs, || record(driver, theirs, from, external))?
-            }
-            (recorded, _) => recorded?,
+        let event = record(driver, context, from)?;
+        let wait = || {
+            if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }
         };
-        if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }?;
-        Ok(None)
+        let there = matches!(to.stream(), Stream::Handle(_)) || from.place() == to.place();
+        let waited = if there { wait() } else { within(driver, to.place(), |_| wait()) };
+        // A graph that waits for it keeps it, and it is never used again.
+        if !external || waited.is_err() {
+            driver.spare_event(event);
+        }
+        waited.map(|()| None)
     })
 }
 
 /// How the edge is made, by what the driver says of both streams' captures. `from` is asked only where
 /// its answer matters: work that is captured may fork to whatever stream it is handed to.
-fn asked(driver: &dyn Driver, need: Need) -> Result<Route> {
+fn asked(driver: &dyn Driver, need: Need<'_>) -> Result<Route> {
     let Need { way, from, to, .. } = need;
-    let part = driver.part(to)?;
-    let forks = way == Way::HandOver && part == Part::Outside && to != Stream::Legacy;
-    if forks && from != Stream::Legacy {
+    let part = part(driver, from.place(), to)?;
+    let forks = way == Way::HandOver && part == Part::Outside && to.stream() != Stream::Legacy;
+    if forks && from.stream() != Stream::Legacy {
         return Ok(Route::Plain);
     }
-    Ok(route(way, driver.part(from)?, to, part))
+    Ok(route(way, driver.part(from)?, to.named_here(), part))
 }
 
-/// Records `stream` in an event: the thread's, or where a graph will keep it one that is never used
-/// again.
-fn record(driver: &dyn Driver, context: Context, stream: Stream, external: bool) -> Result<Event> {
-    let event = if external { driver.own_event(context)? } else { driver.thread_event(context)? };
-    driver.record_event(event, stream)?;
-    Ok(event)
+/// The part of `stream` in a capture, asked with the context of `current` current.
+fn part(driver: &dyn Driver, current: Place, stream: Alive<'_>) -> Result<Part> {
+    if matches!(stream.stream(), Stream::Handle(_)) || stream.place() == current {
+        driver.part(stream)
+    } else {
+        within(driver, stream.place(), |_| driver.part(stream))
+    }
 }
 
-/// The same between streams whose places are of two devices. `from` is one that this thread can name,
-/// and neither is being captured: see [`check_captures`].
-pub fn across(
-    door: Door,
-    driver: &dyn Driver,
-    (from_place, from): (Place, Stream),
-    (to_place, to): (Place, Stream),
-) -> Result<()> {
-    let context = match from {
-        Stream::Handle(handle) => driver.stream_context(handle)?,
-        _ => from_place.context(driver)?,
+/// Records `stream` in an event of nobody else's.
+///
+/// An event is recorded in the context of its stream, which for managed, pinned and peer memory need not be
+/// the one that is current; to wait for it is legal in any.
+fn record(driver: &dyn Driver, context: Context, stream: Alive<'_>) -> Result<Event> {
+    let record = |context| {
+        let event = driver.take_event(context)?;
+        driver
+            .record_event(event, stream)
+            .map(|()| event)
+            .inspect_err(|_| driver.spare_event(event))
     };
-    let event = in_context(driver, context, || record(driver, context, from, false))?;
-    let made = within(driver, to_place, |_| driver.wait_event(to, event));
-    tell(door, (from_place, from), (to_place, to), made.is_ok());
-    made
+    let refused = match (record(context), stream.stream()) {
+        (Err(error), Stream::Handle(_))
+            if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>
+        {
+            error
+        }
+        (recorded, _) => return recorded,
+    };
+    let theirs = driver.stream_context(stream)?;
+    if theirs == context {
+        return Err(refused);
+    }
+    in_context(driver, theirs, || record(theirs))
 }
 
 /// Refuses, by an error of `kind` about `got`, what cannot be done while one of `streams` has part in a
 /// capture, or is beside one.
 pub fn check_captures(
     driver: &dyn Driver,
-    place: Place,
-    streams: &[Stream],
+    streams: &[Alive<'_>],
     (kind, got): (Kind, &str),
 ) -> Result<()> {
-    within(driver, place, |_| {
-        for stream in streams {
-            if driver.part(*stream)? != Part::Outside {
-                return Err(Error::new(kind, got));
-            }
+    for stream in streams {
+        if within(driver, stream.place(), |_| driver.part(*stream))? != Part::Outside {
+            return Err(Error::new(kind, got));
         }
-        Ok(())
-    })
+    }
+    Ok(())
 }
 
-/// An event of nobody else's, recorded on `stream`: it is reached once all that is queued there now is
-/// done. [`is_done`] gives it back. Refused while `stream` has part in a capture, which the record
-/// would spoil, or which would never be reached.
-pub fn mark(driver: &dyn Driver, place: Place, stream: Stream) -> Result<Mark> {
-    within(driver, place, |context| {
-        if driver.part(stream)? != Part::Outside {
-            return Err(Error::new(Kind::CaptureLegacy, format!("an event on {stream}")));
-        }
-        let event = driver.own_event(context)?;
-        match driver.record_event(event, stream) {
-            Ok(()) => Ok(Mark { context, event }),
-            Err(error) => {
-                driver.spare_event(context, event);
-                Err(error)
-            }
-        }
-    })
-}
-
-/// A point of a stream.
+/// A point of a stream: it is reached once all that was queued there is done.
 #[derive(Debug)]
-pub struct Mark {
-    context: Context,
-    event: Event,
+pub struct Mark(Event);
+
+/// The point of `stream` where the work that is queued now ends. [`is_reached`] gives its event back.
+/// Refused while `stream` has part in a capture, which the record would spoil, or which would never be
+/// reached.
+pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
+    within(driver, stream.place(), |context| {
+        if driver.part(stream)? != Part::Outside {
+            return Err(Error::new(
+                Kind::CaptureLegacy,
+                format!("an event on {}", stream.stream()),
+            ));
+        }
+        record(driver, context, stream).map(Mark)
+    })
 }
 
 /// Whether `mark` is reached. Never waits, and is legal during any capture.
-pub fn is_done(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
-    let done = driver.is_reached(mark.event)?;
-    if done {
-        driver.spare_event(mark.context, mark.event);
+pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
+    let reached = driver.is_reached(mark.0)?;
+    if reached {
+        driver.spare_event(mark.0);
     }
-    Ok(done)
+    Ok(reached)
 }
 
-/// Refuses a stream of another device than that of `place`. The handle is of a live stream.
-pub fn check_device(driver: &dyn Driver, place: Place, stream: Stream) -> Result<()> {
-    let Stream::Handle(handle) = stream else { return Ok(()) };
-    let theirs = driver.stream_context(handle)?;
-    if theirs == place.context(driver)? {
+/// Gives up marks that nobody will ask for.
+pub fn forget(driver: &Handle, marks: Vec<Mark>) {
+    if let Ok(driver) = driver.get() {
+        for mark in marks {
+            driver.spare_event(mark.0);
+        }
+    }
+}
+
+/// Refuses a stream of another device than that of its place.
+pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
+    let Stream::Handle(_) = stream.stream() else { return Ok(()) };
+    let (place, theirs) = (stream.place(), driver.stream_context(stream)?);
+    if theirs == context_of(driver, place)? {
         return Ok(());
     }
     let ordinal = in_context(driver, theirs, || driver.current_ordinal())?;
     if ordinal == place.ordinal {
         return Ok(());
     }
+    let stream = stream.stream();
     let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
     Err(Error::new(Kind::StreamDevice, got))
 }
@@ -185,20 +191,18 @@ pub fn check_device(driver: &dyn Driver, place: Place, stream: Stream) -> Result
 pub fn check_host_wait(
     driver: &dyn Driver,
     place: Place,
-    known: &[Stream],
+    known: &[Alive<'_>],
     why: (Kind, &str),
 ) -> Result<()> {
-    let own = [Stream::Legacy, Stream::PerThread(Thread::current())];
-    check_captures(driver, place, &[&own, known].concat(), why)
+    check_captures(driver, &[Alive::legacy(place), Alive::per_thread(place)], why)?;
+    check_captures(driver, known, why)
 }
 
-/// The host waits for all work of the context of `place`. [`check_host_wait`] is the caller's to ask.
+/// The host waits for all work of the context of `place`, of streams that are destroyed as well (H200,
+/// driver 580, 2026-11). [`check_host_wait`] is the caller's to ask.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }
-
-/// What [`carry_out`] may call without whatever lock its caller must not hold meanwhile.
-pub type Call<'a> = &'a (dyn Fn() -> Result<Option<Elided>> + Sync);
 
 /// On whose behalf an edge is made, for its event.
 #[derive(Debug, Clone, Copy)]
@@ -221,52 +225,52 @@ impl Door {
     }
 }
 
-/// Carries `edge` out and says so; of one that is not made `on` says which stream it would concern, and
-/// is asked only where somebody listens. `detach` runs what may block, with whatever lock the caller must
-/// not hold meanwhile given up.
-pub fn carry_out(
+/// Makes work queued on `to` come after work queued on `from`, and says so. `detach` runs what may block.
+pub fn connect(
     door: Door,
     driver: &Handle,
-    place: Place,
-    edge: Edge,
-    on: impl FnOnce() -> Option<Stream>,
-    detach: impl FnOnce(Call<'_>) -> Result<Option<Elided>>,
+    (from, to): (Alive<'_>, Alive<'_>),
+    detach: impl FnOnce(Call<'_>),
 ) -> Result<()> {
-    match edge {
-        Edge::Elided(why) => elided(door, place, why, on),
-        Edge::Order { from, to, unless_blocking } => {
-            let driver = driver.get()?;
-            let need = Need { way: door.way, from, to, unless_blocking };
-            match detach(&|| order(driver, place, need)) {
-                Ok(Some(why)) => elided(door, place, why, || Some(to)),
-                made => {
-                    tell(door, (place, from), (place, to), made.is_ok());
-                    made?;
-                }
-            }
+    let unless_blocking = match between(from, to) {
+        Edge::Elided(why) => {
+            elided(door, to.place(), why, || Some(to.stream()));
+            return Ok(());
         }
+        Edge::Order { unless_blocking } => unless_blocking,
+    };
+    let driver = driver.get()?;
+    let need = Need { way: door.way, from, to, unless_blocking };
+    let mut made = Ok(None);
+    detach(&mut || made = order(driver, need));
+    match made {
+        Ok(Some(why)) => elided(door, to.place(), why, || Some(to.stream())),
+        _ => tell(door, from, to, made.is_ok()),
     }
-    Ok(())
+    made.map(drop)
 }
 
-fn tell(door: Door, from: (Place, Stream), (place, to): (Place, Stream), made: bool) {
+fn tell(door: Door, from: Alive<'_>, to: Alive<'_>, made: bool) {
     let order = if made { "made" } else { "failed" };
-    let (recorded, from, to) = (from.0.ordinal, from.1.handle(), to.handle());
+    let (recorded, device) = (from.place().ordinal, to.place().ordinal);
+    let (from, to) = (from.native(), to.native());
     match door.way {
         Way::HandOver => tracing::debug!(
-            name: "hand over", target: "cai_bridge", door = door.name, device = place.ordinal,
+            name: "hand over", target: "cai_bridge", door = door.name, device,
             producer = from, consumer = to, order, trace.recorded_on = recorded,
             "the consumer's stream waits for the producer's"
         ),
         Way::GiveBack => tracing::debug!(
-            name: "give back", target: "cai_bridge", door = door.name, device = place.ordinal,
+            name: "give back", target: "cai_bridge", door = door.name, device,
             consumer = from, producer = to, order, trace.recorded_on = recorded,
             "the producer's stream waits for the consumer's"
         ),
     }
 }
 
-fn elided(door: Door, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
+/// Says why an edge of `door` is not made; `on` says which stream it would concern, and is asked only
+/// where somebody listens.
+pub fn elided(door: Door, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     tracing::debug!(
         name: "elided", target: "cai_bridge", door = door.name, device = place.ordinal,
         order = "elided", why = why.as_str(),

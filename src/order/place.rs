@@ -1,32 +1,12 @@
-//! Where an array's streams are: its context, current for the length of a call and no longer.
+//! A context, current for the length of a call and no longer.
 
-use crate::device::Device;
-use crate::driver::{Context, Driver, Pointer};
+use crate::device::{Context, Place};
+use crate::driver::Driver;
 use crate::error::Result;
 
-/// Where streams of an array live: its context, or the primary context of its device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The ordinal of the device that the streams belong to.
-    pub ordinal: i32,
-    /// The context that owns the memory, where the driver named one.
-    pub context: Option<Context>,
-}
-
-impl Place {
-    /// The primary context of the array's own device.
-    pub const fn of(device: Device) -> Self {
-        Self { ordinal: device.id, context: None }
-    }
-
-    /// The context that owns memory of which the driver knows that.
-    pub const fn owning(found: Pointer) -> Self {
-        Self { ordinal: found.ordinal, context: found.context }
-    }
-
-    pub(super) fn context(self, driver: &dyn Driver) -> Result<Context> {
-        self.context.map_or_else(|| driver.primary_context(self.ordinal), Ok)
-    }
+/// The context of `place`.
+pub fn context_of(driver: &dyn Driver, place: Place) -> Result<Context> {
+    place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
 /// A context made current, and taken back however the scope ends.
@@ -71,7 +51,7 @@ pub fn within<R>(
     place: Place,
     call: impl FnOnce(Context) -> Result<R>,
 ) -> Result<R> {
-    let context = place.context(driver)?;
+    let context = context_of(driver, place)?;
     in_context(driver, context, || call(context))
 }
 

@@ -4,7 +4,7 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 
-use super::stream::{shown, type_name};
+use super::text::{shown, type_name};
 use crate::error::{Error, Kind};
 
 /// The flag that was given as the argument `name`.

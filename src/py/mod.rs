@@ -1,4 +1,4 @@
-//! The Python layer: the module, the two views, and what reads and writes Python objects.
+//! The Python layer: the module, and nothing else.
 //!
 //! Nothing here decides on streams or layouts; the core does. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
@@ -7,57 +7,27 @@ mod errors;
 
 mod native;
 
-mod unraised;
-
-mod traced;
-
-mod stream;
+mod text;
 
 mod flag;
 
-mod current;
+mod interpreter;
 
-mod adopt;
+mod table;
 
-mod parked;
+mod observe;
 
-mod back;
+mod streams;
 
-mod ending;
-
-mod keep;
+mod lease;
 
 mod source;
 
-mod fields;
+mod views;
 
-mod view;
+mod producers;
 
-mod view_class;
-
-mod types;
-
-mod guards;
-
-mod dlpack_source;
-
-mod cai_source;
-
-mod cai_view;
-
-mod wish;
-
-mod shared;
-
-mod copy_end;
-
-mod copied;
-
-mod dlpack_view;
-
-mod trace;
-
-mod events;
+mod doors;
 
 mod simulated;
 
@@ -68,12 +38,13 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::cai_view::{CaiView, to_cai};
-    use super::dlpack_view::{DLPackView, from_cai};
+    use super::doors::{from_cai, to_cai};
     use super::errors::{DriverError, HostSyncWarning};
-    use super::events::_set_event_level;
-    use super::parked::_stop_watching;
-    use super::trace::{_start_trace, _stop_trace, Recording};
+    use super::lease::{_settle, _stop_watching};
+    use super::observe::log::_set_event_level;
+    use super::observe::trace::{_start_trace, _stop_trace, Recording};
+    use super::producers::habits::_habits;
+    use super::views::{CaiView, DLPackView};
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -87,8 +58,8 @@ mod _core {
             ));
         }
         fork::watch();
-        super::events::install();
-        super::cai_source::ordering_wanted();
+        super::observe::log::install();
+        super::producers::cai::ordering_wanted();
         let stop = wrap_pyfunction!(_stop_watching, module)?;
         py.import("atexit")?.call_method1("register", (&stop,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
@@ -99,11 +70,13 @@ mod _core {
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
+        module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(stop)?;
+        module.add_function(wrap_pyfunction!(_settle, module)?)?;
         super::simulated::register(module)?;
-        dlpark::python::install_exchange_api::<DLPackView>(py)
+        super::table::install_table!(DLPackView, py)
     }
 }

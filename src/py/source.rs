@@ -1,32 +1,31 @@
-//! What an import yields, and the one place where a hand-over's edge is decided and carried out.
+//! An array that was taken in, and the one place where a hand-over's order is made.
 
 use pyo3::prelude::*;
 
-use super::back::Unable;
-use super::keep::Keep;
-use super::{current, parked};
+use super::lease::{Holding, look};
+use super::streams::{Argument, Unsaid, wait_for_all};
 use crate::descriptor::Descriptor;
-use crate::device::MemoryKind;
+use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
-use crate::error::{Kind, Result};
-use crate::order::{self, Door, Place};
-use crate::stream::{Ready, Request, Stream, Thread, plan};
+use crate::error::Result;
+use crate::order::{self, Door};
+use crate::stream::{Alive, Ready, Request, Stream, plan};
 
-/// An array that was taken in: what it is, what it is ready on, and who keeps it alive.
+/// An array that was taken in: what it is, what it is ready on, and who holds it.
 #[derive(Debug)]
-pub(super) struct Source {
-    pub(super) array: Descriptor,
-    pub(super) ready: Ready,
-    pub(super) place: Place,
-    pub(super) driver: Handle,
-    pub(super) keep: Keep,
-    /// By which door it came.
-    pub(super) by: By,
+pub(crate) struct Source {
+    pub(crate) array: Descriptor,
+    pub(crate) ready: Ready,
+    pub(crate) holding: Holding,
+    /// Where its streams are.
+    pub(crate) place: Place,
+    /// By which way it came.
+    pub(crate) by: By,
 }
 
 /// What an array came in by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum By {
+pub(crate) enum By {
     /// The exchange API.
     ExchangeApi,
     /// `__dlpack__`.
@@ -41,7 +40,7 @@ pub(super) enum By {
 
 impl By {
     /// Its name, as events give it.
-    pub(super) const fn as_str(self) -> &'static str {
+    pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::ExchangeApi => "exchange API",
             Self::Dlpack => "__dlpack__",
@@ -55,55 +54,96 @@ impl By {
     }
 }
 
-/// Makes memory that is `ready` usable as `request` asks, with the interpreter lock released while
-/// the driver is called.
-pub(super) fn hand_over(
+/// Where the consumers of `array` work, whose producer's streams are at `place`: there, unless the memory is
+/// handed out as another GPU's.
+pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
+    match array.device() {
+        Device { kind: MemoryKind::Device, id } if id != place.ordinal => Place::gpu(id),
+        _ => place,
+    }
+}
+
+/// The stream of `place` that the memory of `holding` is ready on, for others to wait for; `None` where there
+/// is nothing to wait for. Where nobody keeps that stream alive any more, the host has waited for all work
+/// there.
+pub(crate) fn ready_stream<'h>(
+    py: Python<'_>,
+    door: &'static str,
+    holding: &'h Holding,
+    (ready, place): (Ready, Place),
+) -> PyResult<Option<Alive<'h>>> {
+    let Ready::On(stream) = ready else { return Ok(None) };
+    let alive = holding.confirm_ready(py, stream)?;
+    if alive.is_none() {
+        look(py);
+        wait_for_all(py, door, &holding.driver, place, Unsaid::ItsStream)?;
+    }
+    Ok(alive)
+}
+
+/// Makes the memory of `holding`, which is `ready`, usable on the stream that `argument` names at `at`, with
+/// the interpreter's lock released while the driver is called.
+pub(crate) fn hand_over(
+    py: Python<'_>,
+    door: &'static str,
+    holding: &Holding,
+    (ready, place): (Ready, Place),
+    (argument, at): (&Argument<'_, '_>, Place),
+) -> PyResult<()> {
+    let mut from = None;
+    if plan(ready, argument.request()).is_none() {
+        from = ready_stream(py, door, holding, (ready, place))?;
+        if from.is_none() {
+            return Ok(());
+        }
+    }
+    hand_over_from(py, door, &holding.driver, (ready, place, from), (argument, at))
+}
+
+/// The same from a stream that the caller knows to be alive.
+pub(crate) fn hand_over_from(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
-    place: Place,
-    ready: Ready,
-    request: Request,
-) -> Result<()> {
-    parked::look(py);
-    let edge = plan(ready, request, Thread::current());
-    let on = || request.stream().or(ready.stream());
-    order::carry_out(Door::handing_over(door), driver, place, edge, on, |call| py.detach(call))
+    (ready, place, from): (Ready, Place, Option<Alive<'_>>),
+    (argument, at): (&Argument<'_, '_>, Place),
+) -> PyResult<()> {
+    look(py);
+    let door = Door::handing_over(door);
+    let (request, to) = (argument.request(), argument.alive(at));
+    match (plan(ready, request), from.zip(to)) {
+        (None, Some(streams)) => {
+            order::connect(door, driver, streams, |call| py.detach(call))?;
+        }
+        (why, _) => {
+            let on = || request.stream().or(ready.stream());
+            order::elided(door, place, why.unwrap_or(crate::stream::Elided::NothingPending), on);
+        }
+    }
+    Ok(())
 }
 
-/// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned
-/// memory is worked on by the streams of every device.
-pub(super) fn check_stream(
+/// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned memory is
+/// worked on by the streams of every device.
+pub(crate) fn check_stream(
     array: &Descriptor,
     driver: &Handle,
-    place: Place,
-    request: Request,
+    stream: Option<Alive<'_>>,
 ) -> Result<()> {
-    match request {
-        Request::On(stream @ Stream::Handle(_))
-            if array.ptr() != 0 && array.device().kind == MemoryKind::Device =>
+    match stream {
+        Some(stream)
+            if matches!(stream.stream(), Stream::Handle(_))
+                && array.ptr() != 0
+                && array.device().kind == MemoryKind::Device =>
         {
-            order::check_device(driver.get()?, place, stream)
+            order::check_device(driver.get()?, stream)
         }
         _ => Ok(()),
     }
 }
 
-/// Refuses, by an error of `why`, a wait of the host for work of the context of `place` while that would
-/// end a capture, as far as one is known of: of its default streams, and of those that the libraries work
-/// on now.
-pub(super) fn check_host_wait(
-    py: Python<'_>,
-    driver: &Handle,
-    place: Place,
-    why: (Kind, &str),
-) -> std::result::Result<(), Unable> {
-    let known = current::streams(py, driver, place.ordinal)?;
-    Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
-}
-
-/// What a consumer is told once [`hand_over`] has served `request`.
-pub(super) fn told(ready: Ready, request: Request) -> Ready {
+/// What a consumer is told once `request` was served.
+pub(crate) fn told(ready: Ready, request: Request) -> Ready {
     match request {
         Request::Unsaid => ready,
         Request::NoOrder => Ready::Nothing,

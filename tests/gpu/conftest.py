@@ -19,6 +19,8 @@ os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 import numpy as np
 import pytest
 
+from cai_bridge import _core
+
 from . import driver as cuda_driver
 
 # NumPy 2.5 removed this name; numba 0.68 still reads it at import.
@@ -103,6 +105,9 @@ def new_stream(driver: cuda_driver.Driver) -> Iterator[Callable[..., int]]:
 
     yield make
     driver.synchronize()
+    # What a test left to be given back may know these streams.
+    while _core._settle():
+        driver.synchronize()
     for stream in made:
         driver("cuStreamDestroy_v2", stream)
 

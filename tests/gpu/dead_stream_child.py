@@ -23,7 +23,7 @@ if not hasattr(np, "row_stack"):
 from tests.gpu import driver as cuda_driver
 from tests.gpu.capsules import OnlyCai
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import _core, from_cai, to_cai
 
 DRIVER = cuda_driver.load()
 DRIVER.use_primary()
@@ -201,6 +201,46 @@ def thread_that_ended() -> None:
     views.clear()
 
 
+def context_that_was_reset() -> None:
+    """Numba takes down the primary context: its streams, events and memory go with it."""
+    from numba import cuda
+
+    stream, mine = cuda.stream(), cuda.stream()
+    array = cuda.device_array(1024, "float32", stream=stream)
+    views: list[Any] = [from_cai(array), to_cai(array, stream=mine)]
+    views.append(views[0].__dlpack__(stream=mine))
+    # Legacy, so that an event of the bridge's has been made in the context.
+    views.append(from_cai(array).__dlpack__(stream=1))
+    DRIVER.synchronize()
+    cuda.close()
+    views.clear()
+    gc.collect()
+    # Anew, at the same address.
+    stream, mine = cuda.stream(), cuda.stream()
+    again = cuda.to_device(np.ones(1024, "float32"), stream=stream)
+    view = to_cai(again, stream=mine)
+    del view
+    assert (again.copy_to_host() == 1).all()
+    DRIVER.use_primary()
+
+
+def context_that_was_reset_with_ends_pending() -> None:
+    """The same while memory waits for a consumer's work: its mark is an event of the old life."""
+    from numba import cuda
+
+    array = cuda.device_array(1024, "float32")
+    capsule = from_cai(array).__dlpack__(stream=1)
+    side = cuda.stream()
+    view = to_cai(capsule, stream=side)
+    DRIVER.spin(side.handle.value, 50.0)
+    del view, capsule
+    cuda.close()
+    for _ in range(3):
+        _core._settle()
+    assert _core._settle() == 0
+    DRIVER.use_primary()
+
+
 SCENARIOS: dict[str, Callable[[], None]] = {
     scenario.__name__: scenario
     for scenario in (
@@ -217,6 +257,8 @@ SCENARIOS: dict[str, Callable[[], None]] = {
         numba_consumer_whose_stream_is_dropped,
         closed_object_of_cuda_core,
         thread_that_ended,
+        context_that_was_reset,
+        context_that_was_reset_with_ends_pending,
     )
 }
 

@@ -177,7 +177,7 @@ def test_dropping_views_and_capsules_with_work_pending_does_not_hold_the_host(
     driver: Any, note: Any, new_stream: Any, pending_cupy: Any
 ) -> None:
     array, pending, stream = pending_cupy
-    consumer = new_stream()
+    consumer = pytest.importorskip("cupy").cuda.Stream(non_blocking=True)
 
     def made_and_dropped() -> None:
         view = from_cai(array)
@@ -187,6 +187,24 @@ def test_dropping_views_and_capsules_with_work_pending_does_not_hold_the_host(
     with stream:
         milliseconds = least_time(driver, pending, made_and_dropped)
     check(note, "a view and a capsule made and dropped", milliseconds)
+
+
+def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoid_it(
+    driver: Any, note: Any, new_stream: Any, pending_cupy: Any, caplog: Any
+) -> None:
+    array, pending, stream = pending_cupy
+    consumer = new_stream()
+    with stream:
+        pending(20.0)
+        capsule = from_cai(array).__dlpack__(stream=consumer)
+    assert driver.is_pending(consumer)
+    start = time.perf_counter()
+    del capsule
+    waited = 1e3 * (time.perf_counter() - start)
+    assert not driver.is_pending(consumer)
+    note(f"host held, end for a bare handle: {waited:.1f} of 20 ms pending", waited=waited)
+    (record,) = [one for one in caplog.records if getattr(one, "order", None) == "impossible"]
+    assert (record.levelname, record.consumer) == ("WARNING", consumer)
 
 
 def test_an_unordered_old_dict_holds_the_host_once_and_a_named_stream_avoids_it(

@@ -71,8 +71,10 @@ def test_what_is_handed_on_by_the_legacy_default_stream_is_still_waited_for(
 ) -> None:
     source, target = stream_of(producer), stream_of(consumer)
     capsule = from_cai(pending_cai(source)).__dlpack__(stream=LEGACY)
-    assert to_cai(capsule, stream=target).stream == target
+    view = to_cai(capsule, stream=target)
+    assert view.stream == target
     assert driver.is_pending(target)
+    view.release(-1)
 
 
 @pytest.mark.parametrize("producer", ["per-thread", "blocking", "non-blocking"])

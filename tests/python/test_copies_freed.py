@@ -37,24 +37,37 @@ def test_memory_goes_back_in_the_order_of_the_consumers_stream(stream, pending, 
         assert gone() is None, "the stream is held no longer than the memory"
 
 
-@pytest.mark.parametrize("stream", ["bare", -1, "of the other GPU"])
+def test_with_minus_one_memory_goes_back_after_the_streams_that_can_be_named(cuda):
+    p, mine = cuda.stream("p"), cuda.stream("mine")
+    x = cuda.array([1.0], speaks="cai", memory="pool", stream=p)
+    copy = taken(from_cai(x), stream=-1)
+    p.synchronize()
+    with cuda.current_stream(mine):
+        for works_on in (cuda.legacy, cuda.stream("blocking", blocking=True), mine):
+            works_on.launch(reads=[(copy.fields.ptr, 4)], name="late")
+        cuda.clear_calls()
+        copy.delete()
+    assert ends(cuda) == [("cuMemFreeAsync", 1)]
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("stream", ["bare", "of the other GPU"])
 def test_memory_waits_for_the_device_where_the_consumers_stream_may_be_dead(stream, cuda):
     view = from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
     c = cuda.stream("c")
-    handle = -1 if stream == -1 else c.handle
-    copy = taken(view, stream=handle, dl_device=(2, int(stream == "of the other GPU")))
-    work = cuda.legacy if stream == -1 else c
-    work.launch(reads=[(copy.fields.ptr, 4)], name="late")
+    copy = taken(view, stream=c.handle, dl_device=(2, int(stream == "of the other GPU")))
+    c.launch(reads=[(copy.fields.ptr, 4)], name="late")
     if stream == "of the other GPU":
         # Its context is not the memory's: the consumer has to be done by itself.
         cuda.synchronize()
-    del c, work
+    del c
     cuda.clear_calls()
     copy.delete()
-    assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFree", None)]
+    assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFreeAsync", 1)]
     asked = [stream for _, stream in named(cuda, "cuStreamIsCapturing", "cuStreamGetCaptureInfo")]
-    assert asked == [1, 2], "each is asked once whether the wait would end its capture"
-    assert cuda.pending == 0
+    # Whether the wait would end its capture, of each; and whether the free would.
+    assert asked == [1, 2, 1]
+    assert cuda.pending == 1, "the free alone"
 
 
 @pytest.mark.unchecked
@@ -67,7 +80,7 @@ def test_without_the_wait_the_free_races_with_the_consumer(waits, cuda):
     if not waits:
         cuda.suppress("cuCtxSynchronize")
     copy.delete()
-    assert kinds(cuda) == ([] if waits else ["race", "race"])
+    assert kinds(cuda) == ([] if waits else ["race"])
 
 
 def test_a_bare_handle_is_known_by_the_library_that_works_on_it(cuda):
@@ -217,4 +230,4 @@ def test_a_stream_object_that_was_closed_is_not_used(cuda):
     closable.stream = None
     cuda.clear_calls()
     copy.delete()
-    assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFree", None)]
+    assert ends(cuda) == [("cuCtxSynchronize", None), ("cuMemFreeAsync", 1)]

@@ -10,6 +10,7 @@ import weakref
 from typing import Any
 
 import capsules
+import numpy as np
 import pytest
 from fakes import only_cai
 
@@ -140,6 +141,26 @@ def test_a_producers_object_that_is_closed_while_it_is_held(blocking, cuda):
 
 
 @KINDS
+@pytest.mark.parametrize("to", ["its own GPU", "another GPU", "the CPU"])
+def test_a_copy_of_what_a_closed_object_names(to, blocking, cuda, caplog):
+    home = Closing(cuda.stream("home", blocking=blocking))
+    array = cuda.array([1.0] * 4, speaks=(), name="x")
+    home.stream.fill(array, 7.0)
+    view = from_cai(only_cai(array), stream=home)
+    home.close()
+    if to == "the CPU":
+        assert np.from_dlpack(view, device="cpu").tolist() == [7.0] * 4
+    else:
+        reader = cuda.stream("reader", device=int(to == "another GPU"))
+        device = (2, reader.device)
+        copy = view.__dlpack__(stream=reader, dl_device=device, copy=True, max_version=(1, 3))
+        seen = reader.read(to_cai(copy, stream=reader))
+        ended(cuda)
+        assert seen.value == [7.0] * 4
+    assert "the stream that the array is ready on is gone" in caplog.text
+
+
+@KINDS
 def test_a_work_stream_of_the_exchange_api_that_nobody_vouches_for(blocking, cuda):
     home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
     array = producer(cuda, "exchange", cuda.legacy)
@@ -181,25 +202,32 @@ def test_what_is_held_lives_on_and_is_ordered(side, blocking, cuda):
     assert seen.value == [1.0] * 4
 
 
-def test_the_hole_that_remains_is_a_bare_handle_that_nobody_alive_vouches_for(cuda, caplog):
+def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoid_it(cuda, caplog):
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
     array = producer(cuda, "cai3", home)
-    caplog.set_level("DEBUG", logger="cai_bridge")
-    view = to_cai(array, stream=consumer.handle)
-    cuda.clear_calls()
-    caplog.clear()
-    del view
-    assert not [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
-    (record,) = caplog.records
-    assert record.why.startswith("no live stream of the consumer is known")
-    assert "release(stream)" in record.why
+    for _ in range(3):
+        view = to_cai(array, stream=consumer.handle)
+        seen = consumer.read(view)
+        cuda.clear_calls()
+        del view
+        home.fill(array, 1.0)
+        assert [call.call for call in cuda.calls].count("cuCtxSynchronize") == 1
+        cuda.synchronize()
+        assert seen.value == [1.0] * 4
+    records = [one for one in caplog.records if getattr(one, "order", "") == "impossible"]
+    assert [record.levelname for record in records] == ["WARNING"], "once for a line"
+    assert records[0].consumer == consumer.handle
+    assert records[0].line.startswith(__file__)
+    assert "release(stream)" in records[0].getMessage()
     # The way out, while the handle is good: release is told, and uses it in the call itself.
+    caplog.clear()
     view = to_cai(array, stream=consumer.handle)
     seen = consumer.read(view)
     view.release(consumer.handle)
     home.fill(array, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+    assert caplog.records == []
 
 
 class Finalized:

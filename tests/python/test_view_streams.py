@@ -39,11 +39,13 @@ def test_exchange_api_without_a_stream_says_the_librarys_own(current, cuda):
     cuda.clear_calls()
     if current is None:
         # The table then says 0, which is no stream for CAI.
-        assert said(to_cai(x)) == 1
+        assert said(view := to_cai(x)) == 1
     else:
         with cuda.current_stream(streams[current]) as stream:
-            assert said(to_cai(x)) == stream.handle
+            view = to_cai(x)
+            assert said(view) == stream.handle
     assert orders(cuda) == []
+    del view
 
 
 @pytest.mark.parametrize("stream", [1, 2, "own", "object", "numpy"])
@@ -141,15 +143,18 @@ def test_another_threads_per_thread_stream_is_named_by_one_that_follows_it(cuda)
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
 @pytest.mark.parametrize("theirs", [None, 1, 2, "own"])
-@pytest.mark.parametrize("stream", [1, 2, "other", -1])
+@pytest.mark.parametrize("stream", [1, 2, "other", "object", -1])
 def test_the_callers_word_comes_before_the_dicts(stream, theirs, version, cuda):
     own, other = cuda.stream(), cuda.stream()
     theirs = own.handle if theirs == "own" else theirs
-    stream = other.handle if stream == "other" else stream
+    given = {"other": other.handle, "object": other}.get(stream, stream)
     x = only_cai(cuda.array(shape=4), stream=theirs, version=version)
     cuda.clear_calls()
-    assert from_cai(x, stream=stream).stream == (None if stream == -1 else stream)
-    assert orders(cuda) == []
+    said = {"other": other.handle, "object": other.handle, -1: None}.get(stream, stream)
+    assert from_cai(x, stream=given).stream == said
+    # A handle is good in the call that it is given to: the legacy default stream stands in later.
+    stands_in = [("cuEventRecord", other.handle), ("cuStreamWaitEvent", 1)]
+    assert orders(cuda) == (stands_in if stream == "other" else [])
     assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
 
 

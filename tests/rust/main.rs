@@ -9,18 +9,23 @@
     unreachable_pub
 )]
 
+mod alive;
+mod buffer;
 mod capture;
 mod copy;
 mod descriptor;
 mod dtype;
 mod layout;
+mod lease;
 mod modules;
 mod order;
 mod order_asks;
+mod order_devices;
 mod order_ends;
-mod owner;
+mod order_marks;
 mod refusals;
 mod simulated;
 mod stream;
 mod tables;
 mod tensor;
+mod told;

@@ -3,24 +3,34 @@
 use std::sync::Arc;
 
 use cai_bridge::capture::Way;
-use cai_bridge::device::{Device, MemoryKind};
-use cai_bridge::driver::simulated::{Simulated, Span};
+use cai_bridge::device::{MemoryKind, Place};
+use cai_bridge::driver::simulated::{Call, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Result;
-use cai_bridge::order::{Door, Need, Place, carry_out, wait_on_host};
-use cai_bridge::stream::{Edge, Elided, Ready, Request, Stream, Thread, plan};
+use cai_bridge::order::{Door, Need, connect, wait_on_host};
+use cai_bridge::stream::{Edge, Elided, Ready, Request, Stream, Thread, between, plan};
+
+use crate::alive::{HERE, at};
 
 const DOOR: Door = Door::handing_over("test");
+const THERE: Place = Place::gpu(1);
 
+/// Orders two streams at `place`; says why where that is not needed.
 fn order(
     driver: &Simulated,
     place: Place,
     from: Stream,
     to: Stream,
-    unless_blocking: Option<u64>,
+    unless_blocking: bool,
 ) -> Result<Option<Elided>> {
+    let (from, to) = (at(place, from), at(place, to));
     let need = Need { way: Way::HandOver, from, to, unless_blocking };
-    cai_bridge::order::order(driver, place, need)
+    cai_bridge::order::order(driver, need)
+}
+
+/// How many events were made since the calls were forgotten last.
+fn events_made(cuda: &Simulated) -> usize {
+    cuda.calls().iter().filter(|record| record.call == Call::EventCreate).count()
 }
 
 struct Race {
@@ -53,7 +63,7 @@ impl Race {
 #[test]
 fn an_order_makes_the_consumers_stream_wait_for_the_producers() {
     let race = Race::new();
-    order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+    order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -63,7 +73,7 @@ fn without_the_order_or_with_its_record_or_wait_left_out_there_is_a_report() {
     for call in ["cuEventRecord", "cuStreamWaitEvent"] {
         let race = Race::new();
         race.cuda.suppress(call, 1).unwrap();
-        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
         assert_eq!(race.reports_of_a_read(), 1, "{call} left out");
     }
 }
@@ -82,16 +92,14 @@ fn the_callers_context_is_current_again_whatever_fails() {
         let race = Race::new();
         let before = race.cuda.current_context().unwrap();
         race.cuda.fail(call, 1, 2).unwrap();
-        let error =
-            order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None)
-                .unwrap_err();
+        let error = order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap_err();
         assert_eq!(
             error.driver_code().map(|code| (code.call, code.code)),
             Some((call, 2)),
             "{error}"
         );
         assert_eq!(race.cuda.current_context().unwrap(), before, "after a failed {call}");
-        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
         assert_eq!(race.reports_of_a_read(), 0, "the next call works");
     }
 }
@@ -101,26 +109,24 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
     let race = Race::new();
     race.cuda.set_device(1).unwrap();
     race.cuda.clear_calls();
-    order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+    order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
     let names: Vec<_> = race.cuda.calls().iter().map(|record| record.call.name()).collect();
     assert!(!names.contains(&"cuCtxPushCurrent"), "{names:?}");
 }
 
 #[test]
-fn one_event_a_thread_and_context_is_used_again() {
+fn an_orders_event_is_given_back_and_used_again() {
     let race = Race::new();
     for _ in 0..5 {
-        order(&race.cuda, Place::of(Device::cuda(1)), race.producer, race.consumer, None).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
     }
-    let made =
-        race.cuda.calls().iter().filter(|record| record.call.name() == "cuEventCreate").count();
-    assert_eq!(made, 1);
+    assert_eq!(events_made(&race.cuda), 1);
 }
 
 #[test]
 fn a_wait_on_the_host_orders_whatever_is_queued_later() {
     let race = Race::new();
-    wait_on_host(&*race.cuda, Place::of(Device::cuda(1))).unwrap();
+    wait_on_host(&*race.cuda, THERE).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -129,39 +135,30 @@ fn an_elided_edge_calls_no_driver() {
     let race = Race::new();
     race.cuda.clear_calls();
     let handle = Handle::Simulated(Arc::clone(&race.cuda));
-    carry_out(
-        DOOR,
-        &handle,
-        Place::of(Device::cuda(1)),
-        Edge::Elided(Elided::SameStream),
-        || None,
-        |call| call(),
-    )
-    .unwrap();
+    let (from, to) = (at(THERE, race.producer), at(THERE, race.consumer));
+    connect(DOOR, &handle, (from, from), |call| call()).unwrap();
     assert!(race.cuda.calls().is_empty());
-    let edge = Edge::Order { from: race.producer, to: race.consumer, unless_blocking: None };
-    carry_out(DOOR, &handle, Place::of(Device::cuda(1)), edge, || None, |call| call()).unwrap();
+    connect(DOOR, &handle, (from, to), |call| call()).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
-/// A producer that has queued a write on a stream of its own, a consumer on the legacy default
-/// stream, and the producer's handle.
-fn towards_legacy(ordinal: i32, blocking: bool) -> (Race, u64) {
+/// A producer that has queued a write on a stream of its own, and a consumer on the legacy default
+/// stream.
+fn towards_legacy(ordinal: i32, blocking: bool) -> Race {
     let cuda = Simulated::new(2);
-    let handle = cuda.create_stream(ordinal, blocking).unwrap();
-    let producer = Stream::Handle(handle);
+    let producer = Stream::Handle(cuda.create_stream(ordinal, blocking).unwrap());
     let block = cuda.alloc(0, 64, MemoryKind::Managed, "x").unwrap();
     cuda.launch(producer, "write", &[], &[Span { ptr: block, len: 64 }], |_| ()).unwrap();
-    (Race { cuda, producer, consumer: Stream::Legacy, block }, handle)
+    Race { cuda, producer, consumer: Stream::Legacy, block }
 }
 
 #[test]
 fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
     for blocking in [false, true] {
-        let (race, handle) = towards_legacy(0, blocking);
+        let race = towards_legacy(0, blocking);
         race.cuda.clear_calls();
-        let place = Place::of(Device::cuda(0));
-        let done = order(&race.cuda, place, race.producer, race.consumer, Some(handle));
+        let place = HERE;
+        let done = order(&race.cuda, place, race.producer, race.consumer, true);
         assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
         let waits = race
             .cuda
@@ -171,19 +168,19 @@ fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
             .count();
         assert_eq!(waits, usize::from(!blocking));
         assert_eq!(race.reports_of_a_read(), 0);
-        let (without, _) = towards_legacy(0, blocking);
+        let without = towards_legacy(0, blocking);
         assert_eq!(without.reports_of_a_read(), usize::from(!blocking), "with no order at all");
     }
 }
 
 #[test]
 fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order() {
-    let (race, handle) = towards_legacy(1, true);
-    let place = Place::of(Device::cuda(0));
-    let done = order(&race.cuda, place, race.producer, race.consumer, Some(handle));
+    let race = towards_legacy(1, true);
+    let place = HERE;
+    let done = order(&race.cuda, place, race.producer, race.consumer, true);
     assert_eq!(done.unwrap(), None);
     assert_eq!(race.reports_of_a_read(), 0);
-    assert_eq!(towards_legacy(1, true).0.reports_of_a_read(), 1, "with no order at all");
+    assert_eq!(towards_legacy(1, true).reports_of_a_read(), 1, "with no order at all");
 }
 
 /// What is ready on the legacy stream by its own order alone leaves nothing queued there, so that a
@@ -191,23 +188,20 @@ fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order()
 #[test]
 fn what_the_legacy_default_stream_passes_on_needs_an_order_with_every_stream() {
     let passed_on = |ordered: bool, consumer: fn(&Simulated) -> Stream| {
-        let here = Thread::current();
-        let (mut race, handle) = towards_legacy(0, true);
-        race.consumer = consumer(&race.cuda);
-        let place = Place::of(Device::cuda(0));
-        let mut edges = vec![plan(Ready::On(race.producer), Request::On(Stream::Legacy), here)];
-        if ordered {
-            edges.push(plan(Ready::On(Stream::Legacy), Request::On(race.consumer), here));
-        }
-        assert_eq!(
-            edges[0],
-            Edge::Order { from: race.producer, to: Stream::Legacy, unless_blocking: Some(handle) }
-        );
+        let race = towards_legacy(0, true);
+        let consumer = consumer(&race.cuda);
+        let streams = [race.producer, Stream::Legacy, consumer].map(|stream| at(HERE, stream));
         let driver = Handle::Simulated(Arc::clone(&race.cuda));
-        for edge in edges {
-            carry_out(DOOR, &driver, place, edge, || None, |call| call()).unwrap();
+        for (from, to) in [(streams[0], streams[1]), (streams[1], streams[2])]
+            .iter()
+            .take(if ordered { 2 } else { 1 })
+        {
+            assert_eq!(plan(Ready::On(from.stream()), Request::On(to.stream())), None);
+            connect(DOOR, &driver, (*from, *to), |call| call()).unwrap();
         }
-        race.reports_of_a_read()
+        let first = between(streams[0], streams[1]);
+        assert_eq!(first, Edge::Order { unless_blocking: true });
+        Race { consumer, ..race }.reports_of_a_read()
     };
     let consumers: [fn(&Simulated) -> Stream; 3] = [
         |cuda| Stream::Handle(cuda.create_stream(0, false).unwrap()),

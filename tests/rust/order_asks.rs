@@ -3,15 +3,18 @@
 use std::sync::Arc;
 
 use cai_bridge::capture::Way;
-use cai_bridge::device::{Device, MemoryKind};
+use cai_bridge::device::{MemoryKind, Place};
+use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Door, Need, Place, across, check_captures, check_device, check_host_wait, is_done, mark, order,
+    Door, Need, check_captures, check_device, check_host_wait, connect, is_reached, mark, order,
 };
 use cai_bridge::stream::{Stream, Thread};
 
-const PLACE: Place = Place::of(Device::cuda(0));
+use crate::alive::{HERE, alive, at};
+
+const THERE: Place = Place::gpu(1);
 
 fn machine() -> (Arc<Simulated>, [Stream; 2]) {
     let cuda = Simulated::new(2);
@@ -23,7 +26,8 @@ fn machine() -> (Arc<Simulated>, [Stream; 2]) {
 fn asked(cuda: &Simulated, way: Way, from: Stream, to: Stream) -> Vec<Stream> {
     cuda.clear_calls();
     // What becomes of the order is the tables' matter.
-    let _ = order(cuda, PLACE, Need { way, from, to, unless_blocking: None });
+    let (from, to) = (alive(from), alive(to));
+    let _ = order(cuda, Need { way, from, to, unless_blocking: false });
     let calls = cuda.calls();
     let asked = calls.iter().filter(|made| made.call == Call::StreamIsCapturing);
     asked.filter_map(|made| made.arguments.stream).collect()
@@ -46,18 +50,18 @@ fn a_mark_is_reached_when_the_work_before_it_is_done_and_its_event_is_then_used_
     let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
     cuda.launch(stream, "write", &[], &[Span { ptr: block, len: 8 }], |_| ()).unwrap();
     cuda.clear_calls();
-    let point = mark(&*cuda, PLACE, stream).unwrap();
-    assert!(!is_done(&*cuda, &point).unwrap());
+    let point = mark(&*cuda, alive(stream)).unwrap();
+    assert!(!is_reached(&*cuda, &point).unwrap());
     cuda.synchronize_all().unwrap();
-    assert!(is_done(&*cuda, &point).unwrap());
-    let again = mark(&*cuda, PLACE, stream).unwrap();
+    assert!(is_reached(&*cuda, &point).unwrap());
+    let again = mark(&*cuda, alive(stream)).unwrap();
     let made = |cuda: &Simulated| {
         cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count()
     };
     assert_eq!(made(&cuda), 1);
-    let other = mark(&*cuda, PLACE, stream).unwrap();
+    let other = mark(&*cuda, alive(stream)).unwrap();
     assert_eq!(made(&cuda), 2, "one that is not given back is nobody else's");
-    assert!(is_done(&*cuda, &again).unwrap() && is_done(&*cuda, &other).unwrap());
+    assert!(is_reached(&*cuda, &again).unwrap() && is_reached(&*cuda, &other).unwrap());
 }
 
 #[test]
@@ -65,8 +69,8 @@ fn a_mark_that_fails_gives_its_event_back() {
     let (cuda, [stream, _]) = machine();
     cuda.clear_calls();
     cuda.fail("cuEventRecord", 1, 2).unwrap();
-    mark(&*cuda, PLACE, stream).unwrap_err();
-    mark(&*cuda, PLACE, stream).unwrap();
+    mark(&*cuda, alive(stream)).unwrap_err();
+    mark(&*cuda, alive(stream)).unwrap();
     let made = cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count();
     assert_eq!(made, 1);
 }
@@ -78,21 +82,27 @@ fn a_stream_of_another_device_is_refused_and_one_of_another_context_of_the_devic
     let second = cuda.create_context(0).unwrap();
     let beside = Stream::Handle(cuda.create_stream_in(second, false).unwrap());
     for allowed in [Stream::Legacy, stream, beside] {
-        check_device(&*cuda, PLACE, allowed).unwrap();
+        check_device(&*cuda, alive(allowed)).unwrap();
     }
-    let error = check_device(&*cuda, PLACE, theirs).unwrap_err();
+    let error = check_device(&*cuda, alive(theirs)).unwrap_err();
     assert_eq!(error.kind().name(), "StreamDevice");
     assert!(error.got().ends_with("of device 1 for an array on device 0"), "{error}");
     cuda.clear_calls();
-    check_device(&*cuda, PLACE, stream).unwrap();
+    check_device(&*cuda, alive(stream)).unwrap();
     // The arrays' own context needs no look into another.
     assert!(!cuda.calls().iter().any(|made| made.call == Call::CtxGetDevice));
 }
 
-/// A write queued on `from`, `across` to `to` on device 0, and how many reports a read there makes.
+/// Orders a stream of device 1 before one of device 0.
+fn across(cuda: &Arc<Simulated>, from: Stream, to: Stream) {
+    let (door, driver) = (Door::handing_over("test"), Handle::Simulated(Arc::clone(cuda)));
+    connect(door, &driver, (at(THERE, from), alive(to)), |call| call()).unwrap();
+}
+
+/// A write queued on `from` of device 1, ordered before a stream of device 0, and how many reports a
+/// read there makes.
 fn read_across(from: fn(&Simulated) -> Stream, without: Option<&str>) -> usize {
     let cuda = Simulated::new(2);
-    let there = Place::of(Device::cuda(1));
     let (from, to) = (from(&cuda), Stream::Handle(cuda.create_stream(0, false).unwrap()));
     let block = cuda.alloc(1, 8, MemoryKind::Device, "x").unwrap();
     let span = [Span { ptr: block, len: 8 }];
@@ -100,7 +110,7 @@ fn read_across(from: fn(&Simulated) -> Stream, without: Option<&str>) -> usize {
     if let Some(call) = without {
         cuda.suppress(call, 1).unwrap();
     }
-    across(Door::handing_over("test"), &*cuda, (there, from), (PLACE, to)).unwrap();
+    across(&cuda, from, to);
     cuda.launch(to, "read", &span, &[], |_| ()).unwrap();
     assert_eq!(cuda.device(), Some(0), "the caller's device is current again");
     cuda.reports().len()
@@ -127,15 +137,14 @@ fn an_event_across_devices_is_of_the_streams_own_context() {
     let context = cuda.create_context(1).unwrap();
     let from = Stream::Handle(cuda.create_stream_in(context, false).unwrap());
     let to = Stream::Handle(cuda.create_stream(0, false).unwrap());
-    let there = Place::of(Device::cuda(1));
-    across(Door::handing_over("test"), &*cuda, (there, from), (PLACE, to)).unwrap();
+    across(&cuda, from, to);
 }
 
 #[test]
 fn what_has_no_place_in_a_capture_is_refused_while_one_of_its_streams_has_part_in_one() {
     let (cuda, [one, other]) = machine();
     let why = (Kind::CaptureCopy, "a copy");
-    let check = || check_captures(&*cuda, PLACE, &[one, other], why);
+    let check = || check_captures(&*cuda, &[one, other].map(alive), why);
     check().unwrap();
     cuda.begin_capture(other, CaptureMode::Relaxed).unwrap();
     let refused = check().unwrap_err();
@@ -149,7 +158,7 @@ fn a_wait_of_the_host_is_refused_while_it_would_end_a_capture_that_can_be_named(
     let (cuda, [known, foreign]) = machine();
     let blocking = Stream::Handle(cuda.create_stream(0, true).unwrap());
     let why = (Kind::CaptureHostWait, "a wait");
-    let check = || check_host_wait(&*cuda, PLACE, &[known], why);
+    let check = || check_host_wait(&*cuda, HERE, &[alive(known)], why);
     check().unwrap();
     // A blocking stream is seen by the legacy default stream beside it.
     for captured in [known, Stream::PerThread(Thread::current()), blocking] {

@@ -1,25 +1,28 @@
 //! How an order ends: what failed is said as it is, and each decision is told.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cai_bridge::capture::Way;
-use cai_bridge::device::Device;
+use cai_bridge::device::Place;
 use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, Simulated};
-use cai_bridge::order::{Door, Need, Place, carry_out, order};
-use cai_bridge::stream::{Edge, Elided, Stream};
-use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Metadata, Subscriber};
+use cai_bridge::order::{Door, Need, connect, elided, order};
+use cai_bridge::stream::{Alive, Elided, Stream};
+
+use crate::alive::at;
+use crate::told::{Told, count};
 
 const OUT_OF_MEMORY: u32 = 2;
+const THERE: Place = Place::gpu(1);
 
 fn streams(cuda: &Simulated, ordinal: i32) -> [Stream; 2] {
     [(); 2].map(|()| Stream::Handle(cuda.create_stream(ordinal, false).unwrap()))
 }
 
-fn need(from: Stream, to: Stream) -> Need {
-    Need { way: Way::HandOver, from, to, unless_blocking: None }
+/// An edge between two streams that are taken for streams of the second device.
+fn need(from: Stream, to: Stream) -> Need<'static> {
+    let (from, to) = (at(THERE, from), at(THERE, to));
+    Need { way: Way::HandOver, from, to, unless_blocking: false }
 }
 
 #[test]
@@ -27,8 +30,7 @@ fn a_context_that_cannot_be_given_back_fails_the_order() {
     let cuda = Simulated::new(2);
     let [from, to] = streams(&cuda, 1);
     cuda.fail("cuCtxPopCurrent", 1, OUT_OF_MEMORY).unwrap();
-    let place = Place::of(Device::cuda(1));
-    let error = order(&*cuda, place, need(from, to)).unwrap_err();
+    let error = order(&*cuda, need(from, to)).unwrap_err();
     assert_eq!(error.field(), "cuCtxPopCurrent");
     assert_eq!(error.driver_code().unwrap().code, OUT_OF_MEMORY);
 }
@@ -36,69 +38,38 @@ fn a_context_that_cannot_be_given_back_fails_the_order() {
 #[test]
 fn a_record_is_tried_in_the_streams_own_context_for_a_handle_that_is_refused_and_else_not() {
     let cuda = Simulated::new(2);
-    let ([from, to], place) = (streams(&cuda, 0), Place::of(Device::cuda(1)));
-    order(&*cuda, place, need(from, to)).unwrap();
+    let [from, to] = streams(&cuda, 0);
+    order(&*cuda, need(from, to)).unwrap();
     cuda.clear_calls();
     cuda.fail("cuEventRecord", 1, OUT_OF_MEMORY).unwrap();
-    let error = order(&*cuda, place, need(from, to)).unwrap_err();
+    let error = order(&*cuda, need(from, to)).unwrap_err();
     assert_eq!(error.driver_code().unwrap().code, OUT_OF_MEMORY);
     let records = cuda.calls().iter().filter(|made| made.call == Call::EventRecord).count();
     assert_eq!(records, 1);
 }
 
-/// The events of the bridge, each as the values of its fields.
-#[derive(Clone, Default)]
-struct Told(Arc<Mutex<Vec<String>>>);
-
-impl Visit for Told {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.lock().unwrap().push(format!("{field}={value:?}"));
-    }
-}
-
-impl Subscriber for Told {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "cai_bridge"
-    }
-
-    fn new_span(&self, _: &Attributes<'_>) -> Id {
-        Id::from_u64(1)
-    }
-
-    fn record(&self, _: &Id, _: &Record<'_>) {}
-
-    fn record_follows_from(&self, _: &Id, _: &Id) {}
-
-    fn event(&self, event: &Event<'_>) {
-        event.record(&mut self.clone());
-    }
-
-    fn enter(&self, _: &Id) {}
-
-    fn exit(&self, _: &Id) {}
-}
-
-/// What is told while `edge` is carried out.
-fn told_of(cuda: &Arc<Simulated>, door: Door, edge: Edge) -> Vec<String> {
-    let told = Told::default();
-    let (driver, place) = (Handle::Simulated(Arc::clone(cuda)), Place::of(Device::cuda(1)));
-    tracing::subscriber::with_default(told.clone(), || {
-        let _ = carry_out(door, &driver, place, edge, || None, |call| call());
-    });
-    told.0.lock().unwrap().clone()
+/// What is told while streams are connected.
+fn told_of(cuda: &Arc<Simulated>, door: Door, streams: (Alive<'_>, Alive<'_>)) -> Vec<String> {
+    let driver = Handle::Simulated(Arc::clone(cuda));
+    Told::by(|| connect(door, &driver, streams, |call| call())).0
 }
 
 #[test]
 fn each_decision_is_told_made_elided_or_failed() {
     let cuda = Simulated::new(2);
     let [from, to] = streams(&cuda, 1);
-    let made = Edge::Order { from, to, unless_blocking: None };
-    let has = |told: &[String], wanted: &str| told.iter().any(|field| field == wanted);
+    let made = (at(THERE, from), at(THERE, to));
+    let has = |told: &[String], wanted: &str| count(told, wanted) > 0;
 
     let door = Door::handing_over("door");
-    let told = told_of(&cuda, door, Edge::Elided(Elided::NothingPending));
+    let told = Told::by(|| elided(door, THERE, Elided::NothingPending, || None)).0;
     assert!(has(&told, "order=\"elided\"") && has(&told, "why=\"nothing pending\""), "{told:?}");
     assert!(has(&told, "door=\"door\"") && has(&told, "device=1"), "{told:?}");
+
+    let told = told_of(&cuda, door, (made.0, made.0));
+    assert!(has(&told, "order=\"elided\"") && has(&told, "why=\"same stream\""), "{told:?}");
+    assert!(has(&told, "door=\"door\"") && has(&told, "device=1"), "{told:?}");
+    assert!(has(&told, &format!("trace.stream={}", from.handle())), "{told:?}");
 
     let told = told_of(&cuda, door, made);
     assert!(has(&told, "order=\"made\"") && !has(&told, "order=\"elided\""), "{told:?}");

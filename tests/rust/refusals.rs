@@ -1,7 +1,7 @@
-use cai_bridge::cai::{self, Fields};
+use cai_bridge::cai::{self, Claim, Dialect, Fields};
 use cai_bridge::error::{Class, Kind};
 use cai_bridge::layout::Dims;
-use cai_bridge::stream::Thread;
+use cai_bridge::stream::{Ready, Stream, Thread};
 use toml::{Table, Value};
 
 use crate::tables::{rows, table, text};
@@ -64,6 +64,10 @@ fn fields(set: &Table) -> Option<Fields<'_>> {
     })
 }
 
+fn dialect(unnamed: Option<Stream>) -> Dialect {
+    Dialect { here: Thread::current(), unnamed }
+}
+
 #[test]
 fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
     let mut checked = 0;
@@ -74,7 +78,7 @@ fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
         if text(&row, "got").contains("below") {
             continue; // needs the pointer: tests/python
         }
-        let error = cai::decode(fields, Thread::current(), || None).expect_err(&format!("{row:?}"));
+        let error = cai::decode(fields, dialect(None), || None).expect_err(&format!("{row:?}"));
         assert_eq!(error.kind().name(), text(&row, "kind"), "{row:?}");
         assert_eq!(error.field(), text(&row, "field"), "{row:?}");
         assert!(error.got().contains(text(&row, "got")), "{error}");
@@ -85,4 +89,31 @@ fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
         checked += 1;
     }
     assert!(checked > 20, "{checked}");
+}
+
+#[test]
+fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() {
+    let claim = |version: i64, stream: Option<i128>, unnamed: Option<Stream>| {
+        let fields = Fields {
+            shape: [2].into_iter().collect(),
+            strides: None,
+            typestr: "<f4",
+            data: (0x7000, false),
+            version,
+            stream,
+            masked: false,
+            structured: false,
+        };
+        cai::decode(fields, dialect(unnamed), || None).map(|decoded| decoded.claim)
+    };
+    let said = |stream| Claim::Said(Ready::On(stream));
+    for default in [Stream::Legacy, Stream::PerThread(Thread::current())] {
+        for unnamed in [None, Some(0)] {
+            assert_eq!(claim(3, unnamed, Some(default)).unwrap(), said(default));
+        }
+        assert_eq!(claim(3, Some(7), Some(default)).unwrap(), said(Stream::Handle(7)));
+    }
+    assert_eq!(claim(3, None, None).unwrap(), Claim::Said(Ready::Nothing));
+    assert_eq!(claim(3, Some(0), None).unwrap_err().kind().name(), "StreamZero");
+    assert_eq!(claim(2, None, Some(Stream::Legacy)).unwrap(), Claim::Silent);
 }

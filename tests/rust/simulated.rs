@@ -9,12 +9,12 @@ mod driver;
 mod memory;
 mod order;
 mod random;
+mod reset;
 mod work;
 
 use std::sync::Arc;
 
 use cai_bridge::device::MemoryKind;
-use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{ReportKind, Simulated, Span};
 use cai_bridge::stream::Stream;
 
@@ -69,8 +69,8 @@ impl Machine {
     /// Orders what is on `from` before what comes on `to`.
     fn order(&self, from: Stream, to: Stream) {
         let event = self.cuda.create_event().unwrap();
-        self.cuda.record_event(event, from).unwrap();
-        self.cuda.wait_event(to, event).unwrap();
+        self.cuda.record_on(event, from).unwrap();
+        self.cuda.wait_on(to, event).unwrap();
     }
 
     /// The value that fills a block, without a check.

@@ -1,6 +1,8 @@
-use cai_bridge::stream::{Edge, Home, Ready, Request, Stream, Thread, plan, plan_return};
+use cai_bridge::device::Place;
+use cai_bridge::stream::{Alive, Edge, Elided, Ready, Request, Stream, Thread, between, plan};
 use toml::{Table, Value};
 
+use crate::alive::{alive, at};
 use crate::tables::{int, rows, table, text};
 
 const HERE: Thread = Thread::numbered(1);
@@ -57,28 +59,60 @@ fn the_plan_is_the_table() {
             Value::Integer(-1) => Request::NoOrder,
             value => Request::On(stream(value)),
         };
-        is_the_edge_of(&row, plan(ready, request, HERE));
+        match (plan(ready, request), ready, request) {
+            (Some(why), ..) => assert_eq!(why.as_str(), text(&row, "elided"), "{row:?}"),
+            (None, Ready::On(from), Request::On(to)) => {
+                is_the_edge_of(&row, alive(from), alive(to))
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }
 
-fn is_the_edge_of(row: &Table, edge: Edge) {
-    match edge {
+fn is_the_edge_of(row: &Table, from: Alive<'_>, to: Alive<'_>) {
+    match between(from, to) {
         Edge::Elided(why) => assert_eq!(why.as_str(), text(row, "elided"), "{row:?}"),
-        Edge::Order { from, to, unless_blocking } => {
-            assert_eq!((from, to), (stream(&row["from"]), stream(&row["to"])), "{row:?}");
-            let known = row.get("unless_blocking").and_then(Value::as_integer);
-            assert_eq!(unless_blocking.map(|handle| handle as i64), known, "{row:?}");
+        Edge::Order { unless_blocking } => {
+            let named = |alive: Alive<'_>| alive.stream().seen_from(HERE);
+            assert_eq!(
+                (named(from), named(to)),
+                (stream(&row["from"]), stream(&row["to"])),
+                "{row:?}"
+            );
+            assert_eq!(unless_blocking, row.contains_key("unless_blocking"), "{row:?}");
         }
     }
 }
 
 #[test]
 fn the_way_back_is_the_table() {
-    let known = |value: &Value| (value.as_str() != Some("unknown")).then(|| stream(value));
     for row in rows(&table("stream.toml"), "give_back") {
-        let home = known(&row["home"]).map_or(Home::Unknown, Home::On);
-        is_the_edge_of(&row, plan_return(known(&row["consumer"]), home, HERE));
+        is_the_edge_of(&row, alive(stream(&row["consumer"])), alive(stream(&row["home"])));
     }
+}
+
+#[test]
+fn a_default_stream_is_another_one_on_another_device_and_a_handle_is_not() {
+    let (here, there) = (Place::gpu(0), Place::gpu(1));
+    for default in [Stream::Legacy, Stream::PerThread(HERE)] {
+        assert!(!at(here, default).is(at(there, default)));
+        assert_eq!(
+            between(at(here, default), at(there, Stream::Legacy)),
+            Edge::Order { unless_blocking: false }
+        );
+    }
+    let handle = Stream::Handle(7);
+    assert!(at(here, handle).is(at(there, handle)));
+    assert_eq!(between(at(here, handle), at(there, handle)), Edge::Elided(Elided::SameStream));
+}
+
+#[test]
+fn what_is_alive_is_named_as_the_calling_thread_can() {
+    let (own, other) =
+        (Alive::per_thread(Place::gpu(0)), alive(Stream::PerThread(Thread::numbered(0))));
+    assert_eq!((own.native(), other.native(), alive(Stream::Handle(9)).native()), (2, 1, 9));
+    assert_eq!(Alive::default_stream(Stream::Handle(9), Place::gpu(0)).map(Alive::native), None);
+    assert_eq!(Alive::legacy(Place::gpu(3)).place().ordinal, 3);
 }
 
 #[test]

@@ -27,6 +27,8 @@ class Consumer:
     """
 
     kind: ClassVar[str]
+    # Whether it takes no notice of the stream that a dict names.
+    ignores_dicts: ClassVar[bool] = False
 
     def __init__(self, session: _Session, stream: SimulatedStream) -> None:
         self._session = session
@@ -38,7 +40,7 @@ class Consumer:
 
     def _taken(self, array: Any) -> tuple[Region, SimulatedStream, object]:
         """Take the array in while the own stream is current, as it is in the real libraries."""
-        with working_on(self.stream):
+        with working_on(self.stream, ignores_dicts=self.ignores_dicts):
             return self._take(array)
 
     def read(self, array: Any, *, name: str | None = None) -> Pending:
@@ -123,6 +125,7 @@ class _CaiBlocks(_Cai):
 
 class _CaiTrusting(_Cai):
     kind = "cai-trusting"
+    ignores_dicts = True
 
     def _ordered(self, theirs: SimulatedStream) -> SimulatedStream:
         del theirs

@@ -93,6 +93,18 @@ class SimulatedCuda(Queues, Findings):
         _work.check_open(self._session)
         self._session.set_device(device)
 
+    def reset_device(self, device: int = 0) -> None:
+        """Take down a device's primary context, as ``cuDevicePrimaryCtxReset``.
+
+        What is queued runs first. Streams, events and memory of the context are gone; its arrays
+        are not to be used any more. The context has the same address when it is used again.
+        """
+        _work.check_open(self._session)
+        try:
+            self._session.reset_device(device)
+        finally:
+            _work.raise_kept(self._session)
+
     def stream(
         self, name: str | None = None, *, device: int | None = None, blocking: bool = False
     ) -> SimulatedStream:

@@ -6,6 +6,8 @@ import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
+from cai_bridge._core import DriverError
+
 from . import _work
 from ._errors import SimulatedError
 
@@ -21,25 +23,29 @@ class _Current(threading.local):
     """The streams that the simulated libraries work on just now, in one thread."""
 
     def __init__(self) -> None:
-        self.streams: list[SimulatedStream] = []
+        self.streams: list[tuple[SimulatedStream, bool]] = []
 
 
 _current = _Current()
 
 
 @contextlib.contextmanager
-def working_on(stream: SimulatedStream) -> Iterator[None]:
-    """Make a stream the current one of a library, or of a consumer."""
-    _current.streams.append(stream)
+def working_on(stream: SimulatedStream, *, ignores_dicts: bool = False) -> Iterator[None]:
+    """Make a stream the current one of a library, which may ignore the streams that dicts name."""
+    entry = (stream, ignores_dicts)
+    _current.streams.append(entry)
     try:
         yield
     finally:
-        _current.streams.remove(stream)
+        _current.streams.remove(entry)
 
 
-def _current_streams(device: int) -> list[SimulatedStream]:
-    """Tell the current streams of a device: who holds such an object keeps its stream alive."""
-    return [stream for stream in _current.streams if stream.device == device]
+def _current_streams(device: int) -> list[tuple[SimulatedStream, bool]]:
+    """Tell the current streams of a device, and whether the library of each ignores those of dicts.
+
+    Who holds such an object keeps its stream alive.
+    """
+    return [entry for entry in _current.streams if entry[0].device == device]
 
 
 class SimulatedEvent:
@@ -177,9 +183,11 @@ class SimulatedStream:
         self._session.destroy_stream(self.handle)
 
     def __del__(self) -> None:
-        # A fork leaves the streams to the process that they belong to.
+        # A fork leaves the streams to the process that they belong to, and a context that was
+        # reset has taken its own with it.
         if getattr(self, "_alive", False) and self._session.is_here:
-            self.destroy()
+            with contextlib.suppress(DriverError):
+                self.destroy()
 
     def __repr__(self) -> str:
         return f"<SimulatedStream {self.name!r} {self.handle:#x}>"

@@ -81,7 +81,7 @@ impl Calls {
     }
 
     #[cold]
-    fn failed(&self, call: &'static str, code: Code) -> Error {
+    pub(super) fn failed(&self, call: &'static str, code: Code) -> Error {
         let mut name: *const c_char = ptr::null();
         // SAFETY: `name` outlives the call, which writes a static string or NULL.
         let known = unsafe { (self.error_name)(code, &raw mut name) };

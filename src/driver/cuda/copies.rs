@@ -15,7 +15,7 @@ use super::{Cuda, native};
 use crate::copy::Pitch;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 /// `CUdeviceptr`.
 type Address = u64;
@@ -23,7 +23,6 @@ type Address = u64;
 calls! { Table:
     allocate = "cuMemAllocAsync": fn(*mut Address, usize, CUstream);
     free_on = "cuMemFreeAsync": fn(Address, CUstream);
-    free = "cuMemFree_v2": fn(Address);
     linear = "cuMemcpyAsync": fn(Address, Address, usize, CUstream);
     to_host = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, Address, usize, CUstream);
     peer = "cuMemcpyPeerAsync": fn(Address, CUcontext, Address, CUcontext, usize, CUstream);
@@ -171,7 +170,7 @@ impl Cuda {
 }
 
 impl Copies for Cuda {
-    fn allocate(&self, bytes: u64, stream: Stream) -> Result<u64> {
+    fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         let (table, bytes) = (self.table()?, size(bytes)?);
         let mut pointer: Address = 0;
         // SAFETY: `pointer` outlives the call; for the stream as for `record_event`.
@@ -180,19 +179,14 @@ impl Copies for Cuda {
         Ok(pointer)
     }
 
-    fn free_on(&self, pointer: u64, stream: Stream) -> Result<()> {
+    fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         // SAFETY: the pointer is one of `allocate`'s, and whoever owns it gives it up here; for the
         // stream as for `record_event`.
         let code = unsafe { (self.table()?.free_on)(pointer, native(stream)) };
         self.calls.check("cuMemFreeAsync", code)
     }
 
-    fn free_now(&self, pointer: u64) -> Result<()> {
-        // SAFETY: as above.
-        self.calls.check("cuMemFree", unsafe { (self.table()?.free)(pointer) })
-    }
-
-    fn copy(&self, transfer: Transfer<'_>, stream: Stream) -> Result<()> {
+    fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (table, stream, block) = (self.table()?, native(stream), transfer.block);
         let [source, target] = Place::both(&transfer);
         let (width, height, depth) = (size(block.width)?, size(block.rows)?, size(block.planes)?);
@@ -244,7 +238,7 @@ impl Copies for Cuda {
         self.calls.check(name, code)
     }
 
-    fn wait_stream(&self, stream: Stream) -> Result<()> {
+    fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
         let relaxed = Relaxed::enter(&self.calls)?;
         // SAFETY: for the stream as for `record_event`.
         let code = unsafe { (self.table()?.stream_synchronize)(native(stream)) };

@@ -1,65 +1,58 @@
-//! The events that orders are made with: one a thread and context, and those that are to spare.
+//! Events to spare: each is in one hand at a time, and is used again once it is given back.
+//!
+//! The thread's last one is kept where no lock is needed. Events of a context's earlier life are
+//! forgotten: the driver took them down with it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
 use super::Cuda;
 use crate::driver::{Context, Event};
-use crate::error::Result;
 
-/// The events of one thread, by context. They go back to [`SPARE`] when the thread ends, since a
-/// thread's end is no place to call the driver; a fork has no use for its parent's.
-struct ThreadEvents(Vec<(Context, Event)>);
+static SPARE: Mutex<Vec<Event>> = Mutex::new(Vec::new());
 
-static SPARE: Mutex<Vec<(Context, Event)>> = Mutex::new(Vec::new());
+/// The event that this thread gave back last. It goes to the others when the thread ends, since that is
+/// no place to call the driver; a fork has no use for its parent's.
+struct Last(Cell<Option<Event>>);
 
-impl Drop for ThreadEvents {
+impl Drop for Last {
     fn drop(&mut self) {
-        if Cuda::check_process().is_ok() {
-            SPARE.lock().unwrap_or_else(PoisonError::into_inner).append(&mut self.0);
+        if let Some(event) = self.0.take() {
+            spare_for_all(event);
         }
     }
 }
 
 thread_local! {
-    /// The context and event that this thread used last: no destructor, so the cheapest to reach.
-    static LAST: Cell<Option<(Context, Event)>> = const { Cell::new(None) };
-    static EVENTS: RefCell<ThreadEvents> = const { RefCell::new(ThreadEvents(Vec::new())) };
+    static LAST: Last = const { Last(Cell::new(None)) };
 }
 
-fn spare_event(context: Context) -> Option<Event> {
+fn spare_for_all(event: Event) {
+    if Cuda::check_process().is_ok() {
+        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+    }
+}
+
+/// An event of that life of `context` which nobody uses.
+pub(super) fn take(context: Context, life: u64) -> Option<Event> {
+    let last = LAST.try_with(|last| last.0.take()).ok().flatten();
+    if let Some(event) = last {
+        if (event.context, event.life) == (context, life) {
+            return Some(event);
+        }
+        spare_for_all(event);
+    }
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-    let at = spare.iter().position(|(of, _)| *of == context)?;
-    Some(spare.swap_remove(at).1)
+    spare.retain(|event| event.context != context || event.life == life);
+    let at = spare.iter().position(|event| event.context == context)?;
+    Some(spare.swap_remove(at))
 }
 
-/// This thread's event of `context`, made by `make` where there is none yet and none to spare.
-pub(super) fn of_thread(context: Context, make: impl FnOnce() -> Result<Event>) -> Result<Event> {
-    if let Some((of, event)) = LAST.get()
-        && of == context
-    {
-        return Ok(event);
+/// Takes `event` back.
+pub(super) fn give_back(event: Event) {
+    // A thread that is ending has no place of its own any more.
+    let before = LAST.try_with(|last| last.0.replace(Some(event)));
+    if let Some(event) = before.unwrap_or(Some(event)) {
+        spare_for_all(event);
     }
-    let known = EVENTS.try_with(|events| {
-        let events = events.borrow();
-        events.0.iter().find(|(of, _)| *of == context).map(|(_, event)| *event)
-    });
-    if let Ok(Some(event)) = known {
-        LAST.set(Some((context, event)));
-        return Ok(event);
-    }
-    let event = spare_event(context).map_or_else(make, Ok)?;
-    // A thread that is ending has no place left to keep the event; it is then used once.
-    let _ = EVENTS.try_with(|events| events.borrow_mut().0.push((context, event)));
-    Ok(event)
-}
-
-/// An event of `context` of nobody else's.
-pub(super) fn own(context: Context, make: impl FnOnce() -> Result<Event>) -> Result<Event> {
-    spare_event(context).map_or_else(make, Ok)
-}
-
-/// Takes an event back that nothing waits for any more.
-pub(super) fn give_back(context: Context, event: Event) {
-    SPARE.lock().unwrap_or_else(PoisonError::into_inner).push((context, event));
 }

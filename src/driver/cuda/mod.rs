@@ -22,12 +22,14 @@ use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 /// The driver of the machine.
 #[derive(Debug)]
 pub struct Cuda {
     calls: Calls,
+    /// `cuCtxGetId`, since CUDA 12.
+    ctx_get_id: Option<unsafe extern "C" fn(CUcontext, *mut u64) -> Code>,
     library: &'static Library,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
@@ -39,6 +41,8 @@ static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
 
 /// `CUDA_ERROR_NOT_INITIALIZED`.
 const NOT_INITIALIZED: Code = 3;
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+const CONTEXT_IS_DESTROYED: Code = 709;
 
 /// The driver's library, by the names that its installers give it. The versioned name comes first:
 /// the plain one may be the toolkit's stub.
@@ -95,7 +99,21 @@ impl Cuda {
         if devices == 0 {
             return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
         }
-        Ok(Self { calls, library, primary: (0..devices).map(|_| OnceLock::new()).collect() })
+        // SAFETY: the signature is the one that the driver's header gives the symbol.
+        let ctx_get_id = unsafe { calls::symbol(library, "cuCtxGetId") }.ok();
+        let primary = (0..devices).map(|_| OnceLock::new()).collect();
+        Ok(Self { calls, ctx_get_id, library, primary })
+    }
+
+    /// Whether [`Cuda::get`] has an answer already.
+    pub(super) fn is_probed() -> bool {
+        PROBED.get().is_some()
+    }
+
+    /// Whether the primary context of a device is known.
+    pub(super) fn is_open(&self, ordinal: i32) -> bool {
+        let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
+        slot.is_none_or(|slot| slot.get().is_some())
     }
 
     /// How many devices the driver shows.
@@ -103,19 +121,19 @@ impl Cuda {
         self.primary.len()
     }
 
-    fn new_event(&self) -> Result<Event> {
+    fn new_event(&self, context: Context, life: u64) -> Result<Event> {
         /// `CU_EVENT_DISABLE_TIMING`.
         const DISABLE_TIMING: c_uint = 2;
         let mut event: CUevent = ptr::null_mut();
         // SAFETY: `event` outlives the call; the context that is to own it is current.
         let code = unsafe { (self.calls.event_create)(&raw mut event, DISABLE_TIMING) };
         self.calls.check("cuEventCreate", code)?;
-        Ok(Event(event as usize))
+        Ok(Event { handle: event as usize, context, life })
     }
 }
 
-fn native(stream: Stream) -> CUstream {
-    stream.handle() as CUstream
+fn native(stream: Alive<'_>) -> CUstream {
+    stream.native() as CUstream
 }
 
 fn context(raw: CUcontext) -> Option<Context> {
@@ -205,24 +223,35 @@ impl Driver for Cuda {
         self.calls.check("cuCtxPopCurrent", unsafe { (self.calls.ctx_pop)(&raw mut raw) })
     }
 
-    fn thread_event(&self, context: Context) -> Result<Event> {
-        events::of_thread(context, || self.new_event())
+    /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
+    fn life(&self, context: Context) -> Result<u64> {
+        let Some(ctx_get_id) = self.ctx_get_id else { return Ok(0) };
+        let mut life = 0;
+        // SAFETY: the driver knows a context that is gone by its address (CONTEXT_IS_DESTROYED, H200,
+        // driver 580, 2026-11); `life` outlives the call.
+        let code = unsafe { ctx_get_id(context.0.get() as CUcontext, &raw mut life) };
+        self.calls.check("cuCtxGetId", code).map(|()| life)
     }
 
-    fn own_event(&self, context: Context) -> Result<Event> {
-        events::own(context, || self.new_event())
+    fn take_event(&self, context: Context) -> Result<Event> {
+        let life = self.life(context)?;
+        events::take(context, life).map_or_else(|| self.new_event(context, life), Ok)
     }
 
-    fn spare_event(&self, context: Context, event: Event) {
-        events::give_back(context, event);
+    fn spare_event(&self, event: Event) {
+        events::give_back(event);
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
         /// `CUDA_ERROR_NOT_READY`.
         const NOT_READY: Code = 600;
+        if self.life(event.context)? != event.life {
+            return Err(self.calls.failed("cuEventQuery", CONTEXT_IS_DESTROYED));
+        }
         let relaxed = Relaxed::enter(&self.calls)?;
-        // SAFETY: an event is only ever one that `new_event` made, and none is destroyed.
-        let code = unsafe { (self.calls.event_query)(event.0 as CUevent) };
+        // SAFETY: an event is one that `new_event` made, and none is destroyed but with its context,
+        // which lives, by the line above.
+        let code = unsafe { (self.calls.event_query)(event.handle as CUevent) };
         drop(relaxed);
         match code {
             NOT_READY => Ok(false),
@@ -230,7 +259,7 @@ impl Driver for Cuda {
         }
     }
 
-    fn part(&self, stream: Stream) -> Result<Part> {
+    fn part(&self, stream: Alive<'_>) -> Result<Part> {
         /// `CU_STREAM_CAPTURE_STATUS_NONE`.
         const NONE: c_uint = 0;
         /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`, for the legacy default stream alone.
@@ -261,41 +290,42 @@ impl Driver for Cuda {
         Ok(Part::Inside(id))
     }
 
-    fn is_blocking(&self, handle: u64) -> Result<bool> {
+    fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
         /// `CU_STREAM_NON_BLOCKING`.
         const NON_BLOCKING: c_uint = 1;
         let mut flags: c_uint = 0;
         // SAFETY: as for `record_event`; `flags` outlives the call.
-        let code = unsafe { (self.calls.stream_get_flags)(handle as CUstream, &raw mut flags) };
+        let code = unsafe { (self.calls.stream_get_flags)(native(stream), &raw mut flags) };
         self.calls.check("cuStreamGetFlags", code)?;
         Ok(flags & NON_BLOCKING == 0)
     }
 
-    fn stream_context(&self, handle: u64) -> Result<Context> {
+    fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: as for `record_event`; `raw` outlives the call.
-        let code = unsafe { (self.calls.stream_get_ctx)(handle as CUstream, &raw mut raw) };
+        let code = unsafe { (self.calls.stream_get_ctx)(native(stream), &raw mut raw) };
         self.calls.check("cuStreamGetCtx", code)?;
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
-    fn record_event(&self, event: Event, stream: Stream) -> Result<()> {
-        // SAFETY: the event is this thread's own; the stream is 1, 2 or a handle that its owner, who
-        // handed it to this call or is held by the view, keeps alive: no other handle gets here.
-        let code = unsafe { (self.calls.event_record)(event.0 as CUevent, native(stream)) };
+    fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
+        // SAFETY: `take_event` has just compared the life of the event's context; `Alive` is the proof
+        // for the stream.
+        let code = unsafe { (self.calls.event_record)(event.handle as CUevent, native(stream)) };
         self.calls.check("cuEventRecord", code)
     }
 
-    fn wait_event(&self, stream: Stream, event: Event) -> Result<()> {
+    fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()> {
+        let event = event.handle as CUevent;
         // SAFETY: as for `record_event`; 0 asks for the default behaviour.
-        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event.0 as CUevent, 0) };
+        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event, 0) };
         self.calls.check("cuStreamWaitEvent", code)
     }
 
-    fn wait_external(&self, stream: Stream, event: Event) -> Result<()> {
+    fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()> {
         /// `CU_EVENT_WAIT_EXTERNAL`.
         const EXTERNAL: c_uint = 1;
-        let event = event.0 as CUevent;
+        let event = event.handle as CUevent;
         // SAFETY: as for `record_event`; the event is never destroyed, so the graph may keep it.
         let code = unsafe { (self.calls.stream_wait_event)(native(stream), event, EXTERNAL) };
         self.calls.check("cuStreamWaitEvent", code)

@@ -31,6 +31,9 @@ impl State {
         start: u64,
         place: Arc<str>,
     ) -> Result<Option<StreamId>> {
+        if self.memory.is_gone(start) {
+            return Err(failed(call, codes::CONTEXT_IS_DESTROYED));
+        }
         let nowhere = Touched { allocation: None, bytes: 0..0, access: AccessKind::Free };
         let (first, touched, why) = if let Some(block) = self.memory.at(start) {
             let Some(freed) = &block.freed else { return Ok(block.pool) };
@@ -56,13 +59,6 @@ impl State {
         self.advance(stream);
         let (who, clock) = self.enqueue(stream, "free", Work::Poison(start));
         self.mark_freed(start, &who, &clock, Some(stream));
-    }
-
-    /// Frees an allocation from the host, memory of a pool too: nothing is waited for.
-    pub(super) fn free_at_once(&mut self, start: u64) -> Result<()> {
-        self.freeable(FREE, start, "host".into())?;
-        self.free_now(start);
-        Ok(())
     }
 
     /// Frees an allocation in the order of a stream.

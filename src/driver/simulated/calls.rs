@@ -50,6 +50,8 @@ calls! {
     CtxGetCurrent = "cuCtxGetCurrent", value;
     /// The device of the thread's context.
     CtxGetDevice = "cuCtxGetDevice", value;
+    /// Which life of a context it is.
+    CtxGetId = "cuCtxGetId", value;
     /// Makes a context the thread's.
     CtxPushCurrent = "cuCtxPushCurrent", nothing;
     /// Gives the thread the context before.
@@ -78,8 +80,6 @@ calls! {
     MemAllocAsync = "cuMemAllocAsync", value;
     /// Gives it back in the order of a stream.
     MemFreeAsync = "cuMemFreeAsync", nothing;
-    /// Gives memory back at once.
-    MemFree = "cuMemFree", nothing;
     /// Copies a run of bytes.
     MemcpyAsync = "cuMemcpyAsync", nothing;
     /// The same into memory of the host.

@@ -7,8 +7,9 @@ use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
 use super::codes::{self, failed};
+use super::report::ReportKind;
 use super::{Simulated, State};
-use crate::driver::Context;
+use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::Thread;
 
@@ -21,6 +22,8 @@ const STEP: usize = 0x100;
 pub(super) struct Contexts {
     /// The device of each context.
     ordinals: Vec<i32>,
+    /// How often each context was reset: its life.
+    resets: Vec<u64>,
     devices: usize,
     /// The devices whose primary context was asked of the driver before.
     retained: Vec<i32>,
@@ -39,7 +42,8 @@ fn index(context: Context) -> Option<usize> {
 impl Contexts {
     pub(super) fn new(devices: u32) -> Self {
         let ordinals: Vec<i32> = (0..i32::try_from(devices).unwrap_or(i32::MAX)).collect();
-        Self { devices: ordinals.len(), ordinals, retained: Vec::new(), stacks: HashMap::new() }
+        let (devices, resets) = (ordinals.len(), vec![0; ordinals.len()]);
+        Self { devices, ordinals, resets, retained: Vec::new(), stacks: HashMap::new() }
     }
 
     pub(super) fn devices(&self) -> usize {
@@ -61,6 +65,13 @@ impl Contexts {
             .and_then(|index| self.ordinals.get(index))
             .copied()
             .ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    }
+
+    /// The life of a context: a number that no other context, and no other life of it, has.
+    pub(super) fn life(&self, call: &'static str, context: Context) -> Result<u64> {
+        self.ordinal(call, context)?;
+        let resets = index(context).and_then(|index| self.resets.get(index)).copied();
+        Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
 
     /// Whether this is the first time that the device's primary context is asked of the driver.
@@ -119,11 +130,23 @@ impl Contexts {
         let context = numbered(self.ordinals.len())
             .ok_or_else(|| failed("cuCtxCreate", codes::OUT_OF_MEMORY))?;
         self.ordinals.push(ordinal);
+        self.resets.push(0);
         Ok(context)
     }
 }
 
 impl State {
+    /// Refuses an event of an earlier life of its context, with a report: a real driver dies of it.
+    pub(super) fn refuse_dead(&mut self, call: &'static str, event: Event) -> Result<()> {
+        if self.contexts.life(call, event.context)? == event.life {
+            return Ok(());
+        }
+        let place = self.contexts.describe(event.context);
+        let why = "its context was reset; a real driver dies of this (SIGSEGV)";
+        self.report_stream(ReportKind::DeadEvent, call, format!("an event of {place}").into(), why);
+        Err(failed(call, codes::INVALID_HANDLE))
+    }
+
     /// The primary context of a device, as the driver's call gives it.
     pub(super) fn primary(&self, ordinal: i32) -> Result<Context> {
         self.contexts.primary("cuDevicePrimaryCtxRetain", ordinal)
@@ -144,6 +167,24 @@ impl Simulated {
         let mut state = self.lock();
         let context = state.contexts.current()?;
         state.contexts.ordinal("cudaGetDevice", context).ok()
+    }
+
+    /// `cuDevicePrimaryCtxReset`: takes down the streams, events and memory of the device's primary
+    /// context, once what is queued has run. The context has the same address when it is used again.
+    pub fn reset_device(&self, ordinal: i32) -> Result<()> {
+        self.run_all()?;
+        let mut state = self.lock();
+        let context = state.contexts.primary("cuDevicePrimaryCtxReset", ordinal)?;
+        if let Some(resets) = index(context).and_then(|at| state.contexts.resets.get_mut(at)) {
+            *resets += 1;
+        }
+        state.contexts.retained.retain(|known| *known != ordinal);
+        let captures = state.leave_captures_in(context);
+        state.streams.take_down(context);
+        state.memory.take_down(context);
+        drop(state);
+        drop(captures);
+        Ok(())
     }
 
     /// Runs `call` with a device's primary context current, and the thread's own again afterwards.

@@ -14,7 +14,7 @@ use super::{Simulated, State};
 use crate::driver::Context;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::Result;
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 const fn call_of(entry: Entry) -> Call {
     match entry {
@@ -82,8 +82,8 @@ impl State {
 }
 
 impl Copies for Simulated {
-    fn allocate(&self, bytes: u64, stream: Stream) -> Result<u64> {
-        let call = Call::MemAllocAsync;
+    fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
+        let (call, stream) = (Call::MemAllocAsync, stream.named_here());
         self.lock().called_for(call, Arguments::stream(stream), |state| {
             let id = state.native(call.name(), stream)?;
             if bytes == 0 {
@@ -95,8 +95,8 @@ impl Copies for Simulated {
         })
     }
 
-    fn free_on(&self, pointer: u64, stream: Stream) -> Result<()> {
-        let call = Call::MemFreeAsync;
+    fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
+        let (call, stream) = (Call::MemFreeAsync, stream.named_here());
         self.lock()
             .called(call, Arguments::stream(stream), |state| {
                 let id = state.native(call.name(), stream)?;
@@ -105,19 +105,8 @@ impl Copies for Simulated {
             .map(drop)
     }
 
-    fn free_now(&self, pointer: u64) -> Result<()> {
-        let call = Call::MemFree;
-        self.lock()
-            .called(call, Arguments::default(), |state| {
-                state.contexts.needed(call.name())?;
-                state.refuse_unsafe(call.name())?;
-                state.free_at_once(pointer)
-            })
-            .map(drop)
-    }
-
-    fn copy(&self, transfer: Transfer<'_>, stream: Stream) -> Result<()> {
-        let call = call_of(transfer.entry());
+    fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
+        let (call, stream) = (call_of(transfer.entry()), stream.named_here());
         let operation = operation(call, &transfer);
         self.lock()
             .called(call, Arguments::stream(stream), |state| {
@@ -128,9 +117,9 @@ impl Copies for Simulated {
             .map(drop)
     }
 
-    fn wait_stream(&self, stream: Stream) -> Result<()> {
+    fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
         let before = self.exchange_capture_mode(CaptureMode::Relaxed);
-        let waited = self.synchronize_stream(stream);
+        let waited = self.synchronize_stream(stream.named_here());
         self.exchange_capture_mode(before);
         waited
     }

@@ -4,8 +4,6 @@
 //! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
 //! event of one context recorded on a stream of another.
 
-use std::collections::HashMap;
-
 use super::calls::{Arguments, Call};
 use super::capture::CaptureId;
 use super::clock::Clock;
@@ -15,7 +13,7 @@ use super::work::Operation;
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::{Error, Result};
-use crate::stream::{Stream, Thread};
+use crate::stream::Stream;
 
 /// Events look like pointers, and are the same numbers in every run.
 const FIRST: usize = 0x6000_0000;
@@ -33,29 +31,29 @@ pub(super) enum Recorded {
 
 #[derive(Debug)]
 struct EventState {
-    context: Context,
+    event: Event,
     recorded: Recorded,
 }
 
-/// All events, and those that belong to a thread.
+/// All events, and those that the bridge has to spare.
 #[derive(Debug, Default)]
 pub(super) struct Events {
     all: Vec<EventState>,
-    per_thread: HashMap<(Thread, Context), Event>,
-    spare: Vec<(Context, Event)>,
+    spare: Vec<Event>,
 }
 
 impl Events {
-    fn create(&mut self, context: Context) -> Result<Event> {
+    fn create(&mut self, context: Context, life: u64) -> Result<Event> {
         let handle = self.all.len().checked_mul(STEP).and_then(|offset| FIRST.checked_add(offset));
         let handle =
             handle.ok_or_else(|| failed(Call::EventCreate.name(), codes::OUT_OF_MEMORY))?;
-        self.all.push(EventState { context, recorded: Recorded::Never });
-        Ok(Event(handle))
+        let event = Event { handle, context, life };
+        self.all.push(EventState { event, recorded: Recorded::Never });
+        Ok(event)
     }
 
     fn get_mut(&mut self, call: Call, event: Event) -> Result<&mut EventState> {
-        let offset = event.0.checked_sub(FIRST).filter(|offset| offset % STEP == 0);
+        let offset = event.handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0);
         offset
             .and_then(|offset| self.all.get_mut(offset / STEP))
             .ok_or_else(|| failed(call.name(), codes::INVALID_HANDLE))
@@ -65,38 +63,38 @@ impl Events {
 impl State {
     pub(super) fn create_event(&mut self) -> Result<Event> {
         self.called_for(Call::EventCreate, Arguments::default(), |state| {
-            let context = state.contexts.needed(Call::EventCreate.name())?;
-            state.events.create(context)
+            let name = Call::EventCreate.name();
+            let context = state.contexts.needed(name)?;
+            let life = state.contexts.life(name, context)?;
+            state.events.create(context, life)
         })
     }
 
-    /// The thread's own event of a context, made on first use.
-    pub(super) fn thread_event(&mut self, context: Context) -> Result<Event> {
-        let key = (Thread::current(), context);
-        if let Some(event) = self.events.per_thread.get(&key) {
-            return Ok(*event);
-        }
-        let event = self.create_event()?;
-        self.events.per_thread.insert(key, event);
-        Ok(event)
-    }
-
     /// An event of nobody else's, used again where one was given back.
-    pub(super) fn own_event(&mut self, context: Context) -> Result<Event> {
-        match self.events.spare.iter().position(|(of, _)| *of == context) {
-            Some(at) => Ok(self.events.spare.swap_remove(at).1),
+    pub(super) fn take_event(&mut self, context: Context) -> Result<Event> {
+        let life = self.contexts.life(Call::EventCreate.name(), context)?;
+        let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
+        match self.events.spare.iter().position(fits) {
+            Some(at) => Ok(self.events.spare.swap_remove(at)),
             None => self.create_event(),
         }
     }
 
-    pub(super) fn spare_event(&mut self, context: Context, event: Event) {
-        self.events.spare.push((context, event));
+    pub(super) fn spare_event(&mut self, event: Event) {
+        self.events.spare.push(event);
+    }
+
+    /// An event that can be touched: of the life that its context is in.
+    fn alive_event(&mut self, call: Call, event: Event) -> Result<&mut EventState> {
+        let known = self.events.get_mut(call, event)?.event;
+        self.refuse_dead(call.name(), known)?;
+        self.events.get_mut(call, event)
     }
 
     pub(super) fn record(&mut self, event: Event, stream: Stream) -> Result<()> {
         let call = Call::EventRecord;
         let id = self.native(call.name(), stream)?;
-        let context = self.events.get_mut(call, event)?.context;
+        let context = self.alive_event(call, event)?.event.context;
         if context != self.streams.get(id).context {
             return Err(failed(call.name(), codes::INVALID_HANDLE));
         }
@@ -114,7 +112,7 @@ impl State {
     pub(super) fn wait(&mut self, stream: Stream, event: Event) -> Result<()> {
         let call = Call::StreamWaitEvent;
         let id = self.native(call.name(), stream)?;
-        let recorded = self.events.get_mut(call, event)?.recorded.clone();
+        let recorded = self.alive_event(call, event)?.recorded.clone();
         self.refuse_implicit(call.name(), id)?;
         match recorded {
             Recorded::Captured(capture, clock) => {
@@ -140,7 +138,7 @@ impl State {
         if self.capture_of(id).is_none() {
             return self.wait(stream, event);
         }
-        self.events.get_mut(call, event)?;
+        self.alive_event(call, event)?;
         self.capture(call.name(), id, Operation::external(event))
     }
 
@@ -154,7 +152,7 @@ impl State {
 
     /// The point that an event stands for, for a call by which the host learns of it.
     fn point(&mut self, call: Call, event: Event) -> Result<Clock> {
-        let recorded = self.events.get_mut(call, event)?.recorded.clone();
+        let recorded = self.alive_event(call, event)?.recorded.clone();
         self.refuse_unsafe(call.name())?;
         match recorded {
             Recorded::Never => Ok(Clock::default()),
@@ -195,6 +193,36 @@ impl Simulated {
     /// `cuEventCreate` in the calling thread's context, without timing.
     pub fn create_event(&self) -> Result<Event> {
         self.lock().create_event()
+    }
+
+    /// The event of that handle, for a program that keeps handles.
+    pub fn event(&self, handle: usize) -> Result<Event> {
+        let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
+        Ok(self.lock().events.get_mut(Call::EventQuery, nowhere)?.event)
+    }
+
+    /// `cuEventRecord`.
+    pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::EventRecord, arguments, |state| state.record(event, stream))
+            .map(drop)
+    }
+
+    /// `cuStreamWaitEvent`.
+    pub fn wait_on(&self, stream: Stream, event: Event) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
+            .map(drop)
+    }
+
+    /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
+    pub fn wait_external_on(&self, stream: Stream, event: Event) -> Result<()> {
+        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
+        self.lock()
+            .called(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
+            .map(drop)
     }
 
     /// `cuEventQuery`: whether the event has been reached. Makes nothing run; where it says yes, the

@@ -12,6 +12,7 @@ use super::codes::{self, failed};
 use super::streams::{Role, StreamId};
 use super::work::{Operation, Work};
 use super::{Simulated, State};
+use crate::device::Context;
 use crate::error::{Error, Result};
 use crate::stream::{Stream, Thread};
 
@@ -87,12 +88,7 @@ impl State {
             .as_ref()
             .map(|member| member.clock.clone())
             .unwrap_or_default();
-        let done = self.captures.open.remove(&capture).ok_or_else(illegal)?;
-        let members: Vec<StreamId> =
-            self.streams.ids().filter(|id| self.capture_of(*id) == Some(capture)).collect();
-        for member in members {
-            self.streams.get_mut(member).member = None;
-        }
+        let done = self.leave_capture(capture).ok_or_else(illegal)?;
         if done.spoiled {
             return Err((failed(END, codes::STREAM_CAPTURE_INVALIDATED), done.nodes));
         }
@@ -100,6 +96,24 @@ impl State {
             return Err((failed(END, codes::STREAM_CAPTURE_UNJOINED), done.nodes));
         }
         Ok(self.add_graph(done.nodes, done.times))
+    }
+
+    /// Ends a capture, in which no stream has part from here on.
+    fn leave_capture(&mut self, capture: CaptureId) -> Option<Capture> {
+        let members: Vec<StreamId> =
+            self.streams.ids().filter(|id| self.capture_of(*id) == Some(capture)).collect();
+        for member in members {
+            self.streams.get_mut(member).member = None;
+        }
+        self.captures.open.remove(&capture)
+    }
+
+    /// Ends the captures that streams of a context have part in. What they were to keep is the caller's to
+    /// drop, with the lock released: that may call back.
+    pub(super) fn leave_captures_in(&mut self, context: Context) -> Vec<Capture> {
+        let of_it = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
+        let captures: Vec<CaptureId> = of_it.filter_map(|id| self.capture_of(id)).collect();
+        captures.into_iter().filter_map(|capture| self.leave_capture(capture)).collect()
     }
 
     /// Keeps captured work as a graph. `times` says how far each lane of the capture came.

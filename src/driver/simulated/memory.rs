@@ -3,15 +3,15 @@
 //! A freed block stays mapped until the simulated device goes, so that work which runs too late
 //! reads a pattern and not somebody else's memory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::history::{History, Who};
 use super::report::{AccessKind, Touched};
 use super::streams::StreamId;
 use super::work::Span;
-use crate::driver::Pointer;
 use crate::driver::host::{ALIGNMENT, HostMemory};
+use crate::driver::{Context, Pointer};
 
 /// What fresh memory holds.
 pub const FRESH: u8 = 0xCD;
@@ -53,6 +53,8 @@ impl Block {
 pub(super) struct Memory {
     blocks: BTreeMap<u64, Block>,
     spare: HashMap<StreamId, Vec<u64>>,
+    /// Where blocks were that went with their context.
+    gone: HashSet<u64>,
 }
 
 impl Memory {
@@ -120,6 +122,22 @@ impl Memory {
         self.blocks
             .insert(address, Block { raw, length, pointer, label, pool, freed: None, history });
         Some(address)
+    }
+
+    /// Forgets the blocks of a context that was reset: nothing is there any more.
+    pub(super) fn take_down(&mut self, context: Context) {
+        self.blocks.retain(|start, block| {
+            let stays = block.pointer.context != Some(context);
+            if !stays {
+                self.gone.insert(*start);
+            }
+            stays
+        });
+    }
+
+    /// Whether the block at `start` went with its context.
+    pub(super) fn is_gone(&self, start: u64) -> bool {
+        !self.blocks.contains_key(&start) && self.gone.contains(&start)
     }
 
     /// Gives a freed block to a stream's pool.

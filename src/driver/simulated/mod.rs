@@ -20,7 +20,6 @@ mod allocate;
 mod calls;
 mod capture;
 mod clock;
-pub mod codes;
 mod contexts;
 mod copies;
 mod events;
@@ -34,6 +33,7 @@ mod work;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+pub use super::codes;
 pub use calls::{Arguments, Call, CallRecord, FaultError, LOGGED, Outcome};
 pub use capture::CaptureMode;
 pub use graph::Graph;
@@ -45,7 +45,7 @@ use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::error::Result;
-use crate::stream::Stream;
+use crate::stream::Alive;
 
 /// Everything behind the lock.
 #[derive(Debug)]
@@ -167,26 +167,34 @@ impl Driver for Simulated {
             .map(drop)
     }
 
-    fn thread_event(&self, context: Context) -> Result<Event> {
-        self.lock().thread_event(context)
+    fn life(&self, context: Context) -> Result<u64> {
+        let call = Call::CtxGetId;
+        self.lock().called_for(call, Arguments::context(context), |state| {
+            state.contexts.life(call.name(), context)
+        })
     }
 
-    fn own_event(&self, context: Context) -> Result<Event> {
-        self.lock().own_event(context)
+    fn take_event(&self, context: Context) -> Result<Event> {
+        self.lock().take_event(context)
     }
 
-    fn spare_event(&self, context: Context, event: Event) {
-        self.lock().spare_event(context, event);
+    fn spare_event(&self, event: Event) {
+        self.lock().spare_event(event);
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
+        let name = Call::EventQuery.name();
+        if self.lock().contexts.life(name, event.context)? != event.life {
+            return Err(codes::failed(name, codes::CONTEXT_IS_DESTROYED));
+        }
         let before = self.exchange_capture_mode(CaptureMode::Relaxed);
         let reached = self.query_event(event);
         self.exchange_capture_mode(before);
         reached
     }
 
-    fn part(&self, stream: Stream) -> Result<Part> {
+    fn part(&self, stream: Alive<'_>) -> Result<Part> {
+        let stream = stream.named_here();
         let asked = match self.is_capturing(stream) {
             Err(error) if codes::of(&error) == codes::STREAM_CAPTURE_IMPLICIT => {
                 return Ok(Part::Beside);
@@ -196,8 +204,8 @@ impl Driver for Simulated {
         if asked { self.capture_number(stream).map(Part::Inside) } else { Ok(Part::Outside) }
     }
 
-    fn is_blocking(&self, handle: u64) -> Result<bool> {
-        let (call, stream) = (Call::StreamGetFlags, Stream::Handle(handle));
+    fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
+        let (call, stream) = (Call::StreamGetFlags, stream.named_here());
         self.lock().called_for(call, Arguments::stream(stream), |state| {
             let id = state.native(call.name(), stream)?;
             // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
@@ -207,33 +215,24 @@ impl Driver for Simulated {
         })
     }
 
-    fn stream_context(&self, handle: u64) -> Result<Context> {
-        let (call, stream) = (Call::StreamGetCtx, Stream::Handle(handle));
+    fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
+        let (call, stream) = (Call::StreamGetCtx, stream.named_here());
         self.lock().called_for(call, Arguments::stream(stream), |state| {
             let id = state.native(call.name(), stream)?;
             Ok(state.streams.get(id).context)
         })
     }
 
-    fn record_event(&self, event: Event, stream: Stream) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::EventRecord, arguments, |state| state.record(event, stream))
-            .map(drop)
+    fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
+        self.record_on(event, stream.named_here())
     }
 
-    fn wait_event(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
-            .map(drop)
+    fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()> {
+        self.wait_on(stream.named_here(), event)
     }
 
-    fn wait_external(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
-            .map(drop)
+    fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()> {
+        self.wait_external_on(stream.named_here(), event)
     }
 
     fn synchronize_context(&self) -> Result<()> {

@@ -24,6 +24,9 @@ pub enum ReportKind {
     /// A call with a stream that was destroyed or never made. A real driver may die of it (SIGSEGV,
     /// H200, driver 580).
     DeadStream,
+    /// A call with an event whose context was reset. A real driver dies of it (SIGSEGV, H200, driver
+    /// 580).
+    DeadEvent,
     /// A call with another thread's per-thread default stream. The handle, 2, names the calling
     /// thread's, so a real driver takes that one.
     ForeignThread,
@@ -38,6 +41,7 @@ impl ReportKind {
             Self::InvalidFree => "invalid free",
             Self::OutOfBounds => "out of bounds",
             Self::DeadStream => "dead stream",
+            Self::DeadEvent => "dead event",
             Self::ForeignThread => "another thread's stream",
         }
     }

@@ -41,6 +41,8 @@ pub(super) struct StreamState {
     /// What the next work on it is ordered after.
     pub(super) clock: Clock,
     alive: bool,
+    /// Whether it went with its context.
+    gone: bool,
     /// Its part in a capture, if it is being captured.
     pub(super) member: Option<Member>,
 }
@@ -80,12 +82,23 @@ impl Streams {
             lane,
             clock: Clock::default(),
             alive: true,
+            gone: false,
             member: None,
         });
         if role == Role::Blocking {
             self.blocking.entry(context).or_default().push(id);
         }
         id
+    }
+
+    /// Ends all streams of a context that was reset; it has new default streams when it is used again.
+    pub(super) fn take_down(&mut self, context: Context) {
+        for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
+            stream.gone |= std::mem::replace(&mut stream.alive, false);
+        }
+        self.legacy.remove(&context);
+        self.per_thread.retain(|(_, of), _| *of != context);
+        self.blocking.remove(&context);
     }
 
     /// The stream that had or has the handle.
@@ -254,6 +267,9 @@ impl Simulated {
     /// Destroys a stream. What is queued on it still runs; the handle is dead.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
         let mut state = self.lock();
+        if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
+            return Err(failed(DESTROY, codes::CONTEXT_IS_DESTROYED));
+        }
         let id = state.alive(DESTROY, handle)?;
         state.spoil_capture_of(id);
         state.streams.get_mut(id).alive = false;

@@ -16,12 +16,22 @@ use crate::device::Device;
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
 use crate::layout::Layout;
+use crate::py::interpreter::without_lock;
 
 /// A managed tensor, which is deleted with this.
 #[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Import")]
 pub(crate) struct Import {
-    _managed: ImportedDlpack,
+    managed: Option<ImportedDlpack>,
     array: Descriptor,
+}
+
+impl Drop for Import {
+    /// Deletes the tensor without the interpreter's lock, as torch does in the midst of a destructor.
+    fn drop(&mut self) {
+        if let Some(managed) = self.managed.take() {
+            without_lock(|| drop(managed));
+        }
+    }
 }
 
 #[pymethods]
@@ -40,7 +50,7 @@ fn adopt(managed: ImportedDlpack) -> PyResult<Import> {
     let ptr = (tensor.data_ptr() as u64).wrapping_add(tensor.byte_offset());
     let readonly = managed.flags().contains(DlpackFlags::READ_ONLY);
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    Ok(Import { _managed: managed, array })
+    Ok(Import { managed: Some(managed), array })
 }
 
 /// Consumes a capsule.
@@ -69,7 +79,7 @@ pub(super) fn _simulated_borrow_exchange<'py>(
 }
 
 fn no_table(x: &Bound<'_, PyAny>) -> PyErr {
-    let name = super::super::stream::type_name(x);
+    let name = crate::py::text::type_name(x);
     PyTypeError::new_err(format!(
         "object: got {name}; allowed: a type with __dlpack_c_exchange_api__"
     ))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 
 use crate::driver::simulated::Simulated;
-use crate::driver::{self, Driver, Event, Handle};
+use crate::driver::{self, Event, Handle};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
@@ -130,10 +130,10 @@ impl Library {
         let machine = self.machine()?;
         let event = machine.on_device(from.ordinal, || {
             let event = self.event(from.ordinal)?;
-            machine.record_event(event, from.stream)?;
+            machine.record_on(event, from.stream)?;
             Ok(event)
         })?;
-        machine.on_device(to.ordinal, || machine.wait_event(to.stream, event))
+        machine.on_device(to.ordinal, || machine.wait_on(to.stream, event))
     }
 
     fn event(&self, ordinal: i32) -> Result<Event> {

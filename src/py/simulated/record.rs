@@ -51,7 +51,7 @@ pub(super) fn call(record: &CallRecord) -> CallTuple {
         record.call.name(),
         outcome,
         arguments.stream.map(crate::stream::Stream::handle),
-        arguments.event.map(|event| event.0),
+        arguments.event.map(|event| event.handle),
         arguments.context.map(|context| context.0.get()),
     )
 }

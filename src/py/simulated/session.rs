@@ -10,13 +10,12 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use super::super::parked;
 use super::library::{Library, Queue};
 use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
 use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
-use crate::driver::{Driver, Event};
 use crate::error::Result;
+use crate::py::lease::look_at_all;
 use crate::stream::Stream;
 
 /// One simulated machine.
@@ -62,7 +61,7 @@ impl Session {
         py.detach(|| self.0.abandon());
         // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
         drop(self.0.take_raised());
-        parked::look_at_all(py);
+        look_at_all(py);
     }
 
     /// Refuses a fork of the process that the machine belongs to.
@@ -88,6 +87,12 @@ impl Session {
 
     fn set_device(&self, device: i32) -> PyResult<()> {
         Ok(self.0.machine()?.set_device(device)?)
+    }
+
+    fn reset_device(&self, py: Python<'_>, device: i32) -> PyResult<()> {
+        let done = py.detach(|| self.0.machine()?.reset_device(device));
+        look_at_all(py);
+        Ok(done?)
     }
 
     fn set_current_stream(&self, device: i32, handle: u64) -> PyResult<u64> {
@@ -117,19 +122,19 @@ impl Session {
 
     fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
         let done = py.detach(|| self.on(device, handle, Simulated::synchronize_stream));
-        parked::look_at_all(py);
+        look_at_all(py);
         Ok(done?)
     }
 
     fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
         let done = py.detach(|| self.0.machine()?.synchronize_all());
-        parked::look_at_all(py);
+        look_at_all(py);
         Ok(done?)
     }
 
     fn run_all(&self, py: Python<'_>) -> PyResult<()> {
         let done = py.detach(|| self.0.machine()?.run_all());
-        parked::look_at_all(py);
+        look_at_all(py);
         Ok(done?)
     }
 
@@ -146,23 +151,28 @@ impl Session {
     fn record_event(&self, device: i32, handle: u64) -> PyResult<usize> {
         let event = self.on(device, handle, |machine, stream| {
             let event = machine.create_event()?;
-            machine.record_event(event, stream)?;
+            machine.record_on(event, stream)?;
             Ok(event)
         })?;
-        Ok(event.0)
+        Ok(event.handle)
     }
 
     fn wait_event(&self, device: i32, handle: u64, event: usize) -> PyResult<()> {
-        Ok(self.on(device, handle, |machine, stream| machine.wait_event(stream, Event(event)))?)
+        Ok(self
+            .on(device, handle, |machine, stream| machine.wait_on(stream, machine.event(event)?))?)
     }
 
     fn query_event(&self, event: usize) -> PyResult<bool> {
-        Ok(self.0.machine()?.query_event(Event(event))?)
+        let machine = self.0.machine()?;
+        Ok(machine.query_event(machine.event(event)?)?)
     }
 
     fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine()?.synchronize_event(Event(event)));
-        parked::look_at_all(py);
+        let done = py.detach(|| {
+            let machine = self.0.machine()?;
+            machine.synchronize_event(machine.event(event)?)
+        });
+        look_at_all(py);
         Ok(done?)
     }
 

@@ -12,8 +12,6 @@ use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use super::super::cai_view::CaiView;
-use super::super::dlpack_view::DLPackView;
 use super::library::{Library, Queue};
 use super::session::Session;
 use crate::descriptor::Descriptor;
@@ -23,6 +21,8 @@ use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
+use crate::py::interpreter::without_lock;
+use crate::py::views::{CaiView, DLPackView};
 use crate::stream::Stream;
 
 /// The allocation and the array in it.
@@ -44,10 +44,12 @@ struct Memory {
 impl Drop for Memory {
     fn drop(&mut self) {
         // A free that is refused is a report already, and nobody is there to raise to. A fork leaves
-        // the memory to the process that it belongs to.
-        if let Ok(machine) = self.library.machine() {
-            let _ = machine.free(self.start, None);
-        }
+        // the memory to the process that it belongs to. As torch's, it lets the interpreter's lock go.
+        without_lock(|| {
+            if let Ok(machine) = self.library.machine() {
+                let _ = machine.free(self.start, None);
+            }
+        });
     }
 }
 
@@ -103,10 +105,10 @@ pub(super) fn _simulated_region<'py>(
 ) -> PyResult<Option<Bound<'py, PyTuple>>> {
     let py = view.py();
     if let Ok(view) = view.cast::<CaiView>() {
-        return region(py, &view.get().0.array).map(Some);
+        return region(py, &view.get().as_view().array).map(Some);
     }
     match view.cast::<DLPackView>() {
-        Ok(view) => region(py, &view.get().0.array).map(Some),
+        Ok(view) => region(py, &view.get().as_view().array).map(Some),
         Err(_) => Ok(None),
     }
 }

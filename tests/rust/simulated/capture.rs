@@ -8,6 +8,7 @@ use cai_bridge::driver::simulated::{CaptureMode, codes};
 use cai_bridge::stream::Stream;
 
 use super::{Machine, code};
+use crate::alive::alive;
 
 fn begin(m: &Machine, stream: Stream) {
     m.cuda.begin_capture(stream, CaptureMode::Global).unwrap();
@@ -126,8 +127,8 @@ fn a_wait_on_work_outside_is_isolation_and_spoils_the_capture() {
     let (a, p) = (m.stream(false), m.stream(false));
     let event = m.cuda.create_event().unwrap();
     begin(&m, a);
-    m.cuda.record_event(event, p).unwrap();
-    assert_eq!(code(m.cuda.wait_event(a, event)), codes::STREAM_CAPTURE_ISOLATION);
+    m.cuda.record_on(event, p).unwrap();
+    assert_eq!(code(m.cuda.wait_on(a, event)), codes::STREAM_CAPTURE_ISOLATION);
     assert_eq!(code(m.cuda.launch(a, "late", &[], &[], |_| ())), codes::STREAM_CAPTURE_INVALIDATED);
     assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
     begin(&m, a);
@@ -231,15 +232,15 @@ fn an_event_of_a_capture_can_be_recorded_again_afterwards_and_not_waited_for_out
     let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
     let event = m.cuda.create_event().unwrap();
     begin(&m, a);
-    m.cuda.record_event(event, a).unwrap();
-    m.cuda.wait_event(b, event).unwrap();
+    m.cuda.record_on(event, a).unwrap();
+    m.cuda.wait_on(b, event).unwrap();
     m.order(b, a);
     m.cuda.end_capture(a).unwrap();
-    assert_eq!(code(m.cuda.wait_event(c, event)), codes::CAPTURED_EVENT);
+    assert_eq!(code(m.cuda.wait_on(c, event)), codes::CAPTURED_EVENT);
     assert_eq!(code(m.cuda.query_event(event)), codes::CAPTURED_EVENT);
     m.fill(a, m.x, 7);
-    m.cuda.record_event(event, a).unwrap();
-    m.cuda.wait_event(c, event).unwrap();
+    m.cuda.record_on(event, a).unwrap();
+    m.cuda.wait_on(c, event).unwrap();
     m.read(c, m.x);
     m.assert_clean();
 }
@@ -251,8 +252,8 @@ fn two_captures_cannot_be_joined() {
     let event = m.cuda.create_event().unwrap();
     begin(&m, a);
     begin(&m, b);
-    m.cuda.record_event(event, a).unwrap();
-    assert_eq!(code(m.cuda.wait_event(b, event)), codes::STREAM_CAPTURE_MERGE);
+    m.cuda.record_on(event, a).unwrap();
+    assert_eq!(code(m.cuda.wait_on(b, event)), codes::STREAM_CAPTURE_MERGE);
     assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
     assert_eq!(code(m.cuda.end_capture(b)), codes::STREAM_CAPTURE_INVALIDATED);
 }
@@ -283,8 +284,8 @@ fn the_legacy_stream_cannot_be_captured_or_join_a_capture() {
     );
     let event = m.cuda.create_event().unwrap();
     begin(&m, a);
-    m.cuda.record_event(event, a).unwrap();
-    assert_eq!(code(m.cuda.wait_event(Stream::Legacy, event)), codes::STREAM_CAPTURE_IMPLICIT);
+    m.cuda.record_on(event, a).unwrap();
+    assert_eq!(code(m.cuda.wait_on(Stream::Legacy, event)), codes::STREAM_CAPTURE_IMPLICIT);
     assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
 }
 
@@ -339,11 +340,11 @@ fn a_captured_stream_tells_its_context_but_asking_for_its_flags_spoils_the_captu
     let m = Machine::new();
     let (s, beside) = (m.stream(false), m.stream(false));
     begin(&m, s);
-    assert!(!m.cuda.is_blocking(beside.handle()).unwrap());
-    m.cuda.stream_context(s.handle()).unwrap();
+    assert!(!m.cuda.is_blocking(alive(beside)).unwrap());
+    m.cuda.stream_context(alive(s)).unwrap();
     m.cuda.end_capture(s).unwrap();
     begin(&m, s);
-    assert_eq!(code(m.cuda.is_blocking(s.handle())), codes::STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(code(m.cuda.is_blocking(alive(s))), codes::STREAM_CAPTURE_UNSUPPORTED);
     assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
 }
 
@@ -354,9 +355,9 @@ fn an_external_wait_is_a_node_that_waits_for_the_latest_record_whenever_the_grap
         let (s, outside) = (m.stream(false), m.stream(false));
         let event = m.cuda.create_event().unwrap();
         m.fill(outside, m.x, 7);
-        m.cuda.record_event(event, outside).unwrap();
+        m.cuda.record_on(event, outside).unwrap();
         begin(&m, s);
-        m.cuda.wait_external(s, event).unwrap();
+        m.cuda.wait_external_on(s, event).unwrap();
         m.read(s, m.x);
         let graph = m.cuda.end_capture(s).unwrap();
         m.cuda.launch_graph(graph, s).unwrap();
@@ -365,7 +366,7 @@ fn an_external_wait_is_a_node_that_waits_for_the_latest_record_whenever_the_grap
         m.cuda.synchronize_stream(s).unwrap();
         m.fill(outside, m.x, 8);
         if recorded {
-            m.cuda.record_event(event, outside).unwrap();
+            m.cuda.record_on(event, outside).unwrap();
         }
         m.cuda.launch_graph(graph, s).unwrap();
         m.assert_races(usize::from(!recorded));
@@ -378,10 +379,10 @@ fn what_comes_before_an_external_wait_in_the_graph_does_not_wait() {
     let (s, outside) = (m.stream(false), m.stream(false));
     let event = m.cuda.create_event().unwrap();
     m.fill(outside, m.x, 7);
-    m.cuda.record_event(event, outside).unwrap();
+    m.cuda.record_on(event, outside).unwrap();
     begin(&m, s);
     m.read(s, m.x);
-    m.cuda.wait_external(s, event).unwrap();
+    m.cuda.wait_external_on(s, event).unwrap();
     let graph = m.cuda.end_capture(s).unwrap();
     m.cuda.launch_graph(graph, s).unwrap();
     m.assert_races(1);
@@ -392,9 +393,9 @@ fn a_plain_wait_for_the_same_event_ends_the_capture_instead() {
     let m = Machine::new();
     let (s, outside) = (m.stream(false), m.stream(false));
     let event = m.cuda.create_event().unwrap();
-    m.cuda.record_event(event, outside).unwrap();
+    m.cuda.record_on(event, outside).unwrap();
     begin(&m, s);
-    assert_eq!(code(m.cuda.wait_event(s, event)), codes::STREAM_CAPTURE_ISOLATION);
+    assert_eq!(code(m.cuda.wait_on(s, event)), codes::STREAM_CAPTURE_ISOLATION);
     assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
 }
 
@@ -415,11 +416,11 @@ fn each_capture_has_a_number_and_the_streams_that_fork_from_it_have_the_same() {
 fn asking_for_a_streams_part_spoils_nothing() {
     let m = Machine::new();
     let (blocking, other) = (m.stream(true), m.stream(false));
-    assert_eq!(m.cuda.part(Stream::Legacy).unwrap(), Part::Outside);
+    assert_eq!(m.cuda.part(alive(Stream::Legacy)).unwrap(), Part::Outside);
     begin(&m, blocking);
-    assert_eq!(m.cuda.part(Stream::Legacy).unwrap(), Part::Beside);
-    assert_eq!(m.cuda.part(other).unwrap(), Part::Outside);
-    assert!(matches!(m.cuda.part(blocking).unwrap(), Part::Inside(_)));
+    assert_eq!(m.cuda.part(alive(Stream::Legacy)).unwrap(), Part::Beside);
+    assert_eq!(m.cuda.part(alive(other)).unwrap(), Part::Outside);
+    assert!(matches!(m.cuda.part(alive(blocking)).unwrap(), Part::Inside(_)));
     let event = m.cuda.create_event().unwrap();
     assert!(m.cuda.is_reached(event).unwrap(), "an event that was never recorded");
     m.cuda.end_capture(blocking).unwrap();

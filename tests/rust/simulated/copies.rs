@@ -11,6 +11,7 @@ use cai_bridge::driver::simulated::{CaptureMode, ReportKind, codes};
 use cai_bridge::stream::Stream;
 
 use super::{LENGTH, Machine, code};
+use crate::alive::alive;
 
 /// A whole block of a machine.
 pub(super) fn bytes(source: u64, target: u64, route: Route<'_>) -> Transfer<'_> {
@@ -41,9 +42,9 @@ fn a_copy_is_work_in_the_order_of_its_stream() {
         if ordered {
             m.order(p, c);
         }
-        m.cuda.copy(bytes(m.x, y, Route::Device), c).unwrap();
+        m.cuda.copy(bytes(m.x, y, Route::Device), alive(c)).unwrap();
         assert_ne!(m.value(y), 7, "it runs late");
-        m.cuda.wait_stream(c).unwrap();
+        m.cuda.wait_stream(alive(c)).unwrap();
         assert_eq!(m.value(y) == 7, ordered);
         m.assert_races(usize::from(!ordered));
     }
@@ -57,7 +58,7 @@ fn rows_and_planes_go_where_their_pitches_say() {
         [(1, vec![0, 1, 2, 5, 6, 7]), (2, vec![0, 1, 2, 5, 6, 7, 20, 21, 22, 25, 26, 27])]
     {
         let y = m.alloc("y");
-        m.cuda.copy(rows(m.x, y, planes, Route::Device), Stream::Legacy).unwrap();
+        m.cuda.copy(rows(m.x, y, planes, Route::Device), alive(Stream::Legacy)).unwrap();
         m.cuda.synchronize_context().unwrap();
         assert_eq!(m.cuda.load(y, 6 * planes).unwrap(), wanted);
         assert_eq!(m.cuda.load(y + 6 * planes, 1).unwrap(), [0xCD], "and nowhere else");
@@ -71,7 +72,7 @@ fn a_copy_touches_its_rows_and_not_what_lies_between() {
     for (byte, of_x, races) in [(3, true, 0), (5, true, 1), (5, false, 1), (6, false, 0)] {
         let m = Machine::new();
         let (c, d, y) = (m.stream(false), m.stream(false), m.alloc("y"));
-        m.cuda.copy(rows(m.x, y, 1, Route::Device), c).unwrap();
+        m.cuda.copy(rows(m.x, y, 1, Route::Device), alive(c)).unwrap();
         let ptr = if of_x { m.x } else { y } + byte;
         let span = cai_bridge::driver::simulated::Span { ptr, len: 1 };
         m.cuda.launch(d, "write", &[], &[span], |_| ()).unwrap();
@@ -84,12 +85,12 @@ fn a_copy_to_the_host_is_there_once_the_host_has_waited() {
     let m = Machine::new();
     count_up(&m);
     let (c, host) = (m.stream(false), Arc::new(HostMemory::filled(16, 0xEE).unwrap()));
-    m.cuda.copy(rows(m.x, host.address() + 2, 2, Route::Host(&host)), c).unwrap();
+    m.cuda.copy(rows(m.x, host.address() + 2, 2, Route::Host(&host)), alive(c)).unwrap();
     assert_eq!(m.cuda.pending(), 1);
     let held = Arc::downgrade(&host);
     drop(host);
     assert!(held.upgrade().is_some(), "work that is to come holds its memory");
-    m.cuda.wait_stream(c).unwrap();
+    m.cuda.wait_stream(alive(c)).unwrap();
     assert!(held.upgrade().is_none());
     m.assert_clean();
 }
@@ -98,30 +99,29 @@ fn a_copy_to_the_host_is_there_once_the_host_has_waited() {
 fn memory_in_the_order_of_a_stream_is_handed_out_again_on_it() {
     let m = Machine::new();
     let s = m.stream(false);
-    let first = m.cuda.allocate(24, s).unwrap();
+    let first = m.cuda.allocate(24, alive(s)).unwrap();
     let found = m.cuda.pointer(first).unwrap().unwrap();
     assert_eq!((found.ordinal, found.kind), (0, MemoryKind::Device));
-    m.cuda.free_on(first, s).unwrap();
-    assert_eq!(m.cuda.allocate(24, s).unwrap(), first);
-    assert_ne!(m.cuda.allocate(24, m.stream(false)).unwrap(), first);
-    assert_eq!(code(m.cuda.allocate(0, s)), codes::INVALID_VALUE);
-    assert_eq!(code(m.cuda.free_on(first + 1, s)), codes::INVALID_VALUE);
+    m.cuda.free_on(first, alive(s)).unwrap();
+    assert_eq!(m.cuda.allocate(24, alive(s)).unwrap(), first);
+    assert_ne!(m.cuda.allocate(24, alive(m.stream(false))).unwrap(), first);
+    assert_eq!(code(m.cuda.allocate(0, alive(s))), codes::INVALID_VALUE);
+    assert_eq!(code(m.cuda.free_on(first + 1, alive(s))), codes::INVALID_VALUE);
     assert_eq!(m.kinds(), [ReportKind::InvalidFree]);
 }
 
 #[test]
-fn a_free_at_once_waits_for_nothing() {
-    for waited in [false, true] {
+fn a_copys_memory_freed_on_a_stream_waits_for_what_is_queued_there_and_for_nothing_else() {
+    for (same, ordered) in [(true, false), (false, true), (false, false)] {
         let m = Machine::new();
-        let s = m.stream(false);
-        let y = m.cuda.allocate(LENGTH, s).unwrap();
-        m.cuda.copy(bytes(m.x, y, Route::Device), s).unwrap();
-        if waited {
-            m.cuda.synchronize_context().unwrap();
+        let (s, other) = (m.stream(false), m.stream(false));
+        let y = m.cuda.allocate(LENGTH, alive(s)).unwrap();
+        m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)).unwrap();
+        if ordered {
+            m.order(s, other);
         }
-        m.cuda.free_now(y).unwrap();
-        m.assert_races(usize::from(!waited));
-        m.cuda.abandon();
+        m.cuda.free_on(y, alive(if same { s } else { other })).unwrap();
+        m.assert_races(usize::from(!same && !ordered));
     }
 }
 
@@ -131,9 +131,14 @@ fn a_peer_copy_names_the_contexts_that_its_memory_is_in() {
     let far = m.cuda.alloc(1, LENGTH, MemoryKind::Device, "far").unwrap();
     let (here, there) = (m.cuda.primary_context(0).unwrap(), m.cuda.primary_context(1).unwrap());
     m.fill(Stream::Legacy, m.x, 7);
-    m.cuda.copy(bytes(m.x, far, Route::Peer { from: here, to: there }), Stream::Legacy).unwrap();
+    m.cuda
+        .copy(bytes(m.x, far, Route::Peer { from: here, to: there }), alive(Stream::Legacy))
+        .unwrap();
     let wrong = Route::Peer { from: there, to: here };
-    assert_eq!(code(m.cuda.copy(bytes(m.x, far, wrong), Stream::Legacy)), codes::INVALID_VALUE);
+    assert_eq!(
+        code(m.cuda.copy(bytes(m.x, far, wrong), alive(Stream::Legacy))),
+        codes::INVALID_VALUE
+    );
     m.cuda.synchronize_context().unwrap();
     assert_eq!(m.value(far), 7);
     m.assert_clean();
@@ -142,8 +147,8 @@ fn a_peer_copy_names_the_contexts_that_its_memory_is_in() {
 #[test]
 fn a_copy_outside_its_memory_is_a_report() {
     let m = Machine::new();
-    let y = m.cuda.allocate(8, Stream::Legacy).unwrap();
-    m.cuda.copy(bytes(m.x, y, Route::Device), Stream::Legacy).unwrap();
+    let y = m.cuda.allocate(8, alive(Stream::Legacy)).unwrap();
+    m.cuda.copy(bytes(m.x, y, Route::Device), alive(Stream::Legacy)).unwrap();
     m.cuda.synchronize_context().unwrap();
     assert_eq!(m.kinds(), [ReportKind::OutOfBounds]);
 }
@@ -153,9 +158,9 @@ fn stream_ordered_memory_of_a_captured_stream_is_refused_and_copies_are_captured
     let m = Machine::new();
     let (s, y) = (m.stream(false), m.alloc("y"));
     m.cuda.begin_capture(s, CaptureMode::Relaxed).unwrap();
-    m.cuda.copy(bytes(m.x, y, Route::Device), s).unwrap();
+    m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)).unwrap();
     assert_eq!(m.cuda.pending(), 0);
-    assert_eq!(code(m.cuda.allocate(8, s)), codes::STREAM_CAPTURE_UNSUPPORTED);
+    assert_eq!(code(m.cuda.allocate(8, alive(s))), codes::STREAM_CAPTURE_UNSUPPORTED);
     assert_eq!(code(m.cuda.end_capture(s)), codes::STREAM_CAPTURE_INVALIDATED);
     m.assert_clean();
 }

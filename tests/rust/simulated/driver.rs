@@ -14,6 +14,7 @@ use cai_bridge::stream::{Stream, Thread};
 
 use super::copies::{bytes, rows};
 use super::{LENGTH, Machine, code};
+use crate::alive::alive;
 
 #[test]
 fn a_thread_starts_with_the_primary_context_of_device_0() {
@@ -48,9 +49,9 @@ fn without_a_context_what_needs_one_is_refused() {
     assert_eq!(code(m.cuda.pop_context()), codes::INVALID_CONTEXT);
     assert_eq!(code(m.cuda.current_ordinal()), codes::INVALID_CONTEXT);
     assert_eq!(code(m.cuda.create_event()), codes::INVALID_CONTEXT);
-    assert_eq!(code(m.cuda.record_event(event, Stream::Legacy)), codes::INVALID_CONTEXT);
+    assert_eq!(code(m.cuda.record_on(event, Stream::Legacy)), codes::INVALID_CONTEXT);
     assert_eq!(code(m.cuda.synchronize_context()), codes::INVALID_CONTEXT);
-    m.cuda.record_event(event, m.stream(false)).unwrap();
+    m.cuda.record_on(event, m.stream(false)).unwrap();
     m.cuda.set_device(0).unwrap();
     m.cuda.unset_device();
     assert_eq!(m.cuda.current_context().unwrap(), None);
@@ -78,27 +79,42 @@ fn an_event_goes_with_streams_of_its_own_context_and_waits_go_across() {
     let m = Machine::new();
     let event = m.cuda.create_event().unwrap();
     let elsewhere = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
-    assert_eq!(code(m.cuda.record_event(event, elsewhere)), codes::INVALID_HANDLE);
-    m.cuda.record_event(event, m.stream(false)).unwrap();
-    m.cuda.wait_event(elsewhere, event).unwrap();
-    assert_eq!(code(m.cuda.wait_event(elsewhere, Event(77))), codes::INVALID_HANDLE);
+    assert_eq!(code(m.cuda.record_on(event, elsewhere)), codes::INVALID_HANDLE);
+    m.cuda.record_on(event, m.stream(false)).unwrap();
+    m.cuda.wait_on(elsewhere, event).unwrap();
+    assert_eq!(
+        code(m.cuda.wait_on(elsewhere, Event { handle: 77, ..event })),
+        codes::INVALID_HANDLE
+    );
     m.assert_clean();
 }
 
 #[test]
-fn each_thread_has_one_event_a_context_made_once() {
+fn an_event_is_in_one_hand_at_a_time_and_used_again_once_it_is_given_back() {
     let cuda = Simulated::new(2);
     let (first, second) = (cuda.primary_context(0).unwrap(), cuda.primary_context(1).unwrap());
     cuda.clear_calls();
-    let event = cuda.thread_event(first).unwrap();
-    assert_eq!(cuda.thread_event(first).unwrap(), event);
-    cuda.push_context(second).unwrap();
-    assert_ne!(cuda.thread_event(second).unwrap(), event);
+    let made = || cuda.calls().iter().filter(|record| record.call == Call::EventCreate).count();
+    let (one, other) = (cuda.take_event(first).unwrap(), cuda.take_event(first).unwrap());
+    assert_ne!(one.handle, other.handle);
+    assert_eq!((one.context, made()), (first, 2));
+    cuda.spare_event(one);
+    cuda.spare_event(other);
+    // By whichever thread, but in its own context alone.
     thread::scope(|scope| {
-        scope.spawn(|| assert_ne!(cuda.thread_event(first).unwrap(), event));
+        scope.spawn(|| {
+            let again = [cuda.take_event(first).unwrap(), cuda.take_event(first).unwrap()];
+            assert!(again.contains(&one) && again.contains(&other));
+            for event in again {
+                cuda.spare_event(event);
+            }
+        });
     });
-    let made = cuda.calls().iter().filter(|record| record.call == Call::EventCreate).count();
-    assert_eq!(made, 3);
+    assert_eq!(made(), 2);
+    cuda.push_context(second).unwrap();
+    let elsewhere = cuda.take_event(second).unwrap();
+    assert_eq!((elsewhere.context, made()), (second, 3));
+    assert!(elsewhere != one && elsewhere != other);
 }
 
 #[test]
@@ -114,7 +130,7 @@ fn the_primary_context_is_asked_for_once_a_device() {
 fn a_dead_or_unknown_stream_is_a_report_and_an_error() {
     let m = Machine::new();
     let (handle, event) = (m.cuda.create_stream(0, true).unwrap(), m.cuda.create_event().unwrap());
-    m.cuda.record_event(event, Stream::Handle(handle)).unwrap();
+    m.cuda.record_on(event, Stream::Handle(handle)).unwrap();
     m.cuda.destroy_stream(handle).unwrap();
     m.assert_clean();
     for (dead, why) in
@@ -122,8 +138,8 @@ fn a_dead_or_unknown_stream_is_a_report_and_an_error() {
     {
         let stream = Stream::Handle(dead);
         let calls = [
-            ("cuEventRecord", code(m.cuda.record_event(event, stream))),
-            ("cuStreamWaitEvent", code(m.cuda.wait_event(stream, event))),
+            ("cuEventRecord", code(m.cuda.record_on(event, stream))),
+            ("cuStreamWaitEvent", code(m.cuda.wait_on(stream, event))),
             ("cuStreamSynchronize", code(m.cuda.synchronize_stream(stream))),
             ("cuStreamIsCapturing", code(m.cuda.is_capturing(stream))),
             ("cuLaunchKernel", code(m.cuda.launch(stream, "work", &[], &[], |_| ()))),
@@ -163,8 +179,8 @@ fn the_handle_2_means_the_calling_threads_stream_whoever_is_named() {
         let c = m.stream(false);
         m.fill(Stream::PerThread(here), m.x, 7);
         let event = m.cuda.create_event().unwrap();
-        m.cuda.record_event(event, Stream::PerThread(named)).unwrap();
-        m.cuda.wait_event(c, event).unwrap();
+        m.cuda.record_on(event, Stream::PerThread(named)).unwrap();
+        m.cuda.wait_on(c, event).unwrap();
         m.read(c, m.x);
         assert_eq!(m.kinds(), if foreign { vec![ReportKind::ForeignThread] } else { vec![] });
     }
@@ -187,28 +203,30 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::PointerGetAttributes => m.cuda.pointer(m.x).map(drop),
         Call::PrimaryCtxRetain => m.cuda.primary_context(1).map(drop),
         Call::CtxGetCurrent => m.cuda.current_context().map(drop),
+        Call::CtxGetId => m.cuda.life(context).map(drop),
         Call::CtxGetDevice => m.cuda.current_ordinal().map(drop),
         Call::CtxPushCurrent => m.cuda.push_context(context),
         Call::CtxPopCurrent => m.cuda.pop_context(),
         Call::CtxSynchronize => m.cuda.synchronize_context(),
-        Call::EventCreate => m.cuda.thread_event(context).map(drop),
-        Call::EventRecord => m.cuda.record_event(event, s),
+        Call::EventCreate => m.cuda.take_event(context).map(drop),
+        Call::EventRecord => m.cuda.record_on(event, s),
         Call::EventQuery => m.cuda.query_event(event).map(drop),
         Call::EventSynchronize => m.cuda.synchronize_event(event),
-        Call::StreamWaitEvent => m.cuda.wait_event(s, event),
+        Call::StreamWaitEvent => m.cuda.wait_on(s, event),
         Call::StreamSynchronize => m.cuda.synchronize_stream(s),
-        Call::StreamGetFlags => m.cuda.is_blocking(s.handle()).map(drop),
-        Call::StreamGetCtx => m.cuda.stream_context(s.handle()).map(drop),
+        Call::StreamGetFlags => m.cuda.is_blocking(alive(s)).map(drop),
+        Call::StreamGetCtx => m.cuda.stream_context(alive(s)).map(drop),
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
-        Call::MemAllocAsync => m.cuda.allocate(LENGTH, s).map(drop),
-        Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, s).unwrap(), s),
-        Call::MemFree => m.cuda.free_now(m.cuda.allocate(8, s).unwrap()),
-        Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, Route::Device), s),
-        Call::MemcpyDtoHAsync => m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), s),
-        Call::MemcpyPeerAsync => m.cuda.copy(bytes(m.x, far, peers), s),
-        Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), s),
-        Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), s),
-        Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), s),
+        Call::MemAllocAsync => m.cuda.allocate(LENGTH, alive(s)).map(drop),
+        Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, alive(s)).unwrap(), alive(s)),
+        Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)),
+        Call::MemcpyDtoHAsync => {
+            m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), alive(s))
+        }
+        Call::MemcpyPeerAsync => m.cuda.copy(bytes(m.x, far, peers), alive(s)),
+        Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), alive(s)),
+        Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), alive(s)),
+        Call::Memcpy3DPeerAsync => m.cuda.copy(rows(m.x, far, 1, peers), alive(s)),
         Call::StreamGetCaptureInfo => m.cuda.capture_number(captured).map(drop),
     };
     for call in Call::ALL {
@@ -227,10 +245,10 @@ fn every_call_can_be_made_to_fail_without_effect() {
 fn a_stream_tells_its_context_and_whether_it_is_blocking() {
     let m = Machine::new();
     for blocking in [false, true] {
-        let s = m.stream(blocking).handle();
+        let s = alive(m.stream(blocking));
         assert_eq!(m.cuda.is_blocking(s).unwrap(), blocking);
         assert_eq!(m.cuda.stream_context(s).unwrap(), m.cuda.primary_context(0).unwrap());
-        m.cuda.destroy_stream(s).unwrap();
+        m.cuda.destroy_stream(s.native()).unwrap();
         assert_eq!(code(m.cuda.is_blocking(s)), codes::INVALID_HANDLE);
     }
 }
@@ -304,8 +322,8 @@ fn the_log_has_every_call_with_what_it_was_given() {
     let s = m.stream(false);
     let event = m.cuda.create_event().unwrap();
     m.cuda.clear_calls();
-    m.cuda.record_event(event, Stream::Legacy).unwrap();
-    m.cuda.wait_event(s, event).unwrap();
+    m.cuda.record_on(event, Stream::Legacy).unwrap();
+    m.cuda.wait_on(s, event).unwrap();
     m.cuda.pointer(m.x).unwrap();
     let log = m.cuda.calls();
     let expected = [

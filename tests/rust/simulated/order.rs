@@ -110,11 +110,11 @@ fn an_event_covers_what_was_queued_before_its_record_only() {
         if !late {
             m.fill(p, m.x, 1);
         }
-        m.cuda.record_event(event, p).unwrap();
+        m.cuda.record_on(event, p).unwrap();
         if late {
             m.fill(p, m.x, 1);
         }
-        m.cuda.wait_event(c, event).unwrap();
+        m.cuda.wait_on(c, event).unwrap();
         m.read(c, m.x);
         m.assert_races(usize::from(late));
     }
@@ -144,13 +144,13 @@ fn an_event_may_be_recorded_again_as_soon_as_the_wait_is_queued() {
         let (p, c, other, y) = (m.stream(false), m.stream(false), m.stream(false), m.alloc("y"));
         let event = m.cuda.create_event().unwrap();
         m.fill(p, m.x, 7);
-        m.cuda.record_event(event, p).unwrap();
+        m.cuda.record_on(event, p).unwrap();
         if waited_before {
-            m.cuda.wait_event(c, event).unwrap();
+            m.cuda.wait_on(c, event).unwrap();
         }
-        m.cuda.record_event(event, other).unwrap();
+        m.cuda.record_on(event, other).unwrap();
         if !waited_before {
-            m.cuda.wait_event(c, event).unwrap();
+            m.cuda.wait_on(c, event).unwrap();
         }
         m.copy(c, y, m.x);
         m.cuda.run_all().unwrap();
@@ -165,7 +165,7 @@ fn a_wait_on_an_event_that_was_never_recorded_does_nothing() {
     let (p, c) = (m.stream(false), m.stream(false));
     m.fill(p, m.x, 7);
     let event = m.cuda.create_event().unwrap();
-    m.cuda.wait_event(c, event).unwrap();
+    m.cuda.wait_on(c, event).unwrap();
     m.read(c, m.x);
     m.assert_races(1);
 }
@@ -318,7 +318,7 @@ fn the_host_sync_of_an_event_covers_what_the_event_covers() {
     let (s, y) = (m.stream(false), m.alloc("y"));
     let event = m.cuda.create_event().unwrap();
     m.fill(s, m.x, 7);
-    m.cuda.record_event(event, s).unwrap();
+    m.cuda.record_on(event, s).unwrap();
     m.fill(s, y, 8);
     m.cuda.synchronize_event(event).unwrap();
     assert_eq!(m.cuda.host_read(m.x, 1, "x").unwrap(), [7]);
@@ -359,7 +359,7 @@ fn an_event_query_makes_nothing_run_and_orders_the_host_where_it_says_yes() {
     let event = m.cuda.create_event().unwrap();
     assert!(m.cuda.query_event(event).unwrap(), "never recorded");
     m.fill(s, m.x, 7);
-    m.cuda.record_event(event, s).unwrap();
+    m.cuda.record_on(event, s).unwrap();
     assert!(!m.cuda.query_event(event).unwrap());
     assert_eq!(m.cuda.pending(), 1);
     m.cuda.run_all().unwrap();

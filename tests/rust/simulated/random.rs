@@ -30,7 +30,7 @@ struct Oracle {
     before: Vec<Set>,
     last_on: HashMap<usize, usize>,
     last_host: Option<usize>,
-    recorded: HashMap<Event, usize>,
+    recorded: HashMap<usize, usize>,
     /// The node, block, bytes and kind of each access, by the number of its operation.
     accesses: Vec<(u64, usize, usize, u64, u64, bool)>,
     sequence: u64,
@@ -207,16 +207,16 @@ impl Program {
         let of_device: Vec<Event> =
             self.events.iter().filter(|event| event.1 == device).map(|event| event.0).collect();
         let event = of_device[self.random.below(of_device.len())];
-        self.cuda.record_event(event, self.lanes[lane].stream).unwrap();
+        self.cuda.record_on(event, self.lanes[lane].stream).unwrap();
         let node = self.oracle.action(&self.lanes, lane, None);
-        self.oracle.recorded.insert(event, node);
+        self.oracle.recorded.insert(event.handle, node);
     }
 
     fn wait(&mut self) {
         let lane = self.lane();
         let event = self.events[self.random.below(self.events.len())].0;
-        self.cuda.wait_event(self.lanes[lane].stream, event).unwrap();
-        if let Some(record) = self.oracle.recorded.get(&event).copied() {
+        self.cuda.wait_on(self.lanes[lane].stream, event).unwrap();
+        if let Some(record) = self.oracle.recorded.get(&event.handle).copied() {
             self.oracle.action(&self.lanes, lane, Some(record));
         }
     }
@@ -247,7 +247,7 @@ impl Program {
             1 => {
                 let event = self.events[self.random.below(self.events.len())].0;
                 self.cuda.synchronize_event(event).unwrap();
-                let record = self.oracle.recorded.get(&event).copied();
+                let record = self.oracle.recorded.get(&event.handle).copied();
                 self.oracle.host(record);
             }
             _ => {
@@ -372,8 +372,8 @@ fn a_hundred_thousand_operations_stay_quick() {
     let event = cuda.create_event().unwrap();
     for step in 0..100_000_u64 {
         let (from, to) = (streams[random.below(8)], streams[random.below(8)]);
-        cuda.record_event(event, from).unwrap();
-        cuda.wait_event(to, event).unwrap();
+        cuda.record_on(event, from).unwrap();
+        cuda.wait_on(to, event).unwrap();
         let start = random.below(64) * 64;
         let len = (1 + random.below(64 - start / 64)) * 64;
         let span = Span {

@@ -68,6 +68,55 @@ fn work_on_a_destroyed_stream_still_runs() {
 }
 
 #[test]
+fn the_legacy_stream_follows_what_was_pending_on_a_blocking_stream_that_was_destroyed() {
+    type Follow = fn(&Machine) -> Stream;
+    let follows: [Follow; 3] = [
+        |_| Stream::Legacy,
+        |m| {
+            // The second action there as well as the first.
+            m.cuda.launch(Stream::Legacy, "nothing", &[], &[], |_| ()).unwrap();
+            Stream::Legacy
+        },
+        |m| {
+            let other = m.stream(false);
+            m.order(Stream::Legacy, other);
+            other
+        },
+    ];
+    for follow in follows {
+        for blocking in [false, true] {
+            let m = Machine::new();
+            let (handle, y) = (m.cuda.create_stream(0, blocking).unwrap(), m.alloc("y"));
+            m.fill(Stream::Handle(handle), m.x, 7);
+            m.cuda.destroy_stream(handle).unwrap();
+            let stream = follow(&m);
+            m.copy(stream, y, m.x);
+            m.cuda.run_all().unwrap();
+            m.assert_races(usize::from(!blocking));
+            assert_eq!(m.value(y) == 7, blocking);
+        }
+    }
+}
+
+#[test]
+fn the_sync_of_a_context_waits_for_what_is_pending_on_streams_that_were_destroyed() {
+    for blocking in [false, true] {
+        for legacy_between in [false, true] {
+            let m = Machine::new();
+            let handle = m.cuda.create_stream(0, blocking).unwrap();
+            m.fill(Stream::Handle(handle), m.x, 7);
+            m.cuda.destroy_stream(handle).unwrap();
+            if legacy_between {
+                m.cuda.launch(Stream::Legacy, "nothing", &[], &[], |_| ()).unwrap();
+            }
+            m.cuda.synchronize_context().unwrap();
+            assert_eq!((m.cuda.pending(), m.cuda.host_read(m.x, 1, "x").unwrap()), (0, vec![7]));
+            m.assert_clean();
+        }
+    }
+}
+
+#[test]
 fn work_may_call_back_but_not_wait_for_the_device() {
     let m = Machine::new();
     let s = m.stream(false);
@@ -76,7 +125,7 @@ fn work_may_call_back_but_not_wait_for_the_device() {
     m.cuda
         .launch(s, "outer", &[], &[], move |cuda| {
             let event = cuda.create_event().unwrap();
-            cuda.record_event(event, s).unwrap();
+            cuda.record_on(event, s).unwrap();
             cuda.launch(s, "inner", &[], &[], |_| ()).unwrap();
             let refused = [
                 cuda.synchronize_stream(s),

@@ -1,0 +1,111 @@
+//! The driver's error codes, by CUDA's names.
+
+use crate::error::{Error, Kind};
+
+macro_rules! codes {
+    ($($name:ident = $code:literal,)+) => {
+        $(
+            #[doc = concat!("`CUDA_ERROR_", stringify!($name), "`.")]
+            pub const $name: u32 = $code;
+        )+
+
+        /// Every code that has a name here, with it.
+        pub const ALL: &[(u32, &str)] = &[$(($code, concat!("CUDA_ERROR_", stringify!($name))),)+];
+    };
+}
+
+codes! {
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    NOT_INITIALIZED = 3,
+    DEINITIALIZED = 4,
+    DEVICE_UNAVAILABLE = 46,
+    NO_DEVICE = 100,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    ECC_UNCORRECTABLE = 214,
+    INVALID_HANDLE = 400,
+    ILLEGAL_STATE = 401,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    ILLEGAL_ADDRESS = 700,
+    LAUNCH_TIMEOUT = 702,
+    CONTEXT_IS_DESTROYED = 709,
+    ASSERT = 710,
+    HARDWARE_STACK_ERROR = 714,
+    ILLEGAL_INSTRUCTION = 715,
+    MISALIGNED_ADDRESS = 716,
+    INVALID_ADDRESS_SPACE = 717,
+    INVALID_PC = 718,
+    LAUNCH_FAILED = 719,
+    COOPERATIVE_LAUNCH_TOO_LARGE = 720,
+    NOT_PERMITTED = 800,
+    NOT_SUPPORTED = 801,
+    STREAM_CAPTURE_UNSUPPORTED = 900,
+    STREAM_CAPTURE_INVALIDATED = 901,
+    STREAM_CAPTURE_MERGE = 902,
+    STREAM_CAPTURE_UNMATCHED = 903,
+    STREAM_CAPTURE_UNJOINED = 904,
+    STREAM_CAPTURE_ISOLATION = 905,
+    STREAM_CAPTURE_IMPLICIT = 906,
+    CAPTURED_EVENT = 907,
+    STREAM_CAPTURE_WRONG_THREAD = 908,
+    UNKNOWN = 999,
+}
+
+/// CUDA's name for `code`; `CUDA_ERROR_UNKNOWN` where it has none here.
+pub fn name(code: u32) -> &'static str {
+    ALL.iter().find(|(known, _)| *known == code).map_or("CUDA_ERROR_UNKNOWN", |(_, name)| name)
+}
+
+/// The code that CUDA calls `name`.
+pub fn code(name: &str) -> Option<u32> {
+    ALL.iter().find(|(_, known)| *known == name).map(|(code, _)| *code)
+}
+
+/// The code that an error of the driver carries.
+pub(super) fn of(error: &Error) -> u32 {
+    error.driver_code().map_or(UNKNOWN, |driver| driver.code)
+}
+
+/// A driver call that failed with `code`.
+#[cold]
+pub(crate) fn failed(call: &'static str, code: u32) -> Error {
+    Error::driver(call, code, name(code))
+}
+
+/// Whether a call failed since the context that it was about is gone.
+pub fn is_gone(error: &Error) -> bool {
+    let code = error.driver_code().map(|failed| failed.code);
+    matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
+}
+
+/// Whether no later call can succeed after this failure: the context is gone or broken, and the memory in
+/// it, or there is no driver.
+pub fn is_final(error: &Error) -> bool {
+    /// What a failed kernel leaves behind is sticky: every later call of the context fails with it.
+    const FINAL: [u32; 18] = [
+        NOT_INITIALIZED,
+        DEINITIALIZED,
+        INVALID_DEVICE,
+        INVALID_CONTEXT,
+        ECC_UNCORRECTABLE,
+        INVALID_HANDLE,
+        ILLEGAL_ADDRESS,
+        LAUNCH_TIMEOUT,
+        CONTEXT_IS_DESTROYED,
+        ASSERT,
+        HARDWARE_STACK_ERROR,
+        ILLEGAL_INSTRUCTION,
+        MISALIGNED_ADDRESS,
+        INVALID_ADDRESS_SPACE,
+        INVALID_PC,
+        LAUNCH_FAILED,
+        COOPERATIVE_LAUNCH_TOO_LARGE,
+        UNKNOWN,
+    ];
+    match error.driver_code() {
+        Some(failed) => FINAL.contains(&failed.code),
+        None => error.kind() == Kind::DriverMissing,
+    }
+}

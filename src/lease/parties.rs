@@ -1,0 +1,57 @@
+//! Whose streams an end is between, and the orders that it makes of them.
+
+use super::Settled;
+use crate::driver::{Call, Handle};
+use crate::error::{Kind, Result};
+use crate::order::{self, Door, Mark};
+use crate::stream::{Alive, Elided};
+
+/// The streams of both sides, as far as they are known and alive.
+#[derive(Debug)]
+pub struct Parties<'a> {
+    /// The streams that consumers worked on.
+    pub users: Vec<Alive<'a>>,
+    /// The producer's, and whichever were declared to be besides. At least one.
+    pub producers: Vec<Alive<'a>>,
+    /// Whether the first of these is the producer's own. Where it is not, but stands in for it, the
+    /// producer may go on working on one that does not follow it.
+    pub known: bool,
+}
+
+impl Parties<'_> {
+    /// Makes every stream of the producer's wait for every one of the consumers', and marks where the
+    /// work of these ends if that has to be waited for. `detach` runs what may block.
+    pub fn settle(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<Settled<Vec<Mark>>> {
+        let door = Door::giving_back("release");
+        for user in &self.users {
+            for producer in &self.producers {
+                order::connect(door, driver, (*user, *producer), &detach)?;
+            }
+        }
+        if self.users.is_empty()
+            && let Some(producer) = self.producers.first()
+        {
+            let on = || self.known.then(|| producer.stream());
+            order::elided(door, producer.place(), Elided::NoConsumer, on);
+        }
+        if self.known || self.users.is_empty() {
+            return Ok(Settled::Done);
+        }
+        let calls = driver.get()?;
+        let mut marks = Vec::new();
+        let mut marked: Result<()> = Ok(());
+        detach(&mut || {
+            marked = self.users.iter().try_for_each(|user| {
+                marks.push(order::mark(calls, *user)?);
+                Ok(())
+            });
+        });
+        match marked {
+            Ok(()) => Ok(Settled::Until(marks)),
+            Err(error) => {
+                order::forget(driver, marks);
+                if error.kind() == Kind::CaptureLegacy { Ok(Settled::Later) } else { Err(error) }
+            }
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! `from_cai`: an array that speaks the CUDA Array Interface, as DLPack has it.
+
+use pyo3::prelude::*;
+
+use crate::py::flag;
+use crate::py::observe::Began;
+use crate::py::producers::cai::{self, Said};
+use crate::py::producers::types::{Speaks, facts};
+use crate::py::streams::Argument;
+use crate::py::views::{CaiView, DLPackView, View};
+
+const DOOR: &str = "from_cai";
+
+/// A view of an array that speaks the CUDA Array Interface, for consumers that speak DLPack.
+///
+/// Nothing is copied. The view keeps the producer alive, and so does every capsule and DLPack tensor
+/// that it hands out; at the end of each the producer's stream waits for its consumer's, see
+/// `DLPackView.release`.
+///
+/// Parameters
+/// ----------
+/// x : object or dict
+///     An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
+///     ``CaiView``.
+/// stream : None, int or stream object, optional
+///     The producer's stream, which the caller declares: 1, 2, a handle, or an object with
+///     ``__cuda_stream__``, which the view then holds; a bare handle has to stay alive as long as the
+///     view. -1 declares that nothing is pending. None takes the dict's word. Where the
+///     dict has none, version 3 means that nothing is pending; versions 0 to 2 say nothing, so the
+///     type's exchange API is asked, else the host waits for the device once and a `HostSyncWarning`
+///     is given.
+/// readonly : bool, optional
+///     None keeps what the producer says. True hands out read-only memory; with False the caller
+///     vouches that writing is right.
+/// owner : object, optional
+///     What keeps the memory of a dict alive.
+/// device : int or tuple of (int, int), optional
+///     The device of an array without elements, which has no pointer to ask; or ``(2, id)`` to hand
+///     managed or pinned memory out as plain CUDA memory.
+/// dtype : str or dtype, optional
+///     The element type behind ``<V2`` and ``|V1``, such as ``"bfloat16"``, where ``x.dtype`` does not
+///     name it.
+///
+/// Returns
+/// -------
+/// DLPackView
+///
+/// Raises
+/// ------
+/// BufferError
+///     DLPack cannot express the array.
+/// ValueError
+///     A malformed dict or argument, or a pointer that CUDA does not know.
+/// TypeError
+///     An object that does not speak the CUDA Array Interface, or an argument of another type.
+/// DriverError
+///     A call of the CUDA driver failed.
+///
+/// Notes
+/// -----
+/// CUDA Array Interface (Version 3), "Synchronization" and "Lifetime management".
+#[pyfunction]
+#[pyo3(signature = (x, stream=None, readonly=None, owner=None, device=None, dtype=None))]
+pub(crate) fn from_cai<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<&Bound<'py, PyAny>>,
+    owner: Option<&Bound<'py, PyAny>>,
+    device: Option<&Bound<'py, PyAny>>,
+    dtype: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, DLPackView>> {
+    let began = Began::now();
+    let made = view(x, stream, readonly, (owner, device, dtype));
+    if began.is_told() {
+        tell(began, &made);
+    }
+    made
+}
+
+type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+#[inline]
+fn view<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Maybe<'_, 'py>,
+    readonly: Maybe<'_, 'py>,
+    (owner, device, dtype): (Maybe<'_, 'py>, Maybe<'_, 'py>, Maybe<'_, 'py>),
+) -> PyResult<Bound<'py, DLPackView>> {
+    let argument = Argument::parse(stream)?;
+    let readonly = flag::parse("readonly", readonly)?;
+    let said = Said { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
+    let facts = facts(x)?;
+    let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
+        cai::adapt(x.py(), x.cast::<CaiView>()?.get().as_view().unwrap(x.py())?, &said)?
+    } else {
+        cai::import(x, &facts, &said)?
+    };
+    Bound::new(x.py(), DLPackView::of(View::new(source, readonly)))
+}
+
+#[cold]
+fn tell(began: Began, made: &PyResult<Bound<'_, DLPackView>>) {
+    match made {
+        Ok(made) => began.exchanged(made.get().as_view().passage_in(DOOR)),
+        Err(error) => began.refused(DOOR, error),
+    }
+}

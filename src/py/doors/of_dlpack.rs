@@ -1,0 +1,168 @@
+//! `to_cai`: an array of whatever protocol, as the CUDA Array Interface has it.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use crate::error::{Error, Kind};
+use crate::py::flag;
+use crate::py::observe::Began;
+use crate::py::producers::habits::Habit;
+use crate::py::producers::types::{Facts, Speaks, facts};
+use crate::py::producers::{cai, dlpack};
+use crate::py::source::{By, Source, check_stream, consumers_place, hand_over, told};
+use crate::py::streams::Argument;
+use crate::py::text::an_object;
+use crate::py::views::{CaiView, DLPackView, View};
+use crate::stream::Request;
+
+const DOOR: &str = "to_cai";
+
+/// A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
+///
+/// Nothing is copied, and the host does not wait. The view keeps the producer alive; at its end the
+/// producer's stream waits for the consumer's, see `CaiView.release`.
+///
+/// Parameters
+/// ----------
+/// x : object
+///     An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
+///     ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
+///     Interface (version 0 to 3).
+/// stream : None, int or stream object, optional
+///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
+///     ``__cuda_stream__``, which the view then holds. A bare handle is waited for at the end only where
+///     PyTorch or CuPy work on that stream just now, and so vouch for it. None makes no wait and names
+///     the producer's stream, which the consumer has to mind; -1 asks for no order at all, and names
+///     none.
+/// readonly : bool, optional
+///     None keeps what the producer says. True hands out read-only memory; with False the caller
+///     vouches that writing is right.
+///
+/// Returns
+/// -------
+/// CaiView
+///
+/// Raises
+/// ------
+/// BufferError
+///     The CUDA Array Interface cannot express the array, or it is not in CUDA's reach.
+/// ValueError
+///     A malformed capsule, dict or argument, or a stream of another device than the array's.
+/// TypeError
+///     An object that speaks neither protocol, or an argument of another type.
+/// DriverError
+///     A call of the CUDA driver failed, a graph capture has no place for the order, or the array
+///     belongs to the process that this one was forked from.
+///
+/// Notes
+/// -----
+/// CUDA Array Interface (Version 3), "Synchronization"; DLPack 1.3, "Python Specification".
+#[pyfunction]
+#[pyo3(signature = (x, stream=None, readonly=None))]
+pub(crate) fn to_cai<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, CaiView>> {
+    let began = Began::now();
+    let made = view(x, stream, readonly);
+    if began.is_told() {
+        tell(began, &made);
+    }
+    made
+}
+
+#[inline]
+fn view<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<&Bound<'py, PyAny>>,
+    readonly: Option<&Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, CaiView>> {
+    let argument = Argument::parse(stream)?;
+    let readonly = flag::parse("readonly", readonly)?;
+    let facts = facts(x)?;
+    let source = take_in(x, &facts, &argument)?;
+    Bound::new(x.py(), CaiView::of(View::new(source, readonly)))
+}
+
+#[cold]
+fn tell(began: Began, made: &PyResult<Bound<'_, CaiView>>) {
+    match made {
+        Ok(made) => began.exchanged(made.get().as_view().passage_in(DOOR)),
+        Err(error) => began.refused(DOOR, error),
+    }
+}
+
+/// Takes `x` in by the best way that its type has.
+#[inline]
+fn take_in(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> PyResult<Source> {
+    if let (Speaks::Foreign, Some(table)) = (facts.speaks, facts.table) {
+        return dlpack::exchange(DOOR, x, facts, table, argument);
+    }
+    match facts.speaks {
+        Speaks::CaiView => again(x.py(), x.cast::<CaiView>()?.get().as_view(), argument),
+        Speaks::DLPackView => again(x.py(), x.cast::<DLPackView>()?.get().as_view(), argument),
+        Speaks::Capsule => dlpack::capsule(DOOR, x, argument),
+        Speaks::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
+            from_dict(x, facts, argument)
+        }
+        Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
+            dlpack::protocol(DOOR, x, facts, argument)
+        }
+        Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(x, facts, argument),
+        Speaks::Dict => {
+            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
+            Err(Error::new(Kind::Protocol, got).into())
+        }
+        Speaks::Foreign => {
+            let got = format!(
+                "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
+                an_object(x)
+            );
+            Err(Error::new(Kind::Protocol, got).into())
+        }
+    }
+}
+
+/// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
+fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    x.hasattr(intern!(x.py(), "__dlpack__"))
+}
+
+/// The same for the other protocol.
+fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    x.hasattr(intern!(x.py(), "__cuda_array_interface__"))
+}
+
+/// One of our own views.
+fn again(py: Python<'_>, view: &View, argument: &Argument<'_, '_>) -> PyResult<Source> {
+    export(py, view.unwrap(py)?, argument)
+}
+
+/// An object that speaks the CUDA Array Interface.
+fn from_dict(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> PyResult<Source> {
+    let said = cai::Said {
+        door: DOOR,
+        stream: &Argument::UNSAID,
+        ordered: matches!(argument.request(), Request::On(_)),
+        owner: None,
+        device: None,
+        dtype: None,
+    };
+    export(x.py(), cai::import(x, facts, &said)?, argument)
+}
+
+/// An array whose readiness is known: the order for the consumer, and what its dict then says.
+fn export(py: Python<'_>, mut source: Source, argument: &Argument<'_, '_>) -> PyResult<Source> {
+    let at = consumers_place(&source.array, source.place);
+    let (ready, request) = (source.ready, argument.request());
+    check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
+    hand_over(py, DOOR, &source.holding, (ready, source.place), (argument, at))?;
+    if source.array.ptr() != 0 && (request != Request::Unsaid || source.by != By::View) {
+        source.holding.hand_to(py, argument, at)?;
+    }
+    if let Request::On(_) = request {
+        source.holding.ready_for_consumer(py);
+    }
+    Ok(Source { ready: told(ready, request), ..source })
+}

@@ -1,0 +1,160 @@
+//! The ends that are not over: asked again by later calls of the bridge, and by a thread of its own.
+//!
+//! The host never waits, so what has to outlive work on a device is kept here. With a real driver a thread
+//! asks again where no call comes. It takes the interpreter's lock for that like any other thread, and is
+//! told, and waited for, before the interpreter ends. What is still here then stays.
+
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use pyo3::prelude::*;
+
+use super::ending::{came, flat};
+use super::holding::Holding;
+use crate::driver::Handle;
+use crate::driver::fork::Process;
+use crate::lease::{Ending, Queue};
+use crate::py::interpreter;
+use crate::py::observe::{Began, Came};
+
+/// What a process has. A fork begins anew: the locks of its parent may be held for good there.
+#[derive(Default)]
+struct Pending {
+    queue: Queue<Ending<Holding>>,
+    watch: Mutex<Watch>,
+    told: Condvar,
+}
+
+/// What the watching thread is told.
+#[derive(Default)]
+struct Watch {
+    thread: Option<JoinHandle<()>>,
+    over: bool,
+}
+
+/// By the number of the process: how many forks lie between it and the first.
+static PENDING: [OnceLock<Pending>; 64] = [const { OnceLock::new() }; 64];
+
+fn pending() -> Option<&'static Pending> {
+    let number = usize::try_from(Process::current().number()).ok()?;
+    PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
+}
+
+/// How many a call asks: more than it adds, so that they become fewer once they can end, and no more, so
+/// that a call takes no longer where thousands wait for one piece of work.
+const AT_A_CALL: usize = 4;
+
+/// How often the thread asks, at first and at last.
+const FIRST: Duration = Duration::from_micros(500);
+const LAST: Duration = Duration::from_millis(50);
+
+/// Keeps `ending` until it is over.
+pub(super) fn keep(ending: Ending<Holding>) {
+    // Time alone changes nothing on the simulated device.
+    let ripens = matches!(ending.holder().driver, Handle::Cuda);
+    let Some(pending) = pending() else {
+        // A fork of a fork of a fork …: kept for good.
+        std::mem::forget(ending);
+        return;
+    };
+    pending.queue.push(ending);
+    if ripens {
+        pending.wake();
+    }
+}
+
+/// Ends what can end by now of those that were not asked for longest: a few, for every call does.
+#[inline]
+pub(crate) fn look(py: Python<'_>) {
+    if let Some(pending) = pending()
+        && !pending.queue.is_empty()
+    {
+        pending.look(py, AT_A_CALL);
+    }
+}
+
+/// Ends all that can end by now.
+pub(crate) fn look_at_all(py: Python<'_>) {
+    if let Some(pending) = pending() {
+        pending.look(py, pending.queue.len());
+    }
+}
+
+/// Ends all that can end by now; how many are left. For tests.
+#[pyfunction]
+pub(crate) fn _settle(py: Python<'_>) -> usize {
+    look_at_all(py);
+    pending().map_or(0, |pending| pending.queue.len())
+}
+
+impl Pending {
+    #[cold]
+    fn look(&self, py: Python<'_>, most: usize) {
+        let over = self.queue.ask(most, |ending| {
+            let began = Began::now();
+            let came = match came(py, ending) {
+                Came::PutOff => return false,
+                Came::Done => Came::DoneLater,
+                came => came,
+            };
+            began.released(ending.holder().tag, came);
+            true
+        });
+        flat(py, || drop(over));
+    }
+
+    fn watch(&self) -> MutexGuard<'_, Watch> {
+        self.watch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the thread ask, which is made where there is none.
+    fn wake(&'static self) {
+        let mut watch = self.watch();
+        if watch.over {
+            return;
+        }
+        if watch.thread.is_none() {
+            let thread = std::thread::Builder::new().name("cai_bridge".into());
+            // Without the thread, the next call of the bridge asks.
+            watch.thread = thread.spawn(|| self.keep_asking()).ok();
+        }
+        self.told.notify_one();
+    }
+
+    fn keep_asking(&'static self) {
+        let mut pause = FIRST;
+        let mut watch = self.watch();
+        while !watch.over {
+            if self.queue.is_empty() {
+                pause = FIRST;
+                watch = self.told.wait(watch).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            }
+            let waited = self.told.wait_timeout(watch, pause);
+            // Not held while others run: a fork at that moment would keep it for good.
+            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            interpreter::enter(look_at_all);
+            pause = LAST.min(pause * 2);
+            watch = self.watch();
+        }
+    }
+}
+
+/// Ends the watching, before the interpreter ends; from here on only this thread enters it.
+#[pyfunction]
+pub(crate) fn _stop_watching(py: Python<'_>) {
+    if let Some(pending) = pending() {
+        let thread = {
+            let mut watch = pending.watch();
+            watch.over = true;
+            watch.thread.take()
+        };
+        pending.told.notify_one();
+        if let Some(thread) = thread {
+            // It may be waiting for the lock.
+            let _ = py.detach(|| thread.join());
+        }
+    }
+    interpreter::end();
+}

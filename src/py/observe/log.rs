@@ -1,0 +1,158 @@
+//! The crate's `tracing` events, handed to Python's `logging` under `cai_bridge`, and to an open trace.
+//!
+//! While nobody listens no event is made: the level that Python's logger wants is kept here, and
+//! `tracing` checks it with one load. `cai_bridge._events` tells when it changes. A trace wants every
+//! event; those of level `TRACE`, and fields whose names begin with `trace.`, are for it alone.
+
+use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use tracing::field::{Field, Visit};
+use tracing::level_filters::LevelFilter;
+use tracing::span::{Attributes, Id, Record};
+use tracing::subscriber::Interest;
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use super::trace;
+use crate::py::interpreter::enter;
+
+/// The levels of Python's `logging`, a tenth of them: 0 for nobody listens.
+static WANTED: AtomicU8 = AtomicU8::new(0);
+
+struct ToPython;
+
+/// The level of an event as `logging` has it; 0 for one that is not for it.
+fn python_level(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 40,
+        Level::WARN => 30,
+        Level::INFO => 20,
+        Level::DEBUG => 10,
+        Level::TRACE => 0,
+    }
+}
+
+fn is_logged(level: Level) -> bool {
+    let wanted = WANTED.load(Ordering::Relaxed);
+    wanted != 0 && python_level(level) >= wanted
+}
+
+impl Subscriber for ToPython {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        // `tracing::enabled!` asks by a hint, which is no event.
+        !metadata.is_span() && (trace::is_open() || is_logged(*metadata.level()))
+    }
+
+    fn register_callsite(&self, metadata: &'static Metadata<'static>) -> Interest {
+        if self.enabled(metadata) { Interest::always() } else { Interest::never() }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(match WANTED.load(Ordering::Relaxed) {
+            _ if trace::is_open() => LevelFilter::TRACE,
+            0 => LevelFilter::OFF,
+            1..=10 => LevelFilter::DEBUG,
+            11..=20 => LevelFilter::INFO,
+            21..=30 => LevelFilter::WARN,
+            _ => LevelFilter::ERROR,
+        })
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        trace::keep(event);
+        if !is_logged(*event.metadata().level()) {
+            return;
+        }
+        enter(|py| {
+            // A handler that fails has been reported by `logging` itself; an event is no reason to
+            // fail the hand-over that it tells of.
+            if let Err(error) = forward(py, event) {
+                error.write_unraisable(py, None);
+            }
+        });
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
+    let mut fields = Fields { values: PyDict::new(py), text: String::new(), failed: None };
+    event.record(&mut fields);
+    if let Some(error) = fields.failed {
+        return Err(error);
+    }
+    py.import("cai_bridge._events")?.call_method1(
+        "emit",
+        (python_level(*event.metadata().level()), fields.text, fields.values),
+    )?;
+    Ok(())
+}
+
+struct Fields<'py> {
+    values: Bound<'py, PyDict>,
+    text: String,
+    failed: Option<PyErr>,
+}
+
+impl<'py> Fields<'py> {
+    fn put(&mut self, field: &Field, value: impl IntoPyObject<'py>) {
+        if field.name().starts_with("trace.") {
+            return;
+        }
+        if let Err(error) = self.values.set_item(field.name(), value) {
+            self.failed = Some(error);
+        }
+    }
+}
+
+impl Visit for Fields<'_> {
+    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
+        if field.name() == "message" {
+            // Writing to a string does not fail.
+            let _ = write!(self.text, "{value:?}");
+        } else {
+            self.put(field, format!("{value:?}"));
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+}
+
+/// Tells which level of Python's `logging` is wanted; 0 for none.
+#[pyfunction]
+pub(crate) fn _set_event_level(level: u8) {
+    WANTED.store(level, Ordering::Relaxed);
+    changed();
+}
+
+/// Has `tracing` ask anew what is wanted.
+pub(crate) fn changed() {
+    tracing::callsite::rebuild_interest_cache();
+}
+
+/// Makes [`ToPython`] the subscriber of this module. A second import finds it installed.
+pub(crate) fn install() {
+    let _ = tracing::subscriber::set_global_default(ToPython);
+}

@@ -1,0 +1,7 @@
+//! What is told of the bridge's doings: records of Python's `logging`, and traces.
+
+pub(crate) mod log;
+mod told;
+pub(crate) mod trace;
+
+pub(crate) use told::{Began, Came, End, Passage};

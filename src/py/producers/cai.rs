@@ -1,0 +1,405 @@
+//! Takes in an array that speaks the CUDA Array Interface: an object, or a dict with its owner.
+//!
+//! What the dict leaves open is settled here: the device, which the pointer knows; the element type
+//! behind `<V2` and `|V1`, which the object's `dtype` names; and, for versions 0 to 2, which say
+//! nothing of streams, the stream or a wait on the host.
+
+use pyo3::exceptions::{PyAttributeError, PyException};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt};
+
+use super::dlpack::of_producer;
+use super::habits::Habit;
+use super::types::{Facts, Speaks};
+use super::{fields, guards, silence};
+use crate::cai::{Claim, Decoded};
+use crate::descriptor::{Descriptor, null};
+use crate::device::{Device, MemoryKind, Place};
+use crate::driver::{self, Handle};
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
+use crate::order::{self, Door};
+use crate::py::lease::Holding;
+use crate::py::source::{By, Source, check_stream};
+use crate::py::streams::{Argument, Keeping, Kept, current};
+use crate::py::text::{an_object, shown, type_name};
+use crate::py::views::{CaiView, DLPackView};
+use crate::stream::{Alive, Ready, Request, Stream};
+
+/// What the caller says beside the array itself.
+#[derive(Debug)]
+pub(crate) struct Said<'a, 'py> {
+    /// The call.
+    pub(crate) door: &'static str,
+    /// The stream that the array's pending work is on.
+    pub(crate) stream: &'a Argument<'a, 'py>,
+    /// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
+    pub(crate) ordered: bool,
+    /// The owner of a dict's memory.
+    pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
+    /// The device.
+    pub(crate) device: Option<&'a Bound<'py, PyAny>>,
+    /// The name of the element type, or an object that has one.
+    pub(crate) dtype: Option<&'a Bound<'py, PyAny>>,
+}
+
+/// Takes `x` in.
+pub(crate) fn import<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    said: &Said<'_, 'py>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let (interface, owner) = interface(x, facts, said.owner)?;
+    let unnamed = default_stream(x, facts)?;
+    let decoded = fields::decode(&interface, unnamed, || {
+        said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
+    })?;
+    check_dtype(said.dtype, decoded.dtype)?;
+    let driver = driver::prepared(|call| py.detach(call))?;
+    let wanted = said.device.map(device_argument).transpose()?;
+    let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
+    driver.open(place.ordinal, |call| py.detach(call));
+    let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
+    let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+    check_stream(&array, &driver, said.stream.alive(place))?;
+    let work = Work { driver: &driver, place, exporter: exporter(owner, facts), facts };
+    let (ready, home, kept) = match (said.stream.request(), claim) {
+        _ if array.ptr() == 0 => (Ready::Nothing, None, None),
+        (Request::On(_), _) => work.declared(py, said)?,
+        (Request::NoOrder, Claim::Said(Ready::On(stream))) => {
+            (Ready::Nothing, work.kept(py, stream)?, None)
+        }
+        (_, Claim::Said(Ready::On(stream))) => {
+            let (home, kept) = work.exported(py, said.door, stream)?;
+            (Ready::On(stream), home, kept)
+        }
+        (Request::Unsaid, Claim::Silent) => {
+            let ordered = said.ordered || ordering_wanted();
+            let settled = silence::settle(x, facts, owner, (&driver, place), ordered)?;
+            match settled {
+                Some(alive) => {
+                    let (home, kept) = of_producer(py, said.door, &driver, alive, true)?;
+                    (Ready::On(alive.stream()), home, kept)
+                }
+                None => (Ready::Nothing, None, None),
+            }
+        }
+        (Request::NoOrder | Request::Unsaid, _) => (Ready::Nothing, None, None),
+    };
+    let elided = said.stream.request() == Request::Unsaid && !(said.ordered || ordering_wanted());
+    let ready = if elided { Ready::Nothing } else { ready };
+    let mut holding = holding(owner, facts, &driver, place, home, said)?;
+    holding.ready_on(kept);
+    Ok(Source { array, ready, holding, place, by: By::Cai(version) })
+}
+
+/// Whose stream a dict's array is ready on.
+struct Work<'a, 'py> {
+    driver: &'a Handle,
+    place: Place,
+    /// The object whose dict it is, which vouches for the stream that it names; `None` for a bare dict.
+    exporter: Option<&'a Bound<'py, PyAny>>,
+    facts: &'a Facts,
+}
+
+/// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
+type Settled = (Ready, Option<Kept>, Option<Kept>);
+
+impl Work<'_, '_> {
+    /// The stream that the caller declares.
+    fn declared(&self, py: Python<'_>, said: &Said<'_, '_>) -> PyResult<Settled> {
+        let Some(alive) = said.stream.alive(self.place) else {
+            return Ok((Ready::Nothing, None, None));
+        };
+        let ready = Ready::On(alive.stream());
+        let (home, kept) = match said.stream.keep(py, self.driver, self.place)? {
+            Some(Keeping::Kept(home)) => (Some(home), None),
+            _ => of_producer(py, said.door, self.driver, alive, true)?,
+        };
+        Ok((ready, home, kept))
+    }
+
+    /// The stream that the dict names.
+    fn exported(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        stream: Stream,
+    ) -> PyResult<(Option<Kept>, Option<Kept>)> {
+        if self.exporter.is_some() {
+            return Ok((self.kept(py, stream)?, None));
+        }
+        of_producer(py, door, self.driver, current::named(py, stream.handle(), self.place), true)
+    }
+
+    /// The same, where somebody keeps it: the exporter does, says the specification; CuPy's arrays do not.
+    fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<Kept>> {
+        let alive = current::named(py, stream.handle(), self.place);
+        if let Some(kept) = Kept::vouched(py, self.driver, alive)? {
+            return Ok(Some(kept));
+        }
+        if self.facts.has(Habit::KeepsStreamObject)
+            && let Some(exporter) = self.exporter
+            && let Some(kept) = Kept::by_attribute(self.driver, exporter, alive)?
+        {
+            return Ok(Some(kept));
+        }
+        let exported = |exporter| Kept::exported(self.driver, alive, exporter);
+        Ok(self.exporter.map(exported).transpose()?)
+    }
+}
+
+/// The object that vouches for the stream of its dict.
+fn exporter<'a, 'py>(owner: &'a Bound<'py, PyAny>, facts: &Facts) -> Option<&'a Bound<'py, PyAny>> {
+    (facts.speaks != Speaks::Dict).then_some(owner)
+}
+
+/// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
+/// one or, by its own setting, the per-thread one.
+fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream>> {
+    if !facts.has(Habit::DefaultStreamUnnamed) {
+        return Ok(None);
+    }
+    current::numbas_default(x.py()).map(Some)
+}
+
+/// References to the owner, whose memory goes back to `home`. One of our own views as the owner of a dict is
+/// asked for those that it has, since it may be released before the array is done.
+fn holding(
+    owner: &Bound<'_, PyAny>,
+    facts: &Facts,
+    driver: &Handle,
+    place: Place,
+    home: Option<Kept>,
+    said: &Said<'_, '_>,
+) -> PyResult<Holding> {
+    let py = owner.py();
+    if facts.speaks == Speaks::Dict {
+        let view = owner.cast::<CaiView>().map(|view| view.get().as_view());
+        let view = view.or_else(|_| owner.cast::<DLPackView>().map(|view| view.get().as_view()));
+        if let Ok(view) = view {
+            let mut holding = view.share(py)?;
+            if let Request::On(_) = said.stream.request() {
+                holding.declare(home);
+            }
+            return Ok(holding);
+        }
+    }
+    Ok(Holding::array(owner.clone().unbind(), None, driver, place, home))
+}
+
+/// The dict, and the object that keeps its memory alive.
+fn interface<'a, 'py>(
+    x: &'a Bound<'py, PyAny>,
+    facts: &Facts,
+    owner: Option<&'a Bound<'py, PyAny>>,
+) -> PyResult<(Bound<'py, PyDict>, &'a Bound<'py, PyAny>)> {
+    if facts.speaks == Speaks::Dict {
+        let owner = owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None"))?;
+        return Ok((x.cast::<PyDict>()?.clone(), owner));
+    }
+    if let Some(owner) = owner {
+        return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)).into());
+    }
+    if facts.has_lazy_bits {
+        guards::check_layout(x, facts)?;
+        guards::check(x, facts, None)?;
+    }
+    match x.getattr(intern!(x.py(), "__cuda_array_interface__")) {
+        Ok(interface) => match interface.cast_into::<PyDict>() {
+            Ok(dict) => Ok((dict, x)),
+            Err(error) => {
+                let got = an_object(&error.into_inner());
+                Err(Error::new(Kind::DictType, got).into())
+            }
+        },
+        Err(error) if error.is_instance_of::<PyAttributeError>(x.py()) => {
+            Err(speechless(x, facts, error))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Why an object has no dict to read: it is on the CPU, or it speaks no CAI.
+#[cold]
+fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+    let py = x.py();
+    let device = x
+        .call_method0(intern!(py, "__dlpack_device__"))
+        .and_then(|pair| pair.extract::<(u32, i32)>());
+    let refused = match device {
+        Ok((kind, id)) if Device::from_dlpack(kind, id).is_err() => Device::from_dlpack(kind, id)
+            .err()
+            .unwrap_or_else(|| Error::new(Kind::CpuMemory, "CPU memory")),
+        _ if facts.has_cai => {
+            let got = format!(
+                "{}, whose __cuda_array_interface__ raised {}",
+                type_name(x),
+                error.value(py)
+            );
+            Error::new(Kind::Protocol, got)
+        }
+        _ if facts.speaks == Speaks::DLPackView => {
+            Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
+        }
+        _ => Error::new(
+            Kind::Protocol,
+            format!("{}, which has no __cuda_array_interface__", type_name(x)),
+        ),
+    };
+    let refused = PyErr::from(refused);
+    refused.set_cause(py, Some(error));
+    refused
+}
+
+/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
+/// pointer, the caller the first where there is none.
+fn locate(
+    driver: &Handle,
+    ptr: u64,
+    layout: &Layout,
+    wanted: Option<Device>,
+) -> Result<(Device, Place)> {
+    if layout.size() == 0 {
+        let device = match wanted {
+            Some(device) => device,
+            None => Device::cuda(current_ordinal(driver)?),
+        };
+        return Ok((device, Place::gpu(device.id)));
+    }
+    if ptr == 0 {
+        return Err(null(layout));
+    }
+    let found = driver.locate(ptr)?;
+    let own = match found.kind {
+        MemoryKind::Device => Device::cuda(found.ordinal),
+        // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
+        kind => Device { kind, id: 0 },
+    };
+    as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
+}
+
+/// The device of memory that is on `own`, as the caller wants it handed out.
+pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
+    match wanted {
+        None => Ok(own),
+        Some(device) if device == own => Ok(own),
+        // Managed and pinned memory is reached by every device under unified addressing.
+        Some(device) if device.kind == MemoryKind::Device && own.kind != MemoryKind::Device => {
+            Ok(device)
+        }
+        Some(device) => {
+            let got = format!(
+                "({}, {}) for memory of ({}, {})",
+                device.kind.code(),
+                device.id,
+                own.kind.code(),
+                own.id
+            );
+            Err(Error::new(Kind::DeviceArgument, got))
+        }
+    }
+}
+
+fn current_ordinal(driver: &Handle) -> Result<i32> {
+    let driver = driver.get()?;
+    // A thread without a context works on device 0, as CUDA's runtime has it.
+    if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }
+}
+
+fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let malformed = || Error::new(Kind::DeviceArgument, shown(value));
+    let (kind, id) = if value.is_exact_instance_of::<PyInt>() {
+        (2, value.extract::<i32>().map_err(|_| malformed())?)
+    } else {
+        value.extract::<(u32, i32)>().map_err(|_| malformed())?
+    };
+    Ok(Device::from_dlpack(kind, id)?)
+}
+
+/// Whether waits at import are wanted: `CAI_BRIDGE_SYNC=0` leaves them out, as the variables of that
+/// name do for Numba and CuPy (CAI v3, "Interface Requirements").
+pub(crate) fn ordering_wanted() -> bool {
+    static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    *WANTED.get_or_init(|| std::env::var_os("CAI_BRIDGE_SYNC").is_none_or(|value| value != "0"))
+}
+
+/// The name of the element type that `x.dtype` has.
+fn dtype_of(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match x.getattr(intern!(x.py(), "dtype")) {
+        Ok(dtype) => Ok(name_of(&dtype)),
+        Err(error) if error.is_instance_of::<PyException>(x.py()) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
+/// (`torch.bfloat16`).
+fn name_of(dtype: &Bound<'_, PyAny>) -> Option<String> {
+    let named = |attribute| dtype.getattr(attribute).ok()?.extract::<String>().ok();
+    let text = match dtype.extract::<String>() {
+        Ok(text) => text,
+        Err(_) => named(intern!(dtype.py(), "name"))
+            .or_else(|| named(intern!(dtype.py(), "__name__")))
+            .unwrap_or_else(|| shown(dtype)),
+    };
+    text.rsplit('.').next().map(str::to_owned)
+}
+
+fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Result<()> {
+    match wanted.map(|wanted| name_of(wanted).unwrap_or_default()) {
+        Some(name) if name != dtype.name() => {
+            let got = format!("{name:?} for a typestr that says {}", dtype.name());
+            Err(Error::new(Kind::DtypeArgument, got))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
+/// of the producer's besides the one that the memory came from, and waits for the consumer as well.
+pub(crate) fn adapt(py: Python<'_>, mut view: Source, said: &Said<'_, '_>) -> PyResult<Source> {
+    check_dtype(said.dtype, view.array.dtype())?;
+    check_stream(&view.array, &view.holding.driver, said.stream.alive(view.place))?;
+    if let Some(wanted) = said.device.map(device_argument).transpose()? {
+        let device = match view.array.ptr() {
+            0 => wanted,
+            _ => as_wanted(view.array.device(), Some(wanted))?,
+        };
+        view.array = view.array.on(device);
+    }
+    match (said.stream.request(), said.stream.alive(view.place)) {
+        (Request::NoOrder, _) => view.ready = Ready::Nothing,
+        (_, Some(alive)) if view.array.ptr() != 0 => declare(py, &mut view, said, alive)?,
+        _ => {}
+    }
+    Ok(view)
+}
+
+fn declare(
+    py: Python<'_>,
+    view: &mut Source,
+    said: &Said<'_, '_>,
+    alive: Alive<'_>,
+) -> PyResult<()> {
+    view.ready = Ready::On(alive.stream());
+    if view.holding.is_home(alive) {
+        view.holding.ready_on(None);
+        return Ok(());
+    }
+    let driver = view.holding.driver.clone();
+    let keeping = said.stream.keep(py, &driver, view.place)?;
+    if let Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) = keeping {
+        view.holding.ready_on(Some(kept.clone_ref(py)));
+        view.holding.declare(Some(kept));
+    } else {
+        let legacy = Alive::legacy(view.place);
+        let door = Door::handing_over(said.door);
+        order::connect(door, &driver, (alive, legacy), |call| py.detach(call))?;
+        view.holding.ready_on(Some(Kept::legacy(view.place)));
+    }
+    Ok(())
+}

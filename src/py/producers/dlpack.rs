@@ -1,0 +1,300 @@
+//! Takes in an array that speaks DLPack: by the exchange API, by `__dlpack__`, or as a capsule.
+//!
+//! Producers differ in what they take: JAX's `__dlpack__` fails on -1 and always returns a legacy
+//! capsule, torch refuses stream 2 and tensors that are not on the current device, Warp and others
+//! take no `max_version` (facts measured on torch 2.11 and JAX 0.11.2). So a refused argument is left
+//! out, and the capsule's name decides, never what was asked for.
+
+use dlpark::python::ImportedDlpack;
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyException, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
+
+use super::guards;
+use super::habits::Habit;
+use super::types::Facts;
+use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind, Place};
+use crate::dlpack::capsule::{self, Form};
+use crate::dlpack::decode;
+use crate::dlpack::exchange::Table;
+use crate::driver::{self, Handle};
+use crate::error::{Error, Kind, Result};
+use crate::order::{self, Door};
+use crate::py::lease::Holding;
+use crate::py::source::{By, Source, check_stream, hand_over_from, told};
+use crate::py::streams::argument::index;
+use crate::py::streams::{Argument, Keeping, Kept, current};
+use crate::py::text::{an_object, shown};
+use crate::stream::{Alive, Ready, Request, Stream};
+
+/// By the exchange API. The tensor is ready on the library's current work stream.
+#[inline]
+pub(crate) fn exchange(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    table: Table,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let driver = driver::prepared(|call| py.detach(call))?;
+    let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
+    decode::check_own(imported.0.flags())?;
+    let array = imported.array()?;
+    guards::check(x, facts, Some(array.dtype()))?;
+    let place = place(py, &driver, &array)?;
+    let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
+    let work = current::named(py, native, place);
+    let passed_on = argument.request() == Request::Unsaid;
+    let (home, ready) = of_producer(py, door, &driver, work, passed_on)?;
+    let read = Read { door, array, place, driver, home, ready, by: By::ExchangeApi };
+    hold(x, read, argument, Some(work), || Ok(ImportedDlpack::Versioned(imported.0)))
+}
+
+/// By `__dlpack__`.
+pub(crate) fn protocol(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let driver = driver::prepared(|call| py.detach(call))?;
+    let device = declared_device(x)?;
+    guards::check(x, facts, None)?;
+    let (answer, ready) = on_device(py, &driver, device, || ask(x, argument.request()))?;
+    let capsule = answer
+        .cast::<PyCapsule>()
+        .map_err(|_| Error::new(Kind::CapsuleType, an_object(&answer)))?;
+    let (form, array) = capsule::read(capsule)?;
+    if let Form::Versioned(flags) = form {
+        decode::check_own(flags)?;
+    }
+    let readonly = (facts.has(Habit::Immutable) && form == Form::Legacy).then_some(true);
+    let array = array.with_readonly(readonly);
+    let place = place(py, &driver, &array)?;
+    let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
+    let work = work.map(|native| current::named(py, native, place));
+    let (home, kept) = match work {
+        Some(work) => of_producer(py, door, &driver, work, argument.request() == Request::Unsaid)?,
+        None => (None, None),
+    };
+    // What it was asked for is ready there; the stream is the call's own.
+    let ready = work.or_else(|| match ready {
+        Stream::Legacy => Some(Alive::legacy(place)),
+        _ => argument.alive(place),
+    });
+    let read = Read { door, array, place, driver, home, ready: kept, by: By::Dlpack };
+    hold(x, read, argument, ready, || capsule::take(capsule))
+}
+
+/// Has a producer make its memory ready on the legacy default stream of `place`, by its `__dlpack__`.
+pub(super) fn make_ready(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    driver: &Handle,
+    place: Place,
+) -> PyResult<()> {
+    guards::check(x, facts, None)?;
+    let device = Some(Device::cuda(place.ordinal));
+    on_device(x.py(), driver, device, || ask(x, Request::Unsaid)).map(drop)
+}
+
+/// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
+/// that it is a copy is taken: whoever has it has asked for it.
+pub(crate) fn capsule(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
+    let py = x.py();
+    let capsule = x.cast::<PyCapsule>()?;
+    let (_, array) = capsule::read(capsule)?;
+    let driver = driver::prepared(|call| py.detach(call))?;
+    let place = place(py, &driver, &array)?;
+    let read = Read { door, array, place, driver, home: None, ready: None, by: By::Capsule };
+    hold(x, read, argument, Some(Alive::legacy(place)), || capsule::take(capsule))
+}
+
+/// An array that was read, and is not held yet.
+struct Read {
+    door: &'static str,
+    array: Descriptor,
+    place: Place,
+    driver: Handle,
+    /// The producer's stream.
+    home: Option<Kept>,
+    /// What stands in for it as the stream that the array is ready on, where nobody keeps it.
+    ready: Option<Kept>,
+    by: By,
+}
+
+/// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
+/// there, the legacy default stream is made to wait for it now, and stands in for it.
+pub(super) fn of_producer(
+    py: Python<'_>,
+    door: &'static str,
+    driver: &Handle,
+    work: Alive<'_>,
+    passed_on: bool,
+) -> PyResult<(Option<Kept>, Option<Kept>)> {
+    match Keeping::of(py, driver, work)? {
+        Keeping::Kept(home) => Ok((Some(home), None)),
+        Keeping::StandIn(legacy) => {
+            let ready = legacy.clone_ref(py);
+            Ok((Some(legacy), Some(ready)))
+        }
+        Keeping::Nobody(_) if !passed_on => Ok((None, None)),
+        Keeping::Nobody(_) => {
+            let legacy = Alive::legacy(work.place());
+            let door = Door::handing_over(door);
+            order::connect(door, driver, (work, legacy), |call| py.detach(call))?;
+            Ok((None, Some(Kept::legacy(work.place()))))
+        }
+    }
+}
+
+/// Makes an array of `x` usable as `argument` asks, from the stream that it is ready on. Its tensor is taken
+/// last: what fails before leaves a capsule as it was.
+#[inline]
+fn hold(
+    x: &Bound<'_, PyAny>,
+    read: Read,
+    argument: &Argument<'_, '_>,
+    from: Option<Alive<'_>>,
+    take: impl FnOnce() -> PyResult<ImportedDlpack>,
+) -> PyResult<Source> {
+    let (py, Read { door, array, place, driver, home, ready: kept, by }) = (x.py(), read);
+    let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
+    check_stream(&array, &driver, argument.alive(place))?;
+    hand_over_from(py, door, &driver, (ready, place, from), (argument, place))?;
+    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, home);
+    holding.ready_on(kept);
+    if array.ptr() != 0 {
+        holding.hand_to(py, argument, place)?;
+        if let Request::On(_) = argument.request() {
+            holding.ready_for_consumer(py);
+        }
+    }
+    holding.take(take()?);
+    Ok(Source { array, ready: told(ready, argument.request()), holding, place, by })
+}
+
+/// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver
+/// knows whose it is.
+pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
+    let place = if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
+        Place::gpu(array.device().id)
+    } else {
+        Place::owning(driver.locate(array.ptr())?)
+    };
+    driver.open(place.ordinal, |call| py.detach(call));
+    Ok(place)
+}
+
+/// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
+/// reach it. A producer without `__dlpack_device__` is asked all the same.
+fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    let py = x.py();
+    let method = match x.getattr(intern!(py, "__dlpack_device__")) {
+        Ok(method) => method,
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let answer = method.call0()?;
+    let malformed = || Error::new(Kind::DlpackDevice, shown(&answer));
+    let pair =
+        answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;
+    let mut numbers = [0; 2];
+    for (number, item) in numbers.iter_mut().zip(pair.iter()) {
+        *number = index(&item)?.ok_or_else(malformed)?;
+    }
+    let [kind, id] = numbers;
+    let unknown = |wrong: Kind| Error::new(wrong, format!("({kind}, {id})"));
+    let (kind, id) = (
+        u32::try_from(kind).map_err(|_| unknown(Kind::DeviceKind))?,
+        i32::try_from(id).map_err(|_| unknown(Kind::DeviceOrdinal))?,
+    );
+    Ok(Some(Device::from_dlpack(kind, id)?))
+}
+
+/// Calls `ask` with the GPU of `device` current: some producers export from the current one only. Pinned and
+/// managed memory says (kind, 0) wherever it was made, so that the caller's own GPU stays current.
+fn on_device<R>(
+    py: Python<'_>,
+    driver: &Handle,
+    device: Option<Device>,
+    ask: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    let gpu = device.filter(|device| device.kind == MemoryKind::Device);
+    let (Some(device), Ok(calls)) = (gpu, driver.get()) else {
+        return ask();
+    };
+    driver.open(device.id, |call| py.detach(call));
+    let mut answer = None;
+    order::within(calls, Place::gpu(device.id), |_| {
+        answer = Some(ask());
+        Ok(())
+    })?;
+    answer.unwrap_or_else(|| Err(Error::new(Kind::CapsuleType, "nothing").into()))
+}
+
+/// Asks for a capsule, and says what its memory is ready on.
+fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyAny>, Stream)> {
+    let legacy = Stream::Legacy;
+    match request {
+        Request::Unsaid => Ok((call(x, 1)?.0, legacy)),
+        Request::NoOrder => match call(x, -1) {
+            Ok((capsule, _)) => Ok((capsule, legacy)),
+            // An interrupt or an exit is no refusal.
+            Err(error) if !error.is_instance_of::<PyException>(x.py()) => Err(error),
+            Err(refused) => match call(x, 1) {
+                Ok((capsule, _)) => Ok((capsule, legacy)),
+                Err(error) => {
+                    // A producer may keep one exception and raise it every time.
+                    if !error.value(x.py()).is(refused.value(x.py())) {
+                        error.set_context(x.py(), Some(refused));
+                    }
+                    Err(error)
+                }
+            },
+        },
+        Request::On(stream) => match call(x, i128::from(stream.handle())) {
+            Ok((capsule, true)) => Ok((capsule, stream)),
+            Ok((capsule, false)) => Ok((capsule, legacy)),
+            Err(error)
+                if matches!(stream, Stream::PerThread(_))
+                    && error.is_instance_of::<PyBufferError>(x.py()) =>
+            {
+                Ok((call(x, 1)?.0, legacy))
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Calls `__dlpack__`, leaving out what a producer does not take; the flag says whether the stream
+/// was passed. A producer without that argument makes its memory ready on the legacy default stream,
+/// as the specification has it for `None`.
+fn call<'py>(x: &Bound<'py, PyAny>, stream: i128) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let arguments = PyDict::new(py);
+    arguments.set_item(intern!(py, "stream"), stream)?;
+    arguments.set_item(intern!(py, "max_version"), (1, 3))?;
+    let first = match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
+        answer => return answer.map(|capsule| (capsule, true)),
+    };
+    arguments.del_item(intern!(py, "max_version"))?;
+    match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
+        answer => return answer.map(|capsule| (capsule, true)),
+    }
+    match method.call0() {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
+        answer => answer.map(|capsule| (capsule, false)),
+    }
+}

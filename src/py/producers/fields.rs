@@ -1,0 +1,213 @@
+//! The dict of the CUDA Array Interface: read into [`Fields`], and made from them.
+//!
+//! Types are taken as the specification has them, with two liberties that producers in the field
+//! need: a list is a tuple, and the read-only flag may be NumPy's `bool_` or the integer 0 or 1.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
+
+use crate::cai::{self, Decoded, Dialect, Fields};
+use crate::descriptor::Descriptor;
+use crate::dtype::{Dtype, Typestr};
+use crate::error::{Error, Kind};
+use crate::layout::Dims;
+use crate::py::native;
+use crate::py::streams::argument::{index, number};
+use crate::py::text::{an_object, shown};
+use crate::stream::{Ready, Stream, Thread};
+
+/// Reads and checks `dict`. `unnamed` is the stream of arrays on the producer's default stream, where its
+/// dicts do not name it; `dtype_name` is asked where the typestr does not name one type.
+pub(crate) fn decode(
+    dict: &Bound<'_, PyDict>,
+    unnamed: Option<Stream>,
+    dtype_name: impl FnOnce() -> PyResult<Option<String>>,
+) -> PyResult<Decoded> {
+    let dialect = Dialect { here: Thread::current(), unnamed };
+    let names = names(dict.py());
+    match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None)) {
+        // Some spellings leave the type open, which takes asking the object: the long way.
+        Some(Err(error)) if error.kind() == Kind::DtypeAmbiguous => {}
+        Some(decoded) => return Ok(decoded?),
+        None => {}
+    }
+    let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict, names)?;
+    let version = required(version, "version")?;
+    let version = int(&version)?.map_err(|got| Error::new(Kind::CaiVersion, got))?;
+    let typestr = required(typestr, "typestr")?;
+    let typestr =
+        typestr.cast::<PyString>().map_err(|_| Error::new(Kind::Typestr, an_object(&typestr)))?;
+    let typestr =
+        typestr.to_str().map_err(|_| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
+    let shape = required(shape, "shape")?;
+    let shape = dims(&shape, "shape", Kind::ShapeMalformed, Kind::ShapeOverflow)?;
+    let data = data_entry(&required(data, "data")?)?;
+    let strides = present(strides)
+        .map(|strides| dims(&strides, "strides", Kind::StridesMalformed, Kind::ExtentOverflow))
+        .transpose()?;
+    let stream = present(stream).map(|stream| number(&stream)).transpose()?;
+    if let Some(mask) = present(mask) {
+        return Err(Error::new(Kind::Mask, an_object(&mask)).into());
+    }
+    let structured = typestr.as_bytes().get(1) == Some(&b'V')
+        && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
+    let fields =
+        Fields { shape, typestr, data, strides, version, stream, masked: false, structured };
+    let name = match Typestr::parse(typestr) {
+        Ok(Typestr::Opaque(_)) => dtype_name()?,
+        _ => None,
+    };
+    Ok(cai::decode(fields, dialect, || name)?)
+}
+
+/// The entries that the specification names.
+fn names(py: Python<'_>) -> native::Names<'_, '_> {
+    [
+        intern!(py, "shape"),
+        intern!(py, "typestr"),
+        intern!(py, "data"),
+        intern!(py, "version"),
+        intern!(py, "strides"),
+        intern!(py, "stream"),
+        intern!(py, "mask"),
+        intern!(py, "descr"),
+    ]
+}
+
+fn entries<'py>(
+    dict: &Bound<'py, PyDict>,
+    names: native::Names<'_, 'py>,
+) -> PyResult<[Option<Bound<'py, PyAny>>; 8]> {
+    let mut found = [const { None }; 8];
+    for (slot, name) in found.iter_mut().zip(names) {
+        *slot = dict.get_item(name)?;
+    }
+    Ok(found)
+}
+
+fn required<'py>(entry: Option<Bound<'py, PyAny>>, key: &str) -> PyResult<Bound<'py, PyAny>> {
+    entry.ok_or_else(|| Error::new(Kind::DictKey, format!("no {key:?}")).into())
+}
+
+fn present(entry: Option<Bound<'_, PyAny>>) -> Option<Bound<'_, PyAny>> {
+    entry.filter(|value| !value.is_none())
+}
+
+/// An integer, but no `bool`; otherwise what it was.
+fn int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
+    native::small(value).map_or_else(|| uncommon_int(value), |small| Ok(Ok(small)))
+}
+
+#[cold]
+fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
+    if value.is_instance_of::<PyBool>() {
+        return Ok(Err(format!("the bool {value}")));
+    }
+    if value.is_instance_of::<PyInt>() {
+        return Ok(value.extract::<i64>().map_err(|_| shown(value)));
+    }
+    let index = index(value)?;
+    Ok(index.and_then(|index| i64::try_from(index).ok()).ok_or_else(|| an_object(value)))
+}
+
+fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind) -> PyResult<Dims> {
+    let tuple = if let Ok(tuple) = values.cast::<PyTuple>() {
+        tuple.clone()
+    } else if let Ok(list) = values.cast::<PyList>() {
+        // Copied first: reading an item may run code that changes the list.
+        list.to_tuple()
+    } else {
+        let got = an_object(values);
+        return Err(Error::new(malformed, got).into());
+    };
+    let mut dims = Dims::new();
+    for (axis, value) in tuple.iter().enumerate() {
+        match int(&value)? {
+            Ok(value) => dims.push(value),
+            Err(got) => {
+                let kind = if value.is_exact_instance_of::<PyInt>() { overflow } else { malformed };
+                return Err(Error::at(kind, format!("{field}[{axis}]"), got).into());
+            }
+        }
+    }
+    Ok(dims)
+}
+
+fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
+    let malformed = || Error::new(Kind::DataMalformed, shown(value));
+    let pair = value.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let pair = pair.ok_or_else(malformed)?;
+    let (pointer, readonly) = (pair.get_item(0)?, pair.get_item(1)?);
+    let pointer = match native::small(&pointer) {
+        Some(small) => u64::try_from(small).map_err(|_| malformed())?,
+        None if pointer.is_instance_of::<PyBool>() => return Err(malformed().into()),
+        None => pointer.extract::<u64>().map_err(|_| malformed())?,
+    };
+    let readonly = match readonly.extract::<bool>() {
+        Ok(flag) => flag,
+        Err(_) => match native::small(&readonly) {
+            Some(0) => false,
+            Some(1) => true,
+            _ => return Err(malformed().into()),
+        },
+    };
+    Ok((pointer, readonly))
+}
+
+/// Whether `descr` describes fields: anything but the one unnamed type that CuPy writes.
+fn names_fields(descr: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Ok(fields) = descr.cast::<PyList>() else {
+        return Ok(true);
+    };
+    if fields.len() != 1 {
+        return Ok(!fields.is_empty());
+    }
+    let unnamed = fields
+        .get_item(0)?
+        .get_item(0)
+        .is_ok_and(|name| name.is_truthy().is_ok_and(|named| !named));
+    Ok(!unnamed)
+}
+
+/// A new dict that describes `array`, ready as `ready` says, of exactly the types that the
+/// specification gives.
+pub(crate) fn encode<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+    ready: Ready,
+) -> PyResult<Bound<'py, PyDict>> {
+    static TEMPLATES: PyOnceLock<Vec<Py<PyDict>>> = PyOnceLock::new();
+    let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+    let here = Thread::current();
+    let fields = cai::encode(array, ready, here);
+    // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
+    let dict = templates[array.dtype().index()].bind(py).copy()?;
+    dict.set_item(intern!(py, "shape"), PyTuple::new(py, fields.shape.as_slice())?)?;
+    dict.set_item(intern!(py, "data"), fields.data)?;
+    if let Some(strides) = &fields.strides {
+        dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
+    }
+    // Not `fields.stream`: under the stable ABI an i128 is made of two integers and a shift.
+    if let Some(stream) = ready.to_cai(here) {
+        dict.set_item(intern!(py, "stream"), stream)?;
+    }
+    Ok(dict)
+}
+
+/// What every dict of a type has in common, in the order of the table of types.
+#[cold]
+fn templates(py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
+    let template = |dtype: Dtype| {
+        let dict = PyDict::new(py);
+        dict.set_item(intern!(py, "shape"), py.None())?;
+        dict.set_item(intern!(py, "typestr"), dtype.typestr())?;
+        dict.set_item(intern!(py, "data"), py.None())?;
+        dict.set_item(intern!(py, "version"), cai::VERSION)?;
+        dict.set_item(intern!(py, "strides"), py.None())?;
+        dict.set_item(intern!(py, "stream"), py.None())?;
+        Ok(dict.unbind())
+    };
+    Dtype::all().map(template).collect()
+}

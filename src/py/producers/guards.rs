@@ -1,0 +1,56 @@
+//! What neither DLPack's exchange API nor a CAI dict says of a tensor, and would lose silently:
+//! gradients, lazy conjugation and negation, sparse layouts. Torch has them.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::types::Facts;
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+
+/// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
+/// the questions whose answer the type fixes; `None` asks all of them.
+pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
+    if !facts.has_lazy_bits {
+        return Ok(());
+    }
+    let py = x.py();
+    if dtype.is_none_or(Dtype::is_inexact)
+        && x.getattr(intern!(py, "requires_grad"))?.is_truthy()?
+    {
+        return Err(Error::new(Kind::RequiresGrad, "True").into());
+    }
+    if x.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+        return Err(Error::new(Kind::NegBit, "a tensor with the negative bit set").into());
+    }
+    if dtype.is_none_or(Dtype::is_complex) && x.call_method0(intern!(py, "is_conj"))?.is_truthy()? {
+        return Err(Error::new(Kind::ConjBit, "a tensor with the conjugate bit set").into());
+    }
+    Ok(())
+}
+
+/// Says what a producer's own failure was about, where it was about the layout.
+#[cold]
+pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+    match unstrided(x, facts) {
+        Some(layout) => {
+            let refused = PyErr::from(Error::new(Kind::SparseLayout, layout));
+            refused.set_cause(x.py(), Some(error));
+            refused
+        }
+        None => error,
+    }
+}
+
+/// Refuses a layout that has no strides.
+pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> Result<()> {
+    unstrided(x, facts).map_or(Ok(()), |layout| Err(Error::new(Kind::SparseLayout, layout)))
+}
+
+fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> Option<String> {
+    if !facts.has_lazy_bits {
+        return None;
+    }
+    let layout = x.getattr(intern!(x.py(), "layout")).ok()?.to_string();
+    (!layout.ends_with("strided")).then_some(layout)
+}

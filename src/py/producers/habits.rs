@@ -1,0 +1,69 @@
+//! What known libraries do that their protocols do not say: one table, asked once a type.
+//!
+//! Each row names the version it was seen on and the test that shows it, so that it can be looked at again
+//! when the library moves on.
+
+use pyo3::prelude::*;
+
+/// Something that a library does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// Its arrays never change, which a legacy capsule cannot say.
+    Immutable,
+    /// Its `__dlpack__` ignores the stream that it is asked for. Its arrays are ready on the stream that its
+    /// environment has.
+    IgnoresStream,
+    /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
+    /// current one. Nothing but that stream's object, which it has, keeps it alive.
+    NamesCurrentStream,
+    /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
+    /// lives.
+    KeepsStreamObject,
+    /// Its dict names no stream, or the stream 0, for arrays on its default stream.
+    DefaultStreamUnnamed,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// The first part of the names of its modules.
+    pub(crate) library: &'static str,
+    pub(crate) habit: Habit,
+    /// The version that it was seen on.
+    pub(crate) version: &'static str,
+    /// The test that shows it.
+    pub(crate) test: &'static str,
+}
+
+const fn known(
+    library: &'static str,
+    habit: Habit,
+    version: &'static str,
+    test: &'static str,
+) -> Known {
+    Known { library, habit, version, test }
+}
+
+/// The table.
+pub(crate) const KNOWN: [Known; 6] = [
+    known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
+    known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
+    known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),
+    known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
+    known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
+    known("numba", Habit::KeepsStreamObject, "0.30.4", "tests/gpu/test_habits.py"),
+];
+
+/// The table, for the test that each row's test exists: library, habit, version, test.
+#[pyfunction]
+pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
+    let row =
+        |known: &Known| (known.library, format!("{:?}", known.habit), known.version, known.test);
+    KNOWN.iter().map(row).collect()
+}
+
+/// The habits of the library that a module of that name belongs to.
+pub(crate) fn of(module: &str) -> Vec<Habit> {
+    let library = module.split('.').next().unwrap_or_default();
+    KNOWN.iter().filter(|known| known.library == library).map(|known| known.habit).collect()
+}

@@ -1,0 +1,66 @@
+//! Dicts of version 0 to 2, which say nothing of streams: what the array is ready on all the same.
+//!
+//! The type's exchange API knows, and so does its `__dlpack__`, which makes the memory ready on a stream; else
+//! the host waits, which is right but slow, and is warned of once a type.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use super::dlpack;
+use super::types::{self, Facts, Speaks};
+use crate::device::{Device, Place};
+use crate::driver::Handle;
+use crate::py::errors::HostSyncWarning;
+use crate::py::interpreter::answered;
+use crate::py::streams::{Unsaid, current, wait_for_all};
+use crate::py::text::type_name;
+use crate::stream::Alive;
+
+/// The stream that an array of `owner` is ready on at `place`; `None` where nothing is pending any more, or no
+/// order is wanted.
+pub(super) fn settle<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    owner: &Bound<'py, PyAny>,
+    (driver, place): (&Handle, Place),
+    ordered: bool,
+) -> PyResult<Option<Alive<'py>>> {
+    let py = x.py();
+    let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
+    if let Some(table) = table {
+        let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
+        return Ok(Some(current::named(py, native, place)));
+    }
+    if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
+        return Ok(Some(Alive::legacy(place)));
+    }
+    if ordered {
+        warn_once(owner)?;
+        wait_for_all(py, "from_cai", driver, place, Unsaid::Anything)?;
+    }
+    Ok(None)
+}
+
+/// More types than a program has that say nothing of their streams.
+const MOST: usize = 256;
+
+fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
+    static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let (py, name) = (owner.py(), type_name(owner));
+    let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned().as_ref().is_some_and(|names| names.contains(&name) || names.len() == MOST) {
+        return Ok(());
+    }
+    let text = format!(
+        "{name} exports a CUDA Array Interface without a stream (version 0 to 2), so the host waits for the device \
+         at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
+    );
+    let text = CString::new(text).unwrap_or_default();
+    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;
+    // Only now: where warnings are errors, the next import is refused as well.
+    warned().get_or_insert_default().insert(name);
+    Ok(())
+}

@@ -1,0 +1,150 @@
+//! What `stream=` may be: `None`, an integer, or an object with `__cuda_stream__`.
+//!
+//! The protocol of the last is [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html):
+//! a method that returns `(0, handle)`. There a handle of 0 is the legacy default stream; the
+//! integer 0 and `bool` are refused.
+#![allow(unsafe_code)]
+
+use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyInt, PyTuple};
+
+use super::kept::{self, Keeping};
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::{Error, Kind};
+use crate::py::native;
+use crate::py::text::{an_object, shown};
+use crate::stream::{Alive, Request, Stream, Thread};
+
+/// What a call was given as `stream=`.
+#[derive(Debug)]
+pub(crate) struct Argument<'a, 'py> {
+    request: Request,
+    /// The stream object, where it was one.
+    object: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl<'a, 'py> Argument<'a, 'py> {
+    /// Nothing.
+    pub(crate) const UNSAID: Self = Self { request: Request::Unsaid, object: None };
+
+    /// The legacy default stream.
+    pub(crate) const LEGACY: Self = Self { request: Request::On(Stream::Legacy), object: None };
+
+    pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
+        let Some(given) = stream else { return Ok(Self::UNSAID) };
+        if given.is_exact_instance_of::<PyInt>() {
+            let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
+            return Ok(Self { request, object: None });
+        }
+        match given.getattr(intern!(given.py(), "__cuda_stream__")) {
+            Ok(method) => {
+                let stream = Stream::from_native(handle(&method)?, Thread::current());
+                Ok(Self { request: Request::On(stream), object: Some(given) })
+            }
+            Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
+                let request = Request::from_integer(Some(number(given)?), Thread::current())?;
+                Ok(Self { request, object: None })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same with `None` read as DLPack reads it: the legacy default stream.
+    pub(crate) const fn or_legacy(self) -> Self {
+        Self { request: self.request.or_legacy(), ..self }
+    }
+
+    /// What it asks for.
+    pub(crate) const fn request(&self) -> Request {
+        self.request
+    }
+
+    /// The stream that it names, which is taken to be one of `place`.
+    pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
+        match self.request {
+            // SAFETY: whoever names a stream to a call keeps it for the length of the call, which the docs of
+            // every `stream=` ask for (as `cuEventRecord` itself does); `'a` is no longer than the call's
+            // reference to its argument.
+            Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
+            Request::Unsaid | Request::NoOrder => None,
+        }
+    }
+
+    /// The same for use after the call: who keeps it alive from here on.
+    pub(crate) fn keep(
+        &self,
+        py: Python<'py>,
+        driver: &Handle,
+        place: Place,
+    ) -> PyResult<Option<Keeping>> {
+        self.alive(place).map(|alive| kept::keep(py, driver, alive, self.object)).transpose()
+    }
+}
+
+/// The number of a stream: an integer, but no `bool`.
+pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if value.is_instance_of::<PyBool>() {
+        return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
+    }
+    index(value)?.ok_or_else(|| Error::new(Kind::StreamType, an_object(value)).into())
+}
+
+/// The integer that `value` is for Python (`__index__`), or `None` where it is none.
+pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
+    let none = |error: PyErr| {
+        let py = value.py();
+        let refused =
+            error.is_instance_of::<PyTypeError>(py) || error.is_instance_of::<PyAttributeError>(py);
+        if refused { Ok(None) } else { Err(error) }
+    };
+    match value.call_method0(intern!(value.py(), "__index__")) {
+        Ok(index) if index.is_instance_of::<PyInt>() && !index.is_instance_of::<PyBool>() => {
+            integer(&index).map(Some).or_else(none)
+        }
+        Ok(_) => Ok(None),
+        Err(error) => none(error),
+    }
+}
+
+/// A Python integer of whatever size; what does not fit 128 bits is no handle either.
+pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if let Some(small) = native::small(value) {
+        return Ok(i128::from(small));
+    }
+    value.extract::<u64>().map(i128::from).map_err(|error| {
+        if error.is_instance_of::<PyOverflowError>(value.py()) {
+            Error::new(Kind::StreamNegative, shown(value)).into()
+        } else {
+            error
+        }
+    })
+}
+
+/// The handle that a stream object names.
+pub(super) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    handle(&object.getattr(intern!(object.py(), "__cuda_stream__"))?)
+}
+
+fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let malformed = |got: String| Error::new(Kind::StreamProtocol, got);
+    if !method.is_callable() {
+        return Err(malformed(shown(method)).into());
+    }
+    let answer = method.call0()?;
+    let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let Some(pair) = pair else {
+        return Err(malformed(shown(&answer)).into());
+    };
+    let (version, handle) = (pair.get_item(0)?, pair.get_item(1)?);
+    if version.is_instance_of::<PyBool>() || handle.is_instance_of::<PyBool>() {
+        return Err(malformed(shown(&answer)).into());
+    }
+    let version = version.extract::<i64>().map_err(|_| malformed(shown(&answer)))?;
+    if version != 0 {
+        return Err(malformed(format!("version {version}")).into());
+    }
+    Ok(handle.extract::<u64>().map_err(|_| malformed(shown(&answer)))?)
+}

@@ -1,0 +1,232 @@
+//! The streams that imported libraries work on now: PyTorch's, CuPy's, and those of the simulated device's.
+//! Numba and JAX have no current stream.
+//!
+//! They are asked at each use, by the cheapest way that they have, and never imported. What a library raises
+//! is no answer; an interrupt passes through.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int, c_void};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
+
+use super::argument::handle_of;
+use crate::device::{Device, Place};
+use crate::dlpack::exchange::Table;
+use crate::driver::Handle;
+use crate::py::interpreter::answered;
+use crate::stream::{Alive, Stream, Thread};
+
+/// What a library does with the streams that dicts name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// It waits for them, or works there.
+    Heeded,
+    /// It ignores them: torch, seen on 2.11 (`tests/gpu/test_races.py`).
+    Ignored,
+}
+
+/// Calls `each` with the stream that each imported library works on now at `place`, and what it does with
+/// those that dicts name.
+///
+/// The streams are good as long as this thread runs no code that sets another.
+pub(crate) fn each<'py>(
+    py: Python<'py>,
+    driver: &Handle,
+    place: Place,
+    mut each: impl FnMut(Alive<'py>, Takes) -> PyResult<()>,
+) -> PyResult<()> {
+    let mut found = |native: u64, takes| {
+        let stream = Stream::from_native(native, Thread::current());
+        // SAFETY: the library works on the stream now, in this thread, and so keeps it: PyTorch's and CuPy's
+        // current streams are held by them until this thread sets another, before which whoever calls this is
+        // done with it; the simulated device outlives its own.
+        each(unsafe { Alive::kept(stream, place) }, takes)
+    };
+    match driver {
+        Handle::Cuda => {
+            if let Some(native) = torchs(py, place.ordinal)? {
+                found(native, Takes::Ignored)?;
+            }
+            if let Some(native) = cupys(py, place.ordinal)? {
+                found(native, Takes::Heeded)?;
+            }
+        }
+        Handle::Simulated(_) => {
+            for (object, ignores) in simulated(py, place.ordinal)? {
+                let takes = if ignores { Takes::Ignored } else { Takes::Heeded };
+                if let Some(native) = answered(py, handle_of(&object))? {
+                    found(native, takes)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The stream that a library has just named by its driver's handle: by its exchange API, as the one that it
+/// works on now, or by a dict.
+pub(crate) fn named(_py: Python<'_>, native: u64, place: Place) -> Alive<'_> {
+    let stream = Stream::from_native(native, Thread::current());
+    // SAFETY: who hands an array out with a stream keeps that stream while its memory is taken over, which is
+    // the call that `'py` stands for: `current_work_stream` names the one to launch work on (`dlpack.h`,
+    // "DLPackCurrentWorkStream"), an exporter one that outlives the array (CUDA Array Interface, version 3,
+    // "Lifetime management", "Streams").
+    unsafe { Alive::kept(stream, place) }
+}
+
+/// The object of the stream `handle`, where a library works on that one now.
+pub(super) fn object<'py>(
+    py: Python<'py>,
+    driver: &Handle,
+    handle: u64,
+    ordinal: i32,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let found: Vec<Bound<'_, PyAny>> = match driver {
+        Handle::Cuda if cupys(py, ordinal)? == Some(handle) => {
+            let cuda =
+                library(py, intern!(py, "cupy")).map(|cupy| cupy.getattr(intern!(py, "cuda")));
+            let current = |cuda: Bound<'py, PyAny>| {
+                cuda.call_method1(intern!(py, "get_current_stream"), (ordinal,))
+            };
+            answered(py, cuda.transpose().and_then(|cuda| cuda.map(current).transpose()))?
+                .flatten()
+                .into_iter()
+                .collect()
+        }
+        Handle::Cuda => Vec::new(),
+        Handle::Simulated(_) => {
+            simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
+        }
+    };
+    for object in found {
+        if answered(py, handle_of(&object))? == Some(handle) {
+            return Ok(Some(object));
+        }
+    }
+    Ok(None)
+}
+
+/// Numba's default stream: the legacy one or, by its setting, the per-thread one.
+pub(crate) fn numbas_default(py: Python<'_>) -> PyResult<Stream> {
+    let Some(cuda) = library(py, intern!(py, "numba.cuda")) else { return Ok(Stream::Legacy) };
+    let per_thread = cuda
+        .getattr(intern!(py, "config"))
+        .and_then(|config| config.getattr(intern!(py, "CUDA_PER_THREAD_DEFAULT_STREAM")))
+        .and_then(|flag| flag.is_truthy());
+    Ok(match answered(py, per_thread)? {
+        Some(true) => Stream::PerThread(Thread::current()),
+        _ => Stream::Legacy,
+    })
+}
+
+/// The stream that tvm-ffi's environment has for the device of its tensor `x`, as the driver names it:
+/// functions that are called through it work on that one.
+pub(crate) fn tvm_ffis(x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    let py = x.py();
+    let Some(module) = library(py, intern!(py, "tvm_ffi")) else { return Ok(None) };
+    let native = x
+        .getattr(intern!(py, "device"))
+        .and_then(|device| module.call_method1(intern!(py, "get_raw_stream"), (device,)))
+        .and_then(|native| native.extract::<u64>());
+    answered(py, native)
+}
+
+/// The stream that PyTorch works on now, as the driver names it.
+fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
+    static TABLE: PyOnceLock<Option<Table>> = PyOnceLock::new();
+    let table = if let Some(table) = TABLE.get(py) {
+        *table
+    } else {
+        let Some(torch) = library(py, intern!(py, "torch")) else { return Ok(None) };
+        let tensor = torch.getattr(intern!(py, "Tensor")).ok();
+        let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
+            return Ok(None);
+        };
+        *TABLE.get_or_init(py, || Table::of(&tensor).ok().flatten())
+    };
+    let Some(table) = table else { return Ok(None) };
+    answered(py, table.current_work_stream(py, Device::cuda(ordinal)))
+}
+
+/// How CuPy is asked for its current stream.
+enum Cupy {
+    /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
+    Native(unsafe extern "C" fn(c_int) -> isize),
+    /// `cupy.cuda.get_current_stream(device)`.
+    Python(Py<PyAny>),
+}
+
+/// The stream that CuPy works on now, as the driver names it.
+fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
+    static CUPY: PyOnceLock<Cupy> = PyOnceLock::new();
+    let cupy = if let Some(cupy) = CUPY.get(py) {
+        cupy
+    } else {
+        let Some(module) = library(py, intern!(py, "cupy")) else { return Ok(None) };
+        if let Some(function) = native(py) {
+            CUPY.get_or_init(py, || Cupy::Native(function))
+        } else {
+            let function = module
+                .getattr(intern!(py, "cuda"))
+                .and_then(|cuda| cuda.getattr(intern!(py, "get_current_stream")));
+            let Some(function) = answered(py, function)? else { return Ok(None) };
+            CUPY.get_or_init(py, || Cupy::Python(function.unbind()))
+        }
+    };
+    match cupy {
+        Cupy::Native(function) => {
+            // SAFETY: the capsule says that this is the function's type, and the lock is held.
+            let native = unsafe { function(ordinal) };
+            match PyErr::take(py) {
+                None => Ok(u64::try_from(native).ok()),
+                Some(error) => answered(py, Err(error)),
+            }
+        }
+        Cupy::Python(function) => {
+            let native = function
+                .bind(py)
+                .call1((ordinal,))
+                .and_then(|stream| stream.getattr(intern!(py, "ptr"))?.extract::<u64>());
+            answered(py, native)
+        }
+    }
+}
+
+/// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.
+fn native(py: Python<'_>) -> Option<unsafe extern "C" fn(c_int) -> isize> {
+    const SIGNATURE: &CStr = c"intptr_t (int)";
+    let module = library(py, intern!(py, "cupy_backends.cuda.stream"))?;
+    let functions = module.getattr(intern!(py, "__pyx_capi__")).ok()?;
+    let capsule = functions.get_item(intern!(py, "get_stream_ptr")).ok()?;
+    let pointer = capsule.cast::<PyCapsule>().ok()?.pointer_checked(Some(SIGNATURE)).ok()?;
+    // SAFETY: Cython names the capsule of a C function by its type, which was just compared; the module, and
+    // so the function, stays loaded.
+    Some(unsafe {
+        std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> isize>(pointer.as_ptr())
+    })
+}
+
+/// The streams that the simulated device's libraries work on, and whether each ignores those of dicts.
+fn simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
+    let Some(testing) = library(py, intern!(py, "cai_bridge.testing")) else { return Ok(vec![]) };
+    let streams = testing.call_method1(intern!(py, "_current_streams"), (ordinal,));
+    Ok(answered(py, streams.and_then(|streams| streams.extract()))?.unwrap_or_default())
+}
+
+/// A library that is imported. One that is half imported has no such attributes.
+pub(super) fn library<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> Option<Bound<'py, PyAny>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES
+        .get_or_try_init(py, || -> PyResult<_> {
+            let modules = py.import("sys")?.getattr("modules")?;
+            Ok(modules.cast_into::<PyDict>()?.unbind())
+        })
+        .ok()?;
+    modules.bind(py).get_item(name).ok()?
+}

@@ -1,0 +1,294 @@
+//! Streams that may still be used after the call that named them: those that something which is held keeps
+//! alive.
+//!
+//! - An object that owns its stream keeps it. Objects around somebody else's handle (`ExternalStream` of
+//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing; one that can be closed while it is held, as
+//!   cuda.core's, is asked again each time.
+//! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
+//! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
+//!   current stream of the moment when it is read, against "Lifetime management", "Streams".
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification has it, and
+//!   is asked again each time, too.
+//! - For a blocking stream of whatever owner the legacy default stream stands in: an event there follows all
+//!   work queued before on every blocking stream of the context, of destroyed ones as well (H200, driver
+//!   580, 2026-11).
+#![allow(unsafe_code)]
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::argument::handle_of;
+use super::current::Takes;
+use super::{current, pools};
+use crate::capture::Part;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::driver::codes::is_gone;
+use crate::error::Result;
+use crate::lease::Trouble;
+use crate::order::{context_of, within};
+use crate::py::interpreter::answered;
+use crate::py::native;
+use crate::stream::{Alive, Stream, Thread};
+
+/// A stream, where it is, and who keeps it alive.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    stream: Stream,
+    place: Place,
+    /// The life of the context that a handle's stream belongs to: it ends with it, whoever keeps it.
+    life: u64,
+    keeper: Keeper,
+}
+
+/// Who keeps a stream alive.
+#[derive(Debug)]
+enum Keeper {
+    /// Nobody has to: a default stream, or one of a library that destroys none.
+    Always,
+    /// The stream's object.
+    Object(Py<PyAny>),
+    /// The exporter of a dict that names it.
+    Exporter(Py<PyAny>),
+}
+
+/// What can be done about a stream to use it later.
+#[derive(Debug)]
+pub(crate) enum Keeping {
+    /// It is kept.
+    Kept(Kept),
+    /// It is a blocking stream that nobody keeps: the legacy default stream stands in for it.
+    StandIn(Kept),
+    /// Nobody keeps it.
+    Nobody(u64),
+}
+
+impl Keeping {
+    /// Who keeps a stream alive from here on, of which there is no object.
+    pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
+        keep(py, driver, given, None)
+    }
+}
+
+impl Kept {
+    /// The legacy default stream of `place`.
+    pub(crate) const fn legacy(place: Place) -> Self {
+        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
+    }
+
+    fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
+        let (stream, place) = (alive.stream(), alive.place());
+        Ok(Self { stream, place, life: life(driver, alive)?, keeper })
+    }
+
+    /// A stream that a library vouches for, by its handle.
+    pub(crate) fn vouched(
+        py: Python<'_>,
+        driver: &Handle,
+        given: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let kept = |keeper| Ok(Some(Self::new(driver, given, keeper)?));
+        let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
+            return kept(Keeper::Always);
+        };
+        if pools::has(py, driver, handle, place.ordinal)? {
+            return kept(Keeper::Always);
+        }
+        match current::object(py, driver, handle, place.ordinal)? {
+            Some(object) if owns(&object)? => kept(Keeper::Object(object.unbind())),
+            _ => Ok(None),
+        }
+    }
+
+    /// The stream that `exporter`'s dict names.
+    pub(crate) fn exported(
+        driver: &Handle,
+        alive: Alive<'_>,
+        exporter: &Bound<'_, PyAny>,
+    ) -> Result<Self> {
+        Self::new(driver, alive, Keeper::Exporter(exporter.clone().unbind()))
+    }
+
+    /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
+    pub(crate) fn by_attribute(
+        driver: &Handle,
+        exporter: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let py = exporter.py();
+        let Some(object) = exporter.getattr_opt(intern!(py, "stream"))? else { return Ok(None) };
+        let handle = answered(py, handle_of(&object))?;
+        if handle != Some(alive.native()) || !owns(&object)? {
+            return Ok(None);
+        }
+        Ok(Some(Self::new(driver, alive, Keeper::Object(object.unbind()))?))
+    }
+
+    /// The streams that libraries work on now at `place`, as far as they are kept, and what each library does
+    /// with those that dicts name. The legacy default stream is left out.
+    pub(crate) fn of_libraries(
+        py: Python<'_>,
+        driver: &Handle,
+        place: Place,
+    ) -> PyResult<Vec<(Self, Takes)>> {
+        let mut found = Vec::new();
+        current::each(py, driver, place, |alive, takes| {
+            if alive.stream() != Stream::Legacy
+                && let Keeping::Kept(kept) = keep(py, driver, alive, None)?
+            {
+                found.push((kept, takes));
+            }
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// Its name.
+    pub(crate) const fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Whether only the exporter of a dict vouches for it.
+    pub(crate) const fn is_lent(&self) -> bool {
+        matches!((&self.keeper, self.stream), (Keeper::Exporter(_), Stream::Handle(_)))
+    }
+
+    /// Whether `other` names the same stream.
+    pub(crate) fn is(&self, other: Alive<'_>) -> bool {
+        // SAFETY: compared only.
+        unsafe { Alive::kept(self.stream, self.place) }.is(other)
+    }
+
+    /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
+    pub(crate) fn confirm(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
+        // SAFETY: asked for its place only.
+        let named = unsafe { Alive::kept(self.stream, self.place) };
+        match life(driver, named) {
+            Ok(life) if life == self.life => {}
+            Err(error) if !is_gone(&error) => return Err(error.into()),
+            _ => return Ok(None),
+        }
+        let stream = match (&self.keeper, self.stream) {
+            (Keeper::Object(object), Stream::Handle(handle)) => asked(object.bind(py), |object| {
+                Ok((handle_of(object)? == handle).then_some(self.stream))
+            })?,
+            (Keeper::Exporter(exporter), Stream::Handle(_)) => asked(exporter.bind(py), exported)?,
+            _ => Some(self.stream),
+        };
+        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, or one
+        // that its object, or the exporter, which is held as long as `self`, has just said that it has.
+        Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
+    }
+
+    /// Another holder of the same.
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let keeper = match &self.keeper {
+            Keeper::Always => Keeper::Always,
+            Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
+            Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
+        };
+        Self { keeper, ..*self }
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.keeper {
+            Keeper::Always => Ok(()),
+            Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
+        }
+    }
+}
+
+/// What an object that vouches for a stream says of it. One that fails to say vouches for nothing, nor does
+/// one that the garbage collector has ended, which it does before it lets go of what refers to it.
+fn asked(
+    object: &Bound<'_, PyAny>,
+    ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<Stream>>,
+) -> PyResult<Option<Stream>> {
+    if native::is_finalized(object) {
+        return Ok(None);
+    }
+    Ok(answered(object.py(), ask(object))?.flatten())
+}
+
+/// The stream that the dict of an exporter names now.
+fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
+    let py = exporter.py();
+    let interface = exporter.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let named = interface.get_item(intern!(py, "stream"))?;
+    if named.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Stream::from_integer(named.extract()?, Thread::current())?))
+}
+
+/// Who keeps `given`, which is of `object` where one was given, alive from here on.
+pub(super) fn keep(
+    py: Python<'_>,
+    driver: &Handle,
+    given: Alive<'_>,
+    object: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Keeping> {
+    let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
+        return Ok(Keeping::Kept(Kept::new(driver, given, Keeper::Always)?));
+    };
+    if let Some(object) = object
+        && owns(object)?
+    {
+        let keeper = Keeper::Object(object.clone().unbind());
+        return Ok(Keeping::Kept(Kept::new(driver, given, keeper)?));
+    }
+    if let Some(vouched) = Kept::vouched(py, driver, given)? {
+        return Ok(Keeping::Kept(vouched));
+    }
+    Ok(if follows_legacy(driver, given)? {
+        Keeping::StandIn(Kept::legacy(place))
+    } else {
+        Keeping::Nobody(handle)
+    })
+}
+
+/// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
+fn life(driver: &Handle, stream: Alive<'_>) -> Result<u64> {
+    match stream.stream() {
+        Stream::Handle(_) => {
+            let driver = driver.get()?;
+            driver.life(context_of(driver, stream.place())?)
+        }
+        _ => Ok(0),
+    }
+}
+
+/// Whether the legacy default stream of the place of `given` is ordered after it by itself.
+fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
+    let driver = driver.get()?;
+    within(driver, given.place(), |_| {
+        Ok(driver.part(given)? == Part::Outside
+            && driver.is_blocking(given)?
+            && driver.stream_context(given)? == context_of(driver, given.place())?)
+    })
+}
+
+/// Whether a stream object keeps its stream alive. One that fails to say does not.
+fn owns(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(answered(object.py(), says_it_owns(object))?.unwrap_or(false))
+}
+
+fn says_it_owns(object: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let py = object.py();
+    if let Some(id) = object.getattr_opt(intern!(py, "stream_id"))? {
+        return Ok(pools::is_pooled(id.extract()?));
+    }
+    if object.get_type().name()? == "ExternalStream" {
+        return Ok(false);
+    }
+    match object.getattr_opt(intern!(py, "external"))? {
+        Some(external) => Ok(!external.is_truthy()?),
+        None => Ok(true),
+    }
+}

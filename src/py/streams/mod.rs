@@ -1,0 +1,11 @@
+//! Streams as Python names them: what `stream=` may be, who keeps one alive, and what libraries work on.
+
+pub(crate) mod argument;
+pub(crate) mod current;
+pub(crate) mod kept;
+mod pools;
+mod wait;
+
+pub(crate) use argument::Argument;
+pub(crate) use kept::{Keeping, Kept};
+pub(crate) use wait::{Unsaid, check_host_wait, wait_for_all};

@@ -1,0 +1,76 @@
+//! The host's waits, where no stream can wait: refused while one would end a graph capture.
+
+use pyo3::prelude::*;
+
+use super::current;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::Kind;
+use crate::lease::Trouble;
+use crate::order;
+use crate::py::observe::Began;
+
+/// Why the host has to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unsaid {
+    /// The array's dict says nothing of streams.
+    Anything,
+    /// The stream that it is ready on is gone, or nobody keeps it.
+    ItsStream,
+    /// The consumer's stream is, at the end.
+    ItsConsumers,
+}
+
+/// The host waits for all work at `place`. Refused while that would end a capture, as far as one is known
+/// of: of its default streams, and of those that libraries work on now.
+pub(crate) fn wait_for_all(
+    py: Python<'_>,
+    door: &'static str,
+    driver: &Handle,
+    place: Place,
+    unsaid: Unsaid,
+) -> std::result::Result<(), Trouble<PyErr>> {
+    let (got, why) = match unsaid {
+        Unsaid::Anything => (
+            "an array that says nothing of its stream, for which the host would wait",
+            "the dict says nothing of streams; the host waited for the context",
+        ),
+        Unsaid::ItsStream => (
+            "an array whose stream is gone, for which the host would wait",
+            "the stream that the array is ready on is gone; the host waited for the context",
+        ),
+        Unsaid::ItsConsumers => (
+            "the end of an array whose consumer's stream nobody keeps, for which the host would wait",
+            "nobody keeps the consumer's stream; the host waited for the context",
+        ),
+    };
+    check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
+    let (calls, began) = (driver.get()?, Began::now());
+    py.detach(|| order::wait_on_host(calls, place))?;
+    began.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
+    Ok(())
+}
+
+/// Refuses, by an error of `why`, a wait of the host for work at `place` while that would end a capture.
+pub(crate) fn check_host_wait(
+    py: Python<'_>,
+    driver: &Handle,
+    place: Place,
+    why: (Kind, &str),
+) -> std::result::Result<(), Trouble<PyErr>> {
+    let mut known = Vec::new();
+    current::each(py, driver, place, |alive, _| {
+        known.push(alive);
+        Ok(())
+    })?;
+    Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
+}
+
+impl From<Trouble<PyErr>> for PyErr {
+    fn from(trouble: Trouble<PyErr>) -> Self {
+        match trouble {
+            Trouble::Failed(error) => error.into(),
+            Trouble::Interrupted(error) => error,
+        }
+    }
+}

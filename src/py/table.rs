@@ -1,0 +1,134 @@
+//! The exchange API of our classes: dlpark's table, whose functions are entered by [`super::interpreter`]'s
+//! rule.
+//!
+//! dlpark takes the interpreter's lock by PyO3's count of attachments, which foreign code that let the lock go
+//! in between makes wrong.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_int};
+
+use dlpark::ffi::DLPackExchangeAPI;
+use dlpark::python::DlpackExchangeProducer;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use super::interpreter::attached;
+
+/// The name of the capsule (`dlpack.h`, "DLPackExchangeAPI").
+pub(super) const NAME: &CStr = c"dlpack_exchange_api";
+
+/// dlpark's table of a class, which lives as long as the process.
+#[derive(Debug)]
+pub(super) struct Inner(pub(super) &'static DLPackExchangeAPI);
+
+// SAFETY: the table is never written again; its functions take the lock that they need.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// Has dlpark put its table on the class, and returns it.
+pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Inner> {
+    dlpark::python::install_exchange_api::<T>(py)?;
+    let capsule = py.get_type::<T>().getattr("__dlpack_c_exchange_api__")?;
+    let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?;
+    // SAFETY: dlpark has just made this capsule of a table that it leaks.
+    Ok(Inner(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
+}
+
+/// Puts `table`, which is leaked, on the class in its stead.
+pub(super) fn replace<T: DlpackExchangeProducer>(
+    py: Python<'_>,
+    table: DLPackExchangeAPI,
+) -> PyResult<()> {
+    let table = Box::leak(Box::new(table));
+    // SAFETY: the table lives as long as the process, and nothing is to be done at the capsule's end.
+    let capsule = unsafe {
+        let made = pyo3::ffi::PyCapsule_New((&raw mut *table).cast(), NAME.as_ptr(), None);
+        Bound::from_owned_ptr_or_err(py, made)?
+    };
+    py.get_type::<T>().setattr("__dlpack_c_exchange_api__", capsule)
+}
+
+/// Runs a function of the table with the interpreter's lock; -1 where there is no interpreter any more. An
+/// exception that was pending stays, unless the function failed with one of its own.
+pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
+    let answer = attached(|py| {
+        let pending = PyErr::take(py);
+        let code = call();
+        if let Some(pending) = pending
+            && !PyErr::occurred(py)
+        {
+            pending.restore(py);
+        }
+        code
+    });
+    answer.unwrap_or(-1)
+}
+
+/// Puts the exchange API on a class.
+macro_rules! install_table {
+    ($class:ty, $py:expr) => {{
+        use std::ffi::{c_int, c_void};
+
+        use dlpark::ffi::{DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLTensor};
+        use $crate::py::table::{Inner, dlparks, entered, replace};
+
+        static INNER: std::sync::OnceLock<Inner> = std::sync::OnceLock::new();
+
+        /// Calls a function of dlpark's table.
+        fn call<F>(
+            field: impl FnOnce(&DLPackExchangeAPI) -> Option<F>,
+            call: impl FnOnce(F) -> c_int,
+        ) -> c_int {
+            let function = INNER.get().and_then(|inner| field(inner.0));
+            entered(|| function.map_or(-1, call))
+        }
+
+        #[allow(unsafe_code)]
+        unsafe extern "C" fn export(
+            object: *mut c_void,
+            out: *mut *mut DLManagedTensorVersioned,
+        ) -> c_int {
+            // SAFETY: the caller's own arguments; so for the functions below.
+            call(|t| t.managed_tensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
+        }
+
+        #[allow(unsafe_code)]
+        unsafe extern "C" fn import(
+            tensor: *mut DLManagedTensorVersioned,
+            out: *mut *mut c_void,
+        ) -> c_int {
+            // SAFETY: as above.
+            call(|t| t.managed_tensor_to_py_object_no_sync, |f| unsafe { f(tensor, out) })
+        }
+
+        #[allow(unsafe_code)]
+        unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
+            // SAFETY: as above.
+            call(|t| t.dltensor_from_py_object_no_sync, |f| unsafe { f(object, out) })
+        }
+
+        #[allow(unsafe_code)]
+        unsafe extern "C" fn stream(kind: DLDeviceType, id: i32, out: *mut *mut c_void) -> c_int {
+            // SAFETY: as above.
+            call(|t| t.current_work_stream, |f| unsafe { f(kind, id, out) })
+        }
+
+        (|| {
+            let made = dlparks::<$class>($py)?;
+            let Inner(inner) = *INNER.get_or_init(|| made);
+            replace::<$class>(
+                $py,
+                DLPackExchangeAPI {
+                    header: inner.header,
+                    managed_tensor_allocator: inner.managed_tensor_allocator,
+                    managed_tensor_from_py_object_no_sync: Some(export),
+                    managed_tensor_to_py_object_no_sync: Some(import),
+                    dltensor_from_py_object_no_sync: Some(borrow),
+                    current_work_stream: Some(stream),
+                },
+            )
+        })()
+    }};
+}
+pub(crate) use install_table;

@@ -1,0 +1,90 @@
+//! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::View;
+use super::class::view_class;
+use crate::error::Kind;
+use crate::order::{self, Door};
+use crate::py::lease::Holding;
+use crate::py::observe::Began;
+use crate::py::producers::fields;
+use crate::py::source::ready_stream;
+use crate::py::streams::Keeping;
+use crate::py::streams::current::{self, Takes};
+use crate::stream::{Alive, Ready, Stream};
+
+/// The dict, as a door.
+const DICT: &str = "__cuda_array_interface__";
+
+view_class! {
+/// An array that speaks the CUDA Array Interface, version 3, and nothing else.
+///
+/// Made by `to_cai`. Consumers that know both protocols pick one by rules of their own, so a view
+/// speaks the one that was asked for.
+CaiView {
+    /// The dict of the CUDA Array Interface, version 3: a new one each time.
+    ///
+    /// ``shape`` in items, ``typestr``, ``data`` as ``(pointer, read-only)``, ``strides`` in bytes or
+    /// None for C-contiguous, ``version`` 3, ``stream`` None, 1, 2 or a handle.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     The view was released.
+    #[getter]
+    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (view, began) = (&self.0, Began::now());
+        ready(py, view).inspect_err(|refused| began.refused(DICT, refused))?;
+        let dict = fields::encode(py, &view.array, view.ready)?;
+        began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
+        Ok(dict)
+    }
+}
+}
+
+/// Readies a view's array for whoever reads its dict. A reader who was never named works on the stream that
+/// its library works on now, as far as anybody can know: that is noted for the end, and where the library
+/// ignores the stream of the dict, it waits for it here.
+fn ready(py: Python<'_>, view: &View) -> PyResult<()> {
+    let is_unnamed = view.held(Holding::read)?;
+    let Ready::On(stream) = view.ready else { return Ok(()) };
+    if !is_unnamed {
+        return Ok(());
+    }
+    current::each(py, &view.driver, view.at(), |reader, takes| {
+        if reader.stream() == stream {
+            return Ok(());
+        }
+        if reader.stream() != Stream::Legacy
+            && !view.held(|holding| holding.has_noted(reader))?
+            && let Keeping::Kept(kept) = Keeping::of(py, &view.driver, reader)?
+        {
+            view.held(|holding| holding.note(kept))?;
+        }
+        match takes {
+            Takes::Heeded => Ok(()),
+            Takes::Ignored => wait_for_producer(py, view, stream, reader),
+        }
+    })
+}
+
+/// Makes `reader` wait for what the array is ready on, unless one of them is being captured.
+fn wait_for_producer(
+    py: Python<'_>,
+    view: &View,
+    stream: Stream,
+    reader: Alive<'_>,
+) -> PyResult<()> {
+    let holding = view.share(py)?;
+    let ready = (Ready::On(stream), view.place);
+    let Some(from) = ready_stream(py, DICT, &holding, ready)? else { return Ok(()) };
+    let driver = &view.driver;
+    let why = (Kind::CaptureLegacy, "a reader of the dict");
+    if order::check_captures(driver.get()?, &[from, reader], why).is_ok() {
+        let door = Door::handing_over(DICT);
+        order::connect(door, driver, (from, reader), |call| py.detach(call))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! `DLPackView.__dlpack__` with a copy.
+//!
+//! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that was
+//! taken there, and is freed there in order; a copy in the host's memory is made on the producer's, and the
+//! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``,
+//! ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are copies while a stream that
+//! they would be made on or after is being captured.
+
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
+use pyo3::prelude::*;
+
+use super::View;
+use super::export::{Asked, DOOR, place};
+use crate::buffer::{self, Buffer};
+use crate::descriptor::Descriptor;
+use crate::device::{Device, Place};
+use crate::dlpack::encode;
+use crate::error::{Error, Kind, Result};
+use crate::lease::Settled;
+use crate::order::{self, Door};
+use crate::py::lease::{Holding, Tenant, look};
+use crate::py::observe::Began;
+use crate::py::source::{check_stream, ready_stream};
+use crate::py::streams::{Argument, Keeping, Kept, check_host_wait};
+use crate::stream::{Alive, Request, Stream};
+
+/// Work queued on the second stream after this call runs after work queued on the first before it. The
+/// caller has given up the interpreter's lock.
+fn connect(door: Door, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
+    order::connect(door, &view.driver, streams, |call| call())
+}
+
+/// The stream that a copy for the GPU at `at` is made on: the one that was asked for, where that is a stream
+/// of it; else the legacy default stream there, and the one that is to wait for it.
+fn queues<'a>(
+    view: &View,
+    at: Place,
+    asked: Option<Alive<'a>>,
+    producers: Option<Alive<'a>>,
+) -> Result<(Alive<'a>, Option<Alive<'a>>)> {
+    let Some(asked) = asked else {
+        // With -1, on the producer's own.
+        let own = producers.filter(|own| own.place().ordinal == at.ordinal);
+        return Ok((own.unwrap_or(Alive::legacy(at)), None));
+    };
+    if !matches!(asked.stream(), Stream::Handle(_)) || view.array.ptr() == 0 {
+        return Ok((asked, None));
+    }
+    let driver = view.driver.get()?;
+    match order::check_device(driver, asked) {
+        Ok(()) => Ok((asked, None)),
+        Err(error) if error.kind() == Kind::StreamDevice => Ok((Alive::legacy(at), Some(asked))),
+        Err(error) => Err(error),
+    }
+}
+
+/// What keeps the context of `stream` alive, where it is not a primary one, which is never gone: another
+/// goes with its owner, whom the producer holds.
+fn context_keeper(py: Python<'_>, view: &View, stream: Alive<'_>) -> Result<Option<Box<Tenant>>> {
+    let driver = view.driver.get()?;
+    let context = match stream.stream() {
+        Stream::Handle(_) => driver.stream_context(stream)?,
+        _ => order::context_of(driver, stream.place())?,
+    };
+    if context == driver.primary_context(stream.place().ordinal)? {
+        return Ok(None);
+    }
+    Ok(Some(Box::new(Tenant::new(view.share(py)?))))
+}
+
+/// A capsule with a copy in the memory of the GPU `ordinal`, usable as `asked`.
+pub(super) fn to_gpu<'py>(
+    py: Python<'py>,
+    view: &View,
+    ordinal: i32,
+    asked: &Asked<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // Held until the copy is done, or ordered before the producer's next use of its memory.
+    let mut source = Tenant::new(view.share(py)?);
+    let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
+    let (holding, argument) = (&*holding, asked.argument);
+    let at = place(view, ordinal)?;
+    let given = argument.alive(at);
+    if ordinal == view.place.ordinal {
+        check_stream(&view.array, &view.driver, given)?;
+    }
+    look(py);
+    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
+    let (on, waiting) = queues(view, at, given, ready)?;
+    let captured = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    let idle = Alive::legacy(view.place);
+    order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
+    let context = context_keeper(py, view, on)?;
+    let (producers, known) = holding.producers(py)?;
+    let began = Began::now();
+    let buffer = py.detach(|| {
+        let before = || match ready {
+            Some(ready) => connect(Door::handing_over(DOOR), view, (ready, on)),
+            None => Ok(()),
+        };
+        let after = || {
+            let back = Door::giving_back(DOOR);
+            producers.iter().try_for_each(|producer| connect(back, view, (on, *producer)))
+        };
+        let made = Buffer::filled(&view.driver, &view.array, on, before, after)?;
+        if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
+            connect(Door::handing_over(DOOR), view, (on, to))?;
+        }
+        Ok::<_, Error>(made)
+    })?;
+    let ptr = buffer.ptr();
+    began.copied(&view.array, ptr, (on.stream(), ordinal), false);
+    let settled = if ptr == 0 || known {
+        Settled::Done
+    } else {
+        let driver = view.driver.get()?;
+        Settled::Until(vec![py.detach(|| order::mark(driver, on))?])
+    };
+    let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
+    source.settled(py, settled, Began::now());
+    let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
+    capsule(py, &array, false, asked.versioned, Box::new(copied))
+}
+
+/// Who holds a copy that was made `on` that stream, which another waits for where `apart`: freed there where
+/// somebody keeps it, else on the legacy default stream, which is made to wait for the copy now.
+fn holder(
+    py: Python<'_>,
+    view: &View,
+    (buffer, at): (Buffer, Place),
+    argument: &Argument<'_, '_>,
+    (on, apart): (Alive<'_>, bool),
+    context: Option<Box<Tenant>>,
+) -> PyResult<Tenant> {
+    let named = matches!(argument.request(), Request::On(_)) && !apart;
+    let kept = if named {
+        argument.keep(py, &view.driver, at)?
+    } else {
+        Some(Keeping::of(py, &view.driver, on)?)
+    };
+    let home = if let Some(Keeping::Kept(kept)) = kept {
+        kept
+    } else {
+        let legacy = Alive::legacy(at);
+        py.detach(|| connect(Door::giving_back(DOOR), view, (on, legacy)))?;
+        Kept::legacy(at)
+    };
+    let mut holding = Holding::copy(buffer, &view.driver, at, home, context);
+    // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
+    let consumer = if named || apart { argument } else { &Argument::UNSAID };
+    holding.hand_to(py, consumer, at)?;
+    holding.read();
+    Ok(Tenant::new(holding))
+}
+
+/// A capsule with a copy in the host's memory, which is there when this returns.
+pub(super) fn to_host<'py>(
+    py: Python<'py>,
+    view: &View,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let mut source = Tenant::new(view.share(py)?);
+    let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
+    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
+    let on = ready.unwrap_or(Alive::per_thread(view.place));
+    let captured = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    order::check_captures(view.driver.get()?, &[on], captured)?;
+    let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
+    check_host_wait(py, &view.driver, on.place(), why)?;
+    let began = Began::now();
+    let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, on))?;
+    let address = memory.as_ref().map_or(0, |memory| memory.address());
+    began.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
+    let array = buffer::described(&view.array, address, view.array.device())?;
+    capsule(py, &array, true, versioned, Box::new(memory))
+}
+
+/// A capsule of either form with a copy.
+fn capsule<'py, K: Send>(
+    py: Python<'py>,
+    array: &Descriptor,
+    on_host: bool,
+    versioned: bool,
+    keep: Box<K>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if versioned {
+        encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?.into_pyobject(py)
+    } else {
+        encode::copied::<DLManagedTensor, K>(array, on_host, keep)?.into_pyobject(py)
+    }
+}

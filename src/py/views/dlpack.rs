@@ -1,0 +1,220 @@
+//! `DLPackView`: an array as DLPack has it.
+
+use dlpark::Managed;
+use dlpark::ffi::DLManagedTensorVersioned;
+use dlpark::python::ImportedDlpack;
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyTuple};
+
+use super::class::view_class;
+use super::export::{self, Asked, DOOR};
+use super::wish::{Target, Wish, wish};
+use super::{View, copy};
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dlpack::encode;
+use crate::dlpack::exchange::{Exchange, exchange_producer};
+use crate::driver;
+use crate::error::{Error, Kind};
+use crate::py::flag;
+use crate::py::lease::{Holding, Tenant};
+use crate::py::observe::{Began, End};
+use crate::py::source::{By, Source, hand_over};
+use crate::py::streams::Argument;
+use crate::py::text::shown;
+use crate::stream::{Ready, Stream};
+
+view_class! {
+/// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
+/// type, the exchange API.
+///
+/// Made by `from_cai`. Consumers that know both protocols pick one by rules of their own, so a view
+/// speaks the one that was asked for.
+DLPackView {
+    /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
+    ///
+    /// The consumer's stream waits for the producer's by an event; the host does not wait, but for a
+    /// copy in its own memory.
+    ///
+    /// Parameters
+    /// ----------
+    /// stream : None, int or stream object, optional
+    ///     The consumer's stream, of the device that it asks for: 1 or None the legacy default stream,
+    ///     2 the per-thread one, a handle; -1 asks for no order. 0 is refused as ambiguous.
+    /// max_version : tuple of (int, int), optional
+    ///     The newest DLPack that the consumer knows. From (1, 0) on the capsule is versioned, and says
+    ///     of a copy that it is one.
+    /// dl_device : tuple of (int, int), optional
+    ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied,
+    ///     unless its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for
+    ///     which it is copied into host memory.
+    /// copy : bool, optional
+    ///     None copies where there is no other way, True always, False never.
+    ///
+    /// Returns
+    /// -------
+    /// capsule
+    ///     Named ``dltensor_versioned``, or ``dltensor`` for a consumer that asks for no version. A copy
+    ///     is C-contiguous, aligned to 256 bytes, and may be written.
+    ///
+    /// Raises
+    /// ------
+    /// BufferError
+    ///     A device that cannot be; False where a copy is needed; a copy in pinned or managed memory, or
+    ///     of more than the host has memory for; read-only memory, not copied, in a legacy capsule; a
+    ///     released view.
+    /// ValueError, TypeError
+    ///     A malformed argument.
+    /// DriverError
+    ///     A call of the CUDA driver failed.
+    ///
+    /// Notes
+    /// -----
+    /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's, in stream-ordered
+    /// memory that goes back on the stream when the consumer is done. With -1, or a bare handle that no
+    /// imported library works on, nobody vouches for the stream by then, so the host waits for the
+    /// context's work before the memory goes back: give the stream object.
+    ///
+    /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        &self,
+        py: Python<'py>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let began = Began::now();
+        hand_out(py, &self.0, (stream, max_version), (dl_device, copy), began)
+            .inspect_err(|error| began.refused(DOOR, error))
+    }
+
+    /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
+    fn __dlpack_device__(&self) -> (u32, i32) {
+        self.0.device()
+    }
+}
+}
+
+/// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
+#[inline]
+fn hand_out<'py>(
+    py: Python<'py>,
+    view: &View,
+    (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    began: Began,
+) -> PyResult<Bound<'py, PyAny>> {
+    let argument = Argument::parse(stream)?.or_legacy();
+    let versioned = wants_versioned(max_version)?;
+    let wanted = wish(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
+    let asked = Asked { argument: &argument, versioned };
+    let capsule = match wanted {
+        Wish::Own => export::share(py, view, &view.array, &asked),
+        Wish::Shared(device) => export::share(py, view, &view.array.clone().on(device), &asked),
+        Wish::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
+        Wish::Copy(Target::Host) => copy::to_host(py, view, versioned),
+    }?;
+    let by = if versioned { "dltensor_versioned" } else { "dltensor" };
+    began.exchanged(view.passage(DOOR, by, argument.request().stream()));
+    Ok(capsule)
+}
+
+fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
+    let Some(max_version) = max_version else { return Ok(false) };
+    let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
+    let numbers = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
+    if let Some((major, _)) = numbers {
+        return Ok(major >= 1);
+    }
+    // Integers of any size are versions.
+    match pair {
+        Some(pair) if pair.iter().all(|item| item.is_exact_instance_of::<PyInt>()) => {
+            pair.get_item(0)?.gt(0)
+        }
+        _ => Err(Error::new(Kind::MaxVersion, shown(max_version)).into()),
+    }
+}
+
+/// The exchange API, as a door.
+const EXCHANGE: &str = "exchange API";
+
+/// A holder of the array for somebody who reads it by the exchange API, which has no stream of the consumer:
+/// it is made usable on the legacy default stream, which is the one that [`Exchange::work_stream`] names.
+fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
+    let mut tenant = Tenant::new(view.share(py)?);
+    if let Some(holding) = tenant.holding() {
+        let at = view.at();
+        hand_over(py, EXCHANGE, holding, (view.ready, view.place), (&Argument::LEGACY, at))?;
+    }
+    Ok(tenant)
+}
+
+fn export(py: Python<'_>, view: &View) -> PyResult<Managed<DLManagedTensorVersioned>> {
+    let mut tenant = Box::new(onto_legacy(py, view)?);
+    if let Some(holding) = tenant.holding() {
+        if view.array.ptr() != 0 {
+            holding.hand_to(py, &Argument::LEGACY, view.at())?;
+        }
+        holding.tag.0 = End::Deleter;
+    }
+    Ok(encode::versioned(&view.array, tenant)?)
+}
+
+fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
+    if view.array.readonly() {
+        return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
+    }
+    // Held across the order, during which others run, and looked at again after it.
+    let _held = onto_legacy(py, view)?;
+    view.held(|holding| {
+        if view.array.ptr() != 0 {
+            holding.lend();
+        }
+    })?;
+    Ok(&view.array)
+}
+
+impl Exchange for DLPackView {
+    fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        let began = Began::now();
+        let made = export(py, &self.0);
+        began.told(self.0.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
+    }
+
+    fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
+        let began = Began::now();
+        let lent = borrow(py, &self.0);
+        began.told(self.0.passage(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
+    }
+
+    fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
+        Ok(Stream::Legacy.handle())
+    }
+
+    fn import(
+        py: Python<'_>,
+        managed: Managed<DLManagedTensorVersioned>,
+        array: Descriptor,
+    ) -> PyResult<Py<Self>> {
+        let began = Began::now();
+        let driver = driver::prepared(|call| py.detach(call))?;
+        let place = export::place_of(&driver, &array)?;
+        let managed = Some(ImportedDlpack::Versioned(managed));
+        let source = Source {
+            // The function's contract: no synchronisation, and the caller works on `work_stream`.
+            ready: Ready::On(Stream::Legacy),
+            holding: Holding::array(py.None(), managed, &driver, place, None),
+            array,
+            place,
+            by: By::ExchangeApi,
+        };
+        let made = Py::new(py, Self(View::new(source, None)))?;
+        let view = &made.get().0;
+        began.exchanged(view.passage(EXCHANGE, "tensor taken over", view.ready.stream()));
+        Ok(made)
+    }
+}
+
+exchange_producer!(DLPackView);

@@ -1,0 +1,85 @@
+//! `DLPackView.__dlpack__` with the array's own memory.
+//!
+//! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
+//! Refused are GPUs that the machine does not have. Copies are [`super::copy`]'s.
+
+use pyo3::prelude::*;
+
+use super::View;
+use crate::descriptor::Descriptor;
+use crate::device::{MemoryKind, Place};
+use crate::dlpack::encode;
+use crate::driver::Handle;
+use crate::driver::codes::INVALID_DEVICE;
+use crate::error::{Error, Kind, Result};
+use crate::py::lease::Tenant;
+use crate::py::observe::End;
+use crate::py::source::{check_stream, consumers_place, hand_over};
+use crate::py::streams::Argument;
+
+/// What makes the capsules, as a door.
+pub(super) const DOOR: &str = "__dlpack__";
+
+/// What a consumer asks for, beside the device and the copy.
+#[derive(Debug)]
+pub(super) struct Asked<'a, 'py> {
+    /// Its stream.
+    pub(super) argument: &'a Argument<'a, 'py>,
+    /// Whether it takes a versioned capsule.
+    pub(super) versioned: bool,
+}
+
+/// Where the streams of the GPU `ordinal` are: the array's own place where that is its GPU.
+pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
+    if ordinal == view.place.ordinal {
+        return Ok(view.place);
+    }
+    match view.driver.get()?.primary_context(ordinal) {
+        Ok(_) => Ok(Place::gpu(ordinal)),
+        Err(error)
+            if error.kind() == Kind::DeviceOrdinal
+                || error.driver_code().is_some_and(|failed| failed.code == INVALID_DEVICE) =>
+        {
+            let got = format!("(2, {ordinal}), which this machine does not have");
+            Err(Error::new(Kind::DlDevice, got))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Where the streams of an array are that somebody hands over with nothing said of them.
+pub(super) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
+    if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
+        return Ok(Place::gpu(array.device().id));
+    }
+    driver.locate(array.ptr()).map(Place::owning)
+}
+
+/// A capsule with the view's memory, as `array` has it.
+#[inline]
+pub(super) fn share<'py>(
+    py: Python<'py>,
+    view: &View,
+    array: &Descriptor,
+    asked: &Asked<'_, 'py>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let Asked { argument, versioned } = *asked;
+    if !versioned {
+        encode::check_legacy(array)?;
+    }
+    let mut tenant = Box::new(Tenant::new(view.share(py)?));
+    if let Some(holding) = tenant.holding() {
+        let at = place(view, consumers_place(array, view.place).ordinal)?;
+        check_stream(array, &view.driver, argument.alive(at))?;
+        hand_over(py, DOOR, holding, (view.ready, view.place), (argument, at))?;
+        if array.ptr() != 0 {
+            holding.hand_to(py, argument, at)?;
+        }
+        holding.tag.0 = End::Deleter;
+    }
+    if versioned {
+        encode::versioned(array, tenant)?.into_pyobject(py)
+    } else {
+        encode::legacy(array, tenant)?.into_pyobject(py)
+    }
+}

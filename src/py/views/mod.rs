@@ -1,0 +1,228 @@
+//! What both views are, whichever protocol they speak: their state, and what is done with it.
+
+mod cai;
+mod class;
+mod copy;
+mod dlpack;
+mod export;
+mod wish;
+
+pub(crate) use cai::CaiView;
+pub(crate) use dlpack::DLPackView;
+
+use pyo3::exceptions::PyModuleNotFoundError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use super::lease::{Holding, Tenant, look};
+use super::observe::{Began, Came, End, Passage};
+use super::source::{By, Source, check_stream, consumers_place};
+use super::streams::Argument;
+use super::text::{place_text, tuple_text};
+use crate::descriptor::Descriptor;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::{Error, Kind, Result};
+use crate::lease::{Lease, Settled};
+use crate::stream::{Ready, Request, Stream, Thread};
+
+/// A view of an array on a GPU: it owns nothing but references to the producer.
+#[derive(Debug)]
+pub(crate) struct View {
+    pub(crate) array: Descriptor,
+    pub(crate) ready: Ready,
+    /// Where the producer's streams are.
+    pub(crate) place: Place,
+    pub(crate) driver: Handle,
+    /// By which way it came in.
+    by: By,
+    lease: Lease<Tenant>,
+}
+
+impl View {
+    /// A view of `source`, read-only as the caller wants it.
+    pub(crate) fn new(source: Source, readonly: Option<bool>) -> Self {
+        let Source { array, ready, mut holding, place, by } = source;
+        holding.tag = (End::LastReference, array.ptr());
+        // Nothing is ever pending on no bytes, whatever stream was asked for.
+        let ready = array.pending(ready);
+        Self {
+            array: array.with_readonly(readonly),
+            ready,
+            place,
+            driver: holding.driver.clone(),
+            by,
+            lease: Lease::new(Tenant::new(holding)),
+        }
+    }
+
+    /// The same array for another view: a holder of its own, nothing stacked. Whoever reads the other view is
+    /// told the same stream, unless it is for another one.
+    pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Source> {
+        Ok(Source {
+            array: self.array.clone(),
+            ready: self.ready,
+            holding: self.held(|holding| holding.share_with_consumer(py))??,
+            place: self.place,
+            by: By::View,
+        })
+    }
+
+    /// A holder of its own for somebody else who needs the memory.
+    pub(crate) fn share(&self, py: Python<'_>) -> Result<Holding> {
+        self.held(|holding| holding.share(py))?
+    }
+
+    /// Looks at what holds the memory, unless it was released. `look` must not come back to this view.
+    pub(crate) fn held<R>(&self, look: impl FnOnce(&mut Holding) -> R) -> Result<R> {
+        self.lease.with(|tenant| tenant.holding().map(look)).flatten().ok_or_else(released)
+    }
+
+    /// Where consumers of the view work.
+    pub(crate) fn at(&self) -> Place {
+        consumers_place(&self.array, self.place)
+    }
+
+    /// How the array came in through `door`.
+    pub(crate) const fn passage_in(&self, door: &'static str) -> Passage<'_> {
+        self.passage(door, self.by.as_str(), self.ready.stream())
+    }
+
+    /// The array going through `door`, ready on `stream` there.
+    pub(crate) const fn passage(
+        &self,
+        door: &'static str,
+        by: &'static str,
+        stream: Option<Stream>,
+    ) -> Passage<'_> {
+        Passage { door, by, array: &self.array, stream }
+    }
+
+    /// Refuses a view that was released.
+    pub(crate) fn check_leased(&self) -> Result<()> {
+        if self.lease.is_leased() { Ok(()) } else { Err(released()) }
+    }
+
+    /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
+    /// `stream` names, then the references go. Where the order fails, everything stays as it was.
+    pub(crate) fn release(
+        &self,
+        py: Python<'_>,
+        stream: Option<&Bound<'_, PyAny>>,
+        end: End,
+    ) -> PyResult<()> {
+        let began = Began::now();
+        let argument = Argument::parse(stream)?;
+        let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
+        if self.lease.is_leased() {
+            check_stream(&self.array, &self.driver, also)?;
+        }
+        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
+        let settled = match (argument.request(), tenant.holding()) {
+            // The caller vouches that the consumer is done.
+            (Request::NoOrder, _) | (_, None) => Ok(Settled::Done),
+            (_, Some(holding)) => holding.settle_with(py, also),
+        };
+        match settled {
+            Ok(settled) => {
+                if let Some(holding) = tenant.holding() {
+                    holding.tag.0 = end;
+                }
+                tenant.settled(py, settled, began);
+                look(py);
+                Ok(())
+            }
+            Err(trouble) => {
+                began.released((end, self.array.ptr()), Came::Failed);
+                self.lease.resume(tenant);
+                Err(trouble.into())
+            }
+        }
+    }
+
+    /// The same at the end of a `with` block. An exception that is on its way there is not replaced:
+    /// what fails is then reported as unraisable, and done later.
+    pub(crate) fn exit(&self, py: Python<'_>, raised: bool) -> PyResult<()> {
+        match self.release(py, None, End::With) {
+            Err(error) if raised => {
+                error.write_unraisable(py, None);
+                Ok(())
+            }
+            released => released,
+        }
+    }
+
+    /// Lets go of the producer for the garbage collector.
+    pub(crate) fn clear(&self) {
+        if let Some(mut tenant) = self.lease.end()
+            && let Some(holding) = tenant.holding()
+        {
+            holding.collected();
+        }
+    }
+
+    /// The producer, until it is let go.
+    pub(crate) fn producer(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        self.held(|holding| holding.object(py)).ok().flatten()
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
+        let visited = self.lease.try_with(|tenant| tenant.look().map(|held| held.visit(visit)));
+        visited.flatten().unwrap_or(Ok(()))
+    }
+
+    /// DLPack's pair.
+    pub(crate) fn device(&self) -> (u32, i32) {
+        let device = self.array.device();
+        (device.kind.code(), device.id)
+    }
+
+    /// The element type as a `numpy.dtype`.
+    pub(crate) fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let dtype = self.array.dtype();
+        let numpy = py.import("numpy")?;
+        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
+            match py.import("ml_dtypes") {
+                Ok(extended) => {
+                    if let Ok(scalar) = extended.getattr(dtype.name()) {
+                        return numpy.call_method1("dtype", (scalar,));
+                    }
+                }
+                Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        numpy.call_method1("dtype", (dtype.typestr(),))
+    }
+
+    /// What `repr` shows after the class's name.
+    pub(crate) fn describe(&self) -> String {
+        let shape = self.array.cai_shape();
+        let place = place_text(self.array.device());
+        let ready = match self.ready.to_cai(Thread::current()) {
+            None => "nothing pending".to_owned(),
+            Some(1) => "ready on the legacy default stream (1)".to_owned(),
+            Some(2) => "ready on the per-thread default stream (2)".to_owned(),
+            Some(handle) => format!("ready on stream {handle:#x}"),
+        };
+        let layout = if self.array.layout().is_contiguous() {
+            String::new()
+        } else {
+            format!(" strides={}", tuple_text(self.array.cai_strides().as_slice()))
+        };
+        let readonly = if self.array.readonly() { ", read-only" } else { "" };
+        let kept = if self.lease.is_leased() { "" } else { ", released" };
+        format!(
+            "{} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
+            self.array.dtype().name(),
+            tuple_text(shape.as_slice()),
+            self.array.ptr(),
+        )
+    }
+}
+
+#[cold]
+fn released() -> Error {
+    Error::new(Kind::Released, "a released view")
+}

@@ -1,0 +1,80 @@
+//! What a consumer of `DLPackView.__dlpack__` wants by `dl_device` and `copy`. Touches no driver.
+//!
+//! Managed and pinned memory is reached by every GPU, so it is no copy that hands it out as a GPU's own.
+//! Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
+//! `copy=False` where there is no other way (Python array API 2025.12, ``array.__dlpack__``).
+
+use pyo3::prelude::*;
+
+use crate::device::{Device, MemoryKind};
+use crate::error::{Error, Kind, Result};
+use crate::py::text::shown;
+
+/// What `dl_device` and `copy` ask for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// The array as it is.
+    Own,
+    /// The same memory by another of the names that reach it.
+    Shared(Device),
+    /// A copy.
+    Copy(Target),
+}
+
+/// Where a copy is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Target {
+    /// In the memory of the GPU of that ordinal.
+    Gpu(i32),
+    /// In the host's.
+    Host,
+}
+
+/// What a consumer wants that asks an array on `own` for `dl_device` and `copy`.
+pub(super) fn wish(
+    own: Device,
+    dl_device: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> Result<Wish> {
+    let is_gpus = own.kind == MemoryKind::Device;
+    let pair = (i64::from(own.kind.code()), i64::from(own.id));
+    let wanted = dl_device.map(|wanted| (wanted, wanted.extract::<(i64, i64)>().ok()));
+    let target = match wanted {
+        Some((_, Some(asked))) if asked != pair => Some((asked, i32::try_from(asked.1))),
+        Some((asked, None)) => return Err(elsewhere(&shown(asked), own)),
+        _ => None,
+    };
+    match (target, copy) {
+        (None, Some(true)) if is_gpus => Ok(Wish::Copy(Target::Gpu(own.id))),
+        (None, Some(true)) => Err(Error::new(
+            Kind::CopyKind,
+            format!("True for an array on ({}, {})", pair.0, pair.1),
+        )),
+        (None, _) => Ok(Wish::Own),
+        (Some(((1, 0), _)), Some(false)) => Err(needed((1, 0), own)),
+        (Some(((1, 0), _)), _) => Ok(Wish::Copy(Target::Host)),
+        (Some(((2, _), Ok(id @ 0..))), Some(true)) => Ok(Wish::Copy(Target::Gpu(id))),
+        (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => Ok(Wish::Shared(Device::cuda(id))),
+        (Some(((2, _), Ok(id @ 0..))), None) => Ok(Wish::Copy(Target::Gpu(id))),
+        (Some(((2, _), Ok(id @ 0..))), Some(false)) => Err(needed((2, i64::from(id)), own)),
+        (Some((asked, _)), _) => Err(elsewhere(&format!("({}, {})", asked.0, asked.1), own)),
+    }
+}
+
+#[cold]
+fn elsewhere(asked: &str, own: Device) -> Error {
+    let got = format!("{asked} for an array on ({}, {})", own.kind.code(), own.id);
+    Error::new(Kind::DlDevice, got)
+}
+
+#[cold]
+fn needed(asked: (i64, i64), own: Device) -> Error {
+    let got = format!(
+        "False for an array on ({}, {}) and a consumer on ({}, {})",
+        own.kind.code(),
+        own.id,
+        asked.0,
+        asked.1
+    );
+    Error::new(Kind::CopyNeeded, got)
+}

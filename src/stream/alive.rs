@@ -1,0 +1,79 @@
+//! The proof that a stream is alive.
+//!
+//! A handle is a bare address, and to touch it once its stream is destroyed ends the process (SIGSEGV on
+//! `cuEventRecord`, H200, driver 580, 2026-11). So the driver's calls take an [`Alive`] stream only, whose
+//! lifetime is that of whatever keeps the stream: an object that is held, a library that never destroys
+//! its streams, or the call that a handle was given to.
+#![allow(unsafe_code)]
+
+use std::marker::PhantomData;
+
+use super::{Stream, Thread};
+use crate::device::Place;
+
+/// A stream that is alive as long as `'a`, and where it is.
+#[derive(Debug, Clone, Copy)]
+pub struct Alive<'a> {
+    stream: Stream,
+    place: Place,
+    keeper: PhantomData<&'a ()>,
+}
+
+impl Alive<'_> {
+    /// The legacy default stream of `place`. Default streams live as long as their context, which a call
+    /// that is made in it has to find there ([`crate::order::within`]).
+    pub const fn legacy(place: Place) -> Self {
+        Self { stream: Stream::Legacy, place, keeper: PhantomData }
+    }
+
+    /// The calling thread's per-thread default stream of `place`.
+    pub fn per_thread(place: Place) -> Self {
+        Self { stream: Stream::PerThread(Thread::current()), place, keeper: PhantomData }
+    }
+
+    /// `stream`, where it is a default one.
+    pub const fn default_stream(stream: Stream, place: Place) -> Option<Self> {
+        match stream {
+            Stream::Handle(_) => None,
+            stream => Some(Self { stream, place, keeper: PhantomData }),
+        }
+    }
+
+    /// A stream that somebody else keeps alive.
+    ///
+    /// # Safety
+    ///
+    /// Nobody destroys the stream of a handle as long as `'a`.
+    pub const unsafe fn kept(stream: Stream, place: Place) -> Self {
+        Self { stream, place, keeper: PhantomData }
+    }
+
+    /// Its name.
+    pub const fn stream(self) -> Stream {
+        self.stream
+    }
+
+    /// Where it is. For a handle that is where it is expected: it names its own context.
+    pub const fn place(self) -> Place {
+        self.place
+    }
+
+    /// The same stream as the calling thread can name it.
+    pub fn named_here(self) -> Stream {
+        match self.stream {
+            Stream::PerThread(_) => self.stream.seen_from(Thread::current()),
+            named => named,
+        }
+    }
+
+    /// Its handle for the driver, as the calling thread names it.
+    pub fn native(self) -> u64 {
+        self.named_here().handle()
+    }
+
+    /// Whether both are one stream. A handle is one wherever it is expected to be.
+    pub fn is(self, other: Alive<'_>) -> bool {
+        self.stream == other.stream
+            && (matches!(self.stream, Stream::Handle(_)) || self.place == other.place)
+    }
+}

@@ -1,0 +1,193 @@
+//! Streams: the integers that name them, the proof that one is alive, and the plan of who waits for whom.
+//!
+//! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
+//! nothing is pending; in [DLPack's Python protocol] `None` means the legacy default stream and -1
+//! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
+//! first two 0 is refused, since it says neither legacy nor per-thread.
+//!
+//! A [`Stream`] is a name. To touch it takes an [`Alive`] stream, which says who keeps it alive. [`plan`]
+//! and [`between`] are pure: they say which edge a hand-over and its end need, and touch no driver.
+//!
+//! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html
+//! [DLPack's Python protocol]: https://dmlc.github.io/dlpack/latest/python_spec.html
+
+mod alive;
+mod plan;
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use self::alive::Alive;
+pub use self::plan::{Edge, Elided, between, plan};
+use crate::error::{Error, Kind, Result};
+
+/// A thread of the host, as far as per-thread default streams are concerned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Thread(u64);
+
+impl Thread {
+    /// The calling thread.
+    pub fn current() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static ID: Cell<u64> = const { Cell::new(0) };
+        }
+        ID.with(|id| {
+            if id.get() == 0 {
+                id.set(NEXT.fetch_add(1, Ordering::Relaxed));
+            }
+            Self(id.get())
+        })
+    }
+
+    /// A thread of a given number, for tests of the plan.
+    pub const fn numbered(id: u64) -> Self {
+        Self(id)
+    }
+
+    /// Its number, which no other thread of the process has had.
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+}
+
+/// A stream that work can be queued on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Stream {
+    /// The legacy default stream, `CU_STREAM_LEGACY`: it waits for, and is waited for by, every
+    /// blocking stream of its context.
+    Legacy,
+    /// The per-thread default stream, `CU_STREAM_PER_THREAD`. The handle 2 means another stream on
+    /// every thread, so the thread is part of the name.
+    PerThread(Thread),
+    /// A stream by its handle, above 2.
+    Handle(u64),
+}
+
+impl Stream {
+    /// The stream that both Python dialects call `value`, seen from the thread `here`.
+    pub fn from_integer(value: i128, here: Thread) -> Result<Self> {
+        match value {
+            0 => Err(Error::new(Kind::StreamZero, "0")),
+            1 => Ok(Self::Legacy),
+            2 => Ok(Self::PerThread(here)),
+            -1 => Err(Error::new(Kind::StreamNoOrder, "-1")),
+            _ => match u64::try_from(value) {
+                Ok(handle) => Ok(Self::Handle(handle)),
+                Err(_) => Err(Error::new(Kind::StreamNegative, value.to_string())),
+            },
+        }
+    }
+
+    /// The stream that the driver and the exchange API call `value`: there 0 is the legacy stream.
+    pub const fn from_native(value: u64, here: Thread) -> Self {
+        match value {
+            0 | 1 => Self::Legacy,
+            2 => Self::PerThread(here),
+            handle => Self::Handle(handle),
+        }
+    }
+
+    /// The stream that the thread `here` can name for it. Another thread's per-thread stream has no
+    /// name there; the legacy default stream stands in for it: an event recorded there follows all
+    /// work queued before on every blocking stream of the context, and per-thread default streams are
+    /// blocking.
+    #[must_use]
+    pub fn seen_from(self, here: Thread) -> Self {
+        match self {
+            Self::PerThread(thread) if thread != here => Self::Legacy,
+            named => named,
+        }
+    }
+
+    /// Its integer in both Python dialects, which the driver takes as well.
+    pub const fn handle(self) -> u64 {
+        match self {
+            Self::Legacy => 1,
+            Self::PerThread(_) => 2,
+            Self::Handle(handle) => handle,
+        }
+    }
+}
+
+impl fmt::Display for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Legacy => f.write_str("the legacy default stream (1)"),
+            Self::PerThread(_) => f.write_str("the per-thread default stream (2)"),
+            Self::Handle(handle) => write!(f, "the stream {handle:#x}"),
+        }
+    }
+}
+
+/// What a producer says of the work that is pending on its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Ready {
+    /// Nothing is pending: usable on any stream at once.
+    Nothing,
+    /// Usable for work queued on this stream, or on one that waits for it.
+    On(Stream),
+}
+
+impl Ready {
+    /// The stream that work is pending on.
+    pub const fn stream(self) -> Option<Stream> {
+        match self {
+            Self::Nothing => None,
+            Self::On(stream) => Some(stream),
+        }
+    }
+
+    /// What the `stream` entry of a CAI dict says (v3: `None` and absent mean that nothing is pending).
+    pub fn from_cai(value: Option<i128>, here: Thread) -> Result<Self> {
+        value.map_or(Ok(Self::Nothing), |value| Stream::from_integer(value, here).map(Self::On))
+    }
+
+    /// The `stream` entry for a CAI dict that the thread `here` reads.
+    pub fn to_cai(self, here: Thread) -> Option<u64> {
+        match self {
+            Self::Nothing => None,
+            Self::On(stream) => Some(stream.seen_from(here).handle()),
+        }
+    }
+}
+
+/// What a consumer, or a caller on its behalf, asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Request {
+    /// `None`: nothing was said.
+    Unsaid,
+    /// `-1`: no order is wanted.
+    NoOrder,
+    /// The data must be usable on this stream.
+    On(Stream),
+}
+
+impl Request {
+    /// The stream that was asked for.
+    pub const fn stream(self) -> Option<Stream> {
+        match self {
+            Self::On(stream) => Some(stream),
+            Self::Unsaid | Self::NoOrder => None,
+        }
+    }
+
+    /// What `stream=` says, in the dialect of DLPack.
+    pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
+        match value {
+            None => Ok(Self::Unsaid),
+            Some(-1) => Ok(Self::NoOrder),
+            Some(value) => Stream::from_integer(value, here).map(Self::On),
+        }
+    }
+
+    /// The same with `None` read as DLPack reads it: the legacy default stream.
+    #[must_use]
+    pub const fn or_legacy(self) -> Self {
+        match self {
+            Self::Unsaid => Self::On(Stream::Legacy),
+            said => said,
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Who waits for whom. Pure: no driver is asked.
+
+use super::{Alive, Ready, Request, Stream};
+
+/// Why a hand-over, or an end, needs no edge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Elided {
+    /// Producer and consumer use one stream, which orders their work by itself.
+    SameStream,
+    /// The producer has nothing pending.
+    NothingPending,
+    /// The consumer asked for no order (-1).
+    NotAsked,
+    /// The consumer is told the producer's stream and queues its work there.
+    StreamPassedOn,
+    /// The consumer's is the legacy default stream and the producer's a blocking stream of its
+    /// context, so the driver orders them by itself ("Stream synchronization behavior" in CUDA's
+    /// driver API). The other way round this would not do: what is ready on the legacy stream may be
+    /// so by this very order, with no work of its own there that a blocking stream would wait for.
+    LegacyOrder,
+    /// At the end: the memory had no consumer.
+    NoConsumer,
+    /// At the end: the consumer's work is being captured into a graph that the producer's stream is no
+    /// part of. The graph runs whenever it is launched, which no order of now can come after.
+    Captured,
+}
+
+impl Elided {
+    /// The reason, as events give it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SameStream => "same stream",
+            Self::NothingPending => "nothing pending",
+            Self::NotAsked => "no order asked for",
+            Self::StreamPassedOn => "the consumer is told the producer's stream",
+            Self::LegacyOrder => "the legacy default stream's own order",
+            Self::NoConsumer => "no consumer",
+            Self::Captured => "the consumer's work is part of a graph",
+        }
+    }
+}
+
+/// The edge that a hand-over or an end needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edge {
+    /// None, and why not.
+    Elided(Elided),
+    /// One event.
+    Order {
+        /// Whether it may turn out not to be needed: `to` is the legacy default stream, and `from` a
+        /// handle, which the driver orders by itself where it is a blocking stream of the same context.
+        unless_blocking: bool,
+    },
+}
+
+/// Why memory that is `ready` needs no edge for a consumer that makes `request`; `None` where
+/// [`between`] the two streams has to tell.
+pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
+    match (ready, request) {
+        (Ready::Nothing, _) => Some(Elided::NothingPending),
+        (_, Request::NoOrder) => Some(Elided::NotAsked),
+        (_, Request::Unsaid) => Some(Elided::StreamPassedOn),
+        (Ready::On(_), Request::On(_)) => None,
+    }
+}
+
+/// The edge that makes work queued on `to` come after work queued on `from`, made on the calling thread.
+///
+/// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
+/// event there follows all that is queued on it, and it follows what is queued here. Where both ends turn
+/// into the legacy stream the event that is recorded there is what counts: it follows the one thread's
+/// stream, and the other's follows it.
+pub fn between(from: Alive<'_>, to: Alive<'_>) -> Edge {
+    let shared = from.place() == to.place();
+    match (from.stream(), to.stream()) {
+        _ if from.is(to) => Edge::Elided(Elided::SameStream),
+        (Stream::PerThread(_), Stream::Legacy) if shared => Edge::Elided(Elided::LegacyOrder),
+        (Stream::Handle(_), Stream::Legacy) => Edge::Order { unless_blocking: true },
+        _ => Edge::Order { unless_blocking: false },
+    }
+}

@@ -1,0 +1,108 @@
+"""What known libraries do that their protocols do not say, each row of the bridge's table."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+
+from cai_bridge import from_cai, to_cai
+
+from . import libraries, streams
+from .streams import WORDS, handle_of
+
+
+def test_cupys_dict_names_the_current_stream_which_its_arrays_do_not_keep(cupy: Any) -> None:
+    array = cupy.ones(4, dtype="float32")
+    stream = cupy.cuda.Stream(non_blocking=True)
+    with stream:
+        assert array.__cuda_array_interface__["stream"] == handle_of(stream)
+        view = from_cai(array)
+    gone = weakref.ref(stream)
+    del stream
+    gc.collect()
+    assert gone() is not None, "the view keeps it"
+    view.release()
+    gc.collect()
+    assert gone() is None
+
+
+def test_cupys_current_stream_is_to_be_had_without_python(cupy: Any) -> None:
+    from cupy_backends.cuda import stream as backend
+
+    capsule = backend.__pyx_capi__["get_stream_ptr"]
+    assert '"intptr_t (int)"' in repr(capsule)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_numbas_default_stream_is_named_0_or_not_at_all(driver: Any, named: bool) -> None:
+    cuda = libraries.numba_cuda()
+    default = cuda.default_stream()
+    arguments = {"stream": default} if named else {}
+    array = cuda.device_array(WORDS, "float32", **arguments)
+    assert array.__cuda_array_interface__["stream"] == (0 if named else None)
+    view = from_cai(array)
+    assert view.stream == 1
+    value = next(streams.fresh_values())
+    streams.numba_writes_late(array, value, default)
+    cupy = pytest.importorskip("cupy")
+    with cupy.cuda.Stream(non_blocking=True):
+        seen = cupy.from_dlpack(from_cai(array)).get()
+    assert (seen == value).all()
+
+
+def test_numbas_arrays_have_the_object_of_their_stream(driver: Any) -> None:
+    cuda = libraries.numba_cuda()
+    stream = cuda.stream()
+    array = cuda.device_array(4, "float32", stream=stream)
+    assert handle_of(array.stream) == array.__cuda_array_interface__["stream"] == handle_of(stream)
+    view, gone = from_cai(array), weakref.ref(stream)
+    del array, stream
+    gc.collect()
+    assert gone() is not None
+    view.release()
+
+
+def test_pytorchs_pools_are_a_round_of_streams_that_never_die(torch: Any) -> None:
+    x = torch.ones(4, device="cuda")
+    least, greatest = torch.cuda.Stream.priority_range()
+    for priority in range(greatest, least + 1):
+        all_of_them = [torch.cuda.Stream(priority=priority).cuda_stream for _ in range(64)]
+        assert all_of_them[:32] == all_of_them[32:]
+        assert len(set(all_of_them)) == 32
+        # To ask whether a handle is one of them does not take the library's turn.
+        view = to_cai(x, stream=all_of_them[7])
+        assert torch.cuda.Stream(priority=priority).cuda_stream == all_of_them[0]
+        del view
+
+
+def test_jax_asks_for_streams_that_it_keeps(cupy: Any) -> None:
+    jax = libraries.gpu_jax()
+    device = jax.devices("gpu")[0]
+    handles = [device.get_stream_for_external_ready_events() for _ in range(8)]
+    assert handles[:4] == handles[4:]
+    view, taken = from_cai(cupy.ones(4, dtype="float32")), []
+    taken.append(jax.dlpack.from_dlpack(view))
+    taken.clear()
+    # Who asks leaves JAX's turn where it was.
+    assert device.get_stream_for_external_ready_events() in handles
+
+
+@pytest.mark.parametrize("reader", ["torch"])
+def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(
+    reader: str, torch: Any, cupy: Any
+) -> None:
+    theirs, mine = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
+    with theirs:
+        array = cupy.zeros(WORDS, dtype="float32")
+    for _ in range(20):
+        value = next(streams.fresh_values())
+        streams.cupy_writes_late(array, value, theirs)
+        with theirs:
+            view = to_cai(array)
+        with torch.cuda.stream(mine):
+            seen = torch.as_tensor(view, device="cuda").clone()
+        mine.synchronize()
+        assert bool((seen == value).all())

@@ -1,0 +1,75 @@
+"""A context ends and its address is used again: what belonged to it is not touched any more."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from capsules import HandMade
+
+from cai_bridge import _core, from_cai, to_cai
+
+
+def test_an_event_of_the_life_before_is_never_used_again(cuda: Any) -> None:
+    for _ in range(3):
+        producer, consumer = cuda.stream(), cuda.stream()
+        x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+        producer.fill(x, 7.0)
+        view = to_cai(x, stream=consumer)
+        seen = consumer.read(view)
+        del view
+        cuda.synchronize()
+        assert seen.value == [7.0] * 4
+        seen.release()
+        del x
+        cuda.reset_device()
+
+
+@pytest.mark.parametrize("how", ["stream object", "exporter", "default", "unnamed", "capsule"])
+def test_what_ends_after_its_context_touches_no_stream_of_it(how: str, cuda: Any) -> None:
+    home, mine = cuda.stream("home"), cuda.stream("mine")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=home)
+    held: Any = {
+        "stream object": lambda: to_cai(x, stream=mine),
+        "exporter": lambda: from_cai(x).__dlpack__(stream=1),
+        "default": lambda: to_cai(x, stream=1),
+        "unnamed": lambda: to_cai(x),
+        "capsule": lambda: from_cai(x).__dlpack__(stream=mine),
+    }[how]()
+    if how == "unnamed":
+        cuda.consumer("cai-waits", mine).read(held).release()
+    cuda.reset_device()
+    gone = weakref.ref(x)
+    x = None
+    del held
+    gc.collect()
+    assert gone() is None
+    assert _core._settle() == 0
+
+
+def test_what_waits_for_a_mark_of_it_is_let_go(cuda: Any, caplog: Any) -> None:
+    mine = cuda.stream("mine")
+    x = cuda.array([1.0] * 4, speaks=())
+    tensor = HandMade(x.ptr, owner=x)
+    view = to_cai(tensor.capsule(), stream=mine)
+    mine.launch(name="late")
+    del view
+    assert (tensor.deleted, _core._settle()) == (0, 1)
+    cuda.fail("cuEventQuery", 1, "CUDA_ERROR_NOT_READY")
+    cuda.reset_device()
+    assert _core._settle() == 0
+    assert tensor.deleted == 1
+    assert "producer=let go" in caplog.text
+
+
+def test_a_hand_over_after_it_says_that_the_context_is_another(cuda: Any) -> None:
+    home, other = cuda.stream("home"), cuda.stream("other", device=1)
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=home)
+    view = from_cai(x)
+    cuda.reset_device()
+    fresh = cuda.stream("fresh")
+    # Nobody keeps a stream of a life that is over: the host waits, and nothing is pending any more.
+    view.__dlpack__(stream=fresh)
+    del other

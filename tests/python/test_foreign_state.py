@@ -1,0 +1,192 @@
+"""Foreign code decides nothing: what it calls is right whatever the state of the interpreter is.
+
+torch lets the interpreter's lock go inside a tensor's destructor, so a deleter of ours that it
+calls there runs without the lock, in the midst of a call that began with it. Each way in is called
+in each such state, in a process of its own, since what goes wrong ends the process.
+"""
+
+from __future__ import annotations
+
+import pytest
+from children import DEVICE, assert_quiet
+
+CALLS = """
+    import ctypes, gc, weakref
+    from ctypes import c_int, c_int32, c_void_p
+    from capsules import HandMade
+
+    WITH = ctypes.PYFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
+    WITHOUT = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p)
+    DELETER = ctypes.CFUNCTYPE(None, c_void_p)
+    libc = ctypes.CDLL(None)
+
+    def held(address, *arguments):
+        "Call with the lock."
+        return WITH(address)(*arguments)
+
+    def let_go(address, *arguments):
+        "Call without it, as ctypes does it."
+        return WITHOUT(address)(*arguments)
+
+    def nested(depth):
+        "Call without it, inside as many ends of the bridge."
+        def call(address, *arguments):
+            answers = []
+            def delete(_, call=let_go if depth == 1 else nested(depth - 1)):
+                answers.append(call(address, *arguments))
+            kept = DELETER(delete)
+            tensor = HandMade(x.ptr)
+            tensor.struct.deleter = ctypes.cast(kept, c_void_p).value
+            view = to_cai(tensor.capsule())
+            del view
+            # An end inside an end follows the outer one.
+            return answers[0] if answers else None
+        return call
+
+    def in_a_foreign_thread(address, *arguments):
+        "Call in a thread that has never seen the interpreter."
+        thread = ctypes.c_ulong()
+        started = c_void_p(address), c_void_p(arguments[0])
+        assert libc.pthread_create(ctypes.byref(thread), None, *started) == 0
+        assert libc.pthread_join(thread, None) == 0
+
+    def while_unwinding(address, *arguments):
+        "Call as an exception passes through."
+        class Last:
+            def __del__(self):
+                let_go(address, *arguments)
+        def leave():
+            last = Last()
+            raise LookupError("on its way")
+        try:
+            leave()
+        except LookupError as error:
+            assert str(error) == "on its way"
+            error.__traceback__ = None
+        gc.collect()
+"""
+
+STATES = ["held", "let_go", "nested(1)", "nested(3)", "in_a_foreign_thread", "while_unwinding"]
+EVERY = pytest.mark.parametrize("state", STATES)
+LOGGED = """
+    import logging
+    logging.basicConfig(level=logging.DEBUG, stream=open("/dev/null", "w"))
+"""
+
+
+@EVERY
+@pytest.mark.parametrize("logging", ["", LOGGED], ids=["quiet", "logged"])
+@pytest.mark.parametrize("form", ["(1, 3)", "None", "'exchange'", "'copy'"])
+def test_a_deleter(state, form, logging):
+    assert_quiet(
+        DEVICE,
+        CALLS,
+        logging,
+        f"""
+        form, gone = {form}, weakref.ref(x)
+        for _ in range(3):
+            view = from_cai(x)
+            if form == "exchange":
+                taken = tables.managed(view)
+            else:
+                copy = {{"copy": True}} if form == "copy" else {{}}
+                version = None if form == "copy" else form
+                taken = capsules.take(view.__dlpack__(max_version=version, **copy))
+            del view
+            taken.give_away()
+            ({state})(taken.struct.deleter, ctypes.addressof(taken.struct), None, None)
+            cuda.synchronize()
+        assert x.exports == 0
+        memory = x.ptr
+        # nested() has made tensors of the same memory, which are gone as well.
+        capsules.forget()
+        del x
+        gc.collect()
+        assert gone() is None
+        assert cuda.reports == []
+        """,
+    )
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "call",
+    [
+        "managed_tensor_from_py_object_no_sync",
+        "dltensor_from_py_object_no_sync",
+        "current_work_stream",
+        "managed_tensor_to_py_object_no_sync",
+    ],
+)
+def test_a_function_of_the_exchange_table(state, call):
+    if state == "in_a_foreign_thread":
+        pytest.skip("a thread's first function takes one argument")
+    assert_quiet(
+        DEVICE,
+        CALLS,
+        f"""
+        call, codes = {call!r}, []
+        view, out = from_cai(x), (ctypes.c_char * 48)()
+        function = getattr(tables.of(DLPackView), call)
+        if "from" in call:
+            arguments = id(view), ctypes.addressof(out), None
+        elif call == "current_work_stream":
+            arguments = 2, 0, ctypes.addressof(out)
+        else:
+            tensor = HandMade(x.ptr)
+            arguments = tensor.hand_out(), ctypes.addressof(out), None
+        code = ({state})(function, *arguments)
+        assert code in (0, None), code
+        first = c_void_p.from_buffer(out).value
+        if call == "managed_tensor_from_py_object_no_sync":
+            deleter = ctypes.cast(first + 16, ctypes.POINTER(c_void_p))[0]
+            DELETER(deleter)(first)
+        elif call == "managed_tensor_to_py_object_no_sync":
+            ctypes.pythonapi.Py_DecRef(c_void_p(first))
+            assert tensor.deleted == 1
+        else:
+            assert first == (1 if call == "current_work_stream" else x.ptr)
+        """,
+    )
+
+
+def test_a_refusal_of_the_exchange_table_leaves_its_exception_wherever_it_was_called():
+    assert_quiet(
+        DEVICE,
+        CALLS,
+        """
+        view, out = from_cai(x), c_void_p()
+        view.release()
+        call = tables.of(DLPackView).managed_tensor_from_py_object_no_sync
+        try:
+            held(call, id(view), ctypes.addressof(out), None)
+        except BufferError as error:
+            assert "released" in str(error)
+        else:
+            raise AssertionError("not refused")
+        """,
+    )
+
+
+def test_a_long_chain_of_capsules_ends_on_a_small_stack():
+    assert_quiet(
+        DEVICE,
+        """
+        import gc
+        def chain():
+            view = from_cai(x)
+            for _ in range(20_000):
+                view = from_cai(to_cai(view.__dlpack__(max_version=(1, 3), stream=-1)))
+            return view
+        def end(ends=[]):
+            ends.append(chain())
+            ends.clear()
+        threading.stack_size(256 << 10)
+        thread = threading.Thread(target=end)
+        thread.start()
+        thread.join()
+        gc.collect()
+        assert x.exports == 0
+        """,
+        timeout=120,
+    )

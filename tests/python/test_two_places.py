@@ -1,0 +1,121 @@
+"""Where memory is and where streams are: with managed and pinned memory those are two things."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import pytest
+import tables
+from capsules import HandMade
+
+from cai_bridge import DLPackView, HostSyncWarning, from_cai, to_cai
+
+ORDER = ("cuEventRecord", "cuStreamWaitEvent")
+
+
+def read_on(cuda: Any, device: int, view: Any, **asks: Any) -> Any:
+    """Read a view as a DLPack consumer on a stream of its own on that device."""
+    mine = cuda.stream(f"reader's on {device}", device=device)
+    capsule = view.__dlpack__(stream=mine, max_version=(1, 3), **asks)
+    taken = to_cai(capsule, stream=-1)
+    return mine.read(taken, name="the read"), taken
+
+
+@pytest.mark.parametrize("by", ["object", "view", "version 2"])
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+@pytest.mark.parametrize("kind", ["default", "per-thread", "own"])
+def test_memory_handed_out_as_another_gpus_waits_for_its_producers_own_stream(
+    by: str, memory: str, kind: str, cuda: Any
+) -> None:
+    home = (
+        cuda.stream("home")
+        if kind == "own"
+        else cuda.default_stream(0, per_thread=kind == "per-thread")
+    )
+    x = cuda.array(
+        [0.0] * 4, speaks="cai2" if by == "version 2" else "cai3", memory=memory, stream=home
+    )
+    home.fill(x, 7.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", HostSyncWarning)
+        view = from_cai(to_cai(x) if by == "view" else x, device=(2, 1))
+    seen, _ = read_on(cuda, 1, view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("call", ORDER)
+def test_without_that_wait_the_read_is_a_race(call: str, cuda: Any) -> None:
+    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    cuda.legacy.fill(x, 7.0)
+    view = from_cai(x, device=(2, 1))
+    cuda.suppress(call)
+    seen, _ = read_on(cuda, 1, view)
+    cuda.synchronize()
+    assert seen.value != [7.0] * 4
+    assert {report.kind for report in cuda.reports} == {"race"}
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+def test_a_tensor_that_our_table_takes_over_is_where_the_driver_says(
+    memory: str, cuda: Any
+) -> None:
+    x = cuda.array([0.0] * 4, speaks=(), memory=memory, device=1)
+    cuda.default_stream(1).fill(x, 7.0)
+    kind = {"managed": 13, "pinned": 3}[memory]
+    view = tables.to_object(DLPackView, HandMade(x.ptr, device=(kind, 0), owner=x))
+    seen, taken = read_on(cuda, 1, view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+    del taken
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+@pytest.mark.parametrize("current", [0, 1])
+def test_a_producer_of_memory_of_no_gpu_is_asked_on_the_callers(
+    memory: str, current: int, cuda: Any
+) -> None:
+    x, asked = cuda.array([1.0] * 4, speaks="dlpack", memory=memory, device=1), []
+    kind = type(x)
+    made = type("Producer", (kind,), {})
+    made.__dlpack__ = lambda self, **asks: (
+        asked.append(cuda.current_device) or kind.__dlpack__(self, **asks)
+    )
+    x.__class__ = made
+    cuda.set_device(current)
+    to_cai(x)
+    cuda.set_device(0)
+    assert asked == [current]
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+@pytest.mark.parametrize("left_out", [None, *ORDER])
+@pytest.mark.parametrize("kind", ["default", "own"])
+@pytest.mark.unchecked
+def test_after_a_move_the_producers_next_write_comes_after_the_consumers_read(
+    memory: str, left_out: str | None, kind: str, cuda: Any
+) -> None:
+    home = cuda.stream("home") if kind == "own" else cuda.legacy
+    x = cuda.array([1.0] * 4, speaks="cai3", memory=memory, stream=home)
+    view = from_cai(x)
+    cuda.synchronize()
+    seen, taken = read_on(cuda, 1, view, dl_device=(2, 1))
+    view.release()
+    if left_out:
+        cuda.suppress(left_out)
+    taken.release()
+    home.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert (seen.value == [1.0] * 4) == (left_out is None)
+    assert bool(cuda.reports) == (left_out is not None)
+
+
+def test_a_stream_of_the_device_that_it_is_handed_out_as_is_the_right_one(cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    view = from_cai(x, device=(2, 1))
+    view.__dlpack__(stream=cuda.stream(device=1))
+    with pytest.raises(ValueError, match="of device 0 for an array on device 1"):
+        view.__dlpack__(stream=cuda.stream(device=0))
+    cuda.synchronize()

@@ -1,0 +1,355 @@
+//! Copies in memory of ours: in the order of their streams, between which GPUs, and what a failure leaves.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use cai_bridge::buffer::{Buffer, described, on_host};
+use cai_bridge::capture::Way;
+use cai_bridge::descriptor::Descriptor;
+use cai_bridge::device::{Device, MemoryKind, Place};
+use cai_bridge::driver::simulated::{Call, Outcome, Simulated, Span, codes};
+use cai_bridge::driver::{Driver, Handle};
+use cai_bridge::dtype::Dtype;
+use cai_bridge::error::{Error, Kind, Result};
+use cai_bridge::layout::Layout;
+use cai_bridge::order::{Need, order};
+use cai_bridge::stream::{Alive, Stream};
+
+use crate::alive::{HERE, alive, at};
+
+const THERE: Place = Place::gpu(1);
+const BYTES: u64 = 24;
+
+fn bytes(ptr: u64, shape: &[i64], strides: &[i64], device: Device) -> Descriptor {
+    let dtype = Dtype::from_dlpack(1, 8, 1).unwrap();
+    let layout = Layout::from_elements(shape, Some(strides), 1).unwrap();
+    Descriptor::new(ptr, dtype, layout, device, false).unwrap()
+}
+
+/// Two devices; `x`, memory of the first with the bytes 0, 1, 2, ... that a stream there is about to write.
+struct Machine {
+    cuda: Arc<Simulated>,
+    driver: Handle,
+    x: u64,
+    producer: Alive<'static>,
+}
+
+impl Machine {
+    fn of(kind: MemoryKind) -> Self {
+        let cuda = Simulated::new(2);
+        let x = cuda.alloc(0, BYTES, kind, "x").unwrap();
+        let producer = alive(Stream::Handle(cuda.create_stream(0, false).unwrap()));
+        let span = [Span { ptr: x, len: BYTES }];
+        let values: Vec<u8> = (0..BYTES as u8).collect();
+        let write = move |cuda: &Simulated| cuda.store(x, &values).unwrap();
+        cuda.launch(producer.stream(), "write", &[], &span, write).unwrap();
+        cuda.clear_calls();
+        Self { driver: Handle::Simulated(Arc::clone(&cuda)), cuda, x, producer }
+    }
+
+    fn new() -> Self {
+        Self::of(MemoryKind::Device)
+    }
+
+    fn stream(&self, place: Place) -> Alive<'static> {
+        at(place, Stream::Handle(self.cuda.create_stream(place.ordinal, false).unwrap()))
+    }
+
+    /// Four rows of every second byte but two: three calls.
+    fn reversed(&self) -> Descriptor {
+        bytes(self.x + 12, &[3, 4], &[-6, 1], Device::cuda(0))
+    }
+
+    fn order(&self, way: Way, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        let need = Need { way, from, to, unless_blocking: false };
+        order(&*self.cuda, need).map(drop)
+    }
+
+    /// A copy of `array` on `on`, after the producer and before what it does next.
+    fn copy(&self, array: &Descriptor, on: Alive<'_>) -> Result<Buffer> {
+        let before = || self.order(Way::HandOver, self.producer, on);
+        let after = || self.order(Way::GiveBack, on, self.producer);
+        Buffer::filled(&self.driver, array, on, before, after)
+    }
+
+    /// The producer writes again.
+    fn write_again(&self) {
+        let span = [Span { ptr: self.x, len: BYTES }];
+        self.cuda.launch(self.producer.stream(), "again", &[], &span, |_| ()).unwrap();
+    }
+
+    fn made(&self, call: Call) -> usize {
+        let done = self.cuda.calls().into_iter().filter(|made| made.outcome == Outcome::Done);
+        done.filter(|made| made.call == call).count()
+    }
+
+    /// How many bytes of a copy are allocated and not freed.
+    fn held(&self) -> usize {
+        self.made(Call::MemAllocAsync) - self.made(Call::MemFreeAsync)
+    }
+}
+
+fn refused() -> Error {
+    Error::new(Kind::CaptureCopy, "a test")
+}
+
+#[test]
+fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
+    for ordered in [[true, true], [false, true], [true, false]] {
+        let m = Machine::new();
+        let on = m.stream(HERE);
+        let edge =
+            |wanted: bool, way, from, to| if wanted { m.order(way, from, to) } else { Ok(()) };
+        let buffer = Buffer::filled(
+            &m.driver,
+            &m.reversed(),
+            on,
+            || edge(ordered[0], Way::HandOver, m.producer, on),
+            || edge(ordered[1], Way::GiveBack, on, m.producer),
+        )
+        .unwrap();
+        m.write_again();
+        let races = m.cuda.reports().len();
+        if ordered == [true, true] {
+            assert_eq!((races, m.cuda.pending()), (0, 5), "the host waits for nothing");
+            m.cuda.run_all().unwrap();
+            let copied = m.cuda.load(buffer.ptr(), 12).unwrap();
+            assert_eq!(copied, [12, 13, 14, 15, 6, 7, 8, 9, 0, 1, 2, 3]);
+        } else {
+            assert_ne!(races, 0, "{ordered:?}");
+        }
+        assert_eq!(m.held(), 1);
+        buffer.free(&m.driver, on).unwrap();
+        assert_eq!(m.held(), 0);
+    }
+}
+
+#[test]
+fn memory_is_taken_before_anybody_is_made_to_wait_and_the_producer_waits_last() {
+    let m = Machine::new();
+    let on = m.stream(HERE);
+    let seen = RefCell::new(Vec::new());
+    let look = |name| {
+        let calls = [Call::MemAllocAsync, Call::MemcpyAsync].map(|call| m.made(call));
+        seen.borrow_mut().push((name, calls));
+        Ok(())
+    };
+    Buffer::filled(&m.driver, &m.reversed(), on, || look("before"), || look("after")).unwrap();
+    assert_eq!(*seen.borrow(), [("before", [1, 0]), ("after", [1, 3])]);
+}
+
+#[test]
+fn a_copys_memory_is_freed_once_what_is_queued_on_a_stream_is_done() {
+    for ordered in [false, true] {
+        let m = Machine::new();
+        let (on, reader) = (m.stream(HERE), m.stream(HERE));
+        let buffer = m.copy(&m.reversed(), on).unwrap();
+        let span = [Span { ptr: buffer.ptr(), len: 12 }];
+        m.order(Way::HandOver, on, reader).unwrap();
+        m.cuda.launch(reader.stream(), "read", &span, &[], |_| ()).unwrap();
+        if ordered {
+            m.order(Way::GiveBack, reader, on).unwrap();
+        }
+        buffer.free(&m.driver, on).unwrap();
+        assert_eq!(m.cuda.reports().len(), usize::from(!ordered));
+    }
+}
+
+#[test]
+fn a_failed_copy_frees_its_memory_in_the_order_of_its_stream() {
+    // Each block of the copy, and each of the calls around it; whether whoever uses the array next waits.
+    type Fail = (&'static str, u32, bool);
+    let failures: [Fail; 6] = [
+        ("cuMemcpyAsync", 1, true),
+        ("cuMemcpyAsync", 3, true),
+        ("before", 1, false),
+        ("after", 1, true),
+        ("cuEventRecord", 1, false),
+        ("cuStreamWaitEvent", 2, true),
+    ];
+    for (call, nth, waited) in failures {
+        let m = Machine::new();
+        let on = m.stream(HERE);
+        if call.starts_with("cu") {
+            m.cuda.fail(call, nth, codes::OUT_OF_MEMORY).unwrap();
+        }
+        let after_was_called = RefCell::new(false);
+        let edge = |name, way, from, to| match name == call {
+            true => Err(refused()),
+            false => m.order(way, from, to),
+        };
+        let made = Buffer::filled(
+            &m.driver,
+            &m.reversed(),
+            on,
+            || edge("before", Way::HandOver, m.producer, on),
+            || {
+                after_was_called.replace(true);
+                edge("after", Way::GiveBack, on, m.producer)
+            },
+        );
+        let error = made.unwrap_err();
+        let wanted = if call.starts_with("cu") { Kind::DriverCall } else { Kind::CaptureCopy };
+        assert_eq!(error.kind(), wanted, "{call} {nth}");
+        assert_eq!(after_was_called.into_inner(), waited, "{call} {nth}");
+        assert_eq!((m.made(Call::MemAllocAsync), m.held()), (1, 0), "{call} {nth}");
+        // In the order of its stream: nothing races with what of the copy was queued.
+        assert_eq!(m.cuda.reports(), [], "{call} {nth}");
+    }
+}
+
+#[test]
+fn where_a_failed_copys_memory_cannot_be_freed_either_the_first_error_is_the_one_that_is_told() {
+    let m = Machine::new();
+    m.cuda.fail("cuMemcpyAsync", 2, codes::ILLEGAL_ADDRESS).unwrap();
+    m.cuda.fail("cuMemFreeAsync", 1, codes::OUT_OF_MEMORY).unwrap();
+    let error = m.copy(&m.reversed(), m.stream(HERE)).unwrap_err();
+    assert_eq!((error.field(), error.driver_code().unwrap().code), ("cuMemcpyAsync", 700));
+    assert_eq!(m.held(), 1);
+}
+
+#[test]
+fn without_memory_nobody_is_made_to_wait() {
+    let m = Machine::new();
+    m.cuda.fail("cuMemAllocAsync", 1, codes::OUT_OF_MEMORY).unwrap();
+    let called = || -> Result<()> { panic!("an order") };
+    let error = Buffer::filled(&m.driver, &m.reversed(), m.stream(HERE), called, called);
+    assert_eq!(error.unwrap_err().field(), "cuMemAllocAsync");
+    assert_eq!(m.made(Call::MemFreeAsync), 0);
+}
+
+#[test]
+fn an_array_without_elements_needs_no_memory_and_no_driver() {
+    let m = Machine::new();
+    let (none, on) = (bytes(0, &[3, 0], &[0, 1], Device::cuda(0)), m.stream(HERE));
+    let called = || -> Result<()> { panic!("an order") };
+    let buffer = Buffer::filled(&m.driver, &none, on, called, called).unwrap();
+    buffer.free(&m.driver, on).unwrap();
+    assert_eq!((buffer.ptr(), m.cuda.calls().len()), (0, 0));
+    assert!(on_host(&m.driver, &none, on).unwrap().is_none());
+    assert!(m.cuda.calls().is_empty());
+}
+
+/// The calls that copy `x`, taken for memory of `said`, to the GPU of `place`.
+fn copied_by(m: &Machine, said: Device, strides: &[i64], place: Place) -> Result<Vec<Call>> {
+    let on = m.stream(place);
+    let array = bytes(m.x, &[2, 4], strides, said);
+    m.cuda.clear_calls();
+    let buffer = m.copy(&array, on)?;
+    let calls = m.cuda.calls().into_iter().map(|made| made.call);
+    let copies = calls.filter(|call| call.name().starts_with("cuMemcpy")).collect();
+    m.cuda.run_all().unwrap();
+    assert_eq!(m.cuda.reports(), []);
+    assert_eq!(m.cuda.device_of(buffer.ptr()), Some(place.ordinal));
+    let row = u8::try_from(strides[0]).unwrap();
+    let wanted: Vec<u8> = (0..4).chain(row..row + 4).collect();
+    assert_eq!(m.cuda.load(buffer.ptr(), 8).unwrap(), wanted);
+    Ok(copies)
+}
+
+#[test]
+fn whether_a_copy_is_between_peers_is_by_what_the_driver_knows_of_the_pointer() {
+    let managed = Device { kind: MemoryKind::Managed, id: 0 };
+    let pinned = Device { kind: MemoryKind::Host, id: 0 };
+    let near = (Call::MemcpyAsync, Call::Memcpy2DAsync);
+    let far = (Call::MemcpyPeerAsync, Call::Memcpy3DPeerAsync);
+    let cases = [
+        // The memory, what it is said to be, where the copy is made, by which calls.
+        (MemoryKind::Device, Device::cuda(0), HERE, near),
+        (MemoryKind::Device, Device::cuda(0), THERE, far),
+        // Every GPU reaches managed and pinned memory, whatever a caller declared it to be.
+        (MemoryKind::Managed, managed, HERE, near),
+        (MemoryKind::Managed, managed, THERE, near),
+        (MemoryKind::Managed, Device::cuda(0), THERE, near),
+        (MemoryKind::Managed, Device::cuda(1), HERE, near),
+        (MemoryKind::Managed, Device::cuda(1), THERE, near),
+        (MemoryKind::Host, pinned, THERE, near),
+        (MemoryKind::Host, Device::cuda(0), THERE, near),
+        (MemoryKind::Host, Device::cuda(1), HERE, near),
+        // Memory of a GPU is that GPU's under whatever name.
+        (MemoryKind::Device, managed, HERE, near),
+        (MemoryKind::Device, managed, THERE, far),
+        (MemoryKind::Device, pinned, THERE, far),
+        (MemoryKind::Device, Device { id: 1, ..pinned }, THERE, far),
+        (MemoryKind::Device, Device::cuda(1), HERE, near),
+    ];
+    for (kind, said, place, (run, rows)) in cases {
+        let m = Machine::of(kind);
+        let case = format!("{kind:?} as {said:?} to {place:?}");
+        assert_eq!(copied_by(&m, said, &[4, 1], place).unwrap(), [run], "{case}");
+        assert_eq!(copied_by(&m, said, &[6, 1], place).unwrap(), [rows], "{case}");
+    }
+}
+
+#[test]
+fn peers_are_named_by_the_contexts_that_own_their_memory() {
+    let m = Machine::new();
+    // Memory of a context beside the first device's primary one.
+    let context = m.cuda.create_context(0).unwrap();
+    let x = m.cuda.alloc_in(context, BYTES, MemoryKind::Device, "own").unwrap();
+    let on = m.stream(THERE);
+    let array = bytes(x, &[8], &[1], Device::cuda(0));
+    m.cuda.fail("cuDevicePrimaryCtxRetain", 1, codes::OUT_OF_MEMORY).unwrap();
+    m.cuda.primary_context(1).unwrap_err();
+    m.cuda.primary_context(1).unwrap();
+    m.cuda.clear_calls();
+    Buffer::filled(&m.driver, &array, on, || Ok(()), || Ok(())).unwrap();
+    assert_eq!(m.made(Call::MemcpyPeerAsync), 1);
+    // Nobody had to ask for the primary context of the device that the memory is on.
+    assert_eq!(m.made(Call::PrimaryCtxRetain), 0);
+}
+
+#[test]
+fn a_pointer_that_cannot_be_asked_for_fails_the_copy_and_frees_its_memory() {
+    let m = Machine::new();
+    m.cuda.fail("cuPointerGetAttributes", 1, codes::OUT_OF_MEMORY).unwrap();
+    let error = m.copy(&m.reversed(), m.stream(THERE)).unwrap_err();
+    assert_eq!((error.field(), m.held()), ("cuPointerGetAttributes", 0));
+}
+
+#[test]
+fn a_copys_memory_is_taken_and_freed_in_its_streams_own_context() {
+    let m = Machine::new();
+    let on = Alive::legacy(THERE);
+    let buffer = m.copy(&m.reversed(), on).unwrap();
+    assert_eq!(m.cuda.device_of(buffer.ptr()), Some(1));
+    buffer.free(&m.driver, on).unwrap();
+    assert_eq!(m.cuda.device(), Some(0), "the caller's device is current again");
+    m.cuda.run_all().unwrap();
+    assert_eq!(m.cuda.reports(), []);
+}
+
+#[test]
+fn a_copy_for_the_cpu_is_there_when_the_call_returns() {
+    let m = Machine::new();
+    let memory = on_host(&m.driver, &m.reversed(), m.producer).unwrap().unwrap();
+    assert_eq!((m.cuda.pending(), m.made(Call::StreamSynchronize)), (0, 1));
+    assert_eq!(m.made(Call::MemcpyDtoHAsync), 3);
+    let first = std::ptr::with_exposed_provenance::<[u8; 12]>(memory.address() as usize);
+    // SAFETY: memory of 12 bytes that the copy has written, and nothing is pending.
+    let copied = unsafe { std::ptr::read(first) };
+    assert_eq!(copied, [12, 13, 14, 15, 6, 7, 8, 9, 0, 1, 2, 3]);
+    assert_eq!(m.cuda.reports(), []);
+}
+
+#[test]
+fn a_copy_is_described_as_compact_writable_and_where_it_is() {
+    let m = Machine::new();
+    let array = m.reversed().with_readonly(Some(true));
+    let copy = described(&array, 0x7000, Device::cuda(1)).unwrap();
+    assert_eq!((copy.ptr(), copy.device(), copy.readonly()), (0x7000, Device::cuda(1), false));
+    assert_eq!((copy.layout().shape(), copy.layout().strides()), (&[3, 4][..], &[4, 1][..]));
+}
+
+#[test]
+fn a_copy_for_the_cpu_that_fails_says_what_failed_and_is_waited_for_all_the_same() {
+    for (call, waited) in [("cuStreamSynchronize", false), ("cuMemcpyDtoHAsync", true)] {
+        let m = Machine::new();
+        m.cuda.fail(call, 1, codes::OUT_OF_MEMORY).unwrap();
+        let error = on_host(&m.driver, &m.reversed(), m.producer).unwrap_err();
+        assert_eq!(error.field(), call);
+        assert_eq!(m.cuda.pending() == 0, waited);
+        m.cuda.run_all().unwrap();
+    }
+}

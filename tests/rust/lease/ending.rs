@@ -1,0 +1,269 @@
+//! The states of an end: what leads from each to the next, and what is told of it.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use cai_bridge::driver::codes::{self, is_final};
+use cai_bridge::error::{Error, Kind};
+use cai_bridge::lease::{Ending, Holder, Settled, State, Trouble};
+
+use crate::told::{Told, count};
+
+/// An error after which another try may do.
+pub(super) fn transient() -> Error {
+    driver_error(codes::OUT_OF_MEMORY)
+}
+
+/// One after which none will.
+pub(super) fn fatal() -> Error {
+    driver_error(codes::CONTEXT_IS_DESTROYED)
+}
+
+fn driver_error(code: u32) -> Error {
+    Error::driver("cuEventRecord", code, codes::name(code))
+}
+
+/// What comes of an attempt to settle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Settle {
+    Done,
+    Until,
+    Later,
+    Transient,
+    Final,
+    Interrupted,
+}
+
+/// What comes of a question whether the consumer is done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ask {
+    Done,
+    NotYet,
+    Transient,
+    Final,
+}
+
+/// Answers as it is told to, the last answer again and again, and notes what it was asked.
+struct Fake {
+    settles: VecDeque<Settle>,
+    asks: Mutex<VecDeque<Ask>>,
+    calls: Arc<Mutex<Vec<&'static str>>>,
+    drops: Arc<AtomicUsize>,
+}
+
+fn next<T: Copy>(answers: &mut VecDeque<T>) -> T {
+    if answers.len() > 1 { answers.pop_front().unwrap() } else { answers[0] }
+}
+
+impl Fake {
+    fn new(settles: &[Settle], asks: &[Ask]) -> Self {
+        Self {
+            settles: settles.iter().copied().collect(),
+            asks: Mutex::new(asks.iter().copied().collect()),
+            calls: Arc::default(),
+            drops: Arc::default(),
+        }
+    }
+}
+
+impl Holder for Fake {
+    type Lock<'l> = ();
+    type Mark = u8;
+    type Interrupt = &'static str;
+
+    fn settle(&mut self, (): ()) -> Result<Settled<u8>, Trouble<&'static str>> {
+        self.calls.lock().unwrap().push("settle");
+        match next(&mut self.settles) {
+            Settle::Done => Ok(Settled::Done),
+            Settle::Until => Ok(Settled::Until(7)),
+            Settle::Later => Ok(Settled::Later),
+            Settle::Transient => Err(transient().into()),
+            Settle::Final => Err(fatal().into()),
+            Settle::Interrupted => Err(Trouble::Interrupted("Ctrl-C")),
+        }
+    }
+
+    fn is_done(&self, mark: &mut u8) -> Result<bool, Error> {
+        assert_eq!(*mark, 7, "the mark that it gave out");
+        self.calls.lock().unwrap().push("ask");
+        match next(&mut self.asks.lock().unwrap()) {
+            Ask::Done => Ok(true),
+            Ask::NotYet => Ok(false),
+            Ask::Transient => Err(transient()),
+            Ask::Final => Err(fatal()),
+        }
+    }
+}
+
+impl Drop for Fake {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// The warnings of `told`: how many say that the memory is kept, and how many that it is let go.
+fn warnings(told: &[String]) -> (usize, usize) {
+    (count(told, "producer=\"kept\""), count(told, "producer=\"let go\""))
+}
+
+const NO: (usize, usize) = (0, 0);
+const KEPT: (usize, usize) = (1, 0);
+const LET_GO: (usize, usize) = (0, 1);
+
+/// What an end is to do: its state after, the calls that it makes, whether it is interrupted, what it says.
+type Step = (State, &'static [&'static str], bool, (usize, usize));
+
+fn settled_and_asked(settle: Settle, ask: Ask) -> Step {
+    let settled = match settle {
+        Settle::Done => (State::GivenBack, false, NO),
+        Settle::Later => (State::ToRetry, false, NO),
+        Settle::Transient => (State::ToRetry, false, KEPT),
+        Settle::Final => (State::Abandoned, false, LET_GO),
+        Settle::Interrupted => (State::ToRetry, true, NO),
+        Settle::Until => {
+            let (state, _, _, told) = asked(ask);
+            return (state, &["settle", "ask"], false, told);
+        }
+    };
+    (settled.0, &["settle"], settled.1, settled.2)
+}
+
+fn asked(ask: Ask) -> Step {
+    match ask {
+        Ask::Done => (State::GivenBack, &["ask"], false, NO),
+        Ask::NotYet => (State::Waiting(()), &["ask"], false, NO),
+        Ask::Transient => (State::Waiting(()), &["ask"], false, KEPT),
+        Ask::Final => (State::Abandoned, &["ask"], false, LET_GO),
+    }
+}
+
+#[test]
+fn each_state_leads_where_the_answers_say() {
+    use Settle::{Done, Final, Interrupted, Later, Transient, Until};
+    type Begin = fn(Fake) -> Ending<Fake>;
+    let starts: [(State, Begin); 6] = [
+        (State::Due, Ending::new),
+        (State::ToRetry, |mut fake| {
+            fake.settles.push_front(Interrupted);
+            let mut ending = Ending::new(fake);
+            ending.advance(()).unwrap_err();
+            ending
+        }),
+        (State::ToRetry, |fake| Ending::settled(fake, Settled::Later)),
+        (State::Waiting(()), |fake| Ending::settled(fake, Settled::Until(7))),
+        (State::GivenBack, |fake| Ending::settled(fake, Settled::Done)),
+        (State::Abandoned, |mut fake| {
+            fake.settles.push_front(Final);
+            let mut ending = Ending::new(fake);
+            ending.advance(()).unwrap();
+            ending
+        }),
+    ];
+    for (start, begin) in starts {
+        for settle in [Done, Until, Later, Transient, Final, Interrupted] {
+            for ask in [Ask::Done, Ask::NotYet, Ask::Transient, Ask::Final] {
+                let fake = Fake::new(&[settle], &[ask]);
+                let (calls, drops) = (Arc::clone(&fake.calls), Arc::clone(&fake.drops));
+                let mut ending = begin(fake);
+                assert_eq!(ending.state(), start);
+                calls.lock().unwrap().clear();
+                let (told, advanced) = Told::by(|| ending.advance(()));
+                let (state, wanted, interrupted, said) = match start {
+                    State::Due | State::ToRetry => settled_and_asked(settle, ask),
+                    State::Waiting(()) => asked(ask),
+                    over => (over, [].as_slice(), false, NO),
+                };
+                let case = format!("{start:?}, {settle:?}, {ask:?}");
+                assert_eq!(ending.state(), state, "{case}");
+                assert_eq!(*calls.lock().unwrap(), wanted, "{case}");
+                assert_eq!(advanced, if interrupted { Err("Ctrl-C") } else { Ok(()) }, "{case}");
+                assert_eq!(warnings(&told), said, "{case}");
+                let over = matches!(state, State::GivenBack | State::Abandoned);
+                assert_eq!(ending.is_over(), over, "{case}");
+                assert_eq!(drops.load(Ordering::SeqCst), 0, "{case}: who holds it lets go of it");
+                drop(ending);
+                assert_eq!(drops.load(Ordering::SeqCst), 1, "{case}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_end_is_tried_again_until_it_is_settled_and_then_asked_until_the_consumer_is_done() {
+    let settles = [Settle::Transient, Settle::Interrupted, Settle::Later, Settle::Until];
+    let asks = [Ask::NotYet, Ask::Transient, Ask::NotYet, Ask::Done];
+    let mut ending = Ending::new(Fake::new(&settles, &asks));
+    let mut states = Vec::new();
+    while !ending.is_over() {
+        let _ = ending.advance(());
+        states.push(ending.state());
+    }
+    let (retry, waiting) = (State::ToRetry, State::Waiting(()));
+    assert_eq!(states, [retry, retry, retry, waiting, waiting, waiting, State::GivenBack]);
+    let calls = ending.holder().calls.lock().unwrap().clone();
+    assert_eq!(calls, ["settle", "settle", "settle", "settle", "ask", "ask", "ask", "ask"]);
+}
+
+#[test]
+fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
+    let endless = |settles: &[Settle], asks: &[Ask], times: usize| {
+        let mut ending = Ending::new(Fake::new(settles, asks));
+        let told = Told::by(|| {
+            for _ in 0..times {
+                let _ = ending.advance(());
+            }
+        });
+        warnings(&told.0)
+    };
+    use Settle::{Final, Interrupted, Later, Transient, Until};
+    assert_eq!(endless(&[Transient], &[Ask::Done], 5), (1, 0));
+    assert_eq!(endless(&[Until], &[Ask::Transient], 5), (1, 0));
+    assert_eq!(endless(&[Transient, Transient, Until], &[Ask::Transient], 9), (1, 0));
+    assert_eq!(endless(&[Transient, Interrupted, Transient], &[Ask::Done], 5), (1, 0));
+    assert_eq!(endless(&[Interrupted], &[Ask::Done], 5), (0, 0));
+    assert_eq!(endless(&[Later], &[Ask::Done], 5), (0, 0));
+    assert_eq!(endless(&[Final], &[Ask::Done], 5), (0, 1));
+    assert_eq!(endless(&[Transient, Transient, Final], &[Ask::Done], 5), (1, 1));
+    assert_eq!(endless(&[Until], &[Ask::Transient, Ask::NotYet, Ask::Final], 5), (1, 1));
+    assert_eq!(endless(&[Until], &[Ask::NotYet, Ask::Final], 5), (0, 1));
+}
+
+#[test]
+fn a_warning_says_what_failed() {
+    let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
+    let (told, _) = Told::by(|| ending.advance(()));
+    assert_eq!(count(&told, "door=\"release\""), 1, "{told:?}");
+    assert_eq!(count(&told, "order=\"failed\""), 1, "{told:?}");
+    assert_eq!(count(&told, &format!("error={}", transient())), 1, "{told:?}");
+}
+
+#[test]
+fn an_end_that_is_let_go_drops_what_it_holds_once() {
+    for begin in [|fake| Ending::settled(fake, Settled::Done), Ending::new] {
+        let fake = Fake::new(&[Settle::Final], &[Ask::Done]);
+        let drops = Arc::clone(&fake.drops);
+        let mut ending = begin(fake);
+        let _ = Told::by(|| ending.advance(()));
+        assert!(ending.is_over());
+        drop(ending);
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn a_failure_is_final_where_the_context_is_gone_or_broken_or_there_is_no_driver() {
+    // Sticky errors ("the context is in an inconsistent state", or "must be destroyed", in cuda.h), those of a
+    // context or driver that is gone, and those of a process that has to be launched again.
+    let last =
+        [3, 4, 101, 201, 214, 400, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 720, 999];
+    for (code, name) in codes::ALL {
+        assert_eq!(is_final(&driver_error(*code)), last.contains(code), "{name}");
+    }
+    // A code that has no name here may be anything.
+    assert!(!is_final(&driver_error(12_345)));
+    for kind in Kind::ALL {
+        let driver_is_missing = kind.name() == "DriverMissing";
+        assert_eq!(is_final(&Error::new(*kind, "")), driver_is_missing, "{}", kind.name());
+    }
+}

@@ -1,0 +1,278 @@
+//! The orders that an end makes of the streams of both sides.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use cai_bridge::device::MemoryKind;
+use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, Span, codes};
+use cai_bridge::driver::{Driver, Handle};
+use cai_bridge::error::{Kind, Result};
+use cai_bridge::lease::{Parties, Settled};
+use cai_bridge::order::{Mark, is_reached};
+use cai_bridge::stream::{Stream, Thread};
+
+use crate::alive::alive;
+use crate::told::{Told, count};
+
+const BYTES: u64 = 8;
+
+fn machine() -> Arc<Simulated> {
+    Simulated::new(1)
+}
+
+fn stream(cuda: &Simulated, blocking: bool) -> Stream {
+    Stream::Handle(cuda.create_stream(0, blocking).unwrap())
+}
+
+fn settle(
+    cuda: &Arc<Simulated>,
+    users: &[Stream],
+    producers: &[Stream],
+    known: bool,
+) -> Result<Settled<Vec<Mark>>> {
+    let named = |streams: &[Stream]| streams.iter().map(|stream| alive(*stream)).collect();
+    let parties = Parties { users: named(users), producers: named(producers), known };
+    parties.settle(&Handle::Simulated(Arc::clone(cuda)), |call| call())
+}
+
+/// The marks of an end that was settled.
+fn marks(settled: Settled<Vec<Mark>>) -> Vec<Mark> {
+    match settled {
+        Settled::Done => Vec::new(),
+        Settled::Until(marks) => {
+            assert!(!marks.is_empty(), "there is something to wait for");
+            marks
+        }
+        Settled::Later => panic!("a capture is in the way"),
+    }
+}
+
+/// The streams that were recorded and those that waited, in the order of the calls that were made.
+fn made(cuda: &Simulated) -> Vec<(Call, Stream)> {
+    let done = cuda.calls().into_iter().filter(|made| made.outcome == Outcome::Done);
+    done.filter(|made| matches!(made.call, Call::EventRecord | Call::StreamWaitEvent))
+        .map(|made| (made.call, made.arguments.stream.unwrap()))
+        .collect()
+}
+
+fn events_made(cuda: &Simulated) -> usize {
+    cuda.calls().iter().filter(|made| made.call == Call::EventCreate).count()
+}
+
+/// Two users that read a block, and two streams of the producer's that write it again after the end: how
+/// many reports there are with the `left_out` wait (from 1) left out.
+fn races(left_out: Option<u32>) -> usize {
+    let cuda = machine();
+    let streams = [(); 4].map(|()| stream(&cuda, false));
+    let blocks = ["x", "y"].map(|name| cuda.alloc(0, BYTES, MemoryKind::Device, name).unwrap());
+    let span = |block| [Span { ptr: block, len: BYTES }];
+    for user in &streams[..2] {
+        for block in blocks {
+            cuda.launch(*user, "read", &span(block), &[], |_| ()).unwrap();
+        }
+    }
+    if let Some(nth) = left_out {
+        cuda.suppress("cuStreamWaitEvent", nth).unwrap();
+    }
+    assert!(matches!(settle(&cuda, &streams[..2], &streams[2..], true), Ok(Settled::Done)));
+    for (producer, block) in streams[2..].iter().zip(blocks) {
+        cuda.launch(*producer, "write", &[], &span(block), |_| ()).unwrap();
+    }
+    cuda.reports().len()
+}
+
+#[test]
+fn every_stream_of_the_producers_waits_for_every_user() {
+    assert_eq!(races(None), 0);
+    for nth in 1..=4 {
+        assert_eq!(races(Some(nth)), 1, "wait {nth} left out");
+    }
+    let cuda = machine();
+    let [one, other, home, declared] = [(); 4].map(|()| stream(&cuda, false));
+    settle(&cuda, &[one, other], &[home, declared], true).unwrap();
+    let edge = |from, to| [(Call::EventRecord, from), (Call::StreamWaitEvent, to)];
+    let edges = [edge(one, home), edge(one, declared), edge(other, home), edge(other, declared)];
+    assert_eq!(made(&cuda), edges.concat());
+}
+
+#[test]
+fn the_ends_of_the_users_work_are_marked_where_the_producer_is_unknown_one_a_user() {
+    for known in [false, true] {
+        for count in 0..3 {
+            let cuda = machine();
+            let users: Vec<Stream> = (0..count).map(|_| stream(&cuda, false)).collect();
+            let producers = [Stream::Legacy, stream(&cuda, false)];
+            let marks = marks(settle(&cuda, &users, &producers, known).unwrap());
+            assert_eq!(marks.len(), if known { 0 } else { count });
+            // Every order uses the same one, which the first mark keeps.
+            assert_eq!(events_made(&cuda), if known { count.min(1) } else { count });
+        }
+    }
+}
+
+#[test]
+fn a_mark_is_reached_when_its_users_work_is_done_and_not_the_producers() {
+    let cuda = machine();
+    let users = [(); 2].map(|()| stream(&cuda, false));
+    for user in users {
+        cuda.launch(user, "read", &[], &[], |_| ()).unwrap();
+    }
+    let marks = marks(settle(&cuda, &users, &[Stream::Legacy], false).unwrap());
+    cuda.launch(Stream::Legacy, "write", &[], &[], |_| ()).unwrap();
+    let reached = || marks.iter().map(|mark| is_reached(&*cuda, mark).unwrap()).collect::<Vec<_>>();
+    assert_eq!(reached(), [false, false]);
+    cuda.synchronize_stream(users[1]).unwrap();
+    assert_eq!(reached(), [false, true]);
+    cuda.synchronize_stream(users[0]).unwrap();
+    assert_eq!(reached(), [true, true]);
+    assert_eq!(cuda.pending(), 1, "the producer's own work");
+}
+
+#[test]
+fn a_user_that_needs_no_order_is_marked_all_the_same() {
+    let users: [fn(&Simulated) -> Stream; 3] =
+        [|_| Stream::Legacy, |_| Stream::PerThread(Thread::current()), |cuda| stream(cuda, true)];
+    for user in users {
+        let cuda = machine();
+        let user = user(&cuda);
+        cuda.launch(user, "read", &[], &[], |_| ()).unwrap();
+        let marks = marks(settle(&cuda, &[user], &[Stream::Legacy], false).unwrap());
+        assert_eq!(made(&cuda), [(Call::EventRecord, user)], "no wait");
+        assert!(!is_reached(&*cuda, &marks[0]).unwrap());
+        cuda.run_all().unwrap();
+        assert!(is_reached(&*cuda, &marks[0]).unwrap());
+        assert!(matches!(settle(&cuda, &[user], &[Stream::Legacy], true), Ok(Settled::Done)));
+    }
+}
+
+#[test]
+fn a_users_captured_work_is_not_ordered_and_marked_after_the_capture() {
+    for known in [false, true] {
+        let cuda = machine();
+        let [user, producer] = [(); 2].map(|()| stream(&cuda, false));
+        cuda.begin_capture(user, CaptureMode::Global).unwrap();
+        let (told, settled) = Told::by(|| settle(&cuda, &[user], &[producer], known));
+        assert!(matches!(settled, Ok(Settled::Done | Settled::Later)));
+        assert_eq!(matches!(settled, Ok(Settled::Done)), known);
+        assert_eq!(made(&cuda), []);
+        assert_eq!(count(&told, "why=\"the consumer's work is part of a graph\""), 1, "{told:?}");
+        cuda.end_capture(user).unwrap();
+        let marks = marks(settle(&cuda, &[user], &[producer], known).unwrap());
+        assert_eq!(marks.len(), usize::from(!known));
+    }
+}
+
+#[test]
+fn an_end_that_cannot_be_marked_beside_a_capture_is_settled_later_and_keeps_no_event() {
+    let cuda = machine();
+    let (user, beside) = (stream(&cuda, false), stream(&cuda, true));
+    let [home, legacy] = [stream(&cuda, false), Stream::Legacy];
+    cuda.launch(user, "read", &[], &[], |_| ()).unwrap();
+    cuda.begin_capture(beside, CaptureMode::Global).unwrap();
+    let settled = settle(&cuda, &[user, legacy], &[legacy], false);
+    assert_eq!(settled.unwrap_err().kind(), Kind::CaptureLegacy, "an order that has to be made");
+    let settled = settle(&cuda, &[legacy], &[legacy], false).unwrap();
+    assert!(matches!(settled, Settled::Later));
+    let settled = settle(&cuda, &[user, home], &[home], false).unwrap();
+    assert_eq!(marks(settled).len(), 2, "where no capture is in the way");
+    // A known producer needs no mark.
+    assert!(matches!(settle(&cuda, &[legacy], &[legacy], true), Ok(Settled::Done)));
+    cuda.end_capture(beside).unwrap();
+    let settled = settle(&cuda, &[user, legacy], &[legacy], false).unwrap();
+    assert_eq!(marks(settled).len(), 2);
+}
+
+#[test]
+fn the_marks_of_an_end_that_is_settled_later_are_forgotten() {
+    let cuda = machine();
+    let [user, stand_in] = [(); 2].map(|()| stream(&cuda, false));
+    let users = [user, stand_in].map(alive).to_vec();
+    let parties = Parties { users, producers: vec![alive(stand_in)], known: false };
+    let calls = Cell::new(0);
+    let settled = parties.settle(&Handle::Simulated(Arc::clone(&cuda)), |call| {
+        // Somebody begins a capture before the users' work is marked.
+        if calls.replace(calls.get() + 1) == 1 {
+            cuda.begin_capture(stand_in, CaptureMode::Relaxed).unwrap();
+        }
+        call()
+    });
+    assert!(matches!(settled, Ok(Settled::Later)) && calls.get() == 2);
+    cuda.end_capture(stand_in).unwrap();
+    assert_eq!(events_made(&cuda), 1);
+    cuda.take_event(cuda.primary_context(0).unwrap()).unwrap();
+    assert_eq!(events_made(&cuda), 1, "it is to spare");
+}
+
+#[test]
+fn the_marks_are_forgotten_where_a_later_order_fails_and_their_events_used_again() {
+    // Two users, two streams of the producer's: the third order is the second user's first.
+    for (call, nth) in [("cuEventRecord", 3), ("cuStreamWaitEvent", 3), ("cuStreamWaitEvent", 4)] {
+        let cuda = machine();
+        let users = [(); 2].map(|()| stream(&cuda, false));
+        let producers = [(); 2].map(|()| stream(&cuda, false));
+        cuda.fail(call, nth, codes::OUT_OF_MEMORY).unwrap();
+        let error = settle(&cuda, &users, &producers, false).unwrap_err();
+        assert_eq!(error.field(), call);
+        let before = events_made(&cuda);
+        let context = cuda.primary_context(0).unwrap();
+        for _ in 0..before {
+            cuda.take_event(context).unwrap();
+        }
+        assert_eq!(events_made(&cuda), before, "{call} {nth}: all are to spare");
+        cuda.take_event(context).unwrap();
+        assert_eq!(events_made(&cuda), before + 1);
+    }
+}
+
+#[test]
+fn an_end_that_failed_halfway_is_made_as_a_whole_the_next_time() {
+    let cuda = machine();
+    let (users, producer) = ([(); 2].map(|()| stream(&cuda, false)), stream(&cuda, false));
+    cuda.fail("cuStreamWaitEvent", 2, codes::OUT_OF_MEMORY).unwrap();
+    settle(&cuda, &users, &[producer], true).unwrap_err();
+    cuda.clear_calls();
+    settle(&cuda, &users, &[producer], true).unwrap();
+    let waits = made(&cuda).into_iter().filter(|(call, _)| *call == Call::StreamWaitEvent);
+    assert_eq!(waits.count(), 2);
+}
+
+#[test]
+fn an_end_tells_of_each_order_why_it_was_not_needed() {
+    let cuda = machine();
+    let [one, other] = [(); 2].map(|()| stream(&cuda, false));
+    let told = |users: &[Stream], producers: &[Stream], known| {
+        let (told, settled) = Told::by(|| settle(&cuda, users, producers, known));
+        settled.unwrap();
+        assert_eq!(
+            count(&told, "door=\"release\""),
+            users.len().max(1) * producers.len(),
+            "{told:?}"
+        );
+        let of = |wanted: &str| count(&told, wanted);
+        (
+            of("order=\"made\""),
+            of("why=\"same stream\""),
+            of("why=\"the legacy default stream's own order\""),
+        )
+    };
+    assert_eq!(told(&[one, other], &[one], true), (1, 1, 0));
+    assert_eq!(told(&[one], &[one, other], true), (1, 1, 0));
+    let own = Stream::PerThread(Thread::current());
+    assert_eq!(told(&[own, stream(&cuda, true), one], &[Stream::Legacy], true), (1, 0, 2));
+    assert_eq!(told(&[own, Stream::Legacy], &[Stream::Legacy], false), (0, 1, 1));
+}
+
+#[test]
+fn an_end_without_a_consumer_says_so_and_names_the_producers_stream_where_it_is_known() {
+    let cuda = machine();
+    let home = stream(&cuda, false);
+    for known in [false, true] {
+        cuda.clear_calls();
+        let (told, settled) = Told::by(|| settle(&cuda, &[], &[home], known));
+        assert!(matches!(settled, Ok(Settled::Done)) && cuda.calls().is_empty());
+        assert_eq!(count(&told, "order=\"elided\""), 1, "{told:?}");
+        assert_eq!(count(&told, "why=\"no consumer\""), 1, "{told:?}");
+        let named = count(&told, &format!("trace.stream={}", home.handle()));
+        assert_eq!(named, usize::from(known), "{told:?}");
+    }
+}

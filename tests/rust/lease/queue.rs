@@ -1,0 +1,142 @@
+//! The queue of ends that are not over.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cai_bridge::lease::Queue;
+
+fn filled(items: impl IntoIterator<Item = u32>) -> Queue<u32> {
+    let queue = Queue::default();
+    items.into_iter().for_each(|item| queue.push(item));
+    queue
+}
+
+/// What is asked when `most` are, and what comes back; those in `over` are over.
+fn asked(queue: &Queue<u32>, most: usize, over: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let mut seen = Vec::new();
+    let back = queue.ask(most, |item| {
+        seen.push(*item);
+        over.contains(item)
+    });
+    (seen, back)
+}
+
+#[test]
+fn those_that_were_not_asked_for_longest_come_first() {
+    let queue = filled(1..=4);
+    assert_eq!(asked(&queue, 2, &[]).0, [1, 2]);
+    assert_eq!(asked(&queue, 3, &[]).0, [3, 4, 1]);
+    queue.push(5);
+    assert_eq!(asked(&queue, 5, &[]).0, [2, 3, 4, 1, 5]);
+}
+
+#[test]
+fn those_that_are_over_come_back_in_order_and_are_not_asked_again() {
+    let queue = filled(1..=6);
+    assert_eq!(asked(&queue, 6, &[5, 2, 3]), (vec![1, 2, 3, 4, 5, 6], vec![2, 3, 5]));
+    assert_eq!((asked(&queue, 6, &[]), queue.len()), ((vec![1, 4, 6], vec![]), 3));
+}
+
+#[test]
+fn no_more_are_asked_than_the_caller_says_and_each_once() {
+    for most in 0..=7 {
+        let queue = filled(1..=5);
+        let wanted: Vec<u32> = (1..=5).take(most).collect();
+        assert_eq!(asked(&queue, most, &[]).0, wanted);
+        assert_eq!(queue.len(), 5);
+    }
+    assert_eq!(asked(&filled([]), usize::MAX, &[]), (vec![], vec![]));
+}
+
+#[test]
+fn what_is_pushed_meanwhile_waits_for_the_next_call_and_goes_before_those_that_were_asked() {
+    let queue = filled(1..=3);
+    let mut seen = Vec::new();
+    let over = queue.ask(usize::MAX, |item| {
+        seen.push(*item);
+        queue.push(*item + 10);
+        *item == 2
+    });
+    assert_eq!((seen, over), (vec![1, 2, 3], vec![2]));
+    assert_eq!(asked(&queue, usize::MAX, &[]).0, [11, 12, 13, 1, 3]);
+}
+
+#[test]
+fn the_length_counts_those_that_nobody_asks_just_now() {
+    let queue = filled(1..=3);
+    assert_eq!((queue.len(), queue.is_empty()), (3, false));
+    let mut lengths = Vec::new();
+    queue.ask(2, |item| {
+        lengths.push(queue.len());
+        if *item == 1 {
+            queue.push(4);
+        }
+        true
+    });
+    assert_eq!((lengths, queue.len()), (vec![1, 2], 2));
+    queue.ask(9, |_| {
+        assert!(queue.is_empty());
+        true
+    });
+    assert_eq!((queue.len(), queue.is_empty()), (0, true));
+}
+
+#[test]
+fn whoever_is_asked_may_ask_the_others() {
+    let queue = filled(1..=4);
+    let mut inner = Vec::new();
+    let over = queue.ask(2, |item| {
+        inner.push(asked(&queue, 9, &[3]));
+        *item == 1
+    });
+    assert_eq!(over, [1]);
+    assert_eq!(inner, [(vec![3, 4], vec![3]), (vec![4], vec![])]);
+    assert_eq!(asked(&queue, 9, &[]).0, [4, 2]);
+}
+
+#[test]
+fn an_item_can_be_changed_while_it_is_asked() {
+    let queue = filled([1]);
+    queue.ask(1, |item| {
+        *item += 1;
+        false
+    });
+    assert_eq!(asked(&queue, 1, &[2]).1, [2]);
+}
+
+#[test]
+fn no_item_is_lost_or_asked_by_two_at_once_whoever_pushes_and_asks() {
+    const EACH: usize = 200;
+    let queue: Queue<(usize, u32)> = Queue::default();
+    let busy: Vec<Mutex<()>> = (0..2 * EACH).map(|_| Mutex::new(())).collect();
+    let (left, began) = (AtomicUsize::new(2 * EACH), Instant::now());
+    let mut over: Vec<usize> = thread::scope(|scope| {
+        for half in 0..2 {
+            let queue = &queue;
+            scope.spawn(move || (0..EACH).for_each(|at| queue.push((half * EACH + at, 0))));
+        }
+        let ask = || {
+            let mut mine = Vec::new();
+            while left.load(Ordering::SeqCst) > 0 {
+                assert!(began.elapsed() < Duration::from_secs(30), "some are lost");
+                let over = queue.ask(7, |(at, asked)| {
+                    let alone = busy[*at].try_lock().expect("asked by two at once");
+                    *asked += 1;
+                    thread::yield_now();
+                    drop(alone);
+                    *asked == 3
+                });
+                left.fetch_sub(over.len(), Ordering::SeqCst);
+                mine.extend(over.into_iter().map(|(at, _)| at));
+            }
+            mine
+        };
+        let asking = [(); 3].map(|()| scope.spawn(ask));
+        asking.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    over.sort_unstable();
+    assert_eq!(over, (0..2 * EACH).collect::<Vec<_>>());
+    assert!(queue.is_empty());
+}

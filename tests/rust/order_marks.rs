@@ -1,0 +1,214 @@
+//! Marks of where a stream's work ends: whose their events are, and what becomes of them with a context.
+
+use std::sync::Arc;
+
+use cai_bridge::capture::Way;
+use cai_bridge::device::{MemoryKind, Place};
+use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, codes};
+use cai_bridge::driver::{Driver, Handle};
+use cai_bridge::error::Kind;
+use cai_bridge::order::{Need, forget, is_reached, mark, order, wait_on_host};
+use cai_bridge::stream::{Alive, Stream, Thread};
+
+use crate::alive::{HERE, alive};
+
+fn machine() -> (Arc<Simulated>, [Alive<'static>; 3]) {
+    let cuda = Simulated::new(2);
+    let streams = [(); 3].map(|()| alive(Stream::Handle(cuda.create_stream(0, false).unwrap())));
+    cuda.primary_context(0).unwrap();
+    cuda.clear_calls();
+    (cuda, streams)
+}
+
+fn ordered(cuda: &Simulated, way: Way, from: Alive<'_>, to: Alive<'_>) {
+    assert_eq!(order(cuda, Need { way, from, to, unless_blocking: false }).unwrap(), None);
+}
+
+fn count(cuda: &Simulated, call: Call) -> usize {
+    cuda.calls().iter().filter(|made| made.call == call).count()
+}
+
+fn work(cuda: &Simulated, stream: Alive<'_>) {
+    cuda.launch(stream.stream(), "work", &[], &[], |_| ()).unwrap();
+}
+
+#[test]
+fn an_order_gives_its_event_back_at_once() {
+    let (cuda, [from, to, _]) = machine();
+    for _ in 0..3 {
+        ordered(&cuda, Way::GiveBack, from, to);
+    }
+    assert_eq!(count(&cuda, Call::EventCreate), 1);
+}
+
+#[test]
+fn a_marks_event_is_kept_until_it_is_reached_and_then_used_again() {
+    let (cuda, [from, to, other]) = machine();
+    work(&cuda, from);
+    let point = mark(&*cuda, from).unwrap();
+    // Another order cannot move the mark to its own stream, where nothing is pending.
+    let next = mark(&*cuda, other).unwrap();
+    assert_eq!(count(&cuda, Call::EventCreate), 2);
+    assert!(is_reached(&*cuda, &next).unwrap() && !is_reached(&*cuda, &point).unwrap());
+    cuda.synchronize_stream(from.stream()).unwrap();
+    assert!(is_reached(&*cuda, &point).unwrap());
+    for _ in 0..2 {
+        ordered(&cuda, Way::GiveBack, from, to);
+    }
+    assert_eq!(count(&cuda, Call::EventCreate), 2);
+    let _kept = [(); 3].map(|()| mark(&*cuda, from).unwrap());
+    assert_eq!(count(&cuda, Call::EventCreate), 3);
+}
+
+#[test]
+fn work_outside_a_capture_is_marked_while_another_stream_is_captured() {
+    let (cuda, [from, to, _]) = machine();
+    work(&cuda, from);
+    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
+    ordered(&cuda, Way::GiveBack, from, to);
+    let point = mark(&*cuda, from).unwrap();
+    cuda.end_capture(to.stream()).unwrap();
+    assert!(!is_reached(&*cuda, &point).unwrap());
+    cuda.run_all().unwrap();
+    assert!(is_reached(&*cuda, &point).unwrap());
+}
+
+#[test]
+fn marks_that_are_forgotten_give_their_events_back() {
+    let (cuda, [from, ..]) = machine();
+    let marks = [(); 3].map(|()| mark(&*cuda, from).unwrap());
+    assert_eq!(count(&cuda, Call::EventCreate), 3);
+    forget(&Handle::Simulated(Arc::clone(&cuda)), marks.into());
+    let _marks = [(); 3].map(|()| mark(&*cuda, from).unwrap());
+    assert_eq!(count(&cuda, Call::EventCreate), 3);
+}
+
+#[test]
+fn a_question_that_fails_leaves_the_mark_as_it_was() {
+    let (cuda, [from, ..]) = machine();
+    let point = mark(&*cuda, from).unwrap();
+    cuda.fail("cuEventQuery", 1, codes::OUT_OF_MEMORY).unwrap();
+    is_reached(&*cuda, &point).unwrap_err();
+    mark(&*cuda, from).unwrap();
+    assert_eq!(count(&cuda, Call::EventCreate), 2, "its event is nobody else's");
+    assert!(is_reached(&*cuda, &point).unwrap());
+}
+
+#[test]
+fn a_mark_is_of_the_stream_in_its_own_context() {
+    let cuda = Simulated::new(2);
+    let there = Place::gpu(1);
+    cuda.on_device(1, || cuda.launch(Stream::Legacy, "work", &[], &[], |_| ())).unwrap();
+    let [here, there] = [HERE, there].map(|place| mark(&*cuda, Alive::legacy(place)).unwrap());
+    assert!(is_reached(&*cuda, &here).unwrap() && !is_reached(&*cuda, &there).unwrap());
+    cuda.run_all().unwrap();
+    assert!(is_reached(&*cuda, &there).unwrap());
+}
+
+#[test]
+fn a_mark_on_a_stream_that_is_captured_or_beside_one_is_refused_and_the_capture_goes_on() {
+    let (cuda, [captured, ..]) = machine();
+    let blocking = alive(Stream::Handle(cuda.create_stream(0, true).unwrap()));
+    for (capture, asked) in [(captured, captured), (blocking, Alive::legacy(HERE))] {
+        cuda.begin_capture(capture.stream(), CaptureMode::Global).unwrap();
+        let refused = mark(&*cuda, asked).unwrap_err();
+        assert_eq!(refused.kind(), Kind::CaptureLegacy);
+        cuda.end_capture(capture.stream()).unwrap();
+    }
+}
+
+#[test]
+fn a_mark_is_asked_for_during_a_capture_without_harm() {
+    let (cuda, [captured, stream, _]) = machine();
+    let point = mark(&*cuda, stream).unwrap();
+    cuda.begin_capture(captured.stream(), CaptureMode::Global).unwrap();
+    assert!(is_reached(&*cuda, &point).unwrap());
+    cuda.end_capture(captured.stream()).unwrap();
+}
+
+#[test]
+fn the_event_that_a_graph_waits_for_is_never_used_again() {
+    let (cuda, [from, to, other]) = machine();
+    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
+    ordered(&cuda, Way::GiveBack, from, to);
+    cuda.end_capture(to.stream()).unwrap();
+    ordered(&cuda, Way::GiveBack, from, other);
+    assert_eq!(count(&cuda, Call::EventCreate), 2);
+}
+
+#[test]
+fn the_event_of_a_graphs_wait_that_failed_is_used_again() {
+    let (cuda, [from, to, other]) = machine();
+    cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
+    cuda.fail("cuStreamWaitEvent", 1, codes::OUT_OF_MEMORY).unwrap();
+    let need = Need { way: Way::GiveBack, from, to, unless_blocking: false };
+    assert_eq!(order(&*cuda, need).unwrap_err().field(), "cuStreamWaitEvent");
+    cuda.end_capture(to.stream()).unwrap();
+    ordered(&cuda, Way::GiveBack, from, other);
+    assert_eq!(count(&cuda, Call::EventCreate), 1);
+}
+
+#[test]
+fn a_mark_of_a_context_that_was_reset_fails_and_its_event_is_not_touched() {
+    let (cuda, [from, ..]) = machine();
+    let points = [mark(&*cuda, from).unwrap(), mark(&*cuda, Alive::legacy(HERE)).unwrap()];
+    let elsewhere = mark(&*cuda, Alive::legacy(Place::gpu(1))).unwrap();
+    cuda.reset_device(0).unwrap();
+    cuda.clear_calls();
+    for point in &points {
+        for _ in 0..2 {
+            let error = is_reached(&*cuda, point).unwrap_err();
+            assert_eq!(error.driver_code().unwrap().code, codes::CONTEXT_IS_DESTROYED);
+            assert!(codes::is_final(&error));
+        }
+    }
+    assert_eq!(count(&cuda, Call::EventQuery), 0);
+    assert!(is_reached(&*cuda, &elsewhere).unwrap());
+    assert_eq!(cuda.reports(), []);
+}
+
+#[test]
+fn no_event_of_an_earlier_life_is_used_again() {
+    let (cuda, [from, ..]) = machine();
+    let driver = Handle::Simulated(Arc::clone(&cuda));
+    let kept = mark(&*cuda, from).unwrap();
+    for reset in 0..3 {
+        let spared = mark(&*cuda, Alive::legacy(HERE)).unwrap();
+        forget(&driver, vec![spared]);
+        cuda.reset_device(0).unwrap();
+        if reset == 1 {
+            forget(&driver, vec![mark(&*cuda, Alive::legacy(HERE)).unwrap()]);
+        }
+        let [from, to] =
+            [(); 2].map(|()| alive(Stream::Handle(cuda.create_stream(0, false).unwrap())));
+        let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
+        let span = [cai_bridge::driver::simulated::Span { ptr: block, len: 8 }];
+        cuda.launch(from.stream(), "write", &[], &span, |_| ()).unwrap();
+        ordered(&cuda, Way::HandOver, from, to);
+        let point = mark(&*cuda, to).unwrap();
+        cuda.launch(to.stream(), "read", &span, &[], |_| ()).unwrap();
+        assert!(!is_reached(&*cuda, &point).unwrap());
+        wait_on_host(&*cuda, HERE).unwrap();
+        assert!(is_reached(&*cuda, &point).unwrap());
+    }
+    forget(&driver, vec![kept]);
+    mark(&*cuda, Alive::legacy(HERE)).unwrap();
+    assert_eq!(cuda.reports(), []);
+}
+
+#[test]
+fn another_threads_stream_is_marked_by_the_legacy_default_stream_which_follows_it() {
+    let cuda = Simulated::new(1);
+    let theirs = std::thread::scope(|scope| {
+        let theirs = scope.spawn(|| {
+            cuda.launch(Stream::PerThread(Thread::current()), "work", &[], &[], |_| ()).unwrap();
+            Thread::current()
+        });
+        alive(Stream::PerThread(theirs.join().unwrap()))
+    });
+    let point = mark(&*cuda, theirs).unwrap();
+    assert!(!is_reached(&*cuda, &point).unwrap());
+    cuda.run_all().unwrap();
+    assert!(is_reached(&*cuda, &point).unwrap());
+    assert!(!cuda.reports().iter().any(|report| report.kind == ReportKind::ForeignThread));
+}
