@@ -5,6 +5,7 @@ use pyo3::exceptions::{
     PyBufferError, PyRuntimeError, PyRuntimeWarning, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
 use crate::error::{Class, Error};
 
@@ -27,25 +28,24 @@ create_exception!(
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        let text = error.to_string();
-        match error.kind().class() {
-            Class::Buffer => PyBufferError::new_err(text),
-            Class::Value => PyValueError::new_err(text),
-            Class::Type => PyTypeError::new_err(text),
-            Class::Driver => Python::attach(|py| driver_error(py, &error, text)),
-        }
+        Python::attach(|py| raised(py, &error)).unwrap_or_else(|failed| failed)
     }
 }
 
-fn driver_error(py: Python<'_>, error: &Error, text: String) -> PyErr {
-    let raised = DriverError::new_err(text);
-    let code = error.driver_code();
-    let value = raised.value(py);
-    let set = value
-        .setattr("call", code.map(|code| code.call))
-        .and_then(|()| value.setattr("code", code.map(|code| code.code)));
-    match set {
-        Ok(()) => raised,
-        Err(failed) => failed,
+/// The exception, made here: one that PyO3 makes later may find no memory where that cannot be told.
+#[cold]
+fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let class = match error.kind().class() {
+        Class::Buffer => py.get_type::<PyBufferError>(),
+        Class::Value => py.get_type::<PyValueError>(),
+        Class::Type => py.get_type::<PyTypeError>(),
+        Class::Driver => py.get_type::<DriverError>(),
+    };
+    let value = class.call1((PyString::from_bytes(py, error.to_string().as_bytes())?,))?;
+    if error.kind().class() == Class::Driver {
+        let code = error.driver_code();
+        value.setattr("call", code.map(|code| code.call))?;
+        value.setattr("code", code.map(|code| code.code))?;
     }
+    Ok(PyErr::from_value(value))
 }

@@ -1,31 +1,57 @@
-//! The interpreter's lock, for what foreign code calls.
+//! The interpreter's lock: how calls come in from Python and from foreign code, and how that ends.
 //!
-//! A deleter, a capsule's destructor, a function of an exchange table or a `tracing` event can come from any
-//! thread, with or without the lock, nested in a call of ours, and with an exception pending: torch lets the
+//! *From Python* ([`entry`]) the lock is held. *From foreign code* ([`enter`], [`attached`]) nothing is known:
+//! a deleter, a capsule's destructor, a function of an exchange table or a `tracing` event can come from any
+//! thread, with or without the lock, nested in a call of ours, and with an exception pending. torch lets the
 //! lock go inside a tensor's destructor, so that a lock which was taken further up the stack proves nothing.
-//! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state* ([`enter`]),
-//! never by PyO3's count of attachments.
+//! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state*, never by PyO3's
+//! count of attachments. Neither way lets a panic out.
+//!
+//! *At its end* ([`end`]) the interpreter stops whoever takes its lock, up to CPython 3.13 by an unwind that no
+//! Rust frame survives. So whoever is inside by then is waited for, nobody else comes in, and who comes back
+//! from a driver's call later stays outside for good. On builds without a global lock, which exist from 3.14
+//! on, such a thread is put to sleep where it stands, and nothing has to be counted.
 #![allow(unsafe_code)]
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::panic::{
+    AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
+};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyException, PyMemoryError};
-use pyo3::ffi;
+use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError};
 use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, ffi};
 
+use crate::driver::fork::Process;
 use crate::stream::Thread;
 
-/// 0, or the number of the thread that ends the interpreter.
-static ENDED_BY: AtomicU64 = AtomicU64::new(0);
+/// What an entry answers.
+pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// The lock, until dropped.
-struct Locked(ffi::PyGILState_STATE);
-
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // SAFETY: goes with the one call of `PyGILState_Ensure` in `enter`, on this thread.
-        unsafe { ffi::PyGILState_Release(self.0) }
+/// A call of ours from Python: runs `call`, whose answer is made an object. A panic for lack of memory, which
+/// PyO3 has where an object cannot be made, is the `MemoryError` that it was.
+#[inline]
+pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
+where
+    R: IntoPyObjectExt<'py>,
+{
+    if is_ending() {
+        return Err(PyRuntimeError::new_err(
+            "cai_bridge: got a call from another thread while the interpreter ends; allowed: none",
+        ));
     }
+    let _inside = Inside::now();
+    let called = catch_unwind(AssertUnwindSafe(|| {
+        // An error that PyO3 has yet to make an object of would lack memory outside.
+        call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
+            error.value(py);
+        })
+    }));
+    called.unwrap_or_else(|panic| match panic.downcast_ref::<&str>() {
+        Some(&NO_OBJECT) => Err(PyMemoryError::new_err(())),
+        _ => resume_unwind(panic),
+    })
 }
 
 /// Runs `call` with the interpreter's lock, whatever the state of this thread is; `None` where there is no
@@ -33,24 +59,52 @@ impl Drop for Locked {
 ///
 /// An exception that is pending is put aside, and one that `call` leaves behind is reported as unraisable.
 pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
-    attached(|py| undisturbed(py, || call(py)))
+    locked(|py| undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok()))
 }
 
 /// The same for what may leave an exception behind, and minds one that is pending itself.
 pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    locked(|py| catch_unwind(AssertUnwindSafe(|| call(py))).ok())
+}
+
+/// The lock, until dropped.
+struct Locked(ffi::PyGILState_STATE);
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // SAFETY: goes with the one call of `PyGILState_Ensure` in `locked`, on this thread.
+        unsafe { ffi::PyGILState_Release(self.0) }
+    }
+}
+
+fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     // SAFETY: may be called at any time.
     if unsafe { ffi::Py_IsInitialized() } == 0 {
         return None;
     }
-    let ended_by = ENDED_BY.load(Ordering::Acquire);
-    if ended_by != 0 && ended_by != Thread::current().number() {
-        return None;
-    }
-    // SAFETY: there is an interpreter, by the line above, and what ends it has told `end` before; should it
-    // end in between, this thread stops for good here (pyo3-ffi, "PyGILState_Ensure").
+    let coming = Coming::now()?;
+    // SAFETY: there is an interpreter, by the line above, which does not end while somebody is coming.
     let locked = Locked(unsafe { ffi::PyGILState_Ensure() });
-    let answer = Python::try_attach(call);
+    let inside = Inside::now();
+    drop(coming);
+    let answer = Python::try_attach(call).flatten();
+    drop(inside);
     drop(locked);
+    answer
+}
+
+/// Runs `call`, which may block, with the lock let go.
+pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
+    let _outside = Outside::now();
+    let (answer, _coming) = py.detach(|| {
+        let answer = call();
+        let Some(coming) = Coming::now() else {
+            loop {
+                std::thread::park();
+            }
+        };
+        (answer, coming)
+    });
     answer
 }
 
@@ -81,9 +135,131 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// Notes that the interpreter is about to end, by this thread, which alone may enter it from here on.
-pub(super) fn end() {
-    ENDED_BY.store(Thread::current().number(), Ordering::Release);
+/// 0, or the number of the thread that ends the interpreter: no other comes in any more.
+static ENDED_BY: AtomicU64 = AtomicU64::new(0);
+/// Whether that thread has waited for the others.
+static OVER: AtomicBool = AtomicBool::new(false);
+/// How many calls are inside, and how many threads are about to take the lock, in each process: of those that a
+/// fork's parent had none come back.
+static CALLS: [Calls; 64] =
+    [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64];
+/// How long they are waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+struct Calls {
+    /// Changed with the lock held.
+    inside: AtomicUsize,
+    coming: AtomicUsize,
+}
+
+fn calls() -> &'static Calls {
+    let number = usize::try_from(Process::current().number()).unwrap_or(usize::MAX);
+    &CALLS[number.min(CALLS.len() - 1)]
+}
+
+/// Whether another thread is ending the interpreter.
+fn is_ending() -> bool {
+    let by = ENDED_BY.load(Ordering::Relaxed);
+    by != 0 && by != Thread::current().number()
+}
+
+/// The interpreter is about to end, by this thread: waits for the calls that are inside, and lets no others in.
+pub(super) fn end(py: Python<'_>) {
+    ENDED_BY.store(Thread::current().number(), Ordering::SeqCst);
+    let (began, calls) = (Instant::now(), calls());
+    let is_quiet =
+        || calls.inside.load(Ordering::SeqCst) + calls.coming.load(Ordering::SeqCst) == 0;
+    while began.elapsed() < PATIENCE {
+        if is_quiet() {
+            OVER.store(true, Ordering::SeqCst);
+            if is_quiet() {
+                return;
+            }
+        }
+        py.detach(|| std::thread::sleep(Duration::from_micros(100)));
+    }
+    OVER.store(true, Ordering::SeqCst);
+}
+
+/// Whether the interpreter has ended for all but one thread.
+pub(crate) fn is_over() -> bool {
+    OVER.load(Ordering::Relaxed)
+}
+
+/// A call that is inside.
+struct Inside(&'static Calls);
+
+impl Inside {
+    #[inline]
+    fn now() -> Self {
+        let calls = calls();
+        count(&calls.inside, 1);
+        Self(calls)
+    }
+}
+
+impl Drop for Inside {
+    #[inline]
+    fn drop(&mut self) {
+        count(&self.0.inside, usize::MAX);
+    }
+}
+
+/// Adds to a number that is changed with the lock held alone. Nothing is counted where there is no such lock.
+#[inline]
+fn count(number: &AtomicUsize, by: usize) {
+    if cfg!(not(Py_GIL_DISABLED)) {
+        number.store(number.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
+    }
+}
+
+/// A call that is not inside for a while.
+struct Outside(&'static Calls);
+
+impl Outside {
+    fn now() -> Self {
+        let calls = calls();
+        count(&calls.inside, usize::MAX);
+        Self(calls)
+    }
+}
+
+impl Drop for Outside {
+    fn drop(&mut self) {
+        count(&self.0.inside, 1);
+    }
+}
+
+/// A thread that is about to take the lock, whom the end waits for.
+struct Coming(&'static Calls);
+
+impl Coming {
+    /// `None` where it is too late.
+    fn now() -> Option<Self> {
+        let calls = calls();
+        calls.coming.fetch_add(1, Ordering::SeqCst);
+        let coming = Self(calls);
+        (!OVER.load(Ordering::SeqCst) || !is_ending()).then_some(coming)
+    }
+}
+
+impl Drop for Coming {
+    fn drop(&mut self) {
+        self.0.coming.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// What PyO3 panics with where CPython could not make an object, for lack of memory.
+const NO_OBJECT: &str = "PyObject pointer is null";
+
+/// Keeps panics quiet that [`entry`] makes exceptions of. The hook is this library's own.
+pub(super) fn quiet() {
+    let before = take_hook();
+    set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
+        if panic.payload().downcast_ref::<&str>() != Some(&NO_OBJECT) {
+            before(panic);
+        }
+    }));
 }
 
 /// What somebody was asked for and has answered; `None` where that failed. An interrupt, an exit or a lack

@@ -44,7 +44,7 @@ mod _core {
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
-    use super::views::{CaiView, DLPackView};
+    use super::views::{CaiView, DLPackView, View};
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -59,6 +59,7 @@ mod _core {
         }
         fork::watch();
         super::observe::log::install();
+        super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
         let stop = wrap_pyfunction!(_stop_watching, module)?;
         py.import("atexit")?.call_method1("register", (&stop,))?;
@@ -77,6 +78,6 @@ mod _core {
         module.add_function(stop)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
         super::simulated::register(module)?;
-        super::table::install_table!(DLPackView, py)
+        super::table::install_table!(View => DLPackView, py)
     }
 }

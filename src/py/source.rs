@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+use super::interpreter::detach;
 use super::lease::{Holding, look};
 use super::streams::{Argument, Unsaid, wait_for_all};
 use crate::descriptor::Descriptor;
@@ -113,7 +114,7 @@ pub(crate) fn hand_over_from(
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
         (None, Some(streams)) => {
-            order::connect(door, driver, streams, |call| py.detach(call))?;
+            order::connect(door, driver, streams, |call| detach(py, call))?;
         }
         (why, _) => {
             let on = || request.stream().or(ready.stream());

@@ -9,6 +9,7 @@ use std::ffi::{CStr, c_int};
 
 use dlpark::ffi::DLPackExchangeAPI;
 use dlpark::python::DlpackExchangeProducer;
+use pyo3::PyTypeInfo;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -26,20 +27,19 @@ unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
 
-/// Has dlpark put its table on the class, and returns it.
+/// Has dlpark make its table of the class, and returns it.
 pub(super) fn dlparks<T: DlpackExchangeProducer>(py: Python<'_>) -> PyResult<Inner> {
     dlpark::python::install_exchange_api::<T>(py)?;
-    let capsule = py.get_type::<T>().getattr("__dlpack_c_exchange_api__")?;
+    let (class, name) = (py.get_type::<T>(), "__dlpack_c_exchange_api__");
+    let capsule = class.getattr(name)?;
+    class.delattr(name)?;
     let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME))?;
     // SAFETY: dlpark has just made this capsule of a table that it leaks.
     Ok(Inner(unsafe { pointer.cast::<DLPackExchangeAPI>().as_ref() }))
 }
 
-/// Puts `table`, which is leaked, on the class in its stead.
-pub(super) fn replace<T: DlpackExchangeProducer>(
-    py: Python<'_>,
-    table: DLPackExchangeAPI,
-) -> PyResult<()> {
+/// Puts `table`, which is leaked, on a class.
+pub(super) fn put<T: PyTypeInfo>(py: Python<'_>, table: DLPackExchangeAPI) -> PyResult<()> {
     let table = Box::leak(Box::new(table));
     // SAFETY: the table lives as long as the process, and nothing is to be done at the capsule's end.
     let capsule = unsafe {
@@ -65,13 +65,13 @@ pub(super) fn entered(call: impl FnOnce() -> c_int) -> c_int {
     answer.unwrap_or(-1)
 }
 
-/// Puts the exchange API on a class.
+/// Puts the exchange API of a class on one of its subclasses, or on itself.
 macro_rules! install_table {
-    ($class:ty, $py:expr) => {{
+    ($class:ty => $on:ty, $py:expr) => {{
         use std::ffi::{c_int, c_void};
 
         use dlpark::ffi::{DLDeviceType, DLManagedTensorVersioned, DLPackExchangeAPI, DLTensor};
-        use $crate::py::table::{Inner, dlparks, entered, replace};
+        use $crate::py::table::{Inner, dlparks, entered, put};
 
         static INNER: std::sync::OnceLock<Inner> = std::sync::OnceLock::new();
 
@@ -117,7 +117,7 @@ macro_rules! install_table {
         (|| {
             let made = dlparks::<$class>($py)?;
             let Inner(inner) = *INNER.get_or_init(|| made);
-            replace::<$class>(
+            put::<$on>(
                 $py,
                 DLPackExchangeAPI {
                     header: inner.header,

@@ -3,11 +3,12 @@
 use pyo3::prelude::*;
 
 use crate::py::flag;
+use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
 use crate::py::producers::cai::{self, Said};
 use crate::py::producers::types::{Speaks, facts};
 use crate::py::streams::Argument;
-use crate::py::views::{CaiView, DLPackView, View};
+use crate::py::views::{DLPackView, View};
 
 const DOOR: &str = "from_cai";
 
@@ -68,13 +69,15 @@ pub(crate) fn from_cai<'py>(
     owner: Option<&Bound<'py, PyAny>>,
     device: Option<&Bound<'py, PyAny>>,
     dtype: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, DLPackView>> {
-    let began = Began::now();
-    let made = view(x, stream, readonly, (owner, device, dtype));
-    if began.is_told() {
-        tell(began, &made);
-    }
-    made
+) -> Answer<'py> {
+    entry(x.py(), || {
+        let began = Began::now();
+        let made = view(x, stream, readonly, (owner, device, dtype));
+        if began.is_told() {
+            tell(began, &made);
+        }
+        made
+    })
 }
 
 type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
@@ -91,17 +94,17 @@ fn view<'py>(
     let said = Said { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
     let facts = facts(x)?;
     let source = if facts.speaks == Speaks::CaiView && owner.is_none() {
-        cai::adapt(x.py(), x.cast::<CaiView>()?.get().as_view().unwrap(x.py())?, &said)?
+        cai::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &said)?
     } else {
         cai::import(x, &facts, &said)?
     };
-    Bound::new(x.py(), DLPackView::of(View::new(source, readonly)))
+    View::new(source, readonly).into_object(x.py(), DLPackView)
 }
 
 #[cold]
 fn tell(began: Began, made: &PyResult<Bound<'_, DLPackView>>) {
     match made {
-        Ok(made) => began.exchanged(made.get().as_view().passage_in(DOOR)),
+        Ok(made) => began.exchanged(made.as_super().get().passage_in(DOOR)),
         Err(error) => began.refused(DOOR, error),
     }
 }

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 
 use crate::error::{Error, Kind};
 use crate::py::flag;
+use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
 use crate::py::producers::habits::Habit;
 use crate::py::producers::types::{Facts, Speaks, facts};
@@ -12,7 +13,7 @@ use crate::py::producers::{cai, dlpack};
 use crate::py::source::{By, Source, check_stream, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
-use crate::py::views::{CaiView, DLPackView, View};
+use crate::py::views::{CaiView, View};
 use crate::stream::Request;
 
 const DOOR: &str = "to_cai";
@@ -63,13 +64,15 @@ pub(crate) fn to_cai<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<&Bound<'py, PyAny>>,
     readonly: Option<&Bound<'py, PyAny>>,
-) -> PyResult<Bound<'py, CaiView>> {
-    let began = Began::now();
-    let made = view(x, stream, readonly);
-    if began.is_told() {
-        tell(began, &made);
-    }
-    made
+) -> Answer<'py> {
+    entry(x.py(), || {
+        let began = Began::now();
+        let made = view(x, stream, readonly);
+        if began.is_told() {
+            tell(began, &made);
+        }
+        made
+    })
 }
 
 #[inline]
@@ -82,13 +85,13 @@ fn view<'py>(
     let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
     let source = take_in(x, &facts, &argument)?;
-    Bound::new(x.py(), CaiView::of(View::new(source, readonly)))
+    View::new(source, readonly).into_object(x.py(), CaiView)
 }
 
 #[cold]
 fn tell(began: Began, made: &PyResult<Bound<'_, CaiView>>) {
     match made {
-        Ok(made) => began.exchanged(made.get().as_view().passage_in(DOOR)),
+        Ok(made) => began.exchanged(made.as_super().get().passage_in(DOOR)),
         Err(error) => began.refused(DOOR, error),
     }
 }
@@ -100,8 +103,7 @@ fn take_in(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> 
         return dlpack::exchange(DOOR, x, facts, table, argument);
     }
     match facts.speaks {
-        Speaks::CaiView => again(x.py(), x.cast::<CaiView>()?.get().as_view(), argument),
-        Speaks::DLPackView => again(x.py(), x.cast::<DLPackView>()?.get().as_view(), argument),
+        Speaks::CaiView | Speaks::DLPackView => again(x.py(), x.cast::<View>()?.get(), argument),
         Speaks::Capsule => dlpack::capsule(DOOR, x, argument),
         Speaks::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             from_dict(x, facts, argument)

@@ -17,6 +17,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{Holder, Parties, Settled, Trouble};
 use crate::order::{self, Door, Mark};
+use crate::py::interpreter::detach;
 use crate::py::observe::End;
 use crate::py::streams::{Argument, Keeping, Kept, Unsaid, current, wait_for_all};
 use crate::stream::{Alive, Elided, Request, Stream};
@@ -371,7 +372,7 @@ impl Holding {
             add(&mut users, Alive::legacy(holding.at));
         }
         let parties = Parties { users, producers, known };
-        match parties.settle(&holding.driver, |call| py.detach(call)) {
+        match parties.settle(&holding.driver, |call| detach(py, call)) {
             Ok(settled) => Ok(settled),
             Err(error) => {
                 if covered {
@@ -440,7 +441,7 @@ impl Holding {
             order::check_captures(calls, &[on], (Kind::CaptureCopy, "a copy's end"))?;
             buffer.free(&self.driver, on)
         };
-        Ok(py.detach(free)?)
+        Ok(detach(py, free)?)
     }
 
     /// Shows the garbage collector what is held.

@@ -15,7 +15,7 @@ use super::holding::Holding;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::lease::{Ending, Queue};
-use crate::py::interpreter;
+use crate::py::interpreter::{self, Answer, entry};
 use crate::py::observe::{Began, Came};
 
 /// What a process has. A fork begins anew: the locks of its parent may be held for good there.
@@ -83,9 +83,11 @@ pub(crate) fn look_at_all(py: Python<'_>) {
 
 /// Ends all that can end by now; how many are left. For tests.
 #[pyfunction]
-pub(crate) fn _settle(py: Python<'_>) -> usize {
-    look_at_all(py);
-    pending().map_or(0, |pending| pending.queue.len())
+pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
+    entry(py, || {
+        look_at_all(py);
+        Ok(pending().map_or(0, |pending| pending.queue.len()))
+    })
 }
 
 impl Pending {
@@ -156,5 +158,5 @@ pub(crate) fn _stop_watching(py: Python<'_>) {
             let _ = py.detach(|| thread.join());
         }
     }
-    interpreter::end();
+    interpreter::end(py);
 }

@@ -4,6 +4,7 @@
 //! `tracing` checks it with one load. `cai_bridge._events` tells when it changes. A trace wants every
 //! event; those of level `TRACE`, and fields whose names begin with `trace.`, are for it alone.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -16,12 +17,32 @@ use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
 use super::trace;
-use crate::py::interpreter::enter;
+use crate::py::interpreter::{enter, is_over};
 
 /// The levels of Python's `logging`, a tenth of them: 0 for nobody listens.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
+
+thread_local! {
+    /// Whether this thread is in the midst of telling an event.
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The telling of an event, until dropped.
+struct Telling;
+
+impl Telling {
+    fn begin() -> Option<Self> {
+        TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false).then_some(Self)
+    }
+}
+
+impl Drop for Telling {
+    fn drop(&mut self) {
+        let _ = TELLING.try_with(|telling| telling.set(false));
+    }
+}
 
 /// The level of an event as `logging` has it; 0 for one that is not for it.
 fn python_level(level: Level) -> u8 {
@@ -70,7 +91,10 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        if !is_logged(*event.metadata().level()) {
+        // Of what a handler does itself nothing is told: it would never end. Nor is anything once the
+        // interpreter ends, since `logging` ends with it.
+        let Some(_telling) = Telling::begin() else { return };
+        if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
         enter(|py| {

@@ -21,11 +21,12 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order::{self, Door};
+use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream};
 use crate::py::streams::{Argument, Keeping, Kept, current};
 use crate::py::text::{an_object, shown, type_name};
-use crate::py::views::{CaiView, DLPackView};
+use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
 /// What the caller says beside the array itself.
@@ -58,10 +59,10 @@ pub(crate) fn import<'py>(
         said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
     })?;
     check_dtype(said.dtype, decoded.dtype)?;
-    let driver = driver::prepared(|call| py.detach(call))?;
+    let driver = driver::prepared(|call| detach(py, call))?;
     let wanted = said.device.map(device_argument).transpose()?;
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
-    driver.open(place.ordinal, |call| py.detach(call));
+    driver.open(place.ordinal, |call| detach(py, call));
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     check_stream(&array, &driver, said.stream.alive(place))?;
@@ -177,16 +178,14 @@ fn holding(
     said: &Said<'_, '_>,
 ) -> PyResult<Holding> {
     let py = owner.py();
-    if facts.speaks == Speaks::Dict {
-        let view = owner.cast::<CaiView>().map(|view| view.get().as_view());
-        let view = view.or_else(|_| owner.cast::<DLPackView>().map(|view| view.get().as_view()));
-        if let Ok(view) = view {
-            let mut holding = view.share(py)?;
-            if let Request::On(_) = said.stream.request() {
-                holding.declare(home);
-            }
-            return Ok(holding);
+    if facts.speaks == Speaks::Dict
+        && let Ok(view) = owner.cast::<View>()
+    {
+        let mut holding = view.get().share(py)?;
+        if let Request::On(_) = said.stream.request() {
+            holding.declare(home);
         }
+        return Ok(holding);
     }
     Ok(Holding::array(owner.clone().unbind(), None, driver, place, home))
 }
@@ -398,7 +397,7 @@ fn declare(
     } else {
         let legacy = Alive::legacy(view.place);
         let door = Door::handing_over(said.door);
-        order::connect(door, &driver, (alive, legacy), |call| py.detach(call))?;
+        order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
         view.holding.ready_on(Some(Kept::legacy(view.place)));
     }
     Ok(())

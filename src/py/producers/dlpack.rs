@@ -22,6 +22,7 @@ use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door};
+use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream, hand_over_from, told};
 use crate::py::streams::argument::index;
@@ -39,7 +40,7 @@ pub(crate) fn exchange(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let driver = driver::prepared(|call| py.detach(call))?;
+    let driver = driver::prepared(|call| detach(py, call))?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
     let array = imported.array()?;
@@ -61,7 +62,7 @@ pub(crate) fn protocol(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let driver = driver::prepared(|call| py.detach(call))?;
+    let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
     let (answer, ready) = on_device(py, &driver, device, || ask(x, argument.request()))?;
@@ -112,7 +113,7 @@ pub(crate) fn capsule(
     let py = x.py();
     let capsule = x.cast::<PyCapsule>()?;
     let (_, array) = capsule::read(capsule)?;
-    let driver = driver::prepared(|call| py.detach(call))?;
+    let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
     let read = Read { door, array, place, driver, home: None, ready: None, by: By::Capsule };
     hold(x, read, argument, Some(Alive::legacy(place)), || capsule::take(capsule))
@@ -150,7 +151,7 @@ pub(super) fn of_producer(
         Keeping::Nobody(_) => {
             let legacy = Alive::legacy(work.place());
             let door = Door::handing_over(door);
-            order::connect(door, driver, (work, legacy), |call| py.detach(call))?;
+            order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
             Ok((None, Some(Kept::legacy(work.place()))))
         }
     }
@@ -190,7 +191,7 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
     } else {
         Place::owning(driver.locate(array.ptr())?)
     };
-    driver.open(place.ordinal, |call| py.detach(call));
+    driver.open(place.ordinal, |call| detach(py, call));
     Ok(place)
 }
 
@@ -232,7 +233,7 @@ fn on_device<R>(
     let (Some(device), Ok(calls)) = (gpu, driver.get()) else {
         return ask();
     };
-    driver.open(device.id, |call| py.detach(call));
+    driver.open(device.id, |call| detach(py, call));
     let mut answer = None;
     order::within(calls, Place::gpu(device.id), |_| {
         answer = Some(ask());

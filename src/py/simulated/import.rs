@@ -8,7 +8,7 @@ use dlpark::python::ImportedDlpack;
 use dlpark::python::consumer::exchange::ExchangeApi;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyTuple};
+use pyo3::types::PyCapsule;
 
 use super::tensor::region;
 use crate::descriptor::Descriptor;
@@ -16,7 +16,7 @@ use crate::device::Device;
 use crate::dlpack::exchange::Table;
 use crate::dtype::Dtype;
 use crate::layout::Layout;
-use crate::py::interpreter::without_lock;
+use crate::py::interpreter::{Answer, entry, without_lock};
 
 /// A managed tensor, which is deleted with this.
 #[pyclass(frozen, weakref, module = "cai_bridge._core", name = "_Import")]
@@ -36,8 +36,8 @@ impl Drop for Import {
 
 #[pymethods]
 impl Import {
-    fn region<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        region(py, &self.array)
+    fn region<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || region(py, &self.array))
     }
 }
 
@@ -55,27 +55,31 @@ fn adopt(managed: ImportedDlpack) -> PyResult<Import> {
 
 /// Consumes a capsule.
 #[pyfunction]
-pub(super) fn _simulated_import_capsule(capsule: &Bound<'_, PyCapsule>) -> PyResult<Import> {
-    adopt(dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)?)
+pub(super) fn _simulated_import_capsule<'py>(capsule: &Bound<'py, PyCapsule>) -> Answer<'py> {
+    entry(capsule.py(), || {
+        adopt(dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)?)
+    })
 }
 
 /// Imports by the exchange API: the tensor, and the stream that the producer works on.
 #[pyfunction]
-pub(super) fn _simulated_import_exchange(x: &Bound<'_, PyAny>) -> PyResult<(Import, u64)> {
-    let table = ExchangeApi::from_object(x.as_borrowed())?.ok_or_else(|| no_table(x))?;
-    let (managed, stream) = table.import_managed_no_sync(x.as_borrowed())?.into_parts();
-    Ok((adopt(ImportedDlpack::Versioned(managed))?, stream as u64))
+pub(super) fn _simulated_import_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || {
+        let table = ExchangeApi::from_object(x.as_borrowed())?.ok_or_else(|| no_table(x))?;
+        let (managed, stream) = table.import_managed_no_sync(x.as_borrowed())?.into_parts();
+        Ok((adopt(ImportedDlpack::Versioned(managed))?, stream as u64))
+    })
 }
 
 /// Borrows by the exchange API: the region, and the stream that the producer works on.
 #[pyfunction]
-pub(super) fn _simulated_borrow_exchange<'py>(
-    x: &Bound<'py, PyAny>,
-) -> PyResult<(Bound<'py, PyTuple>, u64)> {
-    let table = Table::of(&x.get_type())?.ok_or_else(|| no_table(x))?;
-    let array = table.borrow(x)??;
-    let stream = table.current_work_stream(x.py(), array.device())?;
-    Ok((region(x.py(), &array)?, stream))
+pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || {
+        let table = Table::of(&x.get_type())?.ok_or_else(|| no_table(x))?;
+        let array = table.borrow(x)??;
+        let stream = table.current_work_stream(x.py(), array.device())?;
+        Ok((region(x.py(), &array)?, stream))
+    })
 }
 
 fn no_table(x: &Bound<'_, PyAny>) -> PyErr {

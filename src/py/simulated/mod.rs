@@ -30,5 +30,5 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     ] {
         module.setattr(function.getattr("__name__")?.cast_into::<PyString>()?, function)?;
     }
-    crate::py::table::install_table!(tensor::ExchangeTensor, py)
+    crate::py::table::install_table!(tensor::ExchangeTensor => tensor::ExchangeTensor, py)
 }

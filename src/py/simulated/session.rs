@@ -15,6 +15,7 @@ use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
 use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
 use crate::error::Result;
+use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::look_at_all;
 use crate::stream::Stream;
 
@@ -30,6 +31,15 @@ pub(crate) struct CapturedGraph(Graph);
 
 fn fault(error: &FaultError) -> PyErr {
     PyValueError::new_err(error.to_string())
+}
+
+/// Runs `call`, which may run work, with the interpreter's lock let go.
+fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
+    entry(py, || {
+        let done = detach(py, call);
+        look_at_all(py);
+        Ok(done?)
+    })
 }
 
 impl Session {
@@ -56,12 +66,15 @@ impl Session {
         self.0.enter()
     }
 
-    fn leave(&self, py: Python<'_>) {
-        self.0.close();
-        py.detach(|| self.0.abandon());
-        // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
-        drop(self.0.take_raised());
-        look_at_all(py);
+    fn leave<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            self.0.close();
+            detach(py, || self.0.abandon());
+            // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.
+            drop(self.0.take_raised());
+            look_at_all(py);
+            Ok(())
+        })
     }
 
     /// Refuses a fork of the process that the machine belongs to.
@@ -89,18 +102,16 @@ impl Session {
         Ok(self.0.machine()?.set_device(device)?)
     }
 
-    fn reset_device(&self, py: Python<'_>, device: i32) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine()?.reset_device(device));
-        look_at_all(py);
-        Ok(done?)
+    fn reset_device<'py>(&self, py: Python<'py>, device: i32) -> Answer<'py> {
+        run(py, || self.0.machine()?.reset_device(device))
     }
 
-    fn set_current_stream(&self, device: i32, handle: u64) -> PyResult<u64> {
-        Ok(self.0.set_current_stream(device, handle)?)
+    fn set_current_stream<'py>(&self, py: Python<'py>, device: i32, handle: u64) -> Answer<'py> {
+        entry(py, || Ok(self.0.set_current_stream(device, handle)?))
     }
 
-    fn current_stream(&self, device: i32) -> PyResult<u64> {
-        Ok(self.0.current_stream(device)?)
+    fn current_stream<'py>(&self, py: Python<'py>, device: i32) -> Answer<'py> {
+        entry(py, || Ok(self.0.current_stream(device)?))
     }
 
     #[pyo3(signature = (device, blocking, name=None))]
@@ -120,22 +131,16 @@ impl Session {
         Ok(self.on(device, handle, Simulated::stream_name)?)
     }
 
-    fn synchronize_stream(&self, py: Python<'_>, device: i32, handle: u64) -> PyResult<()> {
-        let done = py.detach(|| self.on(device, handle, Simulated::synchronize_stream));
-        look_at_all(py);
-        Ok(done?)
+    fn synchronize_stream<'py>(&self, py: Python<'py>, device: i32, handle: u64) -> Answer<'py> {
+        run(py, || self.on(device, handle, Simulated::synchronize_stream))
     }
 
-    fn synchronize_all(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine()?.synchronize_all());
-        look_at_all(py);
-        Ok(done?)
+    fn synchronize_all<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        run(py, || self.0.machine()?.synchronize_all())
     }
 
-    fn run_all(&self, py: Python<'_>) -> PyResult<()> {
-        let done = py.detach(|| self.0.machine()?.run_all());
-        look_at_all(py);
-        Ok(done?)
+    fn run_all<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        run(py, || self.0.machine()?.run_all())
     }
 
     #[getter]
@@ -167,13 +172,11 @@ impl Session {
         Ok(machine.query_event(machine.event(event)?)?)
     }
 
-    fn synchronize_event(&self, py: Python<'_>, event: usize) -> PyResult<()> {
-        let done = py.detach(|| {
+    fn synchronize_event<'py>(&self, py: Python<'py>, event: usize) -> Answer<'py> {
+        run(py, || {
             let machine = self.0.machine()?;
             machine.synchronize_event(machine.event(event)?)
-        });
-        look_at_all(py);
-        Ok(done?)
+        })
     }
 
     fn order(&self, first: (i32, u64), then: (i32, u64)) -> PyResult<()> {
@@ -206,8 +209,8 @@ impl Session {
         Ok(())
     }
 
-    fn load<'py>(&self, py: Python<'py>, ptr: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.0.machine()?.load(ptr, length)?))
+    fn load<'py>(&self, py: Python<'py>, ptr: u64, length: u64) -> Answer<'py> {
+        entry(py, || Ok(PyBytes::new(py, &self.0.machine()?.load(ptr, length)?)))
     }
 
     fn store(&self, ptr: u64, data: &[u8]) -> PyResult<()> {

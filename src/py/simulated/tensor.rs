@@ -21,8 +21,8 @@ use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
-use crate::py::interpreter::without_lock;
-use crate::py::views::{CaiView, DLPackView};
+use crate::py::interpreter::{Answer, entry, without_lock};
+use crate::py::views::View;
 use crate::stream::Stream;
 
 /// The allocation and the array in it.
@@ -100,17 +100,9 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
 
 /// The region of a view of the bridge; None for anything else.
 #[pyfunction]
-pub(super) fn _simulated_region<'py>(
-    view: &Bound<'py, PyAny>,
-) -> PyResult<Option<Bound<'py, PyTuple>>> {
+pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
-    if let Ok(view) = view.cast::<CaiView>() {
-        return region(py, &view.get().as_view().array).map(Some);
-    }
-    match view.cast::<DLPackView>() {
-        Ok(view) => region(py, &view.get().as_view().array).map(Some),
-        Err(_) => Ok(None),
-    }
+    entry(py, || view.cast::<View>().ok().map(|view| region(py, &view.get().array)).transpose())
 }
 
 /// An array in memory of its own.
@@ -194,34 +186,34 @@ impl Tensor {
         })))
     }
 
-    fn region<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        region(py, &self.0.array)
+    fn region<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || region(py, &self.0.array))
     }
 
     #[getter]
-    fn typestr(&self) -> &'static str {
-        self.0.array.dtype().typestr()
+    fn typestr<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || Ok(self.0.array.dtype().typestr()))
     }
 
     #[getter]
-    fn contiguous(&self) -> bool {
-        self.0.array.layout().is_contiguous()
+    fn contiguous<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || Ok(self.0.array.layout().is_contiguous()))
     }
 
     #[getter]
-    fn ordinal(&self) -> i32 {
-        self.0.ordinal
+    fn ordinal<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || Ok(self.0.ordinal))
     }
 
     #[getter]
-    fn exports(&self) -> usize {
-        self.0.exports.load(Ordering::Acquire)
+    fn exports<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || Ok(self.0.exports.load(Ordering::Acquire)))
     }
 
     /// The handle of the stream that work is pending on, as this thread can name it.
     #[getter]
-    fn pending(&self) -> Option<u64> {
-        self.0.pending().map(|queue| queue.seen_from_here().stream.handle())
+    fn pending<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || Ok(self.0.pending().map(|queue| queue.seen_from_here().stream.handle())))
     }
 
     fn set_pending(&self, device: i32, handle: u64) {
@@ -234,17 +226,19 @@ impl Tensor {
         Ok(self.0.order_before(Queue::new(device, handle))?)
     }
 
-    fn versioned<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        self.0.export::<DLManagedTensorVersioned>()?.into_pyobject(py)
+    fn versioned<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || self.0.export::<DLManagedTensorVersioned>()?.into_pyobject(py))
     }
 
-    fn legacy<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        if self.0.array.readonly() {
-            return Err(PyBufferError::new_err(
-                "the array is read-only, which a legacy DLPack capsule cannot say",
-            ));
-        }
-        self.0.export::<DLManagedTensor>()?.into_pyobject(py)
+    fn legacy<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            if self.0.array.readonly() {
+                return Err(PyBufferError::new_err(
+                    "the array is read-only, which a legacy DLPack capsule cannot say",
+                ));
+            }
+            self.0.export::<DLManagedTensor>()?.into_pyobject(py)
+        })
     }
 }
 

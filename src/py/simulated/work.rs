@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use super::library::{Library, Queue};
 use crate::driver::simulated::{Simulated, Span};
 use crate::error::Result;
+use crate::py::interpreter::attached;
 
 /// Spans as Python passes them: `(address, length)`.
 pub(super) fn spans(pairs: &[(u64, u64)]) -> Vec<Span> {
@@ -20,7 +21,7 @@ struct Callable(Option<Py<PyAny>>);
 impl Drop for Callable {
     fn drop(&mut self) {
         let mut callable = self.0.take();
-        Python::try_attach(|_| drop(callable.take()));
+        attached(|_| drop(callable.take()));
         std::mem::forget(callable);
     }
 }
@@ -43,7 +44,7 @@ pub(super) fn launch(
 fn action(library: Weak<Library>, run: Callable) -> impl Fn(&Simulated) + Send + Sync + 'static {
     move |_| {
         let Some(callable) = &run.0 else { return };
-        let raised = Python::try_attach(|py| callable.call0(py).err()).flatten();
+        let raised = attached(|py| callable.call0(py).err()).flatten();
         if let (Some(error), Some(library)) = (raised, library.upgrade()) {
             library.raise_later(error);
         }

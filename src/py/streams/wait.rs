@@ -8,6 +8,7 @@ use crate::driver::Handle;
 use crate::error::Kind;
 use crate::lease::Trouble;
 use crate::order;
+use crate::py::interpreter::detach;
 use crate::py::observe::Began;
 
 /// Why the host has to wait.
@@ -46,7 +47,7 @@ pub(crate) fn wait_for_all(
     };
     check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
     let (calls, began) = (driver.get()?, Began::now());
-    py.detach(|| order::wait_on_host(calls, place))?;
+    detach(py, || order::wait_on_host(calls, place))?;
     began.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
     Ok(())
 }

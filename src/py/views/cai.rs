@@ -1,12 +1,11 @@
 //! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 
 use super::View;
-use super::class::view_class;
 use crate::error::Kind;
 use crate::order::{self, Door};
+use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
 use crate::py::observe::Began;
 use crate::py::producers::fields;
@@ -18,12 +17,16 @@ use crate::stream::{Alive, Ready, Stream};
 /// The dict, as a door.
 const DICT: &str = "__cuda_array_interface__";
 
-view_class! {
 /// An array that speaks the CUDA Array Interface, version 3, and nothing else.
 ///
 /// Made by `to_cai`. Consumers that know both protocols pick one by rules of their own, so a view
 /// speaks the one that was asked for.
-CaiView {
+#[pyclass(frozen, extends = View, module = "cai_bridge")]
+#[derive(Debug)]
+pub(crate) struct CaiView;
+
+#[pymethods]
+impl CaiView {
     /// The dict of the CUDA Array Interface, version 3: a new one each time.
     ///
     /// ``shape`` in items, ``typestr``, ``data`` as ``(pointer, read-only)``, ``strides`` in bytes or
@@ -34,14 +37,15 @@ CaiView {
     /// BufferError
     ///     The view was released.
     #[getter]
-    fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let (view, began) = (&self.0, Began::now());
-        ready(py, view).inspect_err(|refused| began.refused(DICT, refused))?;
-        let dict = fields::encode(py, &view.array, view.ready)?;
-        began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
-        Ok(dict)
+    fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
+        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
+        entry(py, || {
+            ready(py, view).inspect_err(|refused| began.refused(DICT, refused))?;
+            let dict = fields::encode(py, &view.array, view.ready)?;
+            began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
+            Ok(dict)
+        })
     }
-}
 }
 
 /// Readies a view's array for whoever reads its dict. A reader who was never named works on the stream that
@@ -84,7 +88,7 @@ fn wait_for_producer(
     let why = (Kind::CaptureLegacy, "a reader of the dict");
     if order::check_captures(driver.get()?, &[from, reader], why).is_ok() {
         let door = Door::handing_over(DICT);
-        order::connect(door, driver, (from, reader), |call| py.detach(call))?;
+        order::connect(door, driver, (from, reader), |call| detach(py, call))?;
     }
     Ok(())
 }

@@ -18,6 +18,7 @@ use crate::dlpack::encode;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Settled;
 use crate::order::{self, Door};
+use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::Began;
 use crate::py::source::{check_stream, ready_stream};
@@ -93,7 +94,7 @@ pub(super) fn to_gpu<'py>(
     let context = context_keeper(py, view, on)?;
     let (producers, known) = holding.producers(py)?;
     let began = Began::now();
-    let buffer = py.detach(|| {
+    let buffer = detach(py, || {
         let before = || match ready {
             Some(ready) => connect(Door::handing_over(DOOR), view, (ready, on)),
             None => Ok(()),
@@ -114,7 +115,7 @@ pub(super) fn to_gpu<'py>(
         Settled::Done
     } else {
         let driver = view.driver.get()?;
-        Settled::Until(vec![py.detach(|| order::mark(driver, on))?])
+        Settled::Until(vec![detach(py, || order::mark(driver, on))?])
     };
     let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
     source.settled(py, settled, Began::now());
@@ -142,7 +143,7 @@ fn holder(
         kept
     } else {
         let legacy = Alive::legacy(at);
-        py.detach(|| connect(Door::giving_back(DOOR), view, (on, legacy)))?;
+        detach(py, || connect(Door::giving_back(DOOR), view, (on, legacy)))?;
         Kept::legacy(at)
     };
     let mut holding = Holding::copy(buffer, &view.driver, at, home, context);
@@ -168,7 +169,7 @@ pub(super) fn to_host<'py>(
     let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
     check_host_wait(py, &view.driver, on.place(), why)?;
     let began = Began::now();
-    let memory = py.detach(|| buffer::on_host(&view.driver, &view.array, on))?;
+    let memory = detach(py, || buffer::on_host(&view.driver, &view.array, on))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     began.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
     let array = buffer::described(&view.array, address, view.array.device())?;

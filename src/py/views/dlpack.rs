@@ -6,7 +6,6 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use super::class::view_class;
 use super::export::{self, Asked, DOOR};
 use super::wish::{Target, Wish, wish};
 use super::{View, copy};
@@ -17,6 +16,7 @@ use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::driver;
 use crate::error::{Error, Kind};
 use crate::py::flag;
+use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{Began, End};
 use crate::py::source::{By, Source, hand_over};
@@ -24,13 +24,17 @@ use crate::py::streams::Argument;
 use crate::py::text::shown;
 use crate::stream::{Ready, Stream};
 
-view_class! {
 /// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
 /// type, the exchange API.
 ///
 /// Made by `from_cai`. Consumers that know both protocols pick one by rules of their own, so a view
 /// speaks the one that was asked for.
-DLPackView {
+#[pyclass(frozen, extends = View, module = "cai_bridge")]
+#[derive(Debug)]
+pub(crate) struct DLPackView;
+
+#[pymethods]
+impl DLPackView {
     /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
     /// The consumer's stream waits for the producer's by an event; the host does not wait, but for a
@@ -78,23 +82,23 @@ DLPackView {
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
-        &self,
-        py: Python<'py>,
+        slf: &Bound<'py, Self>,
         stream: Option<&Bound<'py, PyAny>>,
         max_version: Option<&Bound<'py, PyAny>>,
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<&Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let began = Began::now();
-        hand_out(py, &self.0, (stream, max_version), (dl_device, copy), began)
-            .inspect_err(|error| began.refused(DOOR, error))
+    ) -> Answer<'py> {
+        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
+        entry(py, || {
+            hand_out(py, view, (stream, max_version), (dl_device, copy), began)
+                .inspect_err(|error| began.refused(DOOR, error))
+        })
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
-    fn __dlpack_device__(&self) -> (u32, i32) {
-        self.0.device()
+    fn __dlpack_device__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
+        entry(slf.py(), || Ok(slf.as_super().get().pair()))
     }
-}
 }
 
 /// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
@@ -176,17 +180,18 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     Ok(&view.array)
 }
 
-impl Exchange for DLPackView {
+/// The table is on [`DLPackView`] alone, whose instances are the only ones that it is asked about.
+impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         let began = Began::now();
-        let made = export(py, &self.0);
-        began.told(self.0.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
+        let made = export(py, self);
+        began.told(self.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
         let began = Began::now();
-        let lent = borrow(py, &self.0);
-        began.told(self.0.passage(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
+        let lent = borrow(py, self);
+        began.told(self.passage(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
     }
 
     fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
@@ -199,7 +204,7 @@ impl Exchange for DLPackView {
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
         let began = Began::now();
-        let driver = driver::prepared(|call| py.detach(call))?;
+        let driver = driver::prepared(|call| detach(py, call))?;
         let place = export::place_of(&driver, &array)?;
         let managed = Some(ImportedDlpack::Versioned(managed));
         let source = Source {
@@ -210,11 +215,11 @@ impl Exchange for DLPackView {
             place,
             by: By::ExchangeApi,
         };
-        let made = Py::new(py, Self(View::new(source, None)))?;
-        let view = &made.get().0;
+        let made = View::new(source, None).into_object(py, DLPackView)?.into_super();
+        let view = made.get();
         began.exchanged(view.passage(EXCHANGE, "tensor taken over", view.ready.stream()));
-        Ok(made)
+        Ok(made.unbind())
     }
 }
 
-exchange_producer!(DLPackView);
+exchange_producer!(View);

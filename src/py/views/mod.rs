@@ -11,8 +11,8 @@ pub(crate) use cai::CaiView;
 pub(crate) use dlpack::DLPackView;
 
 use pyo3::exceptions::PyModuleNotFoundError;
-use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant, look};
 use super::observe::{Began, Came, End, Passage};
@@ -26,7 +26,9 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::{Lease, Settled};
 use crate::stream::{Ready, Request, Stream, Thread};
 
-/// A view of an array on a GPU: it owns nothing but references to the producer.
+/// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
+/// `DLPackView` have in common.
+#[pyclass(frozen, subclass, weakref, module = "cai_bridge")]
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) array: Descriptor,
@@ -54,6 +56,15 @@ impl View {
             by,
             lease: Lease::new(Tenant::new(holding)),
         }
+    }
+
+    /// The view as an object of `class`, which speaks the protocol that it is for.
+    pub(crate) fn into_object<C>(self, py: Python<'_>, class: C) -> PyResult<Bound<'_, C>>
+    where
+        C: PyClass<BaseType = Self>,
+        PyClassInitializer<C>: From<(C, Self)>,
+    {
+        Bound::new(py, PyClassInitializer::from((class, self)))
     }
 
     /// The same array for another view: a holder of its own, nothing stacked. Whoever reads the other view is
@@ -105,7 +116,7 @@ impl View {
 
     /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
     /// `stream` names, then the references go. Where the order fails, everything stays as it was.
-    pub(crate) fn release(
+    pub(crate) fn give_back(
         &self,
         py: Python<'_>,
         stream: Option<&Bound<'_, PyAny>>,
@@ -140,46 +151,14 @@ impl View {
         }
     }
 
-    /// The same at the end of a `with` block. An exception that is on its way there is not replaced:
-    /// what fails is then reported as unraisable, and done later.
-    pub(crate) fn exit(&self, py: Python<'_>, raised: bool) -> PyResult<()> {
-        match self.release(py, None, End::With) {
-            Err(error) if raised => {
-                error.write_unraisable(py, None);
-                Ok(())
-            }
-            released => released,
-        }
-    }
-
-    /// Lets go of the producer for the garbage collector.
-    pub(crate) fn clear(&self) {
-        if let Some(mut tenant) = self.lease.end()
-            && let Some(holding) = tenant.holding()
-        {
-            holding.collected();
-        }
-    }
-
-    /// The producer, until it is let go.
-    pub(crate) fn producer(&self, py: Python<'_>) -> Option<Py<PyAny>> {
-        self.held(|holding| holding.object(py)).ok().flatten()
-    }
-
-    /// Shows the garbage collector what is held.
-    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> std::result::Result<(), PyTraverseError> {
-        let visited = self.lease.try_with(|tenant| tenant.look().map(|held| held.visit(visit)));
-        visited.flatten().unwrap_or(Ok(()))
-    }
-
     /// DLPack's pair.
-    pub(crate) fn device(&self) -> (u32, i32) {
+    pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
         (device.kind.code(), device.id)
     }
 
     /// The element type as a `numpy.dtype`.
-    pub(crate) fn dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    pub(crate) fn numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let dtype = self.array.dtype();
         let numpy = py.import("numpy")?;
         if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
