@@ -3,13 +3,15 @@
 PYTHON ?= python3
 PROGRAMS ?= 100000
 SEED ?= 0
+SOAK_SECONDS ?= 180
+MANNERS ?= told handles unsaid
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python soak gpu bench lint format wheel clean
+.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
 .PHONY: loom asan tsan flat mutants
 
 help:  ## Show what there is
@@ -49,6 +51,12 @@ soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs 
 
 gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
 	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu
+
+soak-gpu: $(VENV)/.installed  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
+	status=0; for manner in $(MANNERS); do \
+		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak_gpu \
+			--manner $$manner --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
+	done; exit $$status
 
 bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
 	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .step import Argument, Step
+from .step import Argument, Step, within
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class ToCai(Step):
     def __str__(self) -> str:
         readonly = "" if self.readonly is None else f", readonly={self.readonly}"
         made = f"{self.name} = to_cai({self.source}, stream={self.stream}{readonly})"
-        return f"with cuda.current_stream({self.current}): {made}" if self.current else made
+        return within(self.current, made)
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,17 @@ class FromCai(Step):
     readonly: bool | None = None
     current: str | None = None
     as_dict: bool = False
-    simplest: ClassVar = {"readonly": None, "current": None, "as_dict": False}
+    device: int | None = None
+    simplest: ClassVar = {"readonly": None, "current": None, "as_dict": False, "device": None}
 
     def __str__(self) -> str:
         source = self.source
         if self.as_dict:
             source = f"{source}.__cuda_array_interface__, owner={source}"
         readonly = "" if self.readonly is None else f", readonly={self.readonly}"
-        made = f"{self.name} = from_cai({source}, stream={self.stream}{readonly})"
-        return f"with cuda.current_stream({self.current}): {made}" if self.current else made
+        device = "" if self.device is None else f", device=(2, {self.device})"
+        made = f"{self.name} = from_cai({source}, stream={self.stream}{readonly}{device})"
+        return within(self.current, made)
 
 
 @dataclass(frozen=True)
@@ -50,10 +52,13 @@ class Export(Step):
     source: str
     stream: Argument = None
     versioned: bool = True
+    current: str | None = None
+    device: int | None = None
+    simplest: ClassVar = {"current": None, "device": None}
 
     def __str__(self) -> str:
-        version = ", max_version=(1, 3)" if self.versioned else ""
-        return f"{self.name} = {self.source}.__dlpack__(stream={self.stream}{version})"
+        said = f"stream={self.stream}{asked(self.versioned, self.device)}"
+        return within(self.current, f"{self.name} = {self.source}.__dlpack__({said})")
 
 
 @dataclass(frozen=True)
@@ -64,10 +69,30 @@ class Copy(Step):
     source: str
     stream: Argument = None
     versioned: bool = True
+    current: str | None = None
+    device: int | None = None
+    simplest: ClassVar = {"current": None, "device": None}
 
     def __str__(self) -> str:
-        version = ", max_version=(1, 3)" if self.versioned else ""
-        return f"{self.name} = {self.source}.__dlpack__(stream={self.stream}, copy=True{version})"
+        said = f"stream={self.stream}, copy=True{asked(self.versioned, self.device)}"
+        return within(self.current, f"{self.name} = {self.source}.__dlpack__({said})")
+
+
+def asked(versioned: bool, device: int | None) -> str:
+    """Write what a consumer asks for beside its stream."""
+    version = ", max_version=(1, 3)" if versioned else ""
+    return version if device is None else f"{version}, dl_device=(2, {device})"
+
+
+@dataclass(frozen=True)
+class ToHost(Step):
+    """A copy of a view's array in the host's memory, read at once."""
+
+    name: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = numpy.from_dlpack({self.source}.__dlpack__(dl_device=(1, 0)))"
 
 
 @dataclass(frozen=True)
@@ -80,16 +105,53 @@ class Consume(Step):
     stream: str
     value: int | None = None
     as_object: bool = False
-    simplest: ClassVar = {"value": None, "as_object": False}
+    # The tensor is taken out of its capsule by hand, so that any thread can delete it.
+    by_hand: bool = False
+    current: str | None = None
+    device: int | None = None
+    simplest: ClassVar = {
+        "value": None,
+        "as_object": False,
+        "by_hand": False,
+        "current": None,
+        "device": None,
+    }
 
     def __str__(self) -> str:
         work = "read(" if self.value is None else "write("
         value = "" if self.value is None else f", {self.value}"
-        given = ", asking with the stream object" if self.as_object else ""
-        return (
-            f"{self.name} = cuda.consumer({self.kind!r}, {self.stream}).{work}{self.source}{value})"
-            + (f"  #{given[1:]}" if given else "")
-        )
+        made = f"cuda.consumer({self.kind!r}, {self.stream}).{work}{self.source}{value})"
+        if self.by_hand:
+            made = f"{self.stream}.{work}take({self.source}){value})"
+        given = ["asking with the stream object"] if self.as_object else []
+        given += [] if self.device is None else [f"for dl_device=(2, {self.device})"]
+        made = f"{self.name} = {made}" + (f"  # {', '.join(given)}" if given else "")
+        return within(self.current, made)
+
+
+@dataclass(frozen=True)
+class Relay(Step):
+    """A library's array of a capsule, which works on a stream of its own and speaks on its own."""
+
+    name: str
+    source: str
+    stream: str
+    speaks: str = "cai3"
+    simplest: ClassVar = {"speaks": "cai3"}
+
+    def __str__(self) -> str:
+        return f"{self.name} = Relay({self.source}, {self.stream}, speaks={self.speaks!r})"
+
+
+@dataclass(frozen=True)
+class Adopt(Step):
+    """A tensor out of a capsule becomes a view by `managed_tensor_to_py_object_no_sync`."""
+
+    name: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.name} = exchange_table(DLPackView).import(take({self.source}))"
 
 
 @dataclass(frozen=True)
@@ -100,12 +162,20 @@ class Release(Step):
     stream: Argument = None
     how: str = "release"
     thread: bool = False
-    simplest: ClassVar = {"thread": False, "how": "release", "stream": None}
+    current: str | None = None
+    simplest: ClassVar = {"thread": False, "how": "release", "stream": None, "current": None}
 
     def __str__(self) -> str:
         said = "" if self.stream is None else f"stream={self.stream}"
         made = f"with {self.view}: pass" if self.how == "with" else f"{self.view}.release({said})"
-        return f"in another thread: {made}" if self.thread else made
+        return within(self.current, f"in another thread: {made}" if self.thread else made)
+
+
+PLACES = {
+    "thread": "in another thread: ",
+    "native": "in a thread of C's own: ",
+    "unlocked": "without the interpreter's lock: ",
+}
 
 
 @dataclass(frozen=True)
@@ -113,12 +183,13 @@ class Drop(Step):
     """The program lets go of something; of a consumer's work, of what the consumer took in."""
 
     what: str
-    thread: bool = False
-    simplest: ClassVar = {"thread": False}
+    how: str | None = None
+    current: str | None = None
+    simplest: ClassVar = {"how": None, "current": None}
 
     def __str__(self) -> str:
         made = f"{self.what}.release()" if self.what[0] == "p" else f"del {self.what}"
-        return f"in another thread: {made}" if self.thread else made
+        return within(self.current, PLACES.get(str(self.how), "") + made)
 
 
 @dataclass(frozen=True)
@@ -148,7 +219,7 @@ class Attempt(Step):
     Whatever comes of a hand-over is dropped; a release that fails is made once more.
     """
 
-    step: ToCai | FromCai | Export | Release
+    step: ToCai | FromCai | Export | Release | Drop
     call: str
     nth: int
     error: str
@@ -160,3 +231,17 @@ class Attempt(Step):
     def __str__(self) -> str:
         made = str(self.step).replace(f"{self.step.makes()} = ", "")
         return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"
+
+
+@dataclass(frozen=True)
+class Refusal(Step):
+    """A step that a graph capture is in the way of: it is refused, and all is as before."""
+
+    step: ToCai | FromCai | Export | Release
+
+    def makes(self) -> None:
+        return None
+
+    def __str__(self) -> str:
+        made = str(self.step).replace(f"{self.step.makes()} = ", "")
+        return f"with pytest.raises(DriverError): {made}"

@@ -1,84 +1,120 @@
 """What copies promise: the part of the model that is about `copy=True`.
 
-A copy is new memory, filled on the stream that was asked for (with -1 the one that the array is
-ready on), after what is pending; the producer waits for it as for a consumer that has come and
-gone. The memory goes back in the order of that stream where somebody vouches for it, else the host
-waits.
+A copy on a GPU is new memory, filled on the stream that was asked for (with -1 the one that the
+array is ready on), after what is pending; the producer waits for it as for a consumer that has come
+and gone. The memory goes back in the order of that stream where somebody keeps it, else in that of
+the legacy default stream. For a copy in the host's memory the host waits.
 """
 
 from __future__ import annotations
 
 from . import steps as s
-from .model import Array, Model, View, wants
+from .ends import Ends
+from .words import Array, Kept, User, View, wants
 
 
-class Copies(Model):
+class Copies(Ends):
     """The model with copies, and what all hand-overs have in common."""
 
-    def _live(
-        self, argument: s.Argument, current: str | None, home: str | None = None
-    ) -> tuple[str | None, str | None]:
-        """Tell the stream that an order can be made with later, and what has to be held for it.
-
-        A bare handle is vouched for by the library that works on it just now.
-        """
-        stream = s.stream_of(argument)
-        if stream is None or s.is_default(stream):
-            return stream, None
-        if argument != stream and stream == home:
-            return stream, None
-        return (stream, stream) if stream in {argument, current} else (None, None)
-
-    def _hand_out(self, name: str, view: View, held: str, consumer: str | None) -> None:
-        """Make a view, a capsule or an import, which holds these; `consumer` by its object."""
-        self.views[name] = view
-        self.views[name] = view._replace(keeps_consumer=consumer)
-        self._add(name, held, view.keeps, view.keeps_home, view.keeps_declared, consumer)
-
-    def _asked(self, argument: s.Argument, array: Array) -> str | None:
+    def asked(self, argument: s.Argument, device: int) -> str | None:
+        """Name the stream that is asked for, which has to be one of that device."""
         stream = s.stream_of(argument)
         if stream is not None:
-            wants(self.lanes[self._usable(stream)].device == array.device, "another device")
+            wants(self.lanes[stream].device == device, "another device")
+            self.usable(stream)
         return stream
+
+    def user(self, argument: s.Argument, at: int, home: Kept | None) -> User:
+        """Tell the consumer that a hand-over names."""
+        if argument == -1:
+            return User("declined")
+        if argument is None:
+            return User("unread")
+        stream = str(s.stream_of(argument))
+        if home is not None and home.stream == stream:
+            return User("home")
+        kept = self.keep(str(argument), at)
+        return User("unkept", None, stream, (), at) if kept is None else User("on", kept, at=at)
+
+    def hand_over(self, view: View, then: str) -> None:
+        """Make a view's memory usable on a stream."""
+        if view.ready is None:
+            return
+        first = self.readied(view)
+        if first is None:
+            self.wait_for_device(view.place)
+        else:
+            self.edge(first, then)
+
+    def readied(self, view: View) -> str | None:
+        """Name the stream to wait for where a view is ready; None where it is gone, or not kept."""
+        first = self.confirmed(view.on, view)
+        return first if view.on is not None and first == view.on.stream else None
+
+    # --- on a GPU ---------------------------------------------------------------------------------
 
     def _copy(self, step: s.Copy) -> None:
         view = self.views[step.source]
         array = self.arrays[view.array]
-        wants(step.source in self.holds and view.kind == "dlpack")
-        wants(array.own and not array.empty)
-        self.outside()
-        stream, legacy = self._asked(step.stream, array), f"L{array.device}"
-        ready = self._usable(view.ready)
-        queue = stream or (legacy if step.stream is None else ready or legacy)
-        self.edge(ready, queue)
-        self.access(queue, view.array, write=False)
+        wants(step.source in self.holds and view.kind == "dlpack" and not array.empty)
+        wants(view.gpus or step.device is not None)
+        self.allocates()
+        at = view.at if step.device is None else step.device
+        wants(at not in self.ended)
+        queue = self._queue(step.stream, view, at)
+        self.hand_over(view, queue)
+        self.access(queue, self.root(view.array), write=False)
         made, memory = "x" + step.name[1:], "m" + step.name[1:]
-        live, kept = (legacy, None) if step.stream is None else self._live(step.stream, None)
-        self.arrays[made] = Array(
-            array.device, (), False, False, live, None, True, copied_on=queue, waits=live is None
-        )
+        self.arrays[made] = Array(at, (), False, False, None, None, copied_on=queue)
         self.blocks[made] = (self.freed.get(queue, 0), 0)
         self.access(queue, made, write=True)
-        self.values[made] = self.values[view.array]
+        self.values[made] = self.values[self.root(view.array)]
         # The producer gets its memory back from somebody who worked on that stream.
-        reader, held = "h" + step.name[1:], self.holds[step.source][0]
-        self._hand_out(reader, view._replace(consumer=queue, lent_out=False), held, None)
-        del self.named[reader]
+        reader = "h" + step.name[1:]
+        borrowed = view._replace(user=User("on", Kept(queue)), lent=False)
+        self.hand_out(reader, borrowed, self.holds[step.source][0], named=False)
         self._less(reader)
+        self._copied(step, made, memory, queue, at, view.place)
+
+    def _copied(
+        self, step: s.Copy, made: str, memory: str, queue: str, at: int, place: int
+    ) -> None:
+        """Hand a copy out that was made on `queue`."""
+        named = step.stream if s.stream_of(step.stream) == queue else f"{queue}.handle"
+        home = self.keep(str(named), at)
+        if home is None or home.stream != queue:
+            # The legacy default stream is made to wait for the copy, and frees it.
+            home = Kept(f"L{at}")
+            self.edge(queue, home.stream, back=True)
+        user = User("unnamed") if step.stream == -1 else self.user(named, at, home)
         self._add(memory, named=False)
-        self._hand_out(
-            step.name, View(made, queue, False, keeps=kept, kind="capsule"), memory, None
-        )
+        view = View(made, queue, None, False, at, at, home, None, user, "capsule", copy=True)
+        self.hand_out(step.name, view._replace(versioned=step.versioned), memory)
         self.count[memory] -= 1
 
-    def _free(self, name: str) -> None:
-        array = self.arrays[name]
-        if array.copied_on is not None and (array.waits or not self.strict):
-            # At a moment that nobody knows the host would wait, or the stream order others.
-            wants(self.doubt is None)
-        if array.waits:
-            self.wait_for_device(array.device)
-        elif self.elsewhere and array.copied_on is not None and array.copied_on[0] == "T":
-            # Another thread has no name for it.
-            self.arrays[name] = array._replace(pool=f"L{array.device}")
-        super()._free(name)
+    def _queue(self, argument: s.Argument, view: View, at: int) -> str:
+        """Name the stream that a copy is made on."""
+        stream = self.asked(argument, at)
+        if stream is not None:
+            return stream
+        ready = None if view.ready is None else self.readied(view)
+        if argument == -1 and ready is not None and self.lanes[ready].device == at:
+            return ready
+        return f"L{at}"
+
+    # --- on the host ------------------------------------------------------------------------------
+
+    def _tohost(self, step: s.ToHost) -> None:
+        view = self.views[step.source]
+        array = self.arrays[view.array]
+        wants(step.source in self.holds and view.kind == "dlpack" and not array.empty)
+        self.outside()
+        on: str | None = f"T{view.place}"
+        if view.ready is not None:
+            on = self.readied(view)
+            if on is None:
+                self.wait_for_device(view.place)
+                on = f"L{view.place}"
+        self._see(step.name, view.array, str(on))
+        self.wait_on_host(on)
+        self._add(step.name)

@@ -1,16 +1,9 @@
-"""One step of a program, drawn at random, and the try whether the model takes it.
-
-A step whose accesses nothing orders yet gets the program's own waits or syncs put in front; what is
-refused for another reason is not added.
-"""
+"""One step of a program, drawn at random."""
 
 from __future__ import annotations
 
-import random
-
 from . import steps as s
-from .handover import Bridge
-from .order import Refused, Unordered
+from .trying import Trying
 
 SPEAKS: tuple[tuple[str, ...], ...] = (
     *(("exchange",),) * 4,
@@ -25,8 +18,9 @@ SPEAKS: tuple[tuple[str, ...], ...] = (
     ("exchange", "cai2"),
     ("exchange", "dlpack", "cai3"),
     ("dlpack", "cai3"),
+    ("dlpack", "cai2"),
 )
-MEMORY = ("device",) * 4 + ("pool",) * 5 + ("pinned", "managed")
+MEMORY = ("device",) * 4 + ("pool",) * 5 + ("pinned", "managed") * 2
 CAI_CONSUMERS = ("cai-waits", "cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting")
 DLPACK_CONSUMERS = (
     *("dlpack",) * 3,
@@ -37,59 +31,18 @@ CALLS = (
     *("cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuPointerGetAttributes"),
     *("cuCtxGetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain", "cuCtxGetDevice"),
     *("cuStreamGetFlags", "cuStreamGetCtx", "cuStreamIsCapturing"),
+    *("cuMemFreeAsync", "cuCtxSynchronize", "cuEventQuery"),
 )
 ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
-class Drawing:
-    """A program in the making."""
-
-    def __init__(self, seed: int, model: Bridge) -> None:
-        self.random = random.Random(seed)
-        self.model = model
-        self.program: list[s.Step] = []
-        self.made = 0
-        self.pick = self.random.choice
-
-    # --- trying -----------------------------------------------------------------------------------
-
-    def push(self, step: s.Step | None) -> bool:
-        """Add a step, with what it needs before it; False where the model refuses it."""
-        if step is None:
-            return False
-        for _ in range(4):
-            tried = self.model.copy()
-            try:
-                tried.take(step)
-            except Unordered as unordered:
-                if not self._order(unordered):
-                    return False
-            except Refused:
-                return False
-            else:
-                self.model = tried
-                self.program.append(step)
-                return True
-        return False
-
-    def _order(self, unordered: Unordered) -> bool:
-        """Order one of the accesses that a step has to come after."""
-        if self.model.capture is not None:
-            return False
-        bit = unordered.missing & -unordered.missing
-        first, then = self.model.places[bit.bit_length() - 1], unordered.place
-        usable = {name for name in (first, then) if s.is_default(name) or name in self.model.named}
-        if self.random.random() < 0.1 or first not in usable:
-            return self.push(s.Sync(None))
-        if then not in usable or self.random.random() < 0.3:
-            return self.push(s.Sync(first))
-        return self.push(s.Wait(then, first))
-
-    def name(self, letter: str) -> str:
-        self.made += 1
-        return f"{letter}{self.made}"
+class Drawing(Trying):
+    """A program in the making: its single steps."""
 
     # --- choosing ---------------------------------------------------------------------------------
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
 
     def named(self, letters: str, device: int | None = None) -> list[str]:
         found = [name for name in self.model.named if name[0] in letters]
@@ -100,20 +53,23 @@ class Drawing:
     def stream(self, device: int) -> str:
         own = self.named("s", device)
         capture = self.model.capture
-        if capture is not None and self.random.random() < 0.8:
+        if capture is not None and self.chance(0.8):
             return self.pick(list(capture.members))
-        if own and self.random.random() < 0.75:
+        if own and self.chance(0.75):
             return self.pick(own)
         return f"{self.pick('LT')}{device}"
+
+    def bare(self, stream: str, share: float = 0.35) -> str:
+        """A stream's object, or often its handle, or an object that does not own it."""
+        if not self.chance(share):
+            return stream
+        return f"{stream}.external" if self.chance(0.2) else f"{stream}.handle"
 
     def argument(self, device: int) -> s.Argument:
         chance = self.random.random()
         if chance < 0.3:
             return None
-        if chance < 0.4:
-            return -1
-        stream = self.stream(device)
-        return stream if self.random.random() < 0.7 else f"{stream}.handle"
+        return -1 if chance < 0.38 else self.bare(self.stream(device))
 
     def readonly(self) -> bool | None:
         return self.pick((None,) * 8 + (True, False))
@@ -123,133 +79,90 @@ class Drawing:
         found = self.named(letters)
         if not found:
             return None
-        return found[-1] if self.random.random() < 0.5 else self.pick(found)
+        return found[-1] if self.chance(0.5) else self.pick(found)
 
-    # --- steps ------------------------------------------------------------------------------------
+    def place(self, source: str) -> int:
+        """Where the producer's streams are."""
+        view = self.model.views.get(source)
+        return self.model.arrays[source].device if view is None else view.place
+
+    def at(self, source: str) -> int:
+        """Where the consumer's streams are."""
+        view = self.model.views.get(source)
+        return self.model.arrays[source].device if view is None else view.at
+
+    def worker(self, array: str) -> str:
+        """A stream that works on an array: on pinned and managed memory one of any GPU."""
+        known = self.model.arrays[array]
+        return self.stream(known.device if known.own or self.chance(0.6) else 1 - known.device)
+
+    def gpu(self, source: str) -> int | None:
+        """The GPU that a consumer asks for, where the memory is no GPU's own."""
+        view = self.model.views.get(source)
+        own = self.model.arrays[source].own if view is None else view.gpus
+        return None if own or self.chance(0.4) else self.random.randint(0, 1)
+
+    def current(self, device: int, stream: str | None = None, share: float = 0.25) -> str | None:
+        """The stream that a library works on, if any: this one rather."""
+        if not self.chance(share):
+            return None
+        if stream is None or self.chance(0.3):
+            stream = self.stream(device)
+        return f"{stream}.external" if not s.is_default(stream) and self.chance(0.1) else stream
+
+    def works_on(self, source: str, device: int) -> str | None:
+        """The stream that the producer's library works on."""
+        if source[0] not in "xy":
+            return self.current(device)
+        array = self.model.arrays[source]
+        pending = array.pending
+        known = pending is not None and (s.is_default(pending) or pending in self.model.named)
+        share = 0.9 if "exchange" in array.speaks else 0.25
+        return self.current(device, pending if known else None, share)
+
+    # --- the program's own ------------------------------------------------------------------------
 
     def new_stream(self) -> s.Step | None:
         if len(self.named("s")) >= 4:
             return None
-        return s.NewStream(
-            self.name("s"), int(self.random.random() < 0.2), self.pick((True, False))
-        )
+        device = int(self.chance(0.3))
+        return s.NewStream(self.name("s"), device, self.pick((True, False)))
 
-    def new_array(self) -> s.Step:
-        device = int(self.random.random() < 0.2)
-        stream = self.stream(device) if self.random.random() < 0.85 else None
-        simple = self.random.random() < 0.6
+    def new_array(self, speaks: tuple[str, ...] | None = None) -> s.Step:
+        device = int(self.chance(0.25))
+        stream = self.stream(device) if self.chance(0.85) else None
+        simple = self.chance(0.6)
         return s.NewArray(
             self.name("x"),
             self.made,
-            self.pick(SPEAKS),
+            speaks or self.pick(SPEAKS),
             stream=stream,
             device=device,
             memory="device" if stream is None else self.pick(MEMORY),
             layout="vector" if simple else self.pick(list(s.LAYOUTS)),
             dtype="float32" if simple else self.pick(list(s.ITEMSIZE)),
-            readonly=self.random.random() < 0.1,
+            readonly=self.chance(0.1),
         )
 
     def fill(self) -> s.Step | None:
-        array = self.one("x")
+        array = self.one("xxxy")
         if array is None:
             return None
-        stream = self.stream(self.model.arrays[array].device)
         self.made += 1
-        return s.Fill(array, self.made, None if self.random.random() < 0.1 else stream)
+        return s.Fill(array, self.made, None if self.chance(0.1) else self.worker(array))
 
     def read(self) -> s.Step | None:
-        array = self.one("x")
+        array = self.one("xxxy")
         if array is None:
             return None
-        stream = self.stream(self.model.arrays[array].device)
-        return s.Read(self.name("p"), array, None if self.random.random() < 0.3 else stream)
-
-    def to_cai(self) -> s.Step | None:
-        source = self.one("xxvk")
-        if source is None:
-            return None
-        device = self._device(source)
-        current = self._current(source, device)
-        return s.ToCai(self.name("v"), source, self.argument(device), self.readonly(), current)
-
-    def from_cai(self) -> s.Step | None:
-        source = self.one("xxv")
-        if source is None:
-            return None
-        device = self._device(source)
-        current = self._current(source, device)
-        as_dict = source[0] == "x" and self.random.random() < 0.2
-        argument = self.argument(device)
-        return s.FromCai(self.name("v"), source, argument, self.readonly(), current, as_dict)
-
-    def _device(self, source: str) -> int:
-        array = source if source[0] == "x" else self.model.views[source].array
-        return self.model.arrays[array].device
-
-    def _current(self, source: str, device: int) -> str | None:
-        if source[0] != "x" or "exchange" not in self.model.arrays[source].speaks:
-            return None
-        pending = self.model.arrays[source].pending
-        if pending is not None and (s.is_default(pending) or pending in self.model.named):
-            return pending if self.random.random() < 0.7 else self.stream(device)
-        return self.stream(device)
-
-    def export(self) -> s.Step | None:
-        source = self.one("xvv")
-        if source is None:
-            return None
-        versioned = self.random.random() < 0.7
-        return s.Export(self.name("k"), source, self.argument(self._device(source)), versioned)
-
-    def copy(self) -> s.Step | None:
-        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
-        if not views:
-            return None
-        source, versioned = self.pick(views), self.random.random() < 0.7
-        return s.Copy(self.name("k"), source, self.argument(self._device(source)), versioned)
-
-    def consume(self) -> s.Step | None:
-        source = self.one("vvk")
-        if source is None or source not in self.model.views:
-            return None
-        view = self.model.views[source]
-        stream = self.stream(self._device(source))
-        usual = view.consumer or self.model.arrays[view.array].copied_on
-        if usual is not None and self.random.random() < 0.5:
-            stream = usual
-        kinds = CAI_CONSUMERS if view.kind == "cai" else DLPACK_CONSUMERS
-        kind = "capsule" if source[0] == "k" else self.pick(kinds)
-        asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.random.random() < 0.5
-        value = None
-        if self.random.random() < 0.25:
-            self.made += 1
-            value = self.made
-        return s.Consume(self.name("p"), source, kind, stream, value, asks)
-
-    def release(self) -> s.Step | None:
-        view = self.one("v")
-        if view is None:
-            return None
-        return self._releasing(view, self.random.random() < 0.15)
-
-    def drop(self) -> s.Step | None:
-        what = self.one("ppxxvvks")
-        return what and s.Drop(what, self.random.random() < 0.15)
-
-    def cycle(self) -> s.Step | None:
-        view = self.one("v")
-        return view and s.Cycle(view, self.random.random() < 0.5)
-
-    def collect(self) -> s.Step | None:
-        return s.Collect() if self.model.garbage else None
+        return s.Read(self.name("p"), array, None if self.chance(0.3) else self.worker(array))
 
     def wait(self) -> s.Step:
-        device = int(self.random.random() < 0.2)
-        return s.Wait(self.stream(device), self.stream(device))
+        device = int(self.chance(0.2))
+        return s.Wait(self.stream(device), self.stream(int(self.chance(0.2))))
 
     def sync(self) -> s.Step:
-        return s.Sync(None if self.random.random() < 0.3 else self.stream(0))
+        return s.Sync(None if self.chance(0.3) else self.stream(0))
 
     def look(self) -> s.Step | None:
         if not self.model.maybe:
@@ -264,9 +177,130 @@ class Drawing:
     def set_device(self) -> s.Step:
         return s.SetDevice(1 - self.model.device)
 
+    def close(self) -> s.Step | None:
+        stream = self.one("s")
+        return stream and s.Close(stream)
+
+    def reset(self) -> s.Step:
+        self.push(s.Sync(None))
+        return s.Reset(int(self.chance(0.3)))
+
+    # --- the bridge's -----------------------------------------------------------------------------
+
+    def to_cai(self) -> s.Step | None:
+        source = self.one("xxyvk")
+        if source is None:
+            return None
+        argument, works_on = self.argument(self.at(source)), self.works_on(source, self.at(source))
+        return s.ToCai(self.name("v"), source, argument, self.readonly(), works_on)
+
+    def from_cai(self) -> s.Step | None:
+        source = self.one("xxyv")
+        if source is None:
+            return None
+        as_dict = source[0] in "xv" and self.chance(0.2)
+        return s.FromCai(
+            self.name("v"),
+            source,
+            self.argument(self.place(source)),
+            self.readonly(),
+            self.works_on(source, self.place(source)),
+            as_dict,
+            self.gpu(source),
+        )
+
+    def export(self) -> s.Step | None:
+        source = self.one("xvvy")
+        if source is None or source[0] == "y":
+            return None
+        gpu = self.gpu(source) if source[0] == "v" else None
+        at = self.at(source) if gpu is None else gpu
+        argument, versioned = self.argument(at), self.chance(0.7)
+        return s.Export(self.name("k"), source, argument, versioned, self.current(at), gpu)
+
+    def copy(self) -> s.Step | None:
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        if not views:
+            return None
+        source = self.pick(views)
+        gpu = self.random.randint(0, 1) if self.chance(0.3) else self.gpu(source)
+        at = self.at(source) if gpu is None else gpu
+        argument, versioned = self.argument(at), self.chance(0.7)
+        return s.Copy(self.name("k"), source, argument, versioned, self.current(at), gpu)
+
+    def to_host(self) -> s.Step | None:
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        return s.ToHost(self.name("p"), self.pick(views)) if views else None
+
+    def consume(self, source: str | None = None) -> s.Step | None:
+        source = source or self.one("vvk")
+        if source is None or source not in self.model.views:
+            return None
+        view = self.model.views[source]
+        kinds = CAI_CONSUMERS if view.kind == "cai" else DLPACK_CONSUMERS
+        kind = "capsule" if source[0] == "k" else self.pick(kinds)
+        gpu = self.gpu(source) if kind in {"dlpack", "dlpack-none"} else None
+        at = view.at if gpu is None else gpu
+        stream = self.stream(at)
+        usual = (view.user.kept and view.user.kept.stream) or view.user.stream
+        usual = usual or self.model.arrays[view.array].copied_on
+        if usual and self.chance(0.5):
+            stream = usual
+        asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.chance(0.5)
+        by_hand = kind == "capsule" and self.chance(0.5)
+        value = None
+        if self.chance(0.25):
+            self.made += 1
+            value = self.made
+        current = self.current(at, share=0.15)
+        return s.Consume(self.name("p"), source, kind, stream, value, asks, by_hand, current, gpu)
+
+    def relay(self, source: str | None = None) -> s.Step | None:
+        source = source or self.one("k")
+        if source is None:
+            return None
+        speaks = self.pick(("cai3", "cai3", "dlpack"))
+        return s.Relay(self.name("y"), source, self.stream(self.at(source)), speaks)
+
+    def adopt(self) -> s.Step | None:
+        source = self.one("k")
+        return source and s.Adopt(self.name("v"), source)
+
+    def release(self) -> s.Step | None:
+        view = self.one("v")
+        return view and self.releasing(view)
+
+    def releasing(self, view: str, thread: float = 0.15) -> s.Step:
+        how = "with" if self.chance(0.3) else "release"
+        stream = None
+        if how == "release" and self.chance(0.5):
+            stream = self.argument(self.at(view))
+        return s.Release(view, stream, how, self.chance(thread), self.current(self.at(view)))
+
+    def drop(self) -> s.Step | None:
+        what = self.one("ppxxvvksyy")
+        return what and self.dropping(what)
+
+    def dropping(self, what: str, elsewhere: float = 0.15) -> s.Step:
+        how = None
+        if what in self.model.by_hand and self.chance(0.7):
+            how = self.pick(("native", "native", "unlocked"))
+        elif self.chance(elsewhere):
+            how = "thread"
+        device = self.at(what) if what in self.model.views else int(self.chance(0.2))
+        return s.Drop(what, how, self.current(device))
+
+    def cycle(self) -> s.Step | None:
+        view = self.one("v")
+        return view and s.Cycle(view, self.chance(0.5))
+
+    def collect(self) -> s.Step | None:
+        return s.Collect() if self.model.garbage else None
+
     def attempt(self) -> s.Step | None:
-        step = self.pick((self.to_cai, self.from_cai, self.export, self.release))()
+        tried = (self.to_cai, self.from_cai, self.export, self.release, self.drop, self.drop)
+        step = self.pick(tried)()
+        call, nth = self.pick(CALLS), self.pick((1, 1, 1, 2, 3))
         # Where no order can ever be made any more, memory is let go of while it is read.
-        errors = ERRORS[:1] if isinstance(step, s.Release) else ERRORS
-        nth = self.pick((1, 1, 1, 2, 3))
-        return step and s.Attempt(step, self.pick(CALLS), nth, self.pick(errors))
+        ends = isinstance(step, s.Release | s.Drop) or call == "cuEventQuery"
+        return step and s.Attempt(step, call, nth, self.pick(ERRORS[:1] if ends else ERRORS))

@@ -1,259 +1,253 @@
-"""What the hand-overs promise: the part of the model that is about the bridge.
-
-The README's table, row by row. `lies` makes the model promise more than the bridge does, for the
-test that the soak finds out.
-"""
+"""What the hand-overs promise: docs/guarantees.md, "Which streams" and "Hand-over"."""
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from . import steps as s
-from .copies import Copies
-from .model import Array, View, wants
-from .order import HOST
-
-SILENT = {"cai0", "cai1", "cai2"}
+from .lives import Lives
+from .words import SILENT, Array, Kept, User, View, wants
 
 
-class Bridge(Copies):
-    """The model with `to_cai`, `from_cai`, exports and consumers."""
-
-    lies: ClassVar[frozenset[str]] = frozenset()
-
-    def _dlpack(self, array: Array) -> str | None:
-        return next((kind for kind in array.speaks if kind.startswith("dlpack")), None)
-
-    def _cai(self, array: Array) -> str | None:
-        return next((kind for kind in array.speaks if kind.startswith("cai")), None)
-
-    def _object(self, argument: s.Argument) -> str | None:
-        """Tell the stream whose object was given."""
-        return argument if isinstance(argument, str) and "." not in argument else None
-
-    def _current(self, step: s.ToCai | s.FromCai, array: Array) -> str:
-        if step.current is None:
-            return f"L{array.device}"
-        wants(self.lanes[step.current].device == array.device)
-        self.work_on = {**self.work_on, self.number: step.current}
-        return step.current
+class Bridge(Lives):
+    """The whole model: with `to_cai` and `from_cai`."""
 
     # --- to_cai -----------------------------------------------------------------------------------
 
     def _tocai(self, step: s.ToCai) -> None:
         source = step.source
-        if source[0] in "vk":
-            wants(source in self.holds, "released or consumed")
-            view = self.views[source]
-            ready = view.ready
-            if source[0] == "k" and not self.arrays[view.array].empty:
-                ready = f"L{self.arrays[view.array].device}"
-            held = self.holds[source][0] if source[0] == "v" else source
-            if source[0] == "k":
-                view = View(view.array, ready, view.readonly, of_capsule=True)
-        else:
-            view = View(source, None, self.arrays[source].readonly)
-            ready, view = self._taken(step, self.arrays[source], view)
-            held = source
+        view = self._viewed(step) if source[0] in "vk" else self._taken(step)
         array = self.arrays[view.array]
-        stream = self._asked(step.stream, array)
-        if step.stream == -1:
-            ready = None
-        elif stream is not None:
-            self.edge(None if array.empty else self._usable(ready), stream)
-            ready = None if array.empty else stream
+        stream = self.asked(step.stream, view.at)
+        if step.stream is None:
+            # Whoever reads it is told the stream that it is ready on.
+            reader = view.user if view.user.kind not in {"nobody", "unnamed"} else User("unread")
+            view = view._replace(user=User() if array.empty else reader)
+        else:
+            if stream is not None and not array.empty:
+                self._to_stream(view, source, stream)
+            user = User() if array.empty else self.user(step.stream, view.at, view.home)
+            on = view.home if user.kind == "home" else user.kept
+            view = view._replace(user=user, on=on, ready=None if array.empty else stream)
         readonly = view.readonly if step.readonly is None else step.readonly
-        consumer, alive = self._live(step.stream, step.current, view.home)
-        if step.stream in {None, -1} and source[0] == "v":
-            # Whoever reads it is told the same stream.
-            consumer, alive = view.consumer, view.keeps_consumer
-        keeps = self._object(step.stream) or view.keeps
-        view = view._replace(lent_out=False)
-        made = view._replace(ready=ready, readonly=readonly, consumer=consumer, kind="cai")
-        self._hand_out(step.name, made._replace(keeps=keeps), held, alive)
+        made = view._replace(readonly=readonly, kind="cai", lent=False)
         if source[0] == "k":
             # The view holds the tensor that was in the capsule from now on.
-            del self.named[source]
-            self._less(source)
+            tensor = "i" + step.name[1:]
+            taken = self.views[source]._replace(kind="import")
+            self.hand_out(tensor, taken, self.holds[source][0], named=False)
+            self._consumed(source)
+            self.hand_out(step.name, made, tensor)
+            self.count[tensor] -= 1
+        else:
+            held = self.holds[source][0] if source[0] == "v" else source
+            self.hand_out(step.name, made, held)
 
-    def _taken(self, step: s.ToCai, array: Array, view: View) -> tuple[str | None, View]:
+    def _to_stream(self, view: View, source: str, stream: str) -> None:
+        """Make an array usable on the consumer's stream."""
+        if source[0] in "xy" and view.ready is not None:
+            # Whoever has just named the stream keeps it for the call.
+            self.edge(self.usable(view.ready), stream)
+        else:
+            self.hand_over(view, stream)
+
+    def _viewed(self, step: s.ToCai) -> View:
+        """One of the bridge's own views, or a capsule."""
+        wants(step.source in self.holds, "released or consumed")
+        view = self.views[step.source]
+        if step.source[0] == "v":
+            return view
+        array = self.arrays[view.array]
+        place = view.at if view.gpus else array.device
+        ready = None if array.empty else f"L{place}"
+        on = None if ready is None else Kept(ready)
+        user = User("unread")
+        made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
+        return made._replace(gpus=view.gpus)
+
+    def _taken(self, step: s.ToCai) -> View:
         """Import an array: the stream that it is ready on, and where it goes back to."""
-        pending = None if array.empty else array.pending
+        source, array = step.source, self.arrays[step.source]
+        device = array.device
+        view = View(source, None, None, array.readonly, device, device, gpus=array.own)
         if "exchange" in array.speaks:
-            current = self._current(step, array)
-            self.edge(pending, current)
-            view = view._replace(home=current, keeps_home=current)
-            return None if array.empty else current, view
-        if self._dlpack(array) is not None:
-            return self._asked_for(step, array, pending), view
-        if self._cai(array) in SILENT:
+            return self._by_table(step, view, passed_on=step.stream is None)
+        if array.says("dlpack") is not None:
+            ready = self._asked_for(step, array)
+            on = None if ready is None else Kept(ready)
+            return view._replace(ready=ready, on=on, tensor=True)
+        if array.says("cai") in SILENT:
             if not array.empty:
-                self.wait_for_device(array.device)
-            return None, view
-        lent = step.current != array.pending
-        return pending, view._replace(home=array.pending, lent=lent)
+                self.wait_for_device(device)
+            return view
+        return self._by_dict(view)
 
-    def _asked_for(self, step: s.ToCai, array: Array, pending: str | None) -> str | None:
+    def _by_table(self, step: s.ToCai | s.FromCai, view: View, *, passed_on: bool) -> View:
+        """The exchange API, or its answer alone: what the library works on is the producer's."""
+        array = self.arrays[view.array]
+        works_on = step.current or f"L{array.device}"
+        stream = str(s.stream_of(works_on))
+        wants(self.lanes[stream].device == array.device)
+        if isinstance(step, s.ToCai):
+            self.makes_ready(array, stream)
+        if array.empty:
+            wants(self.capture is None, "an order that nothing needs may be refused")
+            return view._replace(tensor=True)
+        home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
+        tensor = isinstance(step, s.ToCai)
+        return view._replace(ready=stream, on=on, home=home, tensor=tensor)
+
+    def producer(
+        self, argument: str, device: int, *, passed_on: bool
+    ) -> tuple[Kept | None, Kept | None]:
+        """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
+        stream, legacy = str(s.stream_of(argument)), f"L{device}"
+        kept = self.keep(argument, device)
+        if kept is None and passed_on:
+            self.edge(stream, legacy)
+            return None, Kept(legacy)
+        return kept, kept
+
+    def _asked_for(self, step: s.ToCai, array: Array) -> str | None:
         """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
-        stream, legacy = s.stream_of(step.stream), f"L{array.device}"
-        dlpack = self._dlpack(array)
+        stream, legacy = self.asked(step.stream, array.device), f"L{array.device}"
+        dlpack = array.says("dlpack")
         if dlpack == "dlpack-bare":
-            self.edge(pending, legacy)
+            self.makes_ready(array, legacy)
             return None if array.empty else legacy
         if step.stream == -1:
             if dlpack == "dlpack-strict":
-                self.edge(pending, legacy)
+                self.makes_ready(array, legacy)
             return None
-        self.edge(pending, stream or legacy)
+        self.makes_ready(array, stream or legacy)
         return None if array.empty else stream or legacy
+
+    def _by_dict(self, view: View) -> View:
+        """A dict that names a stream, which its exporter keeps."""
+        array = self.arrays[view.array]
+        pending = array.pending
+        if array.empty or pending is None:
+            return view
+        wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
+        kept = self.keep(f"{pending}.handle", array.device)
+        if kept is None or kept.stream != pending:
+            kept = Kept(pending, "exporter")
+        return view._replace(ready=pending, on=kept, home=kept)
 
     # --- from_cai ---------------------------------------------------------------------------------
 
     def _fromcai(self, step: s.FromCai) -> None:
         source = step.source
-        wants(source[0] in "xv")
         if source[0] == "v":
-            wants(source in self.holds, "released")
-            view = self.views[source]
-            wants(view.kind == "cai")
-            view = view._replace(keeps=self._object(step.stream) or view.keeps, lent_out=False)
-            ready, held = view.ready, self.holds[source][0]
-            declared = s.stream_of(step.stream)
-            if declared not in {None, view.home} and not self.arrays[view.array].empty:
-                declared, kept = self._live(step.stream, step.current)
-                view = view._replace(declared=declared, keeps_declared=kept)
+            view = self._dict_of_view(step) if step.as_dict else self._again(step)
         else:
-            array, held = self.arrays[source], source
-            wants(self._cai(array) is not None and not (step.as_dict and array.empty))
-            ready, home, keeps = self._said(step, array)
-            view = View(source, None, array.readonly, home=home, keeps_home=keeps)
-            if step.stream in (None, -1) and self._cai(array) not in SILENT and not step.as_dict:
-                view = view._replace(lent=step.current != array.pending)
-        array = self.arrays[view.array]
-        stream = self._asked(step.stream, array)
-        ready = ready if step.stream is None else stream
-        ready = None if array.empty else ready
+            view = self._dict(step)
+        wants(step.device is None or not self.arrays[view.array].empty)
+        if step.device is not None:
+            wants(step.device == view.at if view.gpus else True, "another GPU's own")
+            view = view._replace(at=step.device, gpus=True)
         readonly = view.readonly if step.readonly is None else step.readonly
-        made = view._replace(ready=ready, readonly=readonly, kind="dlpack")
-        self._hand_out(step.name, made, held, view.keeps_consumer)
+        held = self.holds[source][0] if source[0] == "v" else source
+        self.hand_out(step.name, view._replace(readonly=readonly, kind="dlpack", lent=False), held)
 
-    def _said(self, step: s.FromCai, array: Array) -> tuple[str | None, str | None, str | None]:
-        """Tell what the dict says: the stream it is ready on, the one it goes back to, held."""
-        if isinstance(step.stream, str):
-            return None, *self._live(step.stream, step.current)
-        if self._cai(array) not in SILENT:
-            return array.pending, array.pending, None
-        if array.empty or step.stream == -1:
-            return None, None, None
-        if "exchange" in array.speaks:
-            current = self._current(step, array)
-            return current, current, current
-        self.wait_for_device(array.device)
-        return None, None, None
-
-    # --- exports and consumers --------------------------------------------------------------------
-
-    def _export(self, step: s.Export) -> None:
-        source = step.source
-        array = self.arrays[self.views[source].array if source[0] == "v" else source]
-        stream = self._asked(step.stream, array)
-        ordered = None if step.stream == -1 else stream or f"L{array.device}"
-        if source[0] == "v":
-            view = self.views[source]
-            wants(source in self.holds and view.kind == "dlpack")
-            self.edge(self._usable(view.ready), ordered)
-            held = self.holds[source][0]
-        else:
-            dlpack = self._dlpack(array)
-            wants(
-                dlpack in {"dlpack", "dlpack-legacy"} and (stream is None or step.stream != stream)
-            )
-            wants(dlpack == "dlpack" or not step.versioned)
-            self.edge(None if array.empty else array.pending, ordered)
-            view, held = View(source, array.pending, array.readonly), self.holds[source][0]
-        wants(step.versioned or not view.readonly, "legacy capsules cannot say read-only")
-        consumer, alive = self._live(step.stream, None, view.home)
-        if source[0] == "x":
-            # The producer's own capsule: the bridge has no part in its end.
-            consumer = alive = None
-        elif step.stream is None:
-            consumer = ordered
-        made = view._replace(consumer=consumer, kind="capsule", lent_out=False)
-        self._hand_out(step.name, made, held, alive)
-
-    def _consume(self, step: s.Consume) -> None:
-        source = step.source
-        view = self.views[source]
+    def _again(self, step: s.FromCai) -> View:
+        """One of the bridge's own views; a stream is one of the producer's besides."""
+        wants(step.source in self.holds, "released")
+        view = self.views[step.source]
+        wants(view.kind == "cai")
         array = self.arrays[view.array]
-        wants(source in self.holds and self.lanes[step.stream].device == array.device)
-        kind = "capsule" if source[0] == "k" else step.kind
-        wants((view.kind == "cai") == kind.startswith("cai"))
-        wants((source[0] == "k") == (step.kind == "capsule"))
-        on = self._entitled(step, view, array, kind)
-        wants(step.value is None or not view.readonly, "read-only")
-        if step.value is None:
-            self._see(step.name, view.array, on)
-        else:
-            self.seen[step.name] = None
-            self._write(view.array, on, step.value)
-        if kind.startswith("cai") or kind == "dlpack-borrowed":
-            self._add(step.name, source)
-            if kind == "dlpack-borrowed" and not array.empty:
-                self.views[source] = view._replace(lent_out=True)
-            return
-        consumer = alive = None if kind == "dlpack-unordered" else step.stream
-        if kind in {"dlpack-none", "dlpack-exchange"}:
-            consumer, alive = f"L{array.device}", None
-        elif kind == "capsule":
-            # The tensor in it, with all that it holds, is the consumer's now.
-            consumer, alive = view.consumer, None
-            del self.named[source]
-        elif consumer == view.home and not step.as_object:
-            alive = None
-        held = self.holds[source][0]
-        self._hand_out(
-            step.name, view._replace(consumer=consumer, kind="import", lent_out=False), held, alive
-        )
-        if kind == "capsule":
-            del self.views[source]
-            self._less(source)
+        stream = self.asked(step.stream, view.place)
+        user = User("unread") if view.user.kind == "unnamed" else view.user
+        view = view._replace(user=user)
+        if step.stream == -1 or array.empty:
+            return view._replace(ready=None)
+        if stream is None:
+            return view
+        view = view._replace(ready=stream)
+        if view.home is not None and view.home.stream == stream:
+            return view._replace(on=view.home)
+        kept, on = self.producer(str(step.stream), view.place, passed_on=True)
+        return view._replace(on=on, declared=kept or view.declared)
 
-    def _entitled(self, step: s.Consume, view: View, array: Array, kind: str) -> str:
-        """Take the array in: the stream that the consumer may work on."""
-        own, legacy, ready = step.stream, f"L{array.device}", view.ready
-        if kind == "cai-trusting" and "cai-trusting waits" in self.lies:
-            self.edge(ready, own)
-        if kind in {"capsule", "cai-trusting", "dlpack-unordered"}:
-            return own
-        if kind.startswith("cai"):
-            self._usable(ready)
-            if ready is None:
-                return own
-            if kind == "cai-waits":
-                self.edge(ready, own)
-            elif kind == "cai-blocks":
-                self.wait_on_host(ready)
-            else:
-                return ready
-            return own
-        self._usable(ready)
-        wants(kind not in {"dlpack-legacy-capsule", "dlpack-borrowed"} or not view.readonly)
-        on = legacy if kind in {"dlpack-none", "dlpack-exchange", "dlpack-borrowed"} else own
-        self.edge(ready, on)
-        return on
+    def _dict(self, step: s.FromCai) -> View:
+        """A dict, whose stream the caller may declare."""
+        array = self.arrays[step.source]
+        device, cai = array.device, array.says("cai")
+        wants(cai is not None and not (step.as_dict and array.empty))
+        view = View(step.source, None, None, array.readonly, device, device, gpus=array.own)
+        stream = self.asked(step.stream, device)
+        if array.empty:
+            return view
+        if stream is not None:
+            home, on = self.producer(str(step.stream), device, passed_on=True)
+            return view._replace(ready=stream, on=on, home=home)
+        if cai in SILENT:
+            return view if step.stream == -1 else self._silent(step, view)
+        if step.as_dict:
+            return self._bare(step, view)
+        view = self._by_dict(view)
+        return view._replace(ready=None) if step.stream == -1 else view
+
+    def _dict_of_view(self, step: s.FromCai) -> View:
+        """The dict of one of our views by itself: its memory is the same producer's."""
+        wants(step.source in self.holds and self.capture is None)
+        view = self.views[step.source]
+        array, root = self.arrays[view.array], self.arrays[self.root(view.array)]
+        wants(view.kind == "cai" and not array.empty)
+        stream = self.asked(step.stream, array.device)
+        if view.user.kind in {"unread", "unnamed"}:
+            self.note(step.source, None)
+        place, home, declared = array.device, view.home, view.declared
+        wants(view.place == place)
+        made = View(view.array, None, None, view.readonly, place, place, home, declared)
+        made = made._replace(gpus=root.own, tensor=view.tensor)
+        if step.stream == -1 or (stream is None and view.ready is None):
+            return made
+        ready = stream or str(view.ready)
+        argument = f"{ready}.handle" if stream is None else str(step.stream)
+        wants(self.lanes[ready].device == place)
+        kept, on = self.producer(argument, place, passed_on=True)
+        made = made._replace(ready=ready, on=on)
+        return made if stream is None else made._replace(declared=kept or declared)
+
+    def _silent(self, step: s.FromCai, view: View) -> View:
+        """A dict that says nothing of streams: somebody else is asked, or the host waits."""
+        array = self.arrays[step.source]
+        if "exchange" in array.speaks:
+            return self._by_table(step, view, passed_on=True)
+        if array.says("dlpack") is not None and not step.as_dict:
+            ready = f"L{array.device}"
+            self.makes_ready(array, ready)
+            return view._replace(ready=ready, on=Kept(ready))
+        self.wait_for_device(array.device)
+        return view
+
+    def _bare(self, step: s.FromCai, view: View) -> View:
+        """A dict by itself, whose exporter is not known: its stream is a bare handle."""
+        array = self.arrays[step.source]
+        if array.pending is None:
+            return view
+        wants(self.lanes[array.pending].device == array.device)
+        passed_on = step.stream is None
+        if not passed_on:
+            # Nobody is told that stream.
+            kept = self.keep(f"{array.pending}.handle", array.device)
+            return view._replace(home=kept if kept and kept.stream == array.pending else None)
+        home, on = self.producer(f"{array.pending}.handle", array.device, passed_on=True)
+        return view._replace(ready=array.pending, on=on, home=home)
+
+    # --- faults -----------------------------------------------------------------------------------
 
     def _attempt(self, step: s.Attempt) -> None:
         """Nothing is promised but that nothing is lost; what is made is dropped at once."""
         wants(self.capture is None)
-        if isinstance(step.step, s.Release):
-            self._release(step.step)
+        if isinstance(step.step, s.Release | s.Drop):
+            wants(getattr(step.step, "how", None) in {None, "release", "with"})
+            wants(step.step.current is None)
+            self._release(step.step) if isinstance(step.step, s.Release) else self._drop(step.step)
             return
         wants(step.step.source[0] != "k")
         tried = self.copy()
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))
-        wants(tried.alive() == self.alive() and tried.after[HOST] == self.after[HOST])
+        wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
+        wants(tried.made.count((self.number, "host")) == self.made.count((self.number, "host")))
         self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}
-        self.work_on = tried.work_on
-        # Where a tensor was made and dropped, a free or an access was not: only orders were.
-        wants(len(tried.places) == len(self.places))

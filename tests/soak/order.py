@@ -1,20 +1,25 @@
-"""Happens-before, as the driver and the README promise it: the generator's own account of it.
+"""Happens-before, as the driver and the documents promise it: the generator's own account of it.
 
-It is written from the documents, not from the simulated device, so that an error in the one does
-not hide in the other. Each access is a bit; what a stream, or the host, is ordered after is a set
-of them. A blocking stream follows the *work* of its legacy default stream only: what that stream
-merely waits for is nobody else's order here, though the simulated device has it so.
+It is written from the documents and from what was measured of the driver, not from the simulated
+device, so that an error in the one does not hide in the other. Each access is a bit; what a stream,
+or the host, is ordered after is a set of them.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+from .graphs import Capture, Captured
+
 HOST = "host"
 
 
 class Refused(Exception):
     """The program does what nobody promises, or what cannot be done."""
+
+
+class Barred(Refused):
+    """A graph capture is in the way, and the bridge refuses: nothing is touched."""
 
 
 class Unordered(Refused):
@@ -33,30 +38,13 @@ class Lane(NamedTuple):
     kind: str
 
 
-class Captured(NamedTuple):
-    """An access in a capture, which each launch of the graph makes again."""
+class Left(NamedTuple):
+    """One of the orders that a step of the bridge makes, which is left out."""
 
-    before: int
-    block: str | None
-    write: bool
-    effect: tuple[str, str, int] | None
-
-
-class Capture(NamedTuple):
-    """A capture under way."""
-
-    graph: str
-    origin: str
-    members: dict[str, int]
-    nodes: tuple[Captured | None, ...]
-
-
-class Graph(NamedTuple):
-    """What a capture became, and what the launches so far are."""
-
-    origin: str
-    nodes: tuple[Captured | None, ...]
-    end: int
+    step: int
+    nth: int
+    # Whether it is the record, so that what was recorded before is waited for in its stead.
+    stale: bool = False
 
 
 class Order:
@@ -67,19 +55,18 @@ class Order:
     def __init__(self) -> None:
         self.lanes: dict[str, Lane] = {}
         self.after: dict[str, int] = {HOST: 0}
-        self.work: dict[int, int] = {0: 0, 1: 0}
-        self.blocks: dict[str, tuple[int, int]] = {}
         self.places: tuple[str, ...] = ()
         self.recorded = 0
         self.capture: Capture | None = None
-        self.graphs: dict[str, Graph] = {}
         # Whether all that was queued has run.
         self.quiet = True
-        # The step whose one edge is left out; with `stale` it is some earlier order instead.
-        self.without: int | None = None
-        self.stale = False
+        # The streams that libraries work on during a step; ".external" where they do not own it.
+        self.current: tuple[str, ...] = ()
+        self.without: Left | None = None
         self.number = 0
-        self.edges: tuple[int, ...] = ()
+        # The orders that are made: the step, and whose it is: "edge" and "host" are the bridge's,
+        # "own" those of a library or the program.
+        self.made: tuple[tuple[int, str], ...] = ()
         for device in (0, 1):
             self.lane(f"L{device}", device, "legacy")
             self.lane(f"T{device}", device, "blocking")
@@ -97,8 +84,14 @@ class Order:
         self.lanes[name] = Lane(device, kind)
         self.after[name] = 0
 
-    def advance(self, stream: str) -> int:
-        """Tell what an action queued on a stream just now is ordered after."""
+    # --- orders -----------------------------------------------------------------------------------
+
+    def closure(self, stream: str) -> int:
+        """Tell what an action queued on a stream just now is ordered after.
+
+        The legacy default stream follows the blocking streams of its device, and they follow it,
+        its waits included (H200, driver 580, facts/h200-driver-rules-3.txt).
+        """
         device, kind = self.lanes[stream]
         after = self.after[stream] | self.after[HOST]
         if kind == "legacy":
@@ -106,40 +99,123 @@ class Order:
                 if place == device and role == "blocking":
                     after |= self.after[other]
         elif kind == "blocking":
-            after |= self.work[device] if self.strict else self.after[f"L{device}"]
-        self.after[stream] = after
+            after |= self.after[f"L{device}"]
         return after
 
-    def edge(self, first: str | None, then: str | None) -> None:
-        """Order what is queued on `then` from now on after what is queued on `first`."""
+    def advance(self, stream: str) -> int:
+        """Queue an action on a stream: what it is ordered after, whatever comes next is, too."""
+        self.after[stream] = self.closure(stream)
+        return self.after[stream]
+
+    def _point(self, stream: str) -> int:
+        """Record an event; that this orders streams by itself is nothing that anybody says."""
+        return self.closure(stream) if self.strict else self.advance(stream)
+
+    def connect(self, first: str, then: str) -> None:
+        """An event, recorded on `first`, that `then` waits for."""
+        point = self._point(first)
+        self.recorded |= point
+        if not self.strict:
+            self.advance(then)
+        self.after[then] |= point
+
+    def edge(self, first: str | None, then: str | None, *, back: bool = False) -> None:
+        """The bridge orders what is queued on `then` from now on after what is queued on `first`.
+
+        With `back` it is the order of an end.
+        """
         if first is None or then is None or first == then:
             return
-        self.edges = (*self.edges, self.number)
-        if self.without == self.number:
-            if self.capture is not None:
-                raise Refused("an order that a capture is made of")
+        if self._meets_capture(first, then):
+            self._captured_edge(first, then, back=back)
+        elif self._is_implicit(first, then):
+            # Without an event, or with one that is not needed.
+            if not self.strict:
+                self.connect(first, then)
+        elif self._is_left_out("edge"):
+            assert self.without is not None
             # The other of its two calls is made, and is an action on its stream.
-            self.advance(then if self.stale else first)
-            self.after[then] |= self.recorded if self.stale else 0
-            return
-        if self.capture is not None:
-            self._fork(first, then)
-            return
-        before = self.advance(first)
-        self.recorded |= before
-        self.advance(then)
-        self.after[then] |= before
+            self.advance(then if self.without.stale else first)
+            self.after[then] |= self.recorded if self.without.stale else 0
+        else:
+            self.connect(first, then)
 
-    def _fork(self, first: str, then: str) -> None:
-        capture = self.capture
-        if first not in capture.members or self.lanes[then].kind == "legacy":
+    def _is_implicit(self, first: str, then: str) -> bool:
+        """Whether the driver orders `then` after `first` by itself."""
+        (device, kind), (place, role) = self.lanes[first], self.lanes[then]
+        return device == place and kind == "blocking" and role == "legacy"
+
+    def _is_left_out(self, kind: str) -> bool:
+        nth = sum(made[0] == self.number for made in self.made)
+        self.made = (*self.made, (self.number, kind))
+        return self.without is not None and (self.without.step, self.without.nth) == (
+            self.number,
+            nth,
+        )
+
+    # --- captures ---------------------------------------------------------------------------------
+
+    def is_captured(self, stream: str) -> bool:
+        return self.capture is not None and stream in self.capture.members
+
+    def is_beside(self, stream: str) -> bool:
+        """Whether it is a legacy default stream with a blocking stream that is being captured."""
+        device, kind = self.lanes[stream]
+        members = () if self.capture is None else self.capture.members
+        return kind == "legacy" and any(self.lanes[m] == (device, "blocking") for m in members)
+
+    def _meets_capture(self, *streams: str) -> bool:
+        return any(self.is_captured(stream) or self.is_beside(stream) for stream in streams)
+
+    def _captured_edge(self, first: str, then: str, *, back: bool) -> None:
+        """The table of the guarantees: "Graph captures"."""
+        if first[0] == "T" and self._is_implicit(first, then):
+            raise Refused("not told apart from the order that the driver makes by itself")
+        if self.is_beside(first) or self.is_beside(then):
+            raise Barred("the legacy default stream beside a captured blocking stream")
+        if self.is_captured(first) and not self.is_captured(then):
+            if back:
+                return
+            if self.lanes[then].kind == "legacy":
+                raise Barred("a fork to the legacy default stream")
+        if self._is_left_out("edge"):
+            raise Refused("an order that a capture is made of")
+        assert self.capture is not None
+        if self.is_captured(first):
+            self.fork(first, then)
+        else:
+            # The graph waits for the work so far.
+            point = self._point(first)
+            self.capture = self.capture.add(then, Captured(0, None, False, None, point))
+
+    def fork(self, first: str, then: str) -> None:
+        """Have a stream join the capture, or wait inside it."""
+        assert self.capture is not None
+        if not self.is_captured(first) or self.lanes[then].kind == "legacy":
             raise Refused("an order that a capture does not take")
-        members, nodes = capture.members.copy(), capture.nodes
-        if then not in members:
-            # The fork by itself has to be joined.
-            members[then], nodes = 1 << len(nodes), (*nodes, None)
-        members[then] |= members[first]
-        self.capture = capture._replace(members=members, nodes=nodes)
+        if self.capture.origin is not None and self.lanes[then].device != self._device():
+            raise Refused("a capture of two devices")
+        self.capture = self.capture.fork(first, then)
+
+    def _device(self) -> int:
+        assert self.capture is not None
+        return self.lanes[self.capture.origin].device
+
+    def own_wait(self, first: str, then: str) -> None:
+        """An event and a wait that are a library's or the program's own."""
+        if first == then:
+            return
+        self.made = (*self.made, (self.number, "own"))
+        if self.is_beside(first) or self.is_beside(then):
+            raise Refused("the legacy default stream beside a captured blocking stream")
+        if self.is_captured(first):
+            self.fork(first, then)
+        elif self.is_captured(then):
+            raise Refused("a wait of a capture for what is outside it")
+        else:
+            self.connect(first, then)
+
+    # --- the host ---------------------------------------------------------------------------------
 
     def wait_on_host(self, stream: str | None) -> None:
         """Order the host after a stream, or after everything."""
@@ -150,125 +226,26 @@ class Order:
             self.after[HOST] |= self.advance(stream)
 
     def wait_for_device(self, device: int) -> None:
-        """Order the host after all streams of a device."""
-        self.outside()
+        """The bridge has the host wait for all streams of a device.
+
+        That would end a capture: the bridge refuses where it can see one.
+        """
+        if self.capture is not None:
+            known = (f"L{device}", f"T{device}", *self.working(device))
+            raise (Barred if self._meets_capture(*known) else Refused)("inside a capture")
+        if self._is_left_out("host"):
+            return
         for stream, (place, _) in self.lanes.items():
             if place == device:
                 self.after[HOST] |= self.after[stream]
+
+    def working(self, device: int, *, owned: bool = False) -> list[str]:
+        """List the streams of a device that libraries work on: all, or those that they own."""
+        found = [name.partition(".") for name in self.current]
+        here = [one for one in found if self.lanes[one[0]].device == device]
+        return [stream for stream, _, bare in here if not (owned and bare)]
 
     def outside(self) -> None:
         """Refuse what a capture does not take."""
         if self.capture is not None:
             raise Refused("inside a capture")
-
-    def access(
-        self,
-        place: str,
-        block: str | None,
-        *,
-        write: bool,
-        effect: tuple[str, str, int] | None = None,
-    ) -> bool:
-        """Touch a block, on a stream or the host; False where that is only captured."""
-        capture = self.capture
-        if capture is not None:
-            if place not in capture.members:
-                raise Refused("beside a capture")
-            before = capture.members[place]
-            for number, other in enumerate(capture.nodes):
-                same = other is not None and other.block == block and (write or other.write)
-                if same and not before >> number & 1:
-                    raise Refused("unordered inside the capture")
-            node = Captured(before, block, write, effect)
-            members = {**capture.members}
-            members[place] |= 1 << len(capture.nodes)
-            self.capture = capture._replace(members=members, nodes=(*capture.nodes, node))
-            return False
-        before = self.after[HOST] if place == HOST else self.advance(place)
-        bit = self._touch(place, before, block, write=write)
-        self.after[place] = before | bit
-        return True
-
-    def free(self, place: str, block: str) -> int:
-        """Free a block, on its pool's stream or the host: no work that blocking streams follow."""
-        before = self.after[HOST] if place == HOST else self.advance(place)
-        work = self.work.copy()
-        bit = self._touch(place, before, block, write=True)
-        self.work = work
-        self.after[place] = before | bit
-        return bit
-
-    def _touch(self, place: str, before: int, block: str | None, *, write: bool) -> int:
-        bit = 1 << len(self.places)
-        self.quiet = False
-        if block is not None:
-            written, read = self._checked(place, before, block, write=write)
-            self.blocks[block] = (bit, 0) if write else (written, read | bit)
-        self.places = (*self.places, place)
-        if place in self.lanes and self.lanes[place].kind == "legacy":
-            self.work[self.lanes[place].device] = before | bit
-        return bit
-
-    def _checked(self, place: str, before: int, block: str, *, write: bool) -> tuple[int, int]:
-        written, read = self.blocks[block]
-        missing = (written | (read if write else 0)) & ~before
-        if missing:
-            raise Unordered(missing, place)
-        return written, read
-
-    def may_free(self, place: str, block: str, also: int) -> None:
-        """Free a block now or later, after what is ordered before now and `also`.
-
-        What comes next on the pool's stream follows that by itself, so there is nothing to note.
-        """
-        before = self.after[HOST] if place == HOST else self.advance(place)
-        if self.strict:
-            # Else it may happen when all is done, at the program's end.
-            self._checked(place, before | also, block, write=True)
-        self.quiet = False
-
-    def begin(self, graph: str, origin: str) -> None:
-        self.outside()
-        if self.lanes[origin].kind == "legacy":
-            raise Refused("the legacy default stream cannot be captured")
-        self.capture = Capture(graph, origin, {origin: 0}, ())
-
-    def end(self, graph: str) -> None:
-        capture = self.capture
-        if capture is None or capture.graph != graph:
-            raise Refused("no such capture")
-        whole = (1 << len(capture.nodes)) - 1
-        if capture.members[capture.origin] != whole:
-            raise Refused("a fork that is not joined")
-        self.capture = None
-        self.graphs[graph] = Graph(capture.origin, capture.nodes, 0)
-
-    def replay(self, graph: str, stream: str) -> list[tuple[str, str, int]]:
-        """Launch a graph; returns the effects of its work, in order."""
-        self.outside()
-        if graph not in self.graphs:
-            raise Refused("not captured yet")
-        origin, nodes, end = self.graphs[graph]
-        if self.lanes[origin].device != self.lanes[stream].device:
-            raise Refused("another device")
-        start = self.advance(stream) | end
-        real: list[int] = []
-        effects = []
-        for node in nodes:
-            if node is None:
-                real.append(0)
-                continue
-            before = start
-            for number, bit in enumerate(real):
-                if node.before >> number & 1:
-                    before |= bit
-            real.append(self._touch(stream, before, node.block, write=node.write))
-            if node.effect is not None:
-                effects.append(node.effect)
-        for bit in real:
-            start |= bit
-        self.after[stream] |= start
-        if self.lanes[stream].kind == "legacy":
-            self.work[self.lanes[stream].device] = self.after[stream]
-        self.graphs[graph] = Graph(origin, nodes, start)
-        return effects

@@ -1,7 +1,8 @@
 """Leaves out one order that a program needs: the simulated device must report it.
 
-Which orders are needed is the model's to say, with the order of blocking streams as the simulated
-device has it, and for a record with the event taken to stand for any order made before.
+Which orders are needed is the model's to say, with what the simulated device orders besides, and
+for a record with the event taken to stand for any order made before. The orders are the bridge's:
+an event and a wait, or a wait of the host.
 """
 
 from __future__ import annotations
@@ -12,30 +13,32 @@ from typing import Any
 from . import steps as s
 from .execute import Failure, run
 from .handover import Bridge
-from .order import Refused, Unordered
+from .order import Left, Refused, Unordered
 
-HANDOVERS = (s.ToCai, s.FromCai, s.Export, s.Copy, s.Consume, s.Release, s.Drop, s.Collect)
-CALLS = ("cuEventRecord", "cuStreamWaitEvent")
+CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuCtxSynchronize")
 
 
-def needed(program: s.Program, call: str, make: Any = Bridge) -> list[int]:
-    """List the steps whose one order some later access needs."""
+def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Left]:
+    """List the orders that some later access needs."""
     model = make()
     for step in program:
         model.take(step)
-    # Another thread's orders go by the legacy default stream, which brings more with it.
-    single = [
-        number
-        for number in sorted(set(model.edges))
-        if model.edges.count(number) == 1
-        and isinstance(program[number], HANDOVERS)
-        and not getattr(program[number], "thread", False)
-    ]
-    return [number for number in single if _is_missed(program, number, call, make())]
+    kind = "host" if call == "cuCtxSynchronize" else "edge"
+    lefts, counted = [], dict[int, int]()
+    for number, made in model.made:
+        nth = counted[number] = counted.get(number, -1) + 1
+        # Another thread's orders go by the legacy default stream, which brings more with it.
+        if made == kind and not is_elsewhere(program[number]):
+            lefts.append(Left(number, nth, stale=call == "cuEventRecord"))
+    return [left for left in lefts if _is_missed(program, left, make())]
 
 
-def _is_missed(program: s.Program, number: int, call: str, model: Bridge) -> bool:
-    model.strict, model.without, model.stale = False, number, call == "cuEventRecord"
+def is_elsewhere(step: s.Step) -> bool:
+    return getattr(step, "thread", False) or getattr(step, "how", None) in {"thread", "native"}
+
+
+def _is_missed(program: s.Program, left: Left, model: Bridge) -> bool:
+    model.strict, model.without = False, left
     try:
         for step in program:
             model.take(step)
@@ -47,19 +50,22 @@ def _is_missed(program: s.Program, number: int, call: str, model: Bridge) -> boo
 
 
 class Without:
-    """Suppresses the one call of a step, and tells whether there was one."""
+    """Suppresses one call of a step, and tells whether the step made those that it has to."""
 
-    def __init__(self, call: str, number: int) -> None:
-        self.call, self.number = call, number
+    def __init__(self, call: str, left: Left, kinds: list[str]) -> None:
+        self.call, self.left = call, left
+        host = call == "cuCtxSynchronize"
+        mine = [(kind == "host") == host for kind in kinds]
+        self.wanted, self.nth = sum(mine), sum(mine[: left.nth + 1])
         self.made = False
         self._before = 0
 
     def __call__(self, cuda: Any, number: int) -> None:
-        if number == self.number:
+        if number == self.left.step:
             self._before = self._count(cuda)
-            cuda.suppress(self.call, 1)
-        elif number == self.number + 1:
-            self.made = self._count(cuda) == self._before + 1
+            cuda.suppress(self.call, self.nth)
+        elif number == self.left.step + 1:
+            self.made = self._count(cuda) == self._before + self.wanted
             cuda.clear_faults()
 
     def _count(self, cuda: Any) -> int:
@@ -70,20 +76,24 @@ def without_faults(step: s.Step) -> tuple[s.Step, ...]:
     """What an attempt orders before it fails is no promise, and may stand in for an order."""
     if not isinstance(step, s.Attempt):
         return (step,)
-    return (step.step,) if isinstance(step.step, s.Release) else ()
+    return (step.step,) if isinstance(step.step, s.Release | s.Drop) else ()
 
 
 def broken(program: s.Program, call: str, seed: int) -> tuple[str, s.Step | None, Failure | None]:
     """Run a program without an order that it needs: "found", "missed", or "none" to leave out."""
     program = tuple(step for tried in program for step in without_faults(tried))
     choice = random.Random(seed)
-    numbers = needed(program, call)
-    choice.shuffle(numbers)
-    for number in numbers:
-        without = Without(call, number)
+    lefts = needed(program, call)
+    choice.shuffle(lefts)
+    model = Bridge()
+    for step in program:
+        model.take(step)
+    for left in lefts:
+        kinds = [kind for number, kind in model.made if number == left.step]
+        without = Without(call, left, kinds)
         failure = run(program, Bridge(), without)
         found = failure is not None and failure.kind.startswith("report")
         # A report may end the run within the step itself, before the call was counted.
         if without.made or found:
-            return "found" if found else "missed", program[number], failure
+            return "found" if found else "missed", program[left.step], failure
     return "none", None, None

@@ -27,6 +27,11 @@ def stream_of(argument: Argument) -> str | None:
     return argument.partition(".")[0] if isinstance(argument, str) else None
 
 
+def within(current: str | None, made: str) -> str:
+    """Write a statement, in the block of the library's current stream if there is one."""
+    return f"with cuda.current_stream({current}): {made}" if current else made
+
+
 def is_default(stream: str) -> bool:
     """Whether a stream is there from the beginning."""
     return stream[0] in "LT"

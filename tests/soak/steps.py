@@ -1,9 +1,10 @@
 """What a program consists of: small frozen records that print as the Python that they stand for.
 
-Objects are named by a letter and a number: `s` streams, `x` arrays, `v` views, `k` capsules, `p`
-reads and writes of consumers, `g` graphs. `L0` and `T0` are the legacy and the per-thread default
-stream of device 0. A ``stream=`` argument is None, -1, a stream's name for the object, or the name
-with ``.handle`` for the bare integer.
+Objects are named by a letter and a number: `s` streams, `x` arrays, `y` arrays that a library made
+of a capsule, `v` views, `k` capsules, `p` reads and writes of consumers, `g` graphs. `L0` and `T0`
+are the legacy and the per-thread default stream of device 0. A ``stream=`` argument is None, -1, a
+stream's name for the object, or the name with ``.handle`` for the bare integer, or with
+``.external`` for an object around the handle that owns no stream.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .bridging import (
+    Adopt,
     Attempt,
     Collect,
     Consume,
@@ -20,17 +22,22 @@ from .bridging import (
     Drop,
     Export,
     FromCai,
+    Refusal,
+    Relay,
     Release,
     ToCai,
+    ToHost,
 )
 from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
 __all__ = [
     "ITEMSIZE",
     "LAYOUTS",
+    "Adopt",
     "Argument",
     "Attempt",
     "Begin",
+    "Close",
     "Collect",
     "Consume",
     "Copy",
@@ -45,13 +52,17 @@ __all__ = [
     "NewStream",
     "Program",
     "Read",
+    "Refusal",
+    "Relay",
     "Release",
     "Replay",
+    "Reset",
     "Run",
     "SetDevice",
     "Step",
     "Sync",
     "ToCai",
+    "ToHost",
     "Wait",
     "is_default",
     "listing",
@@ -175,6 +186,26 @@ class SetDevice(Step):
 
     def __str__(self) -> str:
         return f"cuda.set_device({self.device})"
+
+
+@dataclass(frozen=True)
+class Close(Step):
+    """A stream is destroyed while objects of it may be held."""
+
+    stream: str
+
+    def __str__(self) -> str:
+        return f"{self.stream}.destroy()"
+
+
+@dataclass(frozen=True)
+class Reset(Step):
+    """The primary context of a device ends; it is another one when it is used again."""
+
+    device: int
+
+    def __str__(self) -> str:
+        return f"cuda.reset_device({self.device})"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,300 @@
+"""The random programs of the GPU libraries, over stand-ins: what is wrong on purpose is found."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.soak_gpu import __main__ as soak
+from tests.soak_gpu import program as p
+from tests.soak_gpu import shrink, zygote
+from tests.soak_gpu.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
+from tests.soak_gpu.child import Outcome
+from tests.soak_gpu.clocks import Refused, Unmet
+from tests.soak_gpu.crew import Crew
+from tests.soak_gpu.discipline import Discipline, expected, is_right
+from tests.soak_gpu.draw import Setup
+from tests.soak_gpu.generate import program
+from tests.soak_gpu.totals import Totals
+from tests.soak_gpu.worlds import World
+
+ROOT = Path(__file__).parents[2]
+WORDS = (16, 64)
+LIMIT_S = 5.0
+
+
+def setup(manner="told", **wanted):
+    return Setup(manner, words=WORDS, **wanted)
+
+
+def ran(crew, count, **wanted):
+    tasks = [crew.task(seed=seed, setup=setup(**wanted)) for seed in range(count)]
+    return {outcome.number: outcome for outcome in crew.run(tasks)}
+
+
+def run(capsys, *words):
+    """Run the command, over stand-ins; its exit status, and what it prints."""
+    jobs = ("--dry", "--jobs", "2", "--limit", str(LIMIT_S), "--shrink", "20")
+    return soak.main([*jobs, *words]), capsys.readouterr().out
+
+
+# --- drawing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manner", p.MANNERS)
+def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(manner):
+    drawn = Counter()
+    for seed in range(60):
+        made = program(seed, setup(manner))
+        expected(made)
+        drawn.update(type(step) for step in made.steps)
+    never = {p.Export} if manner == "unsaid" else set()
+    assert set(drawn) == set(p.Step.__subclasses__()) - never
+
+
+def test_the_same_seed_makes_the_same_program_in_every_process():
+    code = (
+        "from tests.soak_gpu.draw import Setup; from tests.soak_gpu.generate import program;"
+        "print([program(seed, Setup('handles')) for seed in range(8)])"
+    )
+    here = repr([program(seed, Setup("handles")) for seed in range(8)])
+    for hash_seed in ("1", "2"):
+        there = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=ROOT,
+            env={"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert there.stdout.strip() == here
+
+
+def test_programs_are_drawn_over_the_libraries_that_are_there():
+    for seed in range(40):
+        made = program(seed, setup(libraries=("cupy", "tvm_ffi")))
+        assert "cupy" in made.libraries
+        used = {step.library_used() for step in made.steps}
+        assert used <= {None, "cupy", "tvm_ffi"}
+
+
+def test_streams_are_named_in_the_programs_manner():
+    given = {manner: Counter() for manner in p.MANNERS}
+    for manner, seen in given.items():
+        for seed in range(20):
+            for step in program(seed, setup(manner)).steps:
+                if isinstance(step, p.ToCai | p.FromCai | p.Export | p.Release):
+                    bare = step.stream is not None and step.stream.endswith(".handle")
+                    seen["none" if step.stream is None else "handle" if bare else "object"] += 1
+    assert given["told"].keys() == {"none", "object"}
+    assert given["handles"].keys() == {"none", "handle"}
+    assert given["unsaid"].keys() == {"none"}
+
+
+# --- the discipline -------------------------------------------------------------------------------
+
+
+def taken(steps, manner="told", threads=1):
+    return is_right(p.Program(manner, p.LIBRARIES, threads, (*STREAMS, *steps)))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_the_discipline_takes(name):
+    assert taken(RIGHT[name])
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_discipline_refuses(name):
+    *before, last = WRONG[name]
+    assert taken(before)
+    assert not taken((*before, last))
+
+
+def test_a_bare_handle_that_nobody_vouches_for_is_done_before_it_ends():
+    view = replace(VIEW, stream="c2.handle")
+    ending = (MAKE, view, TAKE, READ, p.Drop("y3"), p.Drop("v2"))
+    assert not taken(ending, "handles")
+    assert taken((MAKE, replace(view, current="c2"), *ending[2:]), "handles")
+    assert taken((*ending[:4], p.Sync(), *ending[4:]), "handles")
+    assert taken((*ending[:4], p.Enter("c2"), *ending[4:]), "handles")
+
+
+def test_what_another_thread_made_is_used_after_the_two_have_met():
+    steps = (*STREAMS, MAKE)
+    account = Discipline("told", 2)
+    for step in steps:
+        account.take(step)
+    with pytest.raises(Unmet):
+        account.take(replace(VIEW, thread=1))
+    account.take(p.Meet(0, thread=1))
+    account.take(replace(VIEW, thread=1))
+    with pytest.raises(Refused):
+        account.take(p.Drop("x1"))
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("manner", p.MANNERS)
+def test_right_programs_are_right(manner):
+    with Crew(World("dry"), 2, LIMIT_S) as crew:
+        outcomes = ran(crew, 12, manner=manner)
+    assert {one.outcome for one in outcomes.values()} == {"right"}
+    others = sum((one.counts["others"] for one in outcomes.values()), Counter())
+    assert others["reads compared"] > 100
+    assert others["blocks that came again at once"] > 10
+
+
+@pytest.mark.parametrize("fault", ["stale", "early"])
+def test_a_planted_fault_is_found_and_cut_down(fault):
+    with Crew(World("dry", fault=fault), 4, LIMIT_S) as crew:
+        outcomes = ran(crew, 12)
+        wrong = [one for one in outcomes.values() if one.outcome == "wrong"]
+        assert wrong
+        drawn = program(wrong[0].number - 1, setup())
+        cut, failure = shrink.cut_down(crew, drawn, wrong[0], 60.0)
+    assert failure.outcome == "wrong"
+    assert len(cut.steps) <= 10, p.listing(cut)
+    assert "is of:" in failure.text
+
+
+def test_a_child_that_dies_is_told_with_its_traceback():
+    with Crew(World("dry", fault="die"), 2, LIMIT_S) as crew:
+        outcomes = ran(crew, 4, threads=2)
+    died = [one for one in outcomes.values() if one.outcome == "died"]
+    assert died
+    assert "SIGSEGV" in died[0].text
+    assert "Fatal Python error" in died[0].text
+    assert died[0].at is not None
+
+
+def test_a_child_that_hangs_is_ended_and_told():
+    with Crew(World("dry", fault="hang"), 4, 1.5) as crew:
+        outcomes = ran(crew, 4)
+    hung = [one for one in outcomes.values() if one.outcome == "hung"]
+    assert hung
+    assert "dry.py" in hung[0].text
+
+
+def test_an_unexpected_exception_is_an_error_with_the_step():
+    with Crew(World("dry", fault="raise"), 2, LIMIT_S) as crew:
+        outcomes = ran(crew, 6)
+    errors = [one for one in outcomes.values() if one.outcome == "error"]
+    assert errors
+    assert errors[0].kind == "error BufferError"
+    assert "a planted fault" in errors[0].text
+    assert "in step" in errors[0].text
+
+
+def test_a_zygote_that_is_gone_is_told(monkeypatch):
+    with Crew(World("dry"), 1, LIMIT_S) as crew:
+        crew._process.kill()
+        crew._process.join()
+        with pytest.raises((RuntimeError, BrokenPipeError)):
+            list(crew.run([crew.task(seed=0, setup=setup())]))
+
+
+def test_a_library_that_is_missing_is_left_out_and_told(monkeypatch):
+    import tests.soak_gpu.libraries as libraries
+
+    def load(name):
+        if name != "tvm_ffi":
+            raise ImportError(f"no {name}")
+
+    monkeypatch.setattr(libraries, "load", load)
+    ready = zygote.imported([])
+    assert ready.there == ["tvm_ffi"]
+    assert ready.missing["torch"] == "ImportError: no torch"
+
+
+def test_a_library_that_starts_cuda_when_imported_is_named(monkeypatch):
+    import tests.soak_gpu.libraries as libraries
+
+    monkeypatch.setattr(libraries, "load", lambda name: None)
+    monkeypatch.setattr(zygote, "cuda_is_started", lambda: True)
+    monkeypatch.setattr(zygote.importlib, "import_module", lambda name: None)
+    assert zygote.imported([]).started_by == "torch"
+    assert zygote.imported(["torch", "cupy"]).started_by == "numba"
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def test_the_command_tells_totals_in_words_and_as_json(capsys, tmp_path):
+    path = tmp_path / "soak.json"
+    status, out = run(capsys, "--programs", "6", "--json", str(path))
+    assert status == 0
+    assert out.splitlines()[-1].startswith("told: 6 programs of ")
+    assert "6 right, 0 wrong, 0 died, 0 hung, 0 errors (steps: " in out
+    said = json.loads(path.read_text())
+    assert (said["manner"], said["programs"], said["failures"]) == ("told", 6, [])
+    assert said["outcomes"] == {"right": 6, "wrong": 0, "died": 0, "hung": 0, "error": 0}
+    assert sum(said["counts"]["routes"].values()) == said["counts"]["others"]["hand-overs"]
+    drawn = Setup("told", words=soak.WORDS_OF["dry"])
+    assert said["steps"] == sum(len(program(seed, drawn).steps) for seed in range(6))
+
+
+def test_the_command_fails_and_shows_a_failure_with_its_replay(capsys, tmp_path):
+    path = tmp_path / "soak.json"
+    words = ("--plant", "stale", "--programs", "8", "--stop-after", "1", "--json", str(path))
+    status, out = run(capsys, *words)
+    assert status == 1
+    assert "cupy.asarray(" in out
+    replayed = next(line for line in out.splitlines() if line.startswith("replay it with: "))
+    failure = json.loads(path.read_text())["failures"][0]
+    assert failure["replay"] in replayed
+    assert failure["outcome"] == "wrong"
+    assert "listing" in failure
+    seed = str(failure["seed"])
+    status, out = run(capsys, "--plant", "stale", "--replay", seed)
+    assert status == 1
+    assert f"program {seed} is wrong" in out
+
+
+def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
+    with Crew(World("simulated"), 2, 30.0) as crew:
+        drawn = Setup("told", words=soak.WORDS_OF["simulated"])
+        tasks = [crew.task(seed=seed, setup=drawn) for seed in range(10)]
+        outcomes = list(crew.run(tasks))
+    failed = [f"{one.outcome}: {one.text}" for one in outcomes if one.outcome != "right"]
+    assert failed == []
+
+
+def test_the_control_is_reported_and_does_not_fail(capsys):
+    status, out = run(capsys, "--control", "--plant", "stale", "--programs", "8")
+    assert status == 0
+    assert "told, control: 8 programs" in out
+    wrong = int(out.splitlines()[-1].removeprefix("the control: ").split()[0])
+    assert wrong > 0
+
+
+def test_totals_are_written_while_a_run_goes_on(tmp_path):
+    path = tmp_path / "soak.json"
+    totals = Totals({"manner": "told", "control": False}, path)
+    totals.add(Outcome(1, "right", steps=7, counts={"routes": Counter(a=2)}))
+    totals.fail(3, Outcome(2, "died", "ended by SIGSEGV"), "python -m tests.soak_gpu --replay 3")
+    said = json.loads(path.read_text())
+    assert (said["programs"], said["steps"], said["counts"]["routes"]) == (1, 7, {"a": 2})
+    assert said["failures"][0]["text"] == "ended by SIGSEGV"
+
+
+def test_without_a_gpu_the_command_says_so(capsys, monkeypatch):
+    monkeypatch.setattr(soak, "why_no_gpu", lambda: "no CUDA device")
+    assert soak.main(["--programs", "1"]) == 2
+    assert "no CUDA device; --dry and --simulated need none" in capsys.readouterr().err
+
+
+# --- words ----------------------------------------------------------------------------------------
+
+
+def test_a_listing_reads_as_the_python_that_it_stands_for():
+    listed = p.listing(p.Program("handles", ("torch", "cupy"), 1, tuple(LISTED)))
+    assert [line[6:] for line in listed.splitlines()[1:]] == list(LISTED.values())

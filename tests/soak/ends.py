@@ -1,0 +1,264 @@
+"""What an end promises: docs/guarantees.md, "Who keeps a stream alive" and "The end"."""
+
+from __future__ import annotations
+
+from . import steps as s
+from .model import Model
+from .order import HOST, Barred
+from .words import Kept, User, View, wants
+
+
+class Ends(Model):
+    """The model with views, capsules and tensors, which end."""
+
+    # --- who keeps a stream alive -----------------------------------------------------------------
+
+    def keep(self, argument: str, device: int) -> Kept | None:
+        """Who keeps a stream alive that a call names: its object, or a library that works there.
+
+        None where nobody does. For a blocking stream the legacy default stream stands in.
+        """
+        stream, _, bare = argument.partition(".")
+        if s.is_default(stream):
+            return Kept(stream)
+        if not bare or stream in self.working(device, owned=True):
+            return Kept(stream, "object")
+        lane = self.lanes[stream]
+        if lane == (device, "blocking") and not self.is_captured(stream):
+            return Kept(f"L{device}")
+        return None
+
+    def confirmed(self, kept: Kept | None, view: View) -> str | None:
+        """Name a stream that is kept, as its keeper has it now."""
+        if kept is None:
+            return None
+        if kept.by == "exporter" and not s.is_default(kept.stream):
+            pending = self.arrays[view.array].pending
+            wants(pending is None or self.lanes[pending].device == view.place, "of another GPU")
+            return pending
+        return kept.stream if self._alive(kept.stream) else None
+
+    def hand_out(self, name: str, view: View, held: str, *, named: bool = True) -> None:
+        """Make a view, a capsule or an import, which holds these."""
+        self.views[name] = view
+        self._add(name, held, *view.streams(), named=named)
+
+    def change(self, name: str, view: View) -> None:
+        """Have a view hold other streams than before."""
+        before, self.views[name] = self.views[name], view
+        for stream in view.streams():
+            self.count[stream] += 1
+        held = list(self.holds[name])
+        for stream in before.streams():
+            held.remove(stream)
+        self.holds[name] = (*held, *view.streams())
+        for stream in before.streams():
+            self._less(stream)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def _let_go(self, name: str, also: str | None = None, *, declined: bool = False) -> None:
+        if name not in self.holds:
+            return
+        held, before = self.holds.pop(name), self.doubt
+        view = self.views.get(name)
+        if name in self.lost:
+            # There is nothing to order any more. It is let go of, at once or a little later.
+            self.doubt = (self.doubt or 0) | self.after[HOST]
+        elif view is not None and not self.arrays[view.array].empty:
+            if not declined:
+                self._end_of(view, also)
+            if view.copy:
+                self._give_up_copy(view)
+        for other in held:
+            self._less(other)
+        self.doubt = before
+
+    def _end_of(self, view: View, also: str | None) -> None:
+        """Settle an end, or keep all and try again, where a capture is in the way of a drop."""
+        made, capture = self.made, self.capture
+        try:
+            self._settle(view, also)
+        except Barred:
+            if not self.dropping:
+                raise
+            wants(self.made == made and self.capture is capture)
+            self.doubt = self.doubt or 0
+
+    def _settle(self, view: View, also: str | None) -> None:
+        """Order the producer after the consumers; where its stream is unknown, keep the memory."""
+        users, covered = self._users(view, also)
+        if not covered:
+            wants(self.doubt is None or self.strict)
+            self._wait_at_end(view.at if view.user.at is None else view.user.at)
+            return
+        if not users:
+            return
+        home = self.confirmed(view.home, view)
+        producers = [home or f"L{view.place}"]
+        declared = self.confirmed(view.declared, view)
+        if declared is not None and declared not in producers:
+            producers.append(declared)
+        orders = [(self._here(user), self._here(home)) for user in users for home in producers]
+        named = {*users, *producers} if self.elsewhere and self.capture is not None else set()
+        wants(not any(stream[0] == "T" for stream in named), "another thread's stream")
+        for user, producer in orders:
+            if self.doubt is None:
+                self.edge(user, producer, back=True)
+            elif not self.strict and user != producer:
+                self.connect(user, producer)
+        if home is None:
+            self._until(users)
+
+    def _until(self, users: list[str]) -> None:
+        """Keep the memory until that is done which streams have to do now."""
+        wants(self.capture is None)
+        for user in users:
+            self.doubt = (self.doubt or 0) | self.closure(user)
+        if not self.strict:
+            # The host may find that a mark is reached, and is ordered after it.
+            for user in users:
+                self.after[HOST] |= self.advance(self._here(user))
+            self.after[HOST] |= self.doubt or 0
+            self.doubt = (self.doubt or 0) | self.after[HOST]
+
+    def _users(self, view: View, also: str | None) -> tuple[list[str], bool]:
+        """List the streams that the producer's has to wait for, and whether that is enough."""
+        user, users, unsure, lacking = view.user, [], False, None
+        if user.kind == "home":
+            if also is None and view.declared is None and not view.lent:
+                return [], True
+            users.append(self.confirmed(view.home, view) or f"L{view.place}")
+        elif user.kind == "on":
+            assert user.kept is not None
+            alive = self.confirmed(user.kept, view)
+            users += [alive] if alive else []
+            unsure, lacking = alive is None, user.kept.stream
+        elif user.kind == "unnamed":
+            users += [kept.stream for kept in user.seen]
+            unsure = True
+        elif user.kind == "unkept":
+            unsure, lacking = True, user.stream
+        if also is not None:
+            users.append(also)
+        if unsure:
+            at = view.at if user.at is None else user.at
+            users += [f"L{at}", *self.working(at)]
+        if unsure and lacking is not None and lacking not in users:
+            return [], False
+        if view.lent:
+            users.append(f"L{view.at}")
+        return list(dict.fromkeys(users)), True
+
+    def _here(self, stream: str) -> str:
+        """Name a stream in the thread that ends something; per-thread ones are another's there."""
+        return f"L{stream[1:]}" if self.elsewhere and stream[0] == "T" else stream
+
+    def _wait_at_end(self, device: int) -> None:
+        if self.doubt is None:
+            self.wait_for_device(device)
+            return
+        # At a moment that nobody knows.
+        wants(self.capture is None)
+        for stream, lane in self.lanes.items():
+            if lane.device == device:
+                self.doubt |= self.after[stream]
+
+    def _give_up_copy(self, view: View) -> None:
+        """A copy's memory goes back on its own stream, else on the legacy default one."""
+        home = self.confirmed(view.home, view)
+        wants(self.doubt is None or self.strict)
+        if home is None:
+            self._wait_at_end(view.at)
+        pool = self._here(home or f"L{view.at}")
+        self.arrays[view.array] = self.arrays[view.array]._replace(pool=pool)
+
+    # --- steps ------------------------------------------------------------------------------------
+
+    def _release(self, step: s.Release) -> None:
+        wants(step.how != "with" or step.view in self.holds, "released already")
+        also = self.usable(s.stream_of(step.stream))
+        view = self.views[step.view]
+        wants(also is None or self.lanes[also].device == view.at, "another device")
+        wants(not (step.thread and also is not None and also[0] == "T"))
+        self._elsewhere(step.thread)
+        self._let_go(step.view, also, declined=step.stream == -1)
+        self.elsewhere = False
+
+    def _drop(self, step: s.Drop) -> None:
+        if step.what[0] == "s":
+            # One that is destroyed takes the capture that it is in along.
+            wants(not self.is_captured(step.what))
+        by_hand = step.how in {"native", "unlocked"}
+        wants(not by_hand or step.what in self.by_hand, "no tensor that was taken by hand")
+        del self.named[step.what]
+        self._elsewhere(step.how in {"thread", "native"})
+        self.dropping = True
+        self._less(step.what)
+        self.elsewhere = self.dropping = False
+
+    def _elsewhere(self, elsewhere: bool) -> None:
+        """Another thread has other current streams."""
+        self.elsewhere = elsewhere
+        if elsewhere:
+            self.current = ()
+
+    def _look(self, step: s.Look) -> None:
+        """The bridge ends what it held on to; asked for only where nothing is queued any more."""
+        wants(self.quiet and self.capture is None)
+        self.maybe = {}
+
+    def _cycle(self, step: s.Cycle) -> None:
+        wants(not self.garbage and step.view in self.holds and self.capture is None)
+        view = self.views[step.view]
+        if step.through_owner:
+            array = view.array
+            wants(self.named.get(array) and self.count[array] == 2 and self.count[step.view] == 1)
+            wants(array not in self.maybe and array in self.holds[step.view] and array[0] == "x")
+            # The collector may clear the owner first, and with it the memory and its streams: then
+            # there is no order to be made any more.
+            wants(view.home is None or view.home.by != "exporter")
+            if view.user.kind != "nobody":
+                self.maybe[array] = 0
+            self.change(step.view, view._replace(user=User()))
+            del self.named[array]
+            self._less(array)
+        wants(not self.views[step.view].lent)
+        del self.named[step.view]
+        self.garbage = (step.view,)
+
+    def _collect(self, step: s.Collect) -> None:
+        for name in self.garbage:
+            view = self.views.get(name)
+            wants(view is not None and self.capture is None)
+            # An owner that only garbage refers to is garbage, too, and may be taken apart first.
+            found = self._reachable()
+            kept = view.tensor or view.array in found
+            wants(view.user.kind in {"nobody", "unread", "declined"} or kept)
+            if name not in found:
+                lost = {stream for stream in view.streams() if stream not in found}
+                wants(not (lost and self.maybe), "the bridge may hold the stream yet")
+                # Their objects are finalized before the view's own end.
+                self.closed |= lost
+                self._vouched_by_nobody(name)
+            self._less(name)
+        self.garbage = ()
+
+    def _vouched_by_nobody(self, name: str) -> None:
+        """An exporter that may be garbage vouches for no stream that would have to be touched."""
+        view = self.views[name]
+        home, settled = view.home, view.user.kind == "home" and view.declared is None
+        if home is None or home.by != "exporter" or s.is_default(home.stream) or settled:
+            return
+        user = User() if view.user.kind == "home" else view.user
+        self.change(name, view._replace(home=None, user=user))
+
+    def _reachable(self) -> set[str]:
+        """List what the program can reach by its names."""
+        found, left = set[str](), list(self.named)
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left += self.holds.get(name, ())
+        return found

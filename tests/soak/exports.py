@@ -1,0 +1,200 @@
+"""What capsules and consumers promise: the part of the model that is about who takes memory in."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from . import steps as s
+from .copies import Copies
+from .words import Array, Kept, User, View, wants
+
+LEGACY_KINDS = {"dlpack-none", "dlpack-exchange", "dlpack-borrowed"}
+NO_READONLY = {"dlpack-legacy-capsule", "dlpack-borrowed"}
+
+
+class Exports(Copies):
+    """The model with exports, consumers, and libraries that pass on what they took in."""
+
+    # Promises that are more than the bridge makes, for the test that the soak finds out.
+    lies: ClassVar[frozenset[str]] = frozenset()
+
+    # --- capsules ---------------------------------------------------------------------------------
+
+    def _export(self, step: s.Export) -> None:
+        source = step.source
+        readonly = (self.views if source[0] == "v" else self.arrays)[source].readonly
+        wants(step.versioned or not readonly, "legacy capsules cannot say read-only")
+        made = self._exported(step) if source[0] == "v" else self._own_export(step)
+        made = made._replace(kind="capsule", versioned=step.versioned)
+        self.hand_out(step.name, made, self.holds[source][0])
+
+    def _exported(self, step: s.Export) -> View:
+        view = self.views[step.source]
+        wants(step.source in self.holds and view.kind == "dlpack")
+        at = self._asked_device(view, step.device)
+        stream = self.asked(step.stream, at)
+        argument = f"L{at}" if step.stream is None else step.stream
+        if step.stream != -1:
+            self.hand_over(view, stream or f"L{at}")
+        user, gpus = self.user(argument, at, view.home), view.gpus or step.device is not None
+        return view._replace(user=user, at=at, gpus=gpus, lent=False)
+
+    def _asked_device(self, view: View, device: int | None) -> int:
+        """Tell where a consumer works that asks for a GPU, which has to reach the memory."""
+        wants(device is None or not (view.gpus or self.arrays[view.array].empty))
+        return view.at if device is None else device
+
+    def _own_export(self, step: s.Export) -> View:
+        """The producer's own capsule: the bridge has no part in its end."""
+        source, array = step.source, self.arrays[step.source]
+        stream = self.asked(step.stream, array.device)
+        wants(stream is None or step.stream == f"{stream}.handle")
+        wants(array.says("dlpack") in {"dlpack", "dlpack-legacy"} and step.device is None)
+        wants(array.says("dlpack") == "dlpack" or not step.versioned)
+        if step.stream != -1 and not array.empty:
+            self.makes_ready(array, stream or f"L{array.device}")
+        place = array.device
+        return View(source, array.pending, None, array.readonly, place, place, gpus=array.own)
+
+    def makes_ready(self, array: Array, stream: str) -> None:
+        """A producer makes its memory ready on a stream by itself."""
+        if array.pending is not None and not array.empty:
+            self.usable(array.pending)
+            self.own_wait(array.pending, stream)
+
+    # --- consumers --------------------------------------------------------------------------------
+
+    def _consume(self, step: s.Consume) -> None:
+        source = step.source
+        view = self.views[source]
+        array = self.arrays[view.array]
+        kind = "capsule" if source[0] == "k" else step.kind
+        wants(source in self.holds)
+        wants((view.kind == "cai") == kind.startswith("cai"))
+        wants((source[0] == "k") == (step.kind == "capsule") and not (step.by_hand and array.empty))
+        # The stream is current while its library takes the array in.
+        wants(f"{step.stream}.external" not in self.current, "twice, in two ways")
+        self.current = (*self.current, step.stream)
+        at = view.at if step.device is None else self._asked_device(view, step.device)
+        wants(self.lanes[step.stream].device == at and (step.device is None or kind in ASKS))
+        on = self._entitled(step, view, kind, at)
+        wants(step.value is None or not view.readonly, "read-only")
+        if step.value is None:
+            self._see(step.name, view.array, on)
+        else:
+            self.seen[step.name] = None
+            self._write(view.array, on, step.value)
+        self._taken_in(step, kind, at)
+
+    def _taken_in(self, step: s.Consume, kind: str, at: int) -> None:
+        """What the consumer holds."""
+        source = step.source
+        view = self.views[source]
+        if kind.startswith("cai") or kind == "dlpack-borrowed":
+            self._add(step.name, source)
+            if kind == "dlpack-borrowed" and not self.arrays[view.array].empty:
+                self.views[source] = view._replace(lent=True)
+            return
+        taken = view._replace(kind="import", lent=False)
+        if kind != "capsule":
+            argument = -1 if kind == "dlpack-unordered" else step.stream
+            argument = f"L{at}" if kind in LEGACY_KINDS else argument
+            gpus = view.gpus or step.device is not None
+            taken = taken._replace(user=self.user(argument, at, view.home), at=at, gpus=gpus)
+        self.hand_out(step.name, taken, self.holds[source][0])
+        if kind == "capsule":
+            self._consumed(source)
+            self.by_hand |= {step.name} if step.by_hand else frozenset()
+
+    def _consumed(self, capsule: str) -> None:
+        """A capsule's tensor, with all that it holds, is somebody else's now."""
+        held = self.holds.pop(capsule)
+        del self.named[capsule], self.views[capsule], self.count[capsule]
+        for name in held:
+            self._less(name)
+
+    def _entitled(self, step: s.Consume, view: View, kind: str, at: int) -> str:
+        """Take the array in: the stream that the consumer may work on."""
+        own, legacy, ready = step.stream, f"L{at}", view.ready
+        if kind == "dlpack-unordered" and ready is not None and "-1 waits" in self.lies:
+            self.connect(ready, own)
+        if kind in {"capsule", "dlpack-unordered"}:
+            return own
+        if kind.startswith("cai"):
+            return self._reads_dict(step, view, kind)
+        wants(kind not in NO_READONLY or not view.readonly)
+        on = legacy if kind in LEGACY_KINDS else own
+        self.hand_over(view, on)
+        return on
+
+    def _reads_dict(self, step: s.Consume, view: View, kind: str) -> str:
+        """Read the dict: the stream to work on."""
+        own, ready = step.stream, view.ready
+        if view.user.kind in {"unread", "unnamed"} and not self.arrays[view.array].empty:
+            self.note(step.source, own if kind == "cai-trusting" else None)
+        if kind == "cai-trusting" or ready is None:
+            return own
+        self.usable(ready)
+        # Stand-ins take the dict's stream for one of the memory's GPU.
+        wants(self.lanes[ready].device == self.arrays[view.array].device)
+        if kind == "cai-waits":
+            self.own_wait(ready, own)
+        elif kind == "cai-blocks":
+            self.wait_on_host(ready)
+        else:
+            return ready
+        return own
+
+    def note(self, name: str, own: str | None) -> None:
+        """Note the streams that libraries work on; one that ignores dicts (`own`) waits here."""
+        view = self.views[name]
+        if own is not None and view.ready not in {None, own}:
+            first = self.readied(view)
+            if first is None:
+                self.wait_for_device(view.place)
+            else:
+                wants(not self.is_captured(first) and not self.is_captured(own))
+                self.edge(first, own)
+        seen = view.user.seen
+        for stream in self.working(view.at):
+            kept = self.keep(f"{stream}.handle", view.at)
+            if kept is not None and kept.stream == stream and stream[0] != "L":
+                seen += (kept,) if kept not in seen else ()
+        self.change(name, view._replace(user=User("unnamed", seen=seen)))
+
+    # --- what others make of capsules -------------------------------------------------------------
+
+    def _relay(self, step: s.Relay) -> None:
+        """A library's array of a capsule: its own array from there on, on its own stream."""
+        view = self.views[step.source]
+        array = self.arrays[view.array]
+        wants(step.source in self.holds and view.kind == "capsule" and not array.empty)
+        wants(view.at == array.device == self.lanes[step.stream].device)
+        tensor, readonly = "i" + step.name[1:], view.readonly
+        self.hand_out(tensor, view._replace(kind="import"), self.holds[step.source][0], named=False)
+        self._consumed(step.source)
+        # A tensor says which GPU's it is, a dict does not.
+        own = view.gpus if step.speaks == "dlpack" else self.arrays[self.root(view.array)].own
+        made = Array(array.device, (step.speaks,), readonly, False, None, step.stream, own)
+        self.arrays[step.name] = made._replace(root=self.root(view.array))
+        self._add(step.name, tensor, step.stream)
+        self.count[tensor] -= 1
+
+    def _adopt(self, step: s.Adopt) -> None:
+        """A tensor is imported through the exchange table of our own views."""
+        view = self.views[step.source]
+        array = self.arrays[view.array]
+        wants(step.source in self.holds and view.kind == "capsule" and step.source[0] == "k")
+        wants(view.versioned and not view.copy)
+        place = view.at if view.gpus else array.device
+        ready = None if array.empty else f"L{place}"
+        tensor = "i" + step.name[1:]
+        self.hand_out(tensor, view._replace(kind="import"), self.holds[step.source][0], named=False)
+        self._consumed(step.source)
+        on = None if ready is None else Kept(ready)
+        made = View(view.array, ready, on, view.readonly, place, place, tensor=True, gpus=view.gpus)
+        self.hand_out(step.name, made._replace(kind="dlpack"), tensor)
+        self.count[tensor] -= 1
+
+
+ASKS = {"dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"}

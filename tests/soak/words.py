@@ -1,0 +1,98 @@
+"""What the model knows of arrays and views: plain records."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import steps as s
+from .order import Refused
+
+SILENT = {"cai0", "cai1", "cai2"}
+
+
+def wants(condition: object, why: str = "cannot be done") -> None:
+    """Refuse the step unless that is so."""
+    if not condition:
+        raise Refused(why)
+
+
+class Kept(NamedTuple):
+    """A stream that is used later, and who keeps it alive.
+
+    That is the context of a default stream ("always"), an object that is held ("object"), or the
+    exporter of a dict that names it, who is asked again ("exporter").
+    """
+
+    stream: str
+    by: str = "always"
+
+
+class User(NamedTuple):
+    """Who works on memory, as far as the bridge is told.
+
+    "nobody"; "declined" by -1; at "home", on the producer's own stream; "unread", whoever reads the
+    dict; "unnamed", who has read it, `seen` being the streams that libraries worked on then; "on" a
+    stream that is kept; or "unkept", on a stream that nobody keeps.
+    """
+
+    kind: str = "nobody"
+    kept: Kept | None = None
+    stream: str = ""
+    seen: tuple[Kept, ...] = ()
+    # The GPU of a stream that was named.
+    at: int | None = None
+
+
+class Array(NamedTuple):
+    """An array of the program."""
+
+    device: int
+    speaks: tuple[str, ...]
+    readonly: bool
+    empty: bool
+    pool: str | None
+    pending: str | None
+    # Whether it is memory of the GPU's own; else every GPU works on it.
+    own: bool = True
+    # Of a library's array that is made of a capsule: the array whose memory it is.
+    root: str | None = None
+    # Of a copy: the stream that it was made on.
+    copied_on: str | None = None
+
+    def says(self, protocol: str) -> str | None:
+        """Name the array's form of "dlpack" or "cai", if it speaks that."""
+        return next((kind for kind in self.speaks if kind.startswith(protocol)), None)
+
+
+class View(NamedTuple):
+    """A view, or a capsule or tensor that was made of an array."""
+
+    array: str
+    # The stream that the view names, and what a consumer waits for; None where nobody keeps it.
+    ready: str | None
+    on: Kept | None
+    readonly: bool
+    # Where the producer's streams are, and the consumer's.
+    place: int
+    at: int
+    home: Kept | None = None
+    # A stream that was declared to be the producer's besides.
+    declared: Kept | None = None
+    user: User = User()
+    kind: str = ""
+    # Whether a managed tensor holds the memory, whatever becomes of the producer's object.
+    tensor: bool = False
+    # Whether the memory is a copy's, which is freed at the end.
+    copy: bool = False
+    # Whether it was borrowed, for work on the legacy default stream.
+    lent: bool = False
+    # Whether it is handed out as one GPU's own memory.
+    gpus: bool = True
+    # Of a capsule: whether it says its version.
+    versioned: bool = True
+
+    def streams(self) -> tuple[str, ...]:
+        """List the streams whose objects are held."""
+        kept = (self.on, self.home, self.declared, self.user.kept, *self.user.seen)
+        found = [one.stream for one in kept if one is not None and one.by == "object"]
+        return tuple(stream for stream in found if not s.is_default(stream))

@@ -1,0 +1,137 @@
+"""Programs in flight: a zygote, its tasks, and what comes back."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+from . import zygote
+from .child import Outcome, Task
+from .worlds import World
+
+ENVIRONMENT = {
+    # More queues to the device than streams: two streams in one queue would wait for each other.
+    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+    "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+START_S = 300.0
+
+
+class Crew:
+    """Runs tasks, as many at once as there are `jobs`.
+
+    Parameters
+    ----------
+    world : World
+        Where programs run.
+    jobs : int
+        How many at once.
+    limit_s : float
+        How long one may take.
+    """
+
+    def __init__(self, world: World, jobs: int, limit_s: float) -> None:
+        self.world, self.jobs, self.limit_s = world, jobs, limit_s
+        self.flying = 0
+        self._numbers = 0
+        self._folder = Path(tempfile.mkdtemp(prefix="soak-gpu-"))
+        later: list[str] = []
+        while True:
+            self._start(later)
+            if not self.ready.started_by:
+                break
+            later.append(self.ready.started_by)
+            self._process.join()
+
+    def _start(self, later: list[str]) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        environment = dict(ENVIRONMENT)
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(self._folder / "jax")
+        environment["NUMBA_CACHE_DIR"] = str(self._folder / "numba")
+        if self.world.place != "gpu":
+            environment["SOAK_STAND_INS"] = "1"
+        arguments = (theirs, self._folder, environment, later)
+        self._process = context.Process(target=zygote.main, args=arguments, daemon=False)
+        self._process.start()
+        theirs.close()
+        self.ready: zygote.Ready = self._received(START_S)
+
+    def _received(self, within_s: float) -> zygote.Ready:
+        if not self._connection.poll(within_s):
+            raise RuntimeError(f"the libraries were not imported within {within_s:.0f} s")
+        try:
+            ready: zygote.Ready = self._connection.recv()
+        except EOFError:
+            self._process.join()
+            code = self._process.exitcode
+            raise RuntimeError(f"importing the libraries ended with code {code}") from None
+        return ready
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.kill()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    # --- tasks ------------------------------------------------------------------------------------
+
+    def task(self, **wanted: object) -> Task:
+        self._numbers += 1
+        wanted = {"limit_s": self.limit_s, **wanted}
+        return Task(self._numbers, self.world, **wanted)  # type: ignore[arg-type]
+
+    def send(self, task: Task) -> None:
+        self._connection.send(task)
+        self.flying += 1
+
+    def outcome(self, within_s: float) -> Outcome | None:
+        """Wait for what came of some program."""
+        if not self._connection.poll(within_s):
+            return None
+        try:
+            outcome: Outcome = self._connection.recv()
+        except EOFError:
+            raise RuntimeError("the zygote is gone") from None
+        self.flying -= 1
+        return outcome
+
+    def run(self, tasks: Iterable[Task], until: float = float("inf")) -> Iterator[Outcome]:
+        """Run tasks as they come; none is begun after a moment of `time.monotonic`."""
+        left = iter(tasks)
+        more = True
+        while more or self.flying:
+            while more and self.flying < self.jobs:
+                task = next(left, None) if time.monotonic() < until else None
+                if task is None:
+                    more = False
+                else:
+                    self.send(task)
+            outcome = self.outcome(0.1) if self.flying else None
+            if outcome is not None:
+                yield outcome
+
+
+def default_jobs() -> int:
+    return min(12, os.cpu_count() or 1)

@@ -1,0 +1,72 @@
+"""Where programs run: over the libraries on a GPU, or over one of two sets of stand-ins."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from . import doors
+from .program import Program
+from .step import STREAMS
+
+PLACES = ("gpu", "dry", "simulated")
+
+
+@dataclass(frozen=True)
+class World:
+    """A place, and what is between the libraries there.
+
+    Attributes
+    ----------
+    place : str
+        ``"gpu"``; ``"dry"``: stand-ins over NumPy work at once, and have a bridge of their own; or
+        ``"simulated"``: stand-ins work on the simulated device, with the bridge between them.
+    control : bool
+        Whether arrays are handed over without a bridge; not on the simulated device.
+    fault : str
+        What is planted in the stand-ins over NumPy; empty for nothing.
+    """
+
+    place: str = "gpu"
+    control: bool = False
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """The libraries of a program, what is between them, and who reports what went wrong."""
+
+    libraries: dict[str, Any]
+    doors: Any
+    reports: Callable[[], list[str]] = list
+
+
+@contextlib.contextmanager
+def entered(world: World, drawn: Program) -> Iterator[Inside]:
+    """Start the libraries of a program; nothing is compiled or loaded for the first time later."""
+    between = doors.Nothing() if world.control else doors.Bridge()
+    if world.place == "dry":
+        from .libraries import dry
+
+        made = {name: dry.Adapter(name, world.fault) for name in drawn.libraries}
+        yield Inside(made, between if world.control else dry.Bridge(world.fault))
+    elif world.place == "simulated":
+        from .libraries import simulated
+
+        with simulated.device() as cuda:
+            late = {name: simulated.Adapter(name, cuda) for name in drawn.libraries}
+            yield Inside(late, simulated.Bridge(), lambda: [str(one) for one in cuda.reports[:1]])
+    else:
+        yield Inside(_warmed_up(drawn), between)
+
+
+def _warmed_up(drawn: Program) -> dict[str, Any]:
+    from .libraries import load
+
+    libraries = {name: load(name)() for name in drawn.libraries}
+    for words in sorted({getattr(step, "words", 0) for step in drawn.steps} - {0}):
+        for name, adapter in libraries.items():
+            adapter.warm_up(words, STREAMS.get(name, {}))
+    return libraries
