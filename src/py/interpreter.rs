@@ -54,6 +54,12 @@ where
     })
 }
 
+/// The same for a call that answers nothing, which is None.
+#[inline]
+pub(crate) fn act(py: Python<'_>, call: impl FnOnce() -> PyResult<()>) -> Answer<'_> {
+    entry(py, || call().map(|()| py.None()))
+}
+
 /// Runs `call` with the interpreter's lock, whatever the state of this thread is; `None` where there is no
 /// interpreter any more, or none that this thread may enter: what would have been done is then left.
 ///

@@ -16,6 +16,7 @@ use crate::device::Place;
 pub struct Alive<'a> {
     stream: Stream,
     place: Place,
+    stands_in: bool,
     keeper: PhantomData<&'a ()>,
 }
 
@@ -23,19 +24,30 @@ impl Alive<'_> {
     /// The legacy default stream of `place`. Default streams live as long as their context, which a call
     /// that is made in it has to find there ([`crate::order::within`]).
     pub const fn legacy(place: Place) -> Self {
-        Self { stream: Stream::Legacy, place, keeper: PhantomData }
+        Self::new(Stream::Legacy, place)
+    }
+
+    /// The legacy default stream of `place`, where it stands in for one of the blocking streams there that
+    /// nobody can name any more: it follows that stream and that stream follows it, but only by work of its
+    /// own.
+    pub const fn standing_in(place: Place) -> Self {
+        Self { stands_in: true, ..Self::new(Stream::Legacy, place) }
+    }
+
+    const fn new(stream: Stream, place: Place) -> Self {
+        Self { stream, place, stands_in: false, keeper: PhantomData }
     }
 
     /// The calling thread's per-thread default stream of `place`.
     pub fn per_thread(place: Place) -> Self {
-        Self { stream: Stream::PerThread(Thread::current()), place, keeper: PhantomData }
+        Self::new(Stream::PerThread(Thread::current()), place)
     }
 
     /// `stream`, where it is a default one.
     pub const fn default_stream(stream: Stream, place: Place) -> Option<Self> {
         match stream {
             Stream::Handle(_) => None,
-            stream => Some(Self { stream, place, keeper: PhantomData }),
+            stream => Some(Self::new(stream, place)),
         }
     }
 
@@ -45,7 +57,7 @@ impl Alive<'_> {
     ///
     /// Nobody destroys the stream of a handle as long as `'a`.
     pub const unsafe fn kept(stream: Stream, place: Place) -> Self {
-        Self { stream, place, keeper: PhantomData }
+        Self::new(stream, place)
     }
 
     /// Its name.
@@ -69,6 +81,11 @@ impl Alive<'_> {
     /// Its handle for the driver, as the calling thread names it.
     pub fn native(self) -> u64 {
         self.named_here().handle()
+    }
+
+    /// Whether it is there for another stream.
+    pub const fn stands_in(self) -> bool {
+        self.stands_in
     }
 
     /// Whether both are one stream. A handle is one wherever it is expected to be.

@@ -15,8 +15,9 @@ pub enum Elided {
     StreamPassedOn,
     /// The consumer's is the legacy default stream and the producer's a blocking stream of its
     /// context, so the driver orders them by itself ("Stream synchronization behavior" in CUDA's
-    /// driver API). The other way round this would not do: what is ready on the legacy stream may be
-    /// so by this very order, with no work of its own there that a blocking stream would wait for.
+    /// driver API). Not the other way round: a blocking stream follows whatever was queued on the legacy
+    /// one, a bare wait as well (`tests/gpu/test_driver_twins.py`), but what is ready there may be so by
+    /// this very rule, with nothing queued that a blocking stream would follow.
     LegacyOrder,
     /// At the end: the memory had no consumer.
     NoConsumer,
@@ -69,10 +70,14 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
 /// event there follows all that is queued on it, and it follows what is queued here. Where both ends turn
 /// into the legacy stream the event that is recorded there is what counts: it follows the one thread's
-/// stream, and the other's follows it.
+/// stream, and the other's follows it. So it is where it [stands in](Alive::standing_in) for the other: what
+/// it stands for follows an event there, and no work of others.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Edge {
     let shared = from.place() == to.place();
     match (from.stream(), to.stream()) {
+        _ if to.stands_in() && (from.stands_in() || !from.is(to)) => {
+            Edge::Order { unless_blocking: false }
+        }
         _ if from.is(to) => Edge::Elided(Elided::SameStream),
         (Stream::PerThread(_), Stream::Legacy) if shared => Edge::Elided(Elided::LegacyOrder),
         (Stream::Handle(_), Stream::Legacy) => Edge::Order { unless_blocking: true },

@@ -174,6 +174,32 @@ def test_an_event_on_the_legacy_stream_completes_after_work_queued_before_on_blo
     assert not ordered.is_right(new_stream(NON_BLOCKING), consumer, edge)
 
 
+def test_a_record_and_a_wait_on_the_legacy_stream_order_two_blocking_streams(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+) -> None:
+    producer, consumer = new_stream(BLOCKING), new_stream(BLOCKING)
+
+    def edge() -> None:
+        driver("cuEventRecord", event, LEGACY)
+        driver("cuStreamWaitEvent", LEGACY, event, 0)
+
+    assert all(ordered.is_right(producer, consumer, edge) for _ in range(50))
+    assert not ordered.is_right(producer, consumer)
+
+
+def test_a_blocking_stream_follows_what_the_legacy_stream_has_waited_for(
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+) -> None:
+    producer, consumer = new_stream(NON_BLOCKING), new_stream(BLOCKING)
+
+    def edge() -> None:
+        driver("cuEventRecord", event, producer)
+        driver("cuStreamWaitEvent", LEGACY, event, 0)
+
+    assert all(ordered.is_right(producer, consumer, edge) for _ in range(50))
+    assert not ordered.is_right(producer, consumer)
+
+
 def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_thread_stream(
     driver: Driver, event: int, new_stream: Any
 ) -> None:

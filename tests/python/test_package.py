@@ -128,7 +128,7 @@ def test_signatures_are_the_contracts():
 @pytest.mark.parametrize("kind", [CaiView, DLPackView])
 def test_every_attribute_of_a_view_has_a_doc(kind):
     assert inspect.getdoc(kind)
-    public = [name for name in vars(kind) if not name.startswith("_")]
+    public = [name for name in dir(kind) if not name.startswith("_")]
     assert {"shape", "strides", "typestr", "dtype", "owner", "stream", "release"} <= set(public)
     for name in public:
         assert len(inspect.getdoc(getattr(kind, name)) or "") >= 20, name

@@ -211,6 +211,11 @@ impl Holding {
         Ok(())
     }
 
+    /// Whether it is for somebody, and not only passed on.
+    pub(crate) const fn has_consumer(&self) -> bool {
+        !matches!(self.consumer, Consumer::Nobody)
+    }
+
     /// Somebody reads where the memory is. Whether that is a consumer who did not say where it works.
     pub(crate) fn read(&mut self) -> bool {
         if matches!(self.consumer, Consumer::Unread) {
@@ -285,7 +290,7 @@ impl Holding {
     ) -> Result<(Vec<Alive<'_>>, bool), Trouble<PyErr>> {
         let home =
             self.home.as_ref().map(|home| home.confirm(py, &self.driver)).transpose()?.flatten();
-        let mut producers = vec![home.unwrap_or(Alive::legacy(self.place))];
+        let mut producers = vec![home.unwrap_or(Alive::standing_in(self.place))];
         if let Some(declared) = &self.declared {
             producers.extend(declared.confirm(py, &self.driver)?);
         }
@@ -357,7 +362,7 @@ impl Holding {
         }
         if covered {
             // Asked last: nothing of Python's runs from here on that might let a stream go.
-            add(&mut users, Alive::legacy(holding.at));
+            users.push(Alive::standing_in(holding.at));
             current::each(py, &holding.driver, holding.at, |alive, _| {
                 add(&mut users, alive);
                 Ok(())

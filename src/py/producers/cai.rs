@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyInt};
 
 use super::dlpack::of_producer;
 use super::habits::Habit;
-use super::types::{Facts, Speaks};
+use super::types::{self, Facts, Speaks};
 use super::{fields, guards, silence};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
@@ -54,7 +54,9 @@ pub(crate) fn import<'py>(
 ) -> PyResult<Source> {
     let py = x.py();
     let (interface, owner) = interface(x, facts, said.owner)?;
-    let unnamed = default_stream(x, facts)?;
+    let of_owner = if facts.speaks == Speaks::Dict { Some(types::facts(owner)?) } else { None };
+    let of_owner = of_owner.as_deref().unwrap_or(facts);
+    let unnamed = default_stream(owner, of_owner)?;
     let decoded = fields::decode(&interface, unnamed, || {
         said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
     })?;
@@ -66,7 +68,8 @@ pub(crate) fn import<'py>(
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     check_stream(&array, &driver, said.stream.alive(place))?;
-    let work = Work { driver: &driver, place, exporter: exporter(owner, facts), facts };
+    let exports = facts.speaks != Speaks::Dict;
+    let work = Work { driver: &driver, place, owner, exports, of_owner };
     let (ready, home, kept) = match (said.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, said)?,
@@ -101,9 +104,10 @@ pub(crate) fn import<'py>(
 struct Work<'a, 'py> {
     driver: &'a Handle,
     place: Place,
-    /// The object whose dict it is, which vouches for the stream that it names; `None` for a bare dict.
-    exporter: Option<&'a Bound<'py, PyAny>>,
-    facts: &'a Facts,
+    owner: &'a Bound<'py, PyAny>,
+    /// Whether it is the owner's own dict, which vouches for the stream that it names.
+    exports: bool,
+    of_owner: &'a Facts,
 }
 
 /// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
@@ -130,10 +134,14 @@ impl Work<'_, '_> {
         door: &'static str,
         stream: Stream,
     ) -> PyResult<(Option<Kept>, Option<Kept>)> {
-        if self.exporter.is_some() {
-            return Ok((self.kept(py, stream)?, None));
+        match self.kept(py, stream)? {
+            Some(home) => Ok((Some(home), None)),
+            None if self.exports => Ok((None, None)),
+            None => {
+                let alive = current::named(py, stream.handle(), self.place);
+                of_producer(py, door, self.driver, alive, true)
+            }
         }
-        of_producer(py, door, self.driver, current::named(py, stream.handle(), self.place), true)
     }
 
     /// The same, where somebody keeps it: the exporter does, says the specification; CuPy's arrays do not.
@@ -142,20 +150,14 @@ impl Work<'_, '_> {
         if let Some(kept) = Kept::vouched(py, self.driver, alive)? {
             return Ok(Some(kept));
         }
-        if self.facts.has(Habit::KeepsStreamObject)
-            && let Some(exporter) = self.exporter
-            && let Some(kept) = Kept::by_attribute(self.driver, exporter, alive)?
+        if self.of_owner.has(Habit::KeepsStreamObject)
+            && let Some(kept) = Kept::by_attribute(self.driver, self.owner, alive)?
         {
             return Ok(Some(kept));
         }
-        let exported = |exporter| Kept::exported(self.driver, alive, exporter);
-        Ok(self.exporter.map(exported).transpose()?)
+        let exported = || Kept::exported(self.driver, alive, self.owner);
+        Ok(self.exports.then(exported).transpose()?)
     }
-}
-
-/// The object that vouches for the stream of its dict.
-fn exporter<'a, 'py>(owner: &'a Bound<'py, PyAny>, facts: &Facts) -> Option<&'a Bound<'py, PyAny>> {
-    (facts.speaks != Speaks::Dict).then_some(owner)
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy

@@ -15,7 +15,7 @@ use super::record::{self, CallTuple, ReportTuple};
 use super::work::{launch, spans};
 use crate::driver::simulated::{CaptureMode, FaultError, Graph, Simulated};
 use crate::error::Result;
-use crate::py::interpreter::{Answer, detach, entry};
+use crate::py::interpreter::{Answer, act, detach, entry};
 use crate::py::lease::look_at_all;
 use crate::stream::Stream;
 
@@ -35,7 +35,7 @@ fn fault(error: &FaultError) -> PyErr {
 
 /// Runs `call`, which may run work, with the interpreter's lock let go.
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
-    entry(py, || {
+    act(py, || {
         let done = detach(py, call);
         look_at_all(py);
         Ok(done?)
@@ -67,7 +67,7 @@ impl Session {
     }
 
     fn leave<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || {
+        act(py, || {
             self.0.close();
             detach(py, || self.0.abandon());
             // Here, where the interpreter is attached to. Nothing is queued any more, so all can end.

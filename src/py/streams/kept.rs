@@ -51,6 +51,8 @@ enum Keeper {
     Object(Py<PyAny>),
     /// The exporter of a dict that names it.
     Exporter(Py<PyAny>),
+    /// Nobody: the legacy default stream stands in for it.
+    StandIn,
 }
 
 /// What can be done about a stream to use it later.
@@ -75,6 +77,11 @@ impl Kept {
     /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
         Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
+    }
+
+    /// The same, for a blocking stream of `place` that nobody keeps.
+    const fn standing_in(place: Place) -> Self {
+        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::StandIn }
     }
 
     fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
@@ -174,6 +181,7 @@ impl Kept {
             _ => return Ok(None),
         }
         let stream = match (&self.keeper, self.stream) {
+            (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
             (Keeper::Object(object), Stream::Handle(handle)) => asked(object.bind(py), |object| {
                 Ok((handle_of(object)? == handle).then_some(self.stream))
             })?,
@@ -189,6 +197,7 @@ impl Kept {
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         let keeper = match &self.keeper {
             Keeper::Always => Keeper::Always,
+            Keeper::StandIn => Keeper::StandIn,
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
         };
@@ -198,7 +207,7 @@ impl Kept {
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
-            Keeper::Always => Ok(()),
+            Keeper::Always | Keeper::StandIn => Ok(()),
             Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
         }
     }
@@ -247,7 +256,7 @@ pub(super) fn keep(
         return Ok(Keeping::Kept(vouched));
     }
     Ok(if follows_legacy(driver, given)? {
-        Keeping::StandIn(Kept::legacy(place))
+        Keeping::StandIn(Kept::standing_in(place))
     } else {
         Keeping::Nobody(handle)
     })

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::View;
-use crate::py::interpreter::{Answer, entry};
+use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
 use crate::py::observe::End;
 use crate::stream::Thread;
@@ -127,7 +127,7 @@ impl View {
     /// CUDA Array Interface (Version 3), "Lifetime management", "Streams".
     #[pyo3(signature = (stream=None))]
     fn release<'py>(&self, py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> Answer<'py> {
-        entry(py, || self.give_back(py, stream, End::Release))
+        act(py, || self.give_back(py, stream, End::Release))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
@@ -145,7 +145,7 @@ impl View {
         traceback: &Bound<'py, PyAny>,
     ) -> Answer<'py> {
         let (py, _) = (kind.py(), traceback);
-        entry(py, || match self.give_back(py, None, End::With) {
+        act(py, || match self.give_back(py, None, End::With) {
             // An exception that is on its way is not replaced: what failed is done later.
             Err(error) if !value.is_none() => {
                 error.write_unraisable(py, None);
