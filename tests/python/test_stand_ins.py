@@ -1,0 +1,47 @@
+"""Consumers and producers that nobody keeps a stream of, and what stands in for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cai_bridge import from_cai, to_cai
+
+
+@pytest.mark.parametrize("named", ["by its object", "by its handle", "not at all"])
+@pytest.mark.parametrize("views", [1, 3])
+def test_a_blocking_producer_that_nobody_keeps_follows_a_blocking_consumer(
+    cuda: Any, named: str, views: int
+) -> None:
+    producer = cuda.stream("producer's", blocking=True)
+    consumer = cuda.stream("consumer's", blocking=True)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+    view = from_cai(array.__cuda_array_interface__, owner=array)
+    for _ in range(views - 1):
+        view = from_cai(to_cai(view))
+    stream = {"by its object": consumer, "by its handle": consumer.handle}.get(named)
+    given = to_cai(view, stream=stream)
+    cuda.consumer("cai-waits", consumer).read(given)
+    del view, given
+    producer.fill(array, 2.0)
+    cuda.synchronize()
+    assert not cuda.reports
+
+
+@pytest.mark.parametrize("views", [1, 2, 3])
+def test_whoever_reads_the_dict_of_a_view_of_a_dlpack_view_is_a_consumer(
+    cuda: Any, views: int
+) -> None:
+    producer = cuda.stream("producer's")
+    consumer = cuda.stream("consumer's", blocking=True)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+    view: Any = array
+    for _ in range(views):
+        given = to_cai(from_cai(view))
+        view = given
+    cuda.consumer("cai-waits", consumer).read(given)
+    del view, given
+    producer.fill(array, 2.0)
+    cuda.synchronize()
+    assert not cuda.reports
