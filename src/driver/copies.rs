@@ -68,7 +68,8 @@ impl Transfer<'_> {
     }
 }
 
-/// The part of [`Driver`](super::Driver) that makes copies. All of it *may block*.
+/// The part of [`Driver`](super::Driver) that makes copies. All of it *may block*. What a capture of another
+/// stream would not survive is called in the relaxed mode of `cuThreadExchangeStreamCaptureMode`.
 pub trait Copies {
     /// `cuMemAllocAsync`: `bytes` bytes, at least one, on the device of `stream`, usable there from
     /// here on.
@@ -80,7 +81,6 @@ pub trait Copies {
     /// The call that [`Transfer::entry`] names, queued on `stream`.
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 
-    /// `cuStreamSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no
-    /// capture of another stream minds: the host waits for what is queued on `stream`.
+    /// `cuStreamSynchronize`: the host waits for what is queued on `stream`.
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()>;
 }

@@ -25,6 +25,8 @@ from tests.gpu.capsules import OnlyCai
 
 from cai_bridge import _core, from_cai, to_cai
 
+DICT = {"shape": (1024,), "typestr": "<i4", "strides": None, "version": 3}
+
 DRIVER = cuda_driver.load()
 DRIVER.use_primary()
 
@@ -201,6 +203,13 @@ def thread_that_ended() -> None:
     views.clear()
 
 
+def come_back() -> None:
+    """Make the primary context anew, which Numba does not do by itself once it has closed it."""
+    DRIVER.forget(DRIVER.primary)
+    DRIVER.primary = DRIVER.get("cuDevicePrimaryCtxRetain", DRIVER.device)
+    DRIVER.use_primary()
+
+
 def context_that_was_reset() -> None:
     """Numba takes down the primary context: its streams, events and memory go with it."""
     from numba import cuda
@@ -215,13 +224,16 @@ def context_that_was_reset() -> None:
     cuda.close()
     views.clear()
     gc.collect()
-    # Anew, at the same address.
-    stream, mine = cuda.stream(), cuda.stream()
-    again = cuda.to_device(np.ones(1024, "float32"), stream=stream)
-    view = to_cai(again, stream=mine)
+    come_back()  # at the same address
+    producer, consumer = DRIVER.stream(), DRIVER.stream()
+    again = DRIVER.allocate(4 * 1024)
+    DRIVER.write(again, 7, 1024, producer)
+    view = to_cai(OnlyCai({**DICT, "data": (again, False), "stream": producer}), stream=consumer)
+    copied = DRIVER.allocate(4 * 1024)
+    DRIVER.copy(copied, view.ptr, 4 * 1024, consumer)
     del view
-    assert (again.copy_to_host() == 1).all()
-    DRIVER.use_primary()
+    DRIVER.synchronize()
+    assert DRIVER.words(copied, 1024) == [7] * 1024
 
 
 def context_that_was_reset_with_ends_pending() -> None:
@@ -232,13 +244,13 @@ def context_that_was_reset_with_ends_pending() -> None:
     capsule = from_cai(array).__dlpack__(stream=1)
     side = cuda.stream()
     view = to_cai(capsule, stream=side)
-    DRIVER.spin(side.handle.value, 50.0)
+    DRIVER.spin(int(side.handle), 50.0)
     del view, capsule
     cuda.close()
     for _ in range(3):
         _core._settle()
     assert _core._settle() == 0
-    DRIVER.use_primary()
+    come_back()
 
 
 SCENARIOS: dict[str, Callable[[], None]] = {

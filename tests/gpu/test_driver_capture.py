@@ -342,3 +342,31 @@ def test_the_host_waits_for_another_stream_in_relaxed_mode_without_spoiling_a_ca
         driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
     assert result == (SUCCESS if relaxed else UNSUPPORTED)
     assert outcome.ended == (SUCCESS if relaxed else INVALIDATED)
+
+
+@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cuMemFreeAsync"])
+@pytest.mark.parametrize("is_relaxed", [True, False])
+@pytest.mark.parametrize("beside", [LEGACY, PER_THREAD, None])
+def test_stream_ordered_memory_spoils_a_capture_of_another_stream_but_in_the_relaxed_mode(
+    driver: Driver,
+    new_stream: Callable[..., int],
+    capture: Capturing,
+    beside: int | None,
+    is_relaxed: bool,
+    call: str,
+) -> None:
+    stream = ctypes.c_void_p(new_stream() if beside is None else beside)
+    block, size = ctypes.c_uint64(), ctypes.c_size_t(64)
+    driver("cuMemAllocAsync", ctypes.byref(block), size, stream)
+    freed = block.value
+    driver.synchronize()
+    with capture(new_stream()) as outcome:
+        mode = ctypes.c_uint(CAPTURE_RELAXED if is_relaxed else CAPTURE_GLOBAL)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+        if call == "cuMemAllocAsync":
+            result = driver.result(call, ctypes.byref(block), size, stream)
+        else:
+            result = driver.result(call, ctypes.c_uint64(freed), stream)
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+    wanted = (SUCCESS, SUCCESS) if is_relaxed else (UNSUPPORTED, INVALIDATED)
+    assert (result, outcome.ended) == wanted

@@ -38,7 +38,7 @@ def test_cupys_current_stream_is_to_be_had_without_python(cupy: Any) -> None:
 
 @pytest.mark.parametrize("named", [True, False])
 def test_numbas_default_stream_is_named_0_or_not_at_all(driver: Any, named: bool) -> None:
-    cuda = libraries.numba_cuda()
+    cuda = pytest.importorskip("numba.cuda")
     default = cuda.default_stream()
     arguments = {"stream": default} if named else {}
     array = cuda.device_array(WORDS, "float32", **arguments)
@@ -54,7 +54,7 @@ def test_numbas_default_stream_is_named_0_or_not_at_all(driver: Any, named: bool
 
 
 def test_numbas_arrays_have_the_object_of_their_stream(driver: Any) -> None:
-    cuda = libraries.numba_cuda()
+    cuda = pytest.importorskip("numba.cuda")
     stream = cuda.stream()
     array = cuda.device_array(4, "float32", stream=stream)
     assert handle_of(array.stream) == array.__cuda_array_interface__["stream"] == handle_of(stream)

@@ -138,14 +138,10 @@ def check_layout(seen: Seen, host: np.ndarray[Any, Any], ptr: int, *, strides: b
 def test_a_layout_survives_the_way_from_dlpack_to_cai(
     producer: str, consumer: str, layout: str
 ) -> None:
-    if layout in REVERSED and producer == "torch":
+    if layout in REVERSED and "torch" in {producer, consumer}:
         pytest.skip("torch has no negative strides")
     array, host = layouts(producer)[layout]
-    if layout in REVERSED:
-        # CuPy 14.2 exports negative strides divided by the item size as unsigned numbers.
-        with pytest.raises(ValueError, match="strides: got"):
-            to_cai(array)
-        return
+    # By its dict: CuPy 14.2's capsules have negative strides as unsigned numbers.
     view = to_cai(array)
     contiguous = host.flags.c_contiguous
     assert view.__cuda_array_interface__["strides"] == (None if contiguous else strides_of(host))

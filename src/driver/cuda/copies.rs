@@ -173,16 +173,20 @@ impl Copies for Cuda {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         let (table, bytes) = (self.table()?, size(bytes)?);
         let mut pointer: Address = 0;
+        let relaxed = Relaxed::enter(&self.calls)?;
         // SAFETY: `pointer` outlives the call; for the stream as for `record_event`.
         let code = unsafe { (table.allocate)(&raw mut pointer, bytes, native(stream)) };
+        drop(relaxed);
         self.calls.check("cuMemAllocAsync", code)?;
         Ok(pointer)
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
+        let (table, relaxed) = (self.table()?, Relaxed::enter(&self.calls)?);
         // SAFETY: the pointer is one of `allocate`'s, and whoever owns it gives it up here; for the
         // stream as for `record_event`.
-        let code = unsafe { (self.table()?.free_on)(pointer, native(stream)) };
+        let code = unsafe { (table.free_on)(pointer, native(stream)) };
+        drop(relaxed);
         self.calls.check("cuMemFreeAsync", code)
     }
 

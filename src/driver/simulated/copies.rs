@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use super::calls::{Arguments, Call};
-use super::capture::CaptureMode;
 use super::codes::{self, failed};
 use super::work::{Action, Operation, Span, Work};
 use super::{Simulated, State};
@@ -84,25 +83,27 @@ impl State {
 impl Copies for Simulated {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
         let (call, stream) = (Call::MemAllocAsync, stream.named_here());
-        self.lock().called_for(call, Arguments::stream(stream), |state| {
+        let call_it = |state: &mut State| {
             let id = state.native(call.name(), stream)?;
+            state.refuse_unsafe(call.name())?;
             if bytes == 0 {
                 return Err(failed(call.name(), codes::INVALID_VALUE));
             }
             state.refuse_implicit(call.name(), id)?;
             state.refuse_capturing(call.name(), id)?;
             state.take_from_pool(call.name(), id, bytes, "")
-        })
+        };
+        self.relaxed(|| self.lock().called_for(call, Arguments::stream(stream), call_it))
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
         let (call, stream) = (Call::MemFreeAsync, stream.named_here());
-        self.lock()
-            .called(call, Arguments::stream(stream), |state| {
-                let id = state.native(call.name(), stream)?;
-                state.free_in_order(pointer, id)
-            })
-            .map(drop)
+        let call_it = |state: &mut State| {
+            let id = state.native(call.name(), stream)?;
+            state.refuse_unsafe(call.name())?;
+            state.free_in_order(pointer, id)
+        };
+        self.relaxed(|| self.lock().called(call, Arguments::stream(stream), call_it)).map(drop)
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
@@ -118,9 +119,6 @@ impl Copies for Simulated {
     }
 
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
-        let before = self.exchange_capture_mode(CaptureMode::Relaxed);
-        let waited = self.synchronize_stream(stream.named_here());
-        self.exchange_capture_mode(before);
-        waited
+        self.relaxed(|| self.synchronize_stream(stream.named_here()))
     }
 }

@@ -187,10 +187,7 @@ impl Driver for Simulated {
         if self.lock().contexts.life(name, event.context)? != event.life {
             return Err(codes::failed(name, codes::CONTEXT_IS_DESTROYED));
         }
-        let before = self.exchange_capture_mode(CaptureMode::Relaxed);
-        let reached = self.query_event(event);
-        self.exchange_capture_mode(before);
-        reached
+        self.relaxed(|| self.query_event(event))
     }
 
     fn part(&self, stream: Alive<'_>) -> Result<Part> {
