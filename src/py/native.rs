@@ -112,8 +112,9 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     })
 }
 
-/// More bytes than any typestr has.
-const LONGEST: usize = 64;
+/// More characters than any typestr has. A longer text is cut on the long way: it may be as long as its producer
+/// has memory for.
+const LONGEST: ffi::Py_ssize_t = 64;
 
 /// The characters of an exact `str` of a typestr's length.
 ///
@@ -121,8 +122,9 @@ const LONGEST: usize = 64;
 ///
 /// `value` is an object that lives as long as the result.
 unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
-    // SAFETY: `value` is an object.
-    if unsafe { ffi::PyUnicode_CheckExact(value) } == 0 {
+    // SAFETY: `value` is an object; the length is asked of an exact str only.
+    if unsafe { ffi::PyUnicode_CheckExact(value) == 0 || ffi::PyUnicode_GetLength(value) > LONGEST }
+    {
         return None;
     }
     let mut length: ffi::Py_ssize_t = 0;
@@ -134,8 +136,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
         unsafe { ffi::PyErr_Clear() };
         return None;
     }
-    // A longer one is no typestr, and may be as long as its producer has memory for: the long way cuts it.
-    let length = usize::try_from(length).ok().filter(|&length| length <= LONGEST)?;
+    let length = usize::try_from(length).ok()?;
     // SAFETY: `length` bytes that live as long as the str.
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
     // SAFETY: CPython's own encoder made them: they are UTF-8 (PyUnicode_AsUTF8AndSize's contract).
