@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import logging
 import sys
 import warnings
 import weakref
@@ -479,6 +480,27 @@ def test_one_at_the_end_of_a_with_block_keeps_what_was_on_its_way(
     with pytest.raises(error) as caught:
         call()
     assert isinstance(caught.value.__context__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize("error", INTERRUPTS)
+def test_one_in_a_handler_of_our_records_is_said_and_the_call_goes_on(error, cuda, monkeypatch):
+    raised, said = error("now"), []
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            raise raised
+
+    logger, handler = logging.getLogger("cai_bridge"), Handler()
+    monkeypatch.setattr(sys, "unraisablehook", lambda it: said.append(it.exc_value))
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        assert to_cai(cuda.array(shape=4)) is not None
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
+    assert said
+    assert {id(one) for one in said} == {id(raised)}
 
 
 def test_there_are_as_many_positions_as_the_bridge_is_known_to_have():
