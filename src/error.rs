@@ -186,6 +186,8 @@ kinds! {
     ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later, or readonly=False from a caller who vouches that nobody writes";
     /// A borrowed tensor of read-only memory: it has no flags.
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, whose flags say it, or readonly=False from a caller who vouches that nobody writes";
+    /// Read-only memory for a library that may write to it.
+    ReadOnlyConverted: Buffer, "readonly", "a library that only reads, copy=True, or readonly=False from a caller who vouches that nobody writes";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 

@@ -5,6 +5,8 @@
 stream waits for the producer's where the two protocols' stream rules ask for it.
 """
 
+from cai_bridge._adapt import adapt
+from cai_bridge._convert import convert
 from cai_bridge._core import (
     CaiView,
     DLPackView,
@@ -13,7 +15,9 @@ from cai_bridge._core import (
     __version__,
     from_cai,
     to_cai,
+    to_dlpack,
 )
+from cai_bridge._libraries import Library, register
 from cai_bridge._protocols import (
     SupportsCudaArrayInterface,
     SupportsCudaStream,
@@ -28,11 +32,16 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
+    "Library",
     "SupportsCudaArrayInterface",
     "SupportsCudaStream",
     "SupportsDLPack",
     "__version__",
+    "adapt",
+    "convert",
     "from_cai",
+    "register",
     "to_cai",
+    "to_dlpack",
     "trace",
 ]

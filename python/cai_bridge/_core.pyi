@@ -134,6 +134,19 @@ def from_cai(
     device: int | tuple[int, int] | None = None,
     dtype: Any = None,
 ) -> DLPackView: ...
+def to_dlpack(
+    x: SupportsDLPack | SupportsCudaArrayInterface | CapsuleType,
+    stream: _Stream = None,
+    readonly: bool | None = None,
+) -> DLPackView: ...
+def _convert(
+    xs: list[Any],
+    target: type,
+    stream: Any,
+    current: Any,
+    readonly: bool | None,
+    writes: bool,
+) -> list[Any]: ...
 def _habits() -> list[tuple[str, str, str, str]]: ...
 def _set_event_level(level: int) -> None: ...
 def _stop_watching() -> None: ...

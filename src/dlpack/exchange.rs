@@ -121,6 +121,26 @@ impl Table {
         Ok(unsafe { descriptor(&tensor, header) })
     }
 
+    /// An array of the library that owns `managed`, which is the library's from here on, whatever it answers.
+    pub fn give(
+        self,
+        py: Python<'_>,
+        managed: Managed<DLManagedTensorVersioned>,
+    ) -> PyResult<Bound<'_, PyAny>> {
+        // SAFETY: a table of major version 1 has this field.
+        let call = unsafe { (*self.0.as_ptr()).managed_tensor_to_py_object_no_sync };
+        let call = call.ok_or_else(|| missing("managed_tensor_to_py_object_no_sync"))?;
+        let mut made: *mut c_void = ptr::null_mut();
+        // SAFETY: the tensor is valid and owned, and given up here, since the function takes it over
+        // (`dlpack.h`: "the ownership of the tensor is stolen"); the interpreter lock is held, and `made`
+        // outlives the call.
+        let code = unsafe { call(managed.into_raw(), &raw mut made) };
+        check(py, code)?;
+        // SAFETY: a new reference, or NULL, which is then a failure.
+        let made = unsafe { Bound::from_owned_ptr_or_opt(py, made.cast()) };
+        made.ok_or_else(|| broken("a NULL object"))
+    }
+
     /// The stream that the library works on now, on `device`, as the driver names it (0 is legacy).
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.

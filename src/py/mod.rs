@@ -38,7 +38,7 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{from_cai, to_cai};
+    use super::doors::{_convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::lease::{_settle, _stop_watching};
     use super::observe::log::_set_event_level;
@@ -70,6 +70,8 @@ mod _core {
         module.add("HostSyncWarning", py.get_type::<HostSyncWarning>())?;
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
+        module.add_function(wrap_pyfunction!(to_dlpack, module)?)?;
+        module.add_function(wrap_pyfunction!(_convert, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_class::<Recording>()?;

@@ -19,6 +19,8 @@ pub enum Elided {
     /// one, a bare wait as well (`tests/gpu/test_driver_twins.py`), but what is ready there may be so by
     /// this very rule, with nothing queued that a blocking stream would follow.
     LegacyOrder,
+    /// Another array that was ready on the same stream has been ordered by the same call.
+    Together,
     /// At the end: the memory had no consumer.
     NoConsumer,
     /// At the end: the consumer's work is being captured into a graph that the producer's stream is no
@@ -35,6 +37,7 @@ impl Elided {
             Self::NotAsked => "no order asked for",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
             Self::LegacyOrder => "the legacy default stream's own order",
+            Self::Together => "ordered together with another array",
             Self::NoConsumer => "no consumer",
             Self::Captured => "the consumer's work is part of a graph",
         }

@@ -3,6 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use crate::device::Place;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
@@ -81,7 +82,7 @@ fn view<'py>(
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
-    let source = take_in(x, &facts, &argument)?;
+    let source = take_in(DOOR, x, &facts, &argument)?;
     View::new(source, readonly).into_object(x.py(), CaiView)
 }
 
@@ -94,20 +95,27 @@ fn tell(began: Began, made: PyResult<Bound<'_, CaiView>>) -> PyResult<Bound<'_, 
 
 /// Takes `x` in by the best way that its type has.
 #[inline]
-fn take_in(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> PyResult<Source> {
+pub(super) fn take_in(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
     if let (Speaks::Foreign, Some(table)) = (facts.speaks, facts.table) {
-        return dlpack::exchange(DOOR, x, facts, table, argument);
+        return dlpack::exchange(door, x, facts, table, argument);
     }
     match facts.speaks {
-        Speaks::CaiView | Speaks::DLPackView => again(x.py(), x.cast::<View>()?.get(), argument),
-        Speaks::Capsule => dlpack::capsule(DOOR, x, argument),
+        Speaks::CaiView | Speaks::DLPackView => {
+            again(door, x.py(), x.cast::<View>()?.get(), argument)
+        }
+        Speaks::Capsule => dlpack::capsule(door, x, argument),
         Speaks::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
-            from_dict(x, facts, argument)
+            from_dict(door, x, facts, argument)
         }
         Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
-            dlpack::protocol(DOOR, x, facts, argument)
+            dlpack::protocol(door, x, facts, argument)
         }
-        Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(x, facts, argument),
+        Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(door, x, facts, argument),
         Speaks::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
             Err(Error::new(Kind::Protocol, got).into())
@@ -133,29 +141,44 @@ fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// One of our own views.
-fn again(py: Python<'_>, view: &View, argument: &Argument<'_, '_>) -> PyResult<Source> {
-    export(py, view.unwrap(py)?, argument)
+fn again(
+    door: &'static str,
+    py: Python<'_>,
+    view: &View,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
+    export(door, py, view.unwrap(py)?, argument)
 }
 
 /// An object that speaks the CUDA Array Interface.
-fn from_dict(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> PyResult<Source> {
+fn from_dict(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
     let said = cai::Said {
-        door: DOOR,
+        door,
         stream: &Argument::UNSAID,
         ordered: matches!(argument.request(), Request::On(_)),
         owner: None,
         device: None,
         dtype: None,
     };
-    export(x.py(), cai::import(x, facts, &said)?, argument)
+    export(door, x.py(), cai::import(x, facts, &said)?, argument)
 }
 
 /// An array whose readiness is known: the order for the consumer, and what its dict then says.
-fn export(py: Python<'_>, mut source: Source, argument: &Argument<'_, '_>) -> PyResult<Source> {
+fn export(
+    door: &'static str,
+    py: Python<'_>,
+    mut source: Source,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
-    check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
-    hand_over(py, DOOR, &source.holding, (ready, source.place), (argument, at))?;
+    check_export(&source, argument, at)?;
+    hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
     if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
         source.holding.hand_to(py, argument, at)?;
     }
@@ -163,4 +186,13 @@ fn export(py: Python<'_>, mut source: Source, argument: &Argument<'_, '_>) -> Py
         source.holding.ready_for_consumer(py);
     }
     Ok(Source { ready: told(ready, request), ..source })
+}
+
+/// Refuses a consumer's stream of another device than the array's.
+pub(super) fn check_export(
+    source: &Source,
+    argument: &Argument<'_, '_>,
+    at: Place,
+) -> PyResult<()> {
+    Ok(check_stream(&source.array, &source.holding.driver, argument.alive(at))?)
 }

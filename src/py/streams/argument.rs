@@ -53,6 +53,12 @@ impl<'a, 'py> Argument<'a, 'py> {
         }
     }
 
+    /// The stream that a library has just named by its driver's handle, as the one that it works on now.
+    pub(crate) fn native(handle: u64) -> Self {
+        let stream = Stream::from_native(handle, Thread::current());
+        Self { request: Request::On(stream), object: None }
+    }
+
     /// The same with `None` read as DLPack reads it: the legacy default stream.
     pub(crate) const fn or_legacy(self) -> Self {
         Self { request: self.request.or_legacy(), ..self }

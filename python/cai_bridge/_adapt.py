@@ -1,0 +1,177 @@
+"""`adapt`: a function of one library's arrays for callers who have another's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from . import _libraries, _trees
+from ._convert import convert, convert_leaves
+from ._core import CaiView, DLPackView
+
+__all__ = ["adapt"]
+
+
+def adapt(
+    function: Callable[..., Any] | None = None,
+    to: Any = "cai",
+    *,
+    stream: Any = None,
+    returns: Any = "like",
+    backward: Callable[..., Any] | None = None,
+) -> Any:
+    """Make a function of one library's arrays take those of any, and give the caller's back.
+
+    Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
+    are converted for the call; all others pass as they are. When the call has returned, the memory
+    goes back in order, as with every end of a view, whether it returned or raised.
+
+    Parameters
+    ----------
+    function : callable
+        A function, a method or a coroutine function. Generators are refused: they would go on
+        working after the memory went back.
+    to : module, str or type, optional
+        The library whose arrays the function takes, as in `convert`.
+    stream : None, int, stream object or callable, optional
+        The stream that the function works on, as in `convert`, or a callable without arguments
+        that is asked for it at each call.
+    returns : str, module, type or None, optional
+        What results that are arrays come back as: ``"like"`` the first array among the arguments,
+        another library as in `convert`, or None for as they are.
+    backward : callable, optional
+        The function of the gradients, which makes this one a part of PyTorch's autograd: called
+        with the gradients of the results and then what was given, it returns a gradient for each
+        of these, or None. It takes arrays of `to`, too. Arguments are then given by their places.
+
+    Returns
+    -------
+    callable
+        With the name, signature and docs of `function`.
+
+    Raises
+    ------
+    TypeError
+        Something that cannot be adapted. The function that is returned raises what `convert` does,
+        with the name of the argument.
+    """
+    if function is None:
+        return functools.partial(adapt, to=to, stream=stream, returns=returns, backward=backward)
+    if not callable(function):
+        raise TypeError(f"function: got {type(function).__name__}; allowed: a callable")
+    import inspect
+
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise TypeError("function: got a generator; allowed: functions, methods and coroutines")
+    _libraries.find(to)
+    if backward is not None:
+        return _differentiable(function, backward, to, stream)
+    call = _Call(function, to, stream, returns)
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*args: Any, **kwargs: Any) -> Any:
+            with call.converted(args, kwargs) as (given, named, like):
+                return call.give(await function(*given, **named), like)
+
+        return awaited
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        with call.converted(args, kwargs) as (given, named, like):
+            return call.give(function(*given, **named), like)
+
+    return called
+
+
+class _Call:
+    """What is done before and after a call."""
+
+    def __init__(self, function: Any, to: Any, stream: Any, returns: Any) -> None:
+        self.library, self.stream, self.returns = _libraries.find(to), stream, returns
+        self.names = _names(function)
+
+    @contextlib.contextmanager
+    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
+        """Convert all arguments at once, and find the library of the first array among them."""
+        leaves: list[_trees.Leaf] = []
+        names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
+        plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
+        named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
+        asked = self.stream
+        stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
+        made = convert_leaves(leaves, self.library, stream=stream)
+        new = iter(made)
+        given = tuple(made_again(new) for made_again in plans)
+        try:
+            yield given, {name: again(new) for name, again in named.items()}, self._like(leaves)
+        except BaseException:
+            # The traceback keeps them, for as long as somebody keeps that.
+            for one in made:
+                if isinstance(one, (CaiView, DLPackView)):
+                    one.release()
+            raise
+
+    def _like(self, leaves: list[_trees.Leaf]) -> _libraries.Library | None:
+        if self.returns != "like":
+            return None if self.returns is None else _libraries.find(self.returns)
+        return _libraries.of_array(leaves[0].array) if leaves else None
+
+    def give(self, result: Any, like: Any) -> Any:
+        """Convert what came of the call."""
+        if like is None or not (_trees.is_tree(result) or _trees.is_gpu_array(result)):
+            return result
+        return convert(result, like)
+
+
+def _names(function: Any) -> list[str]:
+    """Name the parameters that take arguments by their places, as far as the function says."""
+    import inspect
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [one.name for one in parameters if one.kind in by_place]
+
+
+def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:
+    import torch
+
+    forwards = adapt(function, to, stream=stream, returns=torch.Tensor)
+    backwards = adapt(backward, to, stream=stream, returns=torch.Tensor)
+
+    class Adapted(torch.autograd.Function):  # type: ignore[misc]
+        @staticmethod
+        def forward(ctx: Any, *inputs: Any) -> Any:
+            are_tensors = [isinstance(one, torch.Tensor) for one in inputs]
+            ctx.save_for_backward(*itertools.compress(inputs, are_tensors))
+            ctx.others = [
+                None if is_tensor else one
+                for one, is_tensor in zip(inputs, are_tensors, strict=True)
+            ]
+            ctx.are_tensors = are_tensors
+            return forwards(*map(_plain, inputs))
+
+        @staticmethod
+        def backward(ctx: Any, *gradients: Any) -> Any:
+            tensors = iter(ctx.saved_tensors)
+            inputs = [
+                _plain(next(tensors)) if is_tensor else other
+                for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
+            ]
+            return backwards(*map(_plain, gradients), *inputs)
+
+    @functools.wraps(function)
+    def called(*inputs: Any) -> Any:
+        return Adapted.apply(*inputs)
+
+    return called
+
+
+def _plain(x: Any) -> Any:
+    return x.detach() if getattr(x, "requires_grad", False) else x

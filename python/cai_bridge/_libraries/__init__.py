@@ -1,0 +1,110 @@
+"""The libraries that arrays are converted for, a file each, found by name on first use."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from ._library import Library
+
+__all__ = ["Library", "find", "of_array", "register"]
+
+GROUP = "cai_bridge.libraries"
+"""The entry points that libraries add themselves by: a `Library` each, or what makes one."""
+
+KNOWN = {
+    "cai": "_views:CAI",
+    "dlpack": "_views:DLPACK",
+    "torch": "_torch:TORCH",
+    "tvm_ffi": "_tvm_ffi:TVM_FFI",
+    "cupy": "_cupy:CUPY",
+    "numba": "_numba:NUMBA",
+    "jax": "_jax:JAX",
+    "jaxlib": "_jax:JAX",
+    "cuda": "_cuda_core:CUDA_CORE",
+    "numpy": "_numpy:NUMPY",
+}
+
+_registered: dict[str, Library] = {}
+_found: dict[Any, Library] = {}
+
+
+def register(library: Library) -> None:
+    """Let `convert` and `adapt` make arrays of a library that they do not know.
+
+    Parameters
+    ----------
+    library : Library
+        How its arrays are recognised and made. One of the same name is replaced.
+
+    Raises
+    ------
+    TypeError
+        Something else than a `Library`, or one without a name.
+    """
+    if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
+        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+    _registered[library.name] = library
+    _found.clear()
+
+
+def find(to: Any) -> Library:
+    """Find the library that `to` names: a module, its name, or a type of its arrays."""
+    try:
+        return _found[to]
+    except (KeyError, TypeError):
+        library = _look_up(to)
+    _found[to] = library
+    return library
+
+
+def of_array(x: Any) -> Library | None:
+    """Find the library that makes arrays like `x`; None where none is known."""
+    try:
+        return find(type(x))
+    except TypeError:
+        return None
+
+
+def _look_up(to: Any) -> Library:
+    if isinstance(to, Library):
+        return to
+    if isinstance(to, type):
+        for kind in to.__mro__:
+            library = _named(kind.__module__)
+            if library is not None and issubclass(to, library.types):
+                return library
+        raise _unknown(to)
+    name = to.__name__ if isinstance(to, ModuleType) else to
+    library = _named(name) if isinstance(name, str) else None
+    if library is None:
+        raise _unknown(to)
+    return library
+
+
+def _named(module: str) -> Library | None:
+    name = module.partition(".")[0]
+    if name in _registered:
+        return _registered[name]
+    if name in KNOWN:
+        module, _, attribute = KNOWN[name].partition(":")
+        library: Library = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
+        return library
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP, name=name):
+        made = entry.load()
+        register(made if isinstance(made, Library) else made())
+        return _registered.get(name)
+    return None
+
+
+def _unknown(to: Any) -> TypeError:
+    names = sorted({*KNOWN, *_registered} - {"jaxlib"})
+    kind = "the type " if isinstance(to, type) else ""
+    shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
+    return TypeError(
+        f"to: got {kind}{shown}; allowed: a library of {', '.join(names)}, as a module, by its "
+        "name, or by the type of its arrays, or one that was registered"
+    )

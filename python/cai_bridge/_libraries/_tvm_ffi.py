@@ -1,0 +1,39 @@
+"""tvm-ffi: by DLPack. Its current stream, its environment's, it names to no producer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._library import DLPackView, Library
+
+
+class TvmFfi(Library):
+    name = "tvm_ffi"
+    arrays = ("tvm_ffi:Tensor",)
+    view = DLPackView
+
+    def current_stream(self, device: int) -> Any:
+        import tvm_ffi
+
+        return tvm_ffi.get_raw_stream(tvm_ffi.device("cuda", device)) or 1
+
+    def make(self, view: Any, stream: Any) -> Any:
+        import tvm_ffi
+
+        return tvm_ffi.from_dlpack(_For(view, stream))
+
+
+class _For:
+    """A view whose capsules are for one stream, whatever they are asked for."""
+
+    def __init__(self, view: DLPackView, stream: Any) -> None:
+        self.view, self.stream = view, stream
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **_wishes: Any) -> Any:
+        return self.view.__dlpack__(stream=self.stream, max_version=max_version)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self.view.__dlpack_device__()
+
+
+TVM_FFI = TvmFfi()
