@@ -13,12 +13,12 @@ __all__ = [
     "HostSyncWarning",
     "_Recording",
     "__version__",
+    "_end",
     "_habits",
     "_set_event_level",
     "_settle",
     "_start_trace",
     "_stop_trace",
-    "_stop_watching",
     "from_cai",
     "to_cai",
 ]
@@ -136,7 +136,7 @@ def from_cai(
 ) -> DLPackView: ...
 def _habits() -> list[tuple[str, str, str, str]]: ...
 def _set_event_level(level: int) -> None: ...
-def _stop_watching() -> None: ...
+def _end() -> None: ...
 def _settle() -> int: ...
 
 @final

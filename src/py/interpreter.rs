@@ -19,7 +19,7 @@ use std::panic::{
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyException, PyMemoryError, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyMemoryError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
@@ -30,16 +30,15 @@ use crate::stream::Thread;
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
 /// A call of ours from Python: runs `call`, whose answer is made an object. A panic for lack of memory, which
-/// PyO3 has where an object cannot be made, is the `MemoryError` that it was.
+/// PyO3 has where an object cannot be made, is the `MemoryError` that it was. While another thread ends the
+/// interpreter this one is ended, as `sys.exit()` does it: whatever it holds it can let go of.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
     R: IntoPyObjectExt<'py>,
 {
     if is_ending() {
-        return Err(PyRuntimeError::new_err(
-            "cai_bridge: got a call from another thread while the interpreter ends; allowed: none",
-        ));
+        return Err(PySystemExit::new_err(()));
     }
     let _inside = Inside::now();
     let called = catch_unwind(AssertUnwindSafe(|| {

@@ -14,6 +14,7 @@ use super::pending;
 use crate::lease::{Ending, Settled, State};
 use crate::order::Mark;
 use crate::py::interpreter::enter;
+use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{Began, Came};
 
 /// Who holds memory, and gives it back when it is dropped.
@@ -39,8 +40,8 @@ impl Tenant {
     /// Lets go where the orders are made already.
     pub(crate) fn settled(mut self, py: Python<'_>, settled: Settled<Vec<Mark>>, began: Began) {
         if let Some(holding) = self.0.take() {
-            let first = (Ending::settled(holding, settled), began);
-            flat(py, || run(py, first));
+            let ending = Ending::settled(holding, settled);
+            flat(py, || run(py, Next { ending, began, quiet: false }));
         }
     }
 }
@@ -51,7 +52,8 @@ impl Drop for Tenant {
     /// without its interpreter may.
     fn drop(&mut self) {
         let Some(holding) = self.0.take() else { return };
-        let mut next = Some((Ending::new(holding), Began::now()));
+        let mut next =
+            Some(Next { ending: Ending::new(holding), began: Began::now(), quiet: false });
         // Where an end is under way on this thread, that one has the lock.
         if let Some(first) = next.take().and_then(queued) {
             next = Some(first);
@@ -62,14 +64,20 @@ impl Drop for Tenant {
                 }
             });
         }
-        if let Some((ending, began)) = next {
-            began.released(ending.holder().tag, Came::Lost);
-            std::mem::forget(ending);
+        if let Some(next) = next {
+            next.began.released(next.ending.holder().tag, Came::Lost);
+            std::mem::forget(next.ending);
         }
     }
 }
 
-type Next = (Ending<Holding>, Began);
+/// An end, and when it began.
+struct Next {
+    ending: Ending<Holding>,
+    began: Began,
+    /// Whether it is a log handler's doing, of which nothing is told.
+    quiet: bool,
+}
 
 thread_local! {
     /// The ends that follow the one which is under way on this thread, if one is.
@@ -82,7 +90,7 @@ fn queued(next: Next) -> Option<Next> {
     // A thread that is ending has no queue any more.
     let _ = FOLLOWING.try_with(|following| {
         if let Some(following) = &mut *following.borrow_mut() {
-            following.extend(next.take());
+            following.extend(next.take().map(|next| Next { quiet: is_telling(), ..next }));
         }
     });
     next
@@ -109,13 +117,13 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
             next
         });
         match next {
-            Some(next) => run(py, next),
+            Some(next) => quietly(next.quiet, || run(py, next)),
             None => return,
         }
     }
 }
 
-fn run(py: Python<'_>, (mut ending, began): Next) {
+fn run(py: Python<'_>, Next { mut ending, began, .. }: Next) {
     let tag = ending.holder().tag;
     let came = came(py, &mut ending);
     if ending.is_over() {
