@@ -277,7 +277,7 @@ impl Error {
 }
 
 /// The most characters of a foreign value that a message repeats.
-const SHOWN: usize = 200;
+pub const SHOWN: usize = 200;
 
 fn shortened(mut got: String) -> String {
     if let Some((end, _)) = got.char_indices().nth(SHOWN) {

@@ -124,8 +124,7 @@ impl Layout {
             return Err(Error::new(Kind::Ndim, shape.len().to_string()));
         };
         if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
-            let got = format!("{} strides for {} dimensions", strides.len(), shape.len());
-            return Err(Error::new(Kind::StridesMalformed, got));
+            return Err(count_of_strides(strides.len(), shape.len()));
         }
         let mut lists = Lists::new(shape);
         let mut walk = Walk::new(element_size);
@@ -306,6 +305,12 @@ impl Walk {
         }
         Ok(Reach { below: self.below.unsigned_abs(), above: self.above.unsigned_abs() })
     }
+}
+
+/// The refusal of `strides` strides for an array of `ndim` dimensions.
+#[cold]
+pub fn count_of_strides(strides: usize, ndim: usize) -> Error {
+    Error::new(Kind::StridesMalformed, format!("{strides} strides for {ndim} dimensions"))
 }
 
 #[cold]

@@ -2,7 +2,7 @@
 
 use crate::device::{Context, Place};
 use crate::driver::Driver;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The context of `place`.
 pub fn context_of(driver: &dyn Driver, place: Place) -> Result<Context> {
@@ -45,22 +45,23 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Runs `call` with the context of `place` current, and the caller's own current again afterwards.
-pub fn within<R>(
+/// Runs `call` with the context of `place` current, and the caller's own current again afterwards. What `call`
+/// fails with is said before what becomes of the context.
+pub fn within<R, E: From<Error>>(
     driver: &dyn Driver,
     place: Place,
-    call: impl FnOnce(Context) -> Result<R>,
-) -> Result<R> {
+    call: impl FnOnce(Context) -> Result<R, E>,
+) -> Result<R, E> {
     let context = context_of(driver, place)?;
     in_context(driver, context, || call(context))
 }
 
 /// The same for a context that is known.
-pub(super) fn in_context<R>(
+pub(super) fn in_context<R, E: From<Error>>(
     driver: &dyn Driver,
     context: Context,
-    call: impl FnOnce() -> Result<R>,
-) -> Result<R> {
+    call: impl FnOnce() -> Result<R, E>,
+) -> Result<R, E> {
     let entered = Entered::new(driver, context)?;
     let result = call()?;
     entered.leave()?;

@@ -1,8 +1,8 @@
 //! What `readonly=` and `copy=` may be: `None`, `True` or `False`, or NumPy's scalar of these. What has a
 //! truth value of another kind is refused, since it was meant for something else.
 
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use pyo3::types::PyBool;
 
 use super::text::{shown, type_name};
 use crate::error::{Error, Kind};
@@ -11,14 +11,21 @@ use crate::error::{Error, Kind};
 #[inline]
 pub(super) fn parse(name: &'static str, flag: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
     let Some(given) = flag else { return Ok(None) };
-    given.extract::<bool>().map(Some).map_err(|error| refused(name, given, error))
+    if let Some(flag) = truth(given)? {
+        return Ok(Some(flag));
+    }
+    let got = format!("{} ({})", shown(given)?, type_name(given)?);
+    Err(Error::at(Kind::Flag, name, got).into())
 }
 
-#[cold]
-fn refused(name: &'static str, given: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
-    if !error.is_instance_of::<PyTypeError>(given.py()) {
-        return error;
+/// Whether `value` is true, where it is a `bool` or NumPy's.
+#[inline]
+pub(super) fn truth(value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    if let Ok(flag) = value.cast::<PyBool>() {
+        return Ok(Some(flag.is_true()));
     }
-    let got = format!("{} ({})", shown(given), type_name(given));
-    Error::at(Kind::Flag, name, got).into()
+    match type_name(value)?.as_str() {
+        "numpy.bool" | "numpy.bool_" => value.is_truthy().map(Some),
+        _ => Ok(None),
+    }
 }

@@ -19,7 +19,7 @@ use std::panic::{
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyException, PyMemoryError, PySystemExit};
+use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
@@ -261,17 +261,20 @@ pub(super) fn quiet() {
     }));
 }
 
-/// What somebody was asked for and has answered; `None` where that failed. An interrupt, an exit or a lack
-/// of memory is no answer, and passes through.
+/// What somebody was asked for and has answered; `None` where that failed. An interrupt is no answer, and
+/// passes through.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
-        Err(error)
-            if error.is_instance_of::<PyException>(py)
-                && !error.is_instance_of::<PyMemoryError>(py) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
+        Err(error) if is_interrupt(py, &error) => Err(error),
+        Err(_) => Ok(None),
     }
+}
+
+/// Whether an exception says nothing of who was asked: whatever is no `Exception`, such as an interrupt or
+/// an exit, and the lack of memory or stack.
+pub(crate) fn is_interrupt(py: Python<'_>, error: &PyErr) -> bool {
+    !error.is_instance_of::<PyException>(py)
+        || error.is_instance_of::<PyMemoryError>(py)
+        || error.is_instance_of::<PyRecursionError>(py)
 }

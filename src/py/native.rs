@@ -16,7 +16,7 @@ use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::{PyDict, PyString};
 
 use crate::cai::Fields;
-use crate::layout::Dims;
+use crate::layout::{Dims, MAX_NDIM};
 
 /// The number of the interpreter that runs this; the main one's is 0.
 pub(super) fn interpreter(_py: Python<'_>) -> i64 {
@@ -29,6 +29,19 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
+}
+
+/// The first characters of `text`, `most` at most.
+pub(super) fn beginning<'py>(
+    text: &Bound<'py, PyString>,
+    most: usize,
+) -> PyResult<Bound<'py, PyString>> {
+    let end = ffi::Py_ssize_t::try_from(most).unwrap_or(ffi::Py_ssize_t::MAX);
+    // SAFETY: `text` is a str, whose end the call does not pass; it runs no Python code, and makes a str.
+    unsafe {
+        let beginning = ffi::PyUnicode_Substring(text.as_ptr(), 0, end);
+        Ok(Bound::from_owned_ptr_or_err(text.py(), beginning)?.cast_into_unchecked())
+    }
 }
 
 /// The names of the entries, in the order that [`plain`] takes them in; the last is passed over.
@@ -99,14 +112,19 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     })
 }
 
-/// The characters of an exact `str`.
+/// More characters than any typestr has. A longer text is cut on the long way: it may be as long as its producer
+/// has memory for.
+const LONGEST: ffi::Py_ssize_t = 64;
+
+/// The characters of an exact `str` of a typestr's length.
 ///
 /// # Safety
 ///
 /// `value` is an object that lives as long as the result.
 unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
-    // SAFETY: `value` is an object.
-    if unsafe { ffi::PyUnicode_CheckExact(value) } == 0 {
+    // SAFETY: `value` is an object; the length is asked of an exact str only.
+    if unsafe { ffi::PyUnicode_CheckExact(value) == 0 || ffi::PyUnicode_GetLength(value) > LONGEST }
+    {
         return None;
     }
     let mut length: ffi::Py_ssize_t = 0;
@@ -125,7 +143,7 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     Some(unsafe { std::str::from_utf8_unchecked(bytes) })
 }
 
-/// The items of an exact `tuple` of exact ints.
+/// The items of an exact `tuple` of exact ints, no more than an array has dimensions.
 ///
 /// # Safety
 ///
@@ -135,9 +153,13 @@ unsafe fn dims(value: *mut ffi::PyObject) -> Option<Dims> {
     if unsafe { ffi::PyTuple_CheckExact(value) } == 0 {
         return None;
     }
-    let mut dims = Dims::new();
     // SAFETY: an exact tuple.
-    for at in 0..unsafe { ffi::PyTuple_Size(value) } {
+    let length = unsafe { ffi::PyTuple_Size(value) };
+    if usize::try_from(length).is_ok_and(|length| length > MAX_NDIM) {
+        return None;
+    }
+    let mut dims = Dims::new();
+    for at in 0..length {
         // SAFETY: inside the tuple, so an object that it holds.
         dims.push(unsafe { int(ffi::PyTuple_GetItem(value, at)) }?);
     }

@@ -1,28 +1,77 @@
-//! Foreign objects in the words of messages.
+//! Foreign objects in the words of messages. To ask them may run their code: an interrupt passes through.
+//! Of a text of whatever length no more is copied than a message repeats.
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 
+use super::interpreter::answered;
+use super::native;
 use crate::device::{Device, MemoryKind};
+use crate::error::{Error, Kind, SHOWN};
+
+/// The refusal of what `got` shows, unless its code was interrupted.
+#[cold]
+pub(crate) fn refused(kind: Kind, got: PyResult<String>) -> PyErr {
+    got.map_or_else(|interrupt| interrupt, |got| Error::new(kind, got).into())
+}
 
 /// What `object` is: its `repr`, or its type where that fails.
-pub(crate) fn shown(object: &Bound<'_, PyAny>) -> String {
-    match object.repr() {
-        Ok(text) => text.to_string(),
-        Err(_) => an_object(object),
-    }
+pub(crate) fn shown(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    written(object, object.repr())
+}
+
+/// What `object` prints as, or its type where that fails.
+pub(crate) fn printed(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    written(object, object.str())
+}
+
+fn written(object: &Bound<'_, PyAny>, text: PyResult<Bound<'_, PyString>>) -> PyResult<String> {
+    answered(object.py(), text)?.map_or_else(|| an_object(object), |text| beginning(&text))
 }
 
 /// What `object` is, where its value would say nothing.
-pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> String {
-    format!("an object of type {}", type_name(object))
+pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(format!("an object of type {}", type_name(object)?))
 }
 
 /// The name of the type of `object`, module included.
-pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> String {
-    object
-        .get_type()
-        .fully_qualified_name()
-        .map_or_else(|_| "?".to_owned(), |name| name.to_string())
+pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
+    let (py, kind) = (object.py(), object.get_type());
+    let module = attribute(&kind, intern!(py, "__module__"))?;
+    let name = attribute(&kind, intern!(py, "__qualname__"))?.unwrap_or_else(|| "?".to_owned());
+    Ok(match module.as_deref() {
+        None | Some("builtins" | "__main__") => name,
+        Some(module) => format!("{module}.{name}"),
+    })
+}
+
+/// What an exception says, after the name of its class.
+pub(crate) fn error_text(py: Python<'_>, error: &PyErr) -> PyResult<String> {
+    let (class, value) = (error.get_type(py), error.value(py));
+    let class = attribute(&class, intern!(py, "__qualname__"))?.unwrap_or_default();
+    let text = answered(py, value.str())?.map(|text| native::beginning(&text, MESSAGE));
+    Ok(match text.transpose()? {
+        Some(text) => format!("{class}: {}", text.to_string_lossy()),
+        None => class,
+    })
+}
+
+/// More characters than a message of ours has.
+const MESSAGE: usize = 5 * SHOWN;
+
+/// The text that an attribute is; `None` where it is none.
+pub(crate) fn attribute(
+    object: &Bound<'_, PyAny>,
+    name: &Bound<'_, PyString>,
+) -> PyResult<Option<String>> {
+    let value = answered(object.py(), object.getattr(name))?;
+    value.as_ref().and_then(|value| value.cast().ok()).map(beginning).transpose()
+}
+
+/// The beginning of `text`: one character more than a message repeats, so that it says that there is more.
+pub(crate) fn beginning(text: &Bound<'_, PyString>) -> PyResult<String> {
+    Ok(native::beginning(text, SHOWN + 1)?.to_string_lossy().into_owned())
 }
 
 /// Where memory is.

@@ -12,7 +12,7 @@ import pytest
 from cai_bridge.conformance.matrix import Matrix
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
 
 
 def test_the_list_of_requirements_is_the_one_that_is_judged():

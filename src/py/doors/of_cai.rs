@@ -73,10 +73,7 @@ pub(crate) fn from_cai<'py>(
     entry(x.py(), || {
         let began = Began::now();
         let made = view(x, stream, readonly, (owner, device, dtype));
-        if began.is_told() {
-            tell(began, &made);
-        }
-        made
+        if began.is_told() { tell(began, made) } else { made }
     })
 }
 
@@ -102,9 +99,8 @@ fn view<'py>(
 }
 
 #[cold]
-fn tell(began: Began, made: &PyResult<Bound<'_, DLPackView>>) {
-    match made {
-        Ok(made) => began.exchanged(made.as_super().get().passage_in(DOOR)),
-        Err(error) => began.refused(DOOR, error),
-    }
+fn tell(began: Began, made: PyResult<Bound<'_, DLPackView>>) -> PyResult<Bound<'_, DLPackView>> {
+    let made = made.map_err(|error| began.refused(DOOR, error))?;
+    began.exchanged(made.as_super().get().passage_in(DOOR));
+    Ok(made)
 }

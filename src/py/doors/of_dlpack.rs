@@ -68,10 +68,7 @@ pub(crate) fn to_cai<'py>(
     entry(x.py(), || {
         let began = Began::now();
         let made = view(x, stream, readonly);
-        if began.is_told() {
-            tell(began, &made);
-        }
-        made
+        if began.is_told() { tell(began, made) } else { made }
     })
 }
 
@@ -89,11 +86,10 @@ fn view<'py>(
 }
 
 #[cold]
-fn tell(began: Began, made: &PyResult<Bound<'_, CaiView>>) {
-    match made {
-        Ok(made) => began.exchanged(made.as_super().get().passage_in(DOOR)),
-        Err(error) => began.refused(DOOR, error),
-    }
+fn tell(began: Began, made: PyResult<Bound<'_, CaiView>>) -> PyResult<Bound<'_, CaiView>> {
+    let made = made.map_err(|error| began.refused(DOOR, error))?;
+    began.exchanged(made.as_super().get().passage_in(DOOR));
+    Ok(made)
 }
 
 /// Takes `x` in by the best way that its type has.
@@ -119,7 +115,7 @@ fn take_in(x: &Bound<'_, PyAny>, facts: &Facts, argument: &Argument<'_, '_>) -> 
         Speaks::Foreign => {
             let got = format!(
                 "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
-                an_object(x)
+                an_object(x)?
             );
             Err(Error::new(Kind::Protocol, got).into())
         }

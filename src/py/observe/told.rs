@@ -10,7 +10,7 @@ use tracing::Level;
 
 use super::trace::clock;
 use crate::descriptor::Descriptor;
-use crate::py::text::{place_text, tuple_text};
+use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Stream, Thread};
 
 /// When something began, where a trace is open.
@@ -121,22 +121,29 @@ impl Began {
     /// The same where it may have been refused instead.
     #[inline]
     pub(crate) fn told<R>(self, passage: Passage<'_>, answer: PyResult<R>) -> PyResult<R> {
-        match &answer {
-            Ok(_) => self.exchanged(passage),
-            Err(error) => self.refused(passage.door, error),
-        }
-        answer
+        let answer = answer.map_err(|error| self.refused(passage.door, error))?;
+        self.exchanged(passage);
+        Ok(answer)
     }
 
-    /// A call of `door` was refused.
+    /// A call of `door` was refused: what it then raises.
     #[inline]
-    pub(crate) fn refused(self, door: &'static str, refused: &PyErr) {
-        if self.0.is_some() {
-            tracing::trace!(
-                name: "exchange", target: "cai_bridge", door, error = refused.to_string(),
-                trace.began = self.at(), trace.ended = now(), "refused"
-            );
-        }
+    pub(crate) fn refused(self, door: &'static str, refused: PyErr) -> PyErr {
+        if self.0.is_some() { self.tell_refusal(door, refused) } else { refused }
+    }
+
+    #[cold]
+    fn tell_refusal(self, door: &'static str, refused: PyErr) -> PyErr {
+        let ended = now();
+        let error = match Python::attach(|py| error_text(py, &refused)) {
+            Ok(text) => text,
+            Err(interrupt) => return interrupt,
+        };
+        tracing::trace!(
+            name: "exchange", target: "cai_bridge", door, error,
+            trace.began = self.at(), trace.ended = ended, "refused"
+        );
+        refused
     }
 
     #[cold]

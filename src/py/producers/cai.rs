@@ -4,10 +4,10 @@
 //! behind `<V2` and `|V1`, which the object's `dtype` names; and, for versions 0 to 2, which say
 //! nothing of streams, the stream or a wait on the host.
 
-use pyo3::exceptions::{PyAttributeError, PyException};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt};
+use pyo3::types::{PyDict, PyInt, PyString};
 
 use super::dlpack::of_producer;
 use super::habits::Habit;
@@ -21,11 +21,13 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order::{self, Door};
-use crate::py::interpreter::detach;
+use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
+use crate::py::native;
 use crate::py::source::{By, Source, check_stream};
+use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, Keeping, Kept, current};
-use crate::py::text::{an_object, shown, type_name};
+use crate::py::text::{an_object, attribute, beginning, printed, refused, shown, type_name};
 use crate::py::views::View;
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -56,7 +58,7 @@ pub(crate) fn import<'py>(
     let (interface, owner) = interface(x, facts, said.owner)?;
     let unnamed = default_stream(x, facts)?;
     let decoded = fields::decode(&interface, unnamed, || {
-        said.dtype.map_or_else(|| dtype_of(owner), |dtype| Ok(name_of(dtype)))
+        said.dtype.map_or_else(|| dtype_of(owner), name_of)
     })?;
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -201,7 +203,7 @@ fn interface<'a, 'py>(
         return Ok((x.cast::<PyDict>()?.clone(), owner));
     }
     if let Some(owner) = owner {
-        return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)).into());
+        return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into());
     }
     if facts.has_lazy_bits {
         guards::check_layout(x, facts)?;
@@ -210,13 +212,10 @@ fn interface<'a, 'py>(
     match x.getattr(intern!(x.py(), "__cuda_array_interface__")) {
         Ok(interface) => match interface.cast_into::<PyDict>() {
             Ok(dict) => Ok((dict, x)),
-            Err(error) => {
-                let got = an_object(&error.into_inner());
-                Err(Error::new(Kind::DictType, got).into())
-            }
+            Err(error) => Err(Error::new(Kind::DictType, an_object(&error.into_inner())?).into()),
         },
         Err(error) if error.is_instance_of::<PyAttributeError>(x.py()) => {
-            Err(speechless(x, facts, error))
+            Err(speechless(x, facts, error).unwrap_or_else(|interrupt| interrupt))
         }
         Err(error) => Err(error),
     }
@@ -224,21 +223,16 @@ fn interface<'a, 'py>(
 
 /// Why an object has no dict to read: it is on the CPU, or it speaks no CAI.
 #[cold]
-fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyErr> {
     let py = x.py();
-    let device = x
-        .call_method0(intern!(py, "__dlpack_device__"))
-        .and_then(|pair| pair.extract::<(u32, i32)>());
+    let device = answered(py, x.call_method0(intern!(py, "__dlpack_device__")))?;
+    let device = device.map(|device| pair(&device)).transpose()?.flatten();
+    let device = device.map(|(kind, id)| Device::from_dlpack(kind, id));
     let refused = match device {
-        Ok((kind, id)) if Device::from_dlpack(kind, id).is_err() => Device::from_dlpack(kind, id)
-            .err()
-            .unwrap_or_else(|| Error::new(Kind::CpuMemory, "CPU memory")),
+        Some(Err(elsewhere)) => elsewhere,
         _ if facts.has_cai => {
-            let got = format!(
-                "{}, whose __cuda_array_interface__ raised {}",
-                type_name(x),
-                error.value(py)
-            );
+            let (name, raised) = (type_name(x)?, printed(error.value(py))?);
+            let got = format!("{name}, whose __cuda_array_interface__ raised {raised}");
             Error::new(Kind::Protocol, got)
         }
         _ if facts.speaks == Speaks::DLPackView => {
@@ -246,12 +240,12 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
         }
         _ => Error::new(
             Kind::Protocol,
-            format!("{}, which has no __cuda_array_interface__", type_name(x)),
+            format!("{}, which has no __cuda_array_interface__", type_name(x)?),
         ),
     };
     let refused = PyErr::from(refused);
     refused.set_cause(py, Some(error));
-    refused
+    Ok(refused)
 }
 
 /// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
@@ -310,12 +304,12 @@ fn current_ordinal(driver: &Handle) -> Result<i32> {
 }
 
 fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let malformed = || Error::new(Kind::DeviceArgument, shown(value));
-    let (kind, id) = if value.is_exact_instance_of::<PyInt>() {
-        (2, value.extract::<i32>().map_err(|_| malformed())?)
+    let given = if value.is_exact_instance_of::<PyInt>() {
+        native::small(value).and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
     } else {
-        value.extract::<(u32, i32)>().map_err(|_| malformed())?
+        pair(value)?
     };
+    let (kind, id) = given.ok_or_else(|| refused(Kind::DeviceArgument, shown(value)))?;
     Ok(Device::from_dlpack(kind, id)?)
 }
 
@@ -328,34 +322,36 @@ pub(crate) fn ordering_wanted() -> bool {
 
 /// The name of the element type that `x.dtype` has.
 fn dtype_of(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    match x.getattr(intern!(x.py(), "dtype")) {
-        Ok(dtype) => Ok(name_of(&dtype)),
-        Err(error) if error.is_instance_of::<PyException>(x.py()) => Ok(None),
-        Err(error) => Err(error),
+    match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
+        Some(dtype) => name_of(&dtype),
+        None => Ok(None),
     }
 }
 
 /// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
 /// (`torch.bfloat16`).
-fn name_of(dtype: &Bound<'_, PyAny>) -> Option<String> {
-    let named = |attribute| dtype.getattr(attribute).ok()?.extract::<String>().ok();
-    let text = match dtype.extract::<String>() {
-        Ok(text) => text,
-        Err(_) => named(intern!(dtype.py(), "name"))
-            .or_else(|| named(intern!(dtype.py(), "__name__")))
-            .unwrap_or_else(|| shown(dtype)),
+fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    let py = dtype.py();
+    let text = if let Ok(text) = dtype.cast::<PyString>() {
+        beginning(text)?
+    } else if let Some(name) = attribute(dtype, intern!(py, "name"))? {
+        name
+    } else if let Some(name) = attribute(dtype, intern!(py, "__name__"))? {
+        name
+    } else {
+        shown(dtype)?
     };
-    text.rsplit('.').next().map(str::to_owned)
+    Ok(text.rsplit('.').next().map(str::to_owned))
 }
 
-fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> Result<()> {
-    match wanted.map(|wanted| name_of(wanted).unwrap_or_default()) {
-        Some(name) if name != dtype.name() => {
-            let got = format!("{name:?} for a typestr that says {}", dtype.name());
-            Err(Error::new(Kind::DtypeArgument, got))
-        }
-        _ => Ok(()),
+fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
+    let Some(wanted) = wanted else { return Ok(()) };
+    let name = name_of(wanted)?.unwrap_or_default();
+    if name == dtype.name() {
+        return Ok(());
     }
+    let got = format!("{name:?} for a typestr that says {}", dtype.name());
+    Err(Error::new(Kind::DtypeArgument, got).into())
 }
 
 /// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one

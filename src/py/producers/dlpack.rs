@@ -6,7 +6,7 @@
 //! out, and the capsule's name decides, never what was asked for.
 
 use dlpark::python::ImportedDlpack;
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyException, PyTypeError};
+use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
@@ -22,12 +22,12 @@ use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door};
-use crate::py::interpreter::detach;
+use crate::py::interpreter::{detach, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream, hand_over_from, told};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, Keeping, Kept, current};
-use crate::py::text::{an_object, shown};
+use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
@@ -66,9 +66,8 @@ pub(crate) fn protocol(
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
     let (answer, ready) = on_device(py, &driver, device, || ask(x, argument.request()))?;
-    let capsule = answer
-        .cast::<PyCapsule>()
-        .map_err(|_| Error::new(Kind::CapsuleType, an_object(&answer)))?;
+    let capsule =
+        answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
@@ -205,7 +204,7 @@ fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         Err(error) => return Err(error),
     };
     let answer = method.call0()?;
-    let malformed = || Error::new(Kind::DlpackDevice, shown(&answer));
+    let malformed = || refused(Kind::DlpackDevice, shown(&answer));
     let pair =
         answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2).ok_or_else(malformed)?;
     let mut numbers = [0; 2];
@@ -234,12 +233,7 @@ fn on_device<R>(
         return ask();
     };
     driver.open(device.id, |call| detach(py, call));
-    let mut answer = None;
-    order::within(calls, Place::gpu(device.id), |_| {
-        answer = Some(ask());
-        Ok(())
-    })?;
-    answer.unwrap_or_else(|| Err(Error::new(Kind::CapsuleType, "nothing").into()))
+    order::within(calls, Place::gpu(device.id), |_| ask())
 }
 
 /// Asks for a capsule, and says what its memory is ready on.
@@ -249,8 +243,7 @@ fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyA
         Request::Unsaid => Ok((call(x, 1)?.0, legacy)),
         Request::NoOrder => match call(x, -1) {
             Ok((capsule, _)) => Ok((capsule, legacy)),
-            // An interrupt or an exit is no refusal.
-            Err(error) if !error.is_instance_of::<PyException>(x.py()) => Err(error),
+            Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),
             Err(refused) => match call(x, 1) {
                 Ok((capsule, _)) => Ok((capsule, legacy)),
                 Err(error) => {

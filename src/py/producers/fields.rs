@@ -11,11 +11,12 @@ use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple};
 use crate::cai::{self, Decoded, Dialect, Fields};
 use crate::descriptor::Descriptor;
 use crate::dtype::{Dtype, Typestr};
-use crate::error::{Error, Kind};
-use crate::layout::Dims;
-use crate::py::native;
+use crate::error::{Error, Kind, SHOWN};
+use crate::layout::{Dims, MAX_NDIM, count_of_strides};
+use crate::py::interpreter::answered;
 use crate::py::streams::argument::{index, number};
-use crate::py::text::{an_object, shown};
+use crate::py::text::{an_object, refused, shown};
+use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
 
 /// Reads and checks `dict`. `unnamed` is the stream of arrays on the producer's default stream, where its
@@ -37,19 +38,27 @@ pub(crate) fn decode(
     let version = required(version, "version")?;
     let version = int(&version)?.map_err(|got| Error::new(Kind::CaiVersion, got))?;
     let typestr = required(typestr, "typestr")?;
-    let typestr =
-        typestr.cast::<PyString>().map_err(|_| Error::new(Kind::Typestr, an_object(&typestr)))?;
-    let typestr =
-        typestr.to_str().map_err(|_| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
+    let typestr = typestr
+        .cast_into::<PyString>()
+        .map_err(|error| refused(Kind::Typestr, an_object(&error.into_inner())))?;
+    let typestr = native::beginning(&typestr, SHOWN + 1)?;
+    let typestr = answered(dict.py(), typestr.to_str())?
+        .ok_or_else(|| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
     let shape = required(shape, "shape")?;
-    let shape = dims(&shape, "shape", Kind::ShapeMalformed, Kind::ShapeOverflow)?;
+    let shape = dims(&shape, "shape", (Kind::ShapeMalformed, Kind::ShapeOverflow), |length| {
+        Error::new(Kind::Ndim, length.to_string())
+    })?;
     let data = data_entry(&required(data, "data")?)?;
+    let ndim = shape.as_slice().len();
     let strides = present(strides)
-        .map(|strides| dims(&strides, "strides", Kind::StridesMalformed, Kind::ExtentOverflow))
+        .map(|strides| {
+            let kinds = (Kind::StridesMalformed, Kind::ExtentOverflow);
+            dims(&strides, "strides", kinds, |length| count_of_strides(length, ndim))
+        })
         .transpose()?;
     let stream = present(stream).map(|stream| number(&stream)).transpose()?;
     if let Some(mask) = present(mask) {
-        return Err(Error::new(Kind::Mask, an_object(&mask)).into());
+        return Err(Error::new(Kind::Mask, an_object(&mask)?).into());
     }
     let structured = typestr.as_bytes().get(1) == Some(&b'V')
         && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
@@ -106,21 +115,35 @@ fn uncommon_int(value: &Bound<'_, PyAny>) -> PyResult<Result<i64, String>> {
         return Ok(Err(format!("the bool {value}")));
     }
     if value.is_instance_of::<PyInt>() {
-        return Ok(value.extract::<i64>().map_err(|_| shown(value)));
+        return match answered(value.py(), value.extract::<i64>())? {
+            Some(value) => Ok(Ok(value)),
+            None => shown(value).map(Err),
+        };
     }
-    let index = index(value)?;
-    Ok(index.and_then(|index| i64::try_from(index).ok()).ok_or_else(|| an_object(value)))
+    match index(value)?.and_then(|index| i64::try_from(index).ok()) {
+        Some(index) => Ok(Ok(index)),
+        None => an_object(value).map(Err),
+    }
 }
 
-fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind) -> PyResult<Dims> {
+/// A list of numbers, one a dimension. Its length is asked first: it may be as long as its producer has memory
+/// for.
+fn dims(
+    values: &Bound<'_, PyAny>,
+    field: &str,
+    (malformed, overflow): (Kind, Kind),
+    too_many: impl Fn(usize) -> Error,
+) -> PyResult<Dims> {
+    let check = |length| if length > MAX_NDIM { Err(too_many(length)) } else { Ok(()) };
     let tuple = if let Ok(tuple) = values.cast::<PyTuple>() {
+        check(tuple.len())?;
         tuple.clone()
     } else if let Ok(list) = values.cast::<PyList>() {
+        check(list.len())?;
         // Copied first: reading an item may run code that changes the list.
         list.to_tuple()
     } else {
-        let got = an_object(values);
-        return Err(Error::new(malformed, got).into());
+        return Err(Error::new(malformed, an_object(values)?).into());
     };
     let mut dims = Dims::new();
     for (axis, value) in tuple.iter().enumerate() {
@@ -136,22 +159,20 @@ fn dims(values: &Bound<'_, PyAny>, field: &str, malformed: Kind, overflow: Kind)
 }
 
 fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
-    let malformed = || Error::new(Kind::DataMalformed, shown(value));
+    let (py, malformed) = (value.py(), || refused(Kind::DataMalformed, shown(value)));
     let pair = value.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.ok_or_else(malformed)?;
     let (pointer, readonly) = (pair.get_item(0)?, pair.get_item(1)?);
     let pointer = match native::small(&pointer) {
         Some(small) => u64::try_from(small).map_err(|_| malformed())?,
-        None if pointer.is_instance_of::<PyBool>() => return Err(malformed().into()),
-        None => pointer.extract::<u64>().map_err(|_| malformed())?,
+        None if pointer.is_instance_of::<PyBool>() => return Err(malformed()),
+        None => answered(py, pointer.extract::<u64>())?.ok_or_else(malformed)?,
     };
-    let readonly = match readonly.extract::<bool>() {
-        Ok(flag) => flag,
-        Err(_) => match native::small(&readonly) {
-            Some(0) => false,
-            Some(1) => true,
-            _ => return Err(malformed().into()),
-        },
+    let readonly = match (flag::truth(&readonly)?, native::small(&readonly)) {
+        (Some(flag), _) => flag,
+        (None, Some(0)) => false,
+        (None, Some(1)) => true,
+        _ => return Err(malformed()),
     };
     Ok((pointer, readonly))
 }
@@ -164,11 +185,8 @@ fn names_fields(descr: &Bound<'_, PyAny>) -> PyResult<bool> {
     if fields.len() != 1 {
         return Ok(!fields.is_empty());
     }
-    let unnamed = fields
-        .get_item(0)?
-        .get_item(0)
-        .is_ok_and(|name| name.is_truthy().is_ok_and(|named| !named));
-    Ok(!unnamed)
+    let named = fields.get_item(0)?.get_item(0).and_then(|name| name.is_truthy());
+    Ok(answered(descr.py(), named)?.unwrap_or(true))
 }
 
 /// A new dict that describes `array`, ready as `ready` says, of exactly the types that the

@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 
 use super::types::Facts;
 use crate::dtype::Dtype;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
+use crate::py::interpreter::{answered, is_interrupt};
+use crate::py::text::printed;
 
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
 /// the questions whose answer the type fixes; `None` asks all of them.
@@ -32,25 +34,33 @@ pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -
 /// Says what a producer's own failure was about, where it was about the layout.
 #[cold]
 pub(crate) fn explain(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyErr {
+    if is_interrupt(x.py(), &error) {
+        return error;
+    }
     match unstrided(x, facts) {
-        Some(layout) => {
+        Err(interrupt) => interrupt,
+        Ok(Some(layout)) => {
             let refused = PyErr::from(Error::new(Kind::SparseLayout, layout));
             refused.set_cause(x.py(), Some(error));
             refused
         }
-        None => error,
+        Ok(None) => error,
     }
 }
 
 /// Refuses a layout that has no strides.
-pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> Result<()> {
-    unstrided(x, facts).map_or(Ok(()), |layout| Err(Error::new(Kind::SparseLayout, layout)))
+pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> {
+    match unstrided(x, facts)? {
+        Some(layout) => Err(Error::new(Kind::SparseLayout, layout).into()),
+        None => Ok(()),
+    }
 }
 
-fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> Option<String> {
+fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<String>> {
     if !facts.has_lazy_bits {
-        return None;
+        return Ok(None);
     }
-    let layout = x.getattr(intern!(x.py(), "layout")).ok()?.to_string();
-    (!layout.ends_with("strided")).then_some(layout)
+    let layout = answered(x.py(), x.getattr(intern!(x.py(), "layout")))?;
+    let layout = layout.map(|layout| printed(&layout)).transpose()?;
+    Ok(layout.filter(|layout| !layout.ends_with("strided")))
 }

@@ -12,6 +12,7 @@ use pyo3::types::{PyCapsule, PyDict, PyType};
 
 use super::habits::{self, Habit};
 use crate::dlpack::exchange::Table;
+use crate::py::text::attribute;
 use crate::py::views::{CaiView, DLPackView};
 
 /// How a producer speaks.
@@ -114,7 +115,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let has_lazy_bits = kind.hasattr(intern!(py, "requires_grad"))?
         && kind.hasattr(intern!(py, "is_neg"))?
         && kind.hasattr(intern!(py, "is_conj"))?;
-    let module = kind.module().map(|module| module.to_string()).unwrap_or_default();
+    let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,

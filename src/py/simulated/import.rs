@@ -83,8 +83,12 @@ pub(super) fn _simulated_borrow_exchange<'py>(x: &Bound<'py, PyAny>) -> Answer<'
 }
 
 fn no_table(x: &Bound<'_, PyAny>) -> PyErr {
-    let name = crate::py::text::type_name(x);
-    PyTypeError::new_err(format!(
-        "object: got {name}; allowed: a type with __dlpack_c_exchange_api__"
-    ))
+    crate::py::text::type_name(x).map_or_else(
+        |interrupt| interrupt,
+        |name| {
+            PyTypeError::new_err(format!(
+                "object: got {name}; allowed: a type with __dlpack_c_exchange_api__"
+            ))
+        },
+    )
 }

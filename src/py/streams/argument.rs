@@ -14,8 +14,9 @@ use super::kept::{self, Keeping};
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind};
+use crate::py::interpreter::answered;
 use crate::py::native;
-use crate::py::text::{an_object, shown};
+use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Request, Stream, Thread};
 
 /// What a call was given as `stream=`.
@@ -89,7 +90,7 @@ pub(crate) fn number(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if value.is_instance_of::<PyBool>() {
         return Err(Error::new(Kind::StreamType, format!("the bool {value}")).into());
     }
-    index(value)?.ok_or_else(|| Error::new(Kind::StreamType, an_object(value)).into())
+    index(value)?.ok_or_else(|| refused(Kind::StreamType, an_object(value)))
 }
 
 /// The integer that `value` is for Python (`__index__`), or `None` where it is none.
@@ -109,6 +110,17 @@ pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     }
 }
 
+/// Two integers; `None` for anything but a tuple of two that fit.
+pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
+where
+    (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    match value.cast::<PyTuple>() {
+        Ok(pair) if pair.len() == 2 => answered(value.py(), pair.extract()),
+        _ => Ok(None),
+    }
+}
+
 /// A Python integer of whatever size; what does not fit 128 bits is no handle either.
 pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     if let Some(small) = native::small(value) {
@@ -116,7 +128,7 @@ pub(crate) fn integer(value: &Bound<'_, PyAny>) -> PyResult<i128> {
     }
     value.extract::<u64>().map(i128::from).map_err(|error| {
         if error.is_instance_of::<PyOverflowError>(value.py()) {
-            Error::new(Kind::StreamNegative, shown(value)).into()
+            refused(Kind::StreamNegative, shown(value))
         } else {
             error
         }
@@ -129,22 +141,20 @@ pub(super) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 }
 
 fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let malformed = |got: String| Error::new(Kind::StreamProtocol, got);
     if !method.is_callable() {
-        return Err(malformed(shown(method)).into());
+        return Err(refused(Kind::StreamProtocol, shown(method)));
     }
-    let answer = method.call0()?;
+    let (py, answer) = (method.py(), method.call0()?);
+    let malformed = || refused(Kind::StreamProtocol, shown(&answer));
     let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let Some(pair) = pair else {
-        return Err(malformed(shown(&answer)).into());
-    };
+    let pair = pair.ok_or_else(malformed)?;
     let (version, handle) = (pair.get_item(0)?, pair.get_item(1)?);
     if version.is_instance_of::<PyBool>() || handle.is_instance_of::<PyBool>() {
-        return Err(malformed(shown(&answer)).into());
+        return Err(malformed());
     }
-    let version = version.extract::<i64>().map_err(|_| malformed(shown(&answer)))?;
+    let version = answered(py, version.extract::<i64>())?.ok_or_else(malformed)?;
     if version != 0 {
-        return Err(malformed(format!("version {version}")).into());
+        return Err(Error::new(Kind::StreamProtocol, format!("version {version}")).into());
     }
-    Ok(handle.extract::<u64>().map_err(|_| malformed(shown(&answer)))?)
+    answered(py, handle.extract::<u64>())?.ok_or_else(malformed)
 }

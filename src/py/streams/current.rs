@@ -87,7 +87,7 @@ pub(super) fn object<'py>(
     let found: Vec<Bound<'_, PyAny>> = match driver {
         Handle::Cuda if cupys(py, ordinal)? == Some(handle) => {
             let cuda =
-                library(py, intern!(py, "cupy")).map(|cupy| cupy.getattr(intern!(py, "cuda")));
+                library(py, intern!(py, "cupy"))?.map(|cupy| cupy.getattr(intern!(py, "cuda")));
             let current = |cuda: Bound<'py, PyAny>| {
                 cuda.call_method1(intern!(py, "get_current_stream"), (ordinal,))
             };
@@ -111,7 +111,7 @@ pub(super) fn object<'py>(
 
 /// Numba's default stream: the legacy one or, by its setting, the per-thread one.
 pub(crate) fn numbas_default(py: Python<'_>) -> PyResult<Stream> {
-    let Some(cuda) = library(py, intern!(py, "numba.cuda")) else { return Ok(Stream::Legacy) };
+    let Some(cuda) = library(py, intern!(py, "numba.cuda"))? else { return Ok(Stream::Legacy) };
     let per_thread = cuda
         .getattr(intern!(py, "config"))
         .and_then(|config| config.getattr(intern!(py, "CUDA_PER_THREAD_DEFAULT_STREAM")))
@@ -126,7 +126,7 @@ pub(crate) fn numbas_default(py: Python<'_>) -> PyResult<Stream> {
 /// functions that are called through it work on that one.
 pub(crate) fn tvm_ffis(x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = x.py();
-    let Some(module) = library(py, intern!(py, "tvm_ffi")) else { return Ok(None) };
+    let Some(module) = library(py, intern!(py, "tvm_ffi"))? else { return Ok(None) };
     let native = x
         .getattr(intern!(py, "device"))
         .and_then(|device| module.call_method1(intern!(py, "get_raw_stream"), (device,)))
@@ -140,12 +140,13 @@ fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     let table = if let Some(table) = TABLE.get(py) {
         *table
     } else {
-        let Some(torch) = library(py, intern!(py, "torch")) else { return Ok(None) };
-        let tensor = torch.getattr(intern!(py, "Tensor")).ok();
+        let Some(torch) = library(py, intern!(py, "torch"))? else { return Ok(None) };
+        let tensor = answered(py, torch.getattr(intern!(py, "Tensor")))?;
         let Some(tensor) = tensor.and_then(|tensor| tensor.cast_into::<PyType>().ok()) else {
             return Ok(None);
         };
-        *TABLE.get_or_init(py, || Table::of(&tensor).ok().flatten())
+        let table = answered(py, Table::of(&tensor))?.flatten();
+        *TABLE.get_or_init(py, || table)
     };
     let Some(table) = table else { return Ok(None) };
     answered(py, table.current_work_stream(py, Device::cuda(ordinal)))
@@ -165,8 +166,8 @@ fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     let cupy = if let Some(cupy) = CUPY.get(py) {
         cupy
     } else {
-        let Some(module) = library(py, intern!(py, "cupy")) else { return Ok(None) };
-        if let Some(function) = native(py) {
+        let Some(module) = library(py, intern!(py, "cupy"))? else { return Ok(None) };
+        if let Some(function) = answered(py, native(py))?.flatten() {
             CUPY.get_or_init(py, || Cupy::Native(function))
         } else {
             let function = module
@@ -196,22 +197,24 @@ fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
 }
 
 /// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.
-fn native(py: Python<'_>) -> Option<unsafe extern "C" fn(c_int) -> isize> {
+fn native(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";
-    let module = library(py, intern!(py, "cupy_backends.cuda.stream"))?;
-    let functions = module.getattr(intern!(py, "__pyx_capi__")).ok()?;
-    let capsule = functions.get_item(intern!(py, "get_stream_ptr")).ok()?;
-    let pointer = capsule.cast::<PyCapsule>().ok()?.pointer_checked(Some(SIGNATURE)).ok()?;
+    let name = intern!(py, "cupy_backends.cuda.stream");
+    let Some(module) = library(py, name)? else { return Ok(None) };
+    let functions = module.getattr(intern!(py, "__pyx_capi__"))?;
+    let capsule = functions.get_item(intern!(py, "get_stream_ptr"))?;
+    let pointer = capsule.cast::<PyCapsule>()?.pointer_checked(Some(SIGNATURE))?;
     // SAFETY: Cython names the capsule of a C function by its type, which was just compared; the module, and
     // so the function, stays loaded.
-    Some(unsafe {
+    Ok(Some(unsafe {
         std::mem::transmute::<*mut c_void, unsafe extern "C" fn(c_int) -> isize>(pointer.as_ptr())
-    })
+    }))
 }
 
 /// The streams that the simulated device's libraries work on, and whether each ignores those of dicts.
 fn simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
-    let Some(testing) = library(py, intern!(py, "cai_bridge.testing")) else { return Ok(vec![]) };
+    let name = intern!(py, "cai_bridge.testing");
+    let Some(testing) = library(py, name)? else { return Ok(vec![]) };
     let streams = testing.call_method1(intern!(py, "_current_streams"), (ordinal,));
     Ok(answered(py, streams.and_then(|streams| streams.extract()))?.unwrap_or_default())
 }
@@ -220,13 +223,12 @@ fn simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bo
 pub(super) fn library<'py>(
     py: Python<'py>,
     name: &Bound<'py, PyString>,
-) -> Option<Bound<'py, PyAny>> {
+) -> PyResult<Option<Bound<'py, PyAny>>> {
     static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES
-        .get_or_try_init(py, || -> PyResult<_> {
-            let modules = py.import("sys")?.getattr("modules")?;
-            Ok(modules.cast_into::<PyDict>()?.unbind())
-        })
-        .ok()?;
-    modules.bind(py).get_item(name).ok()?
+    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        Ok(modules.cast_into::<PyDict>()?.unbind())
+    });
+    let found = modules.and_then(|modules| modules.bind(py).get_item(name));
+    Ok(answered(py, found)?.flatten())
 }

@@ -71,7 +71,7 @@ pub(super) const fn is_pooled(stream_id: i64) -> bool {
 }
 
 fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
-    let Some(torch) = library(py, intern!(py, "torch")) else { return Ok(None) };
+    let Some(torch) = library(py, intern!(py, "torch"))? else { return Ok(None) };
     let cuda = torch.getattr("cuda")?;
     if !cuda.call_method0("is_initialized")?.is_truthy()? {
         return Ok(None);
@@ -86,7 +86,7 @@ fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
 }
 
 fn jaxs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
-    let Some(jax) = library(py, intern!(py, "jax")) else { return Ok(None) };
+    let Some(jax) = library(py, intern!(py, "jax"))? else { return Ok(None) };
     let begun = jax.getattr("_src").and_then(|source| {
         source.getattr("xla_bridge")?.call_method0("backends_are_initialized")
     })?;

@@ -40,7 +40,7 @@ impl CaiView {
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
         entry(py, || {
-            ready(py, view).inspect_err(|refused| began.refused(DICT, refused))?;
+            ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
             let dict = fields::encode(py, &view.array, view.ready)?;
             began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
             Ok(dict)

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::View;
-use crate::py::interpreter::{Answer, entry};
+use crate::py::interpreter::{Answer, entry, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::observe::End;
 use crate::stream::Thread;
@@ -148,6 +148,12 @@ impl View {
         entry(py, || match self.give_back(py, None, End::With) {
             // An exception that is on its way is not replaced: what failed is done later.
             Err(error) if !value.is_none() => {
+                if is_interrupt(py, &error) {
+                    if !error.value(py).is(value) {
+                        error.set_context(py, Some(PyErr::from_value(value.clone())));
+                    }
+                    return Err(error);
+                }
                 error.write_unraisable(py, None);
                 Ok(())
             }

@@ -20,7 +20,7 @@ use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{Began, End};
 use crate::py::source::{By, Source, hand_over};
-use crate::py::streams::Argument;
+use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
 use crate::stream::{Ready, Stream};
 
@@ -91,7 +91,7 @@ impl DLPackView {
         let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
         entry(py, || {
             hand_out(py, view, (stream, max_version), (dl_device, copy), began)
-                .inspect_err(|error| began.refused(DOOR, error))
+                .map_err(|error| began.refused(DOOR, error))
         })
     }
 
@@ -127,17 +127,14 @@ fn hand_out<'py>(
 
 fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
     let Some(max_version) = max_version else { return Ok(false) };
-    let pair = max_version.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
-    let numbers = pair.and_then(|pair| pair.extract::<(i64, i64)>().ok());
-    if let Some((major, _)) = numbers {
+    if let Some((major, _)) = argument::pair::<i64, i64>(max_version)? {
         return Ok(major >= 1);
     }
     // Integers of any size are versions.
-    match pair {
-        Some(pair) if pair.iter().all(|item| item.is_exact_instance_of::<PyInt>()) => {
-            pair.get_item(0)?.gt(0)
-        }
-        _ => Err(Error::new(Kind::MaxVersion, shown(max_version)).into()),
+    let is_int = |item: Bound<'_, PyAny>| item.is_exact_instance_of::<PyInt>();
+    match max_version.cast::<PyTuple>() {
+        Ok(pair) if pair.len() == 2 && pair.iter().all(is_int) => pair.get_item(0)?.gt(0),
+        _ => Err(Error::new(Kind::MaxVersion, shown(max_version)?).into()),
     }
 }
 

@@ -14,6 +14,7 @@ use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
 use pyo3::{PyClass, PyClassInitializer};
 
+use super::interpreter::answered;
 use super::lease::{Holding, Tenant, look};
 use super::observe::{Began, Came, End, Passage};
 use super::source::{By, Source, check_stream, consumers_place};
@@ -164,7 +165,7 @@ impl View {
         if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
             match py.import("ml_dtypes") {
                 Ok(extended) => {
-                    if let Ok(scalar) = extended.getattr(dtype.name()) {
+                    if let Some(scalar) = answered(py, extended.getattr(dtype.name()))? {
                         return numpy.call_method1("dtype", (scalar,));
                     }
                 }

@@ -7,7 +7,8 @@
 use pyo3::prelude::*;
 
 use crate::device::{Device, MemoryKind};
-use crate::error::{Error, Kind, Result};
+use crate::error::{Error, Kind};
+use crate::py::streams::argument;
 use crate::py::text::shown;
 
 /// What `dl_device` and `copy` ask for.
@@ -35,30 +36,35 @@ pub(super) fn wish(
     own: Device,
     dl_device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
-) -> Result<Wish> {
+) -> PyResult<Wish> {
     let is_gpus = own.kind == MemoryKind::Device;
     let pair = (i64::from(own.kind.code()), i64::from(own.id));
-    let wanted = dl_device.map(|wanted| (wanted, wanted.extract::<(i64, i64)>().ok()));
-    let target = match wanted {
-        Some((_, Some(asked))) if asked != pair => Some((asked, i32::try_from(asked.1))),
-        Some((asked, None)) => return Err(elsewhere(&shown(asked), own)),
-        _ => None,
+    let target = match dl_device {
+        None => None,
+        Some(given) => match argument::pair::<i64, i64>(given)? {
+            Some(asked) => (asked != pair).then(|| (asked, i32::try_from(asked.1))),
+            None => return Err(elsewhere(&shown(given)?, own).into()),
+        },
     };
-    match (target, copy) {
-        (None, Some(true)) if is_gpus => Ok(Wish::Copy(Target::Gpu(own.id))),
-        (None, Some(true)) => Err(Error::new(
-            Kind::CopyKind,
-            format!("True for an array on ({}, {})", pair.0, pair.1),
-        )),
-        (None, _) => Ok(Wish::Own),
-        (Some(((1, 0), _)), Some(false)) => Err(needed((1, 0), own)),
-        (Some(((1, 0), _)), _) => Ok(Wish::Copy(Target::Host)),
-        (Some(((2, _), Ok(id @ 0..))), Some(true)) => Ok(Wish::Copy(Target::Gpu(id))),
-        (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => Ok(Wish::Shared(Device::cuda(id))),
-        (Some(((2, _), Ok(id @ 0..))), None) => Ok(Wish::Copy(Target::Gpu(id))),
-        (Some(((2, _), Ok(id @ 0..))), Some(false)) => Err(needed((2, i64::from(id)), own)),
-        (Some((asked, _)), _) => Err(elsewhere(&format!("({}, {})", asked.0, asked.1), own)),
-    }
+    Ok(match (target, copy) {
+        (None, Some(true)) if is_gpus => Wish::Copy(Target::Gpu(own.id)),
+        (None, Some(true)) => {
+            let got = format!("True for an array on ({}, {})", pair.0, pair.1);
+            return Err(Error::new(Kind::CopyKind, got).into());
+        }
+        (None, _) => Wish::Own,
+        (Some(((1, 0), _)), Some(false)) => return Err(needed((1, 0), own).into()),
+        (Some(((1, 0), _)), _) => Wish::Copy(Target::Host),
+        (Some(((2, _), Ok(id @ 0..))), Some(true)) => Wish::Copy(Target::Gpu(id)),
+        (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => Wish::Shared(Device::cuda(id)),
+        (Some(((2, _), Ok(id @ 0..))), None) => Wish::Copy(Target::Gpu(id)),
+        (Some(((2, _), Ok(id @ 0..))), Some(false)) => {
+            return Err(needed((2, i64::from(id)), own).into());
+        }
+        (Some((asked, _)), _) => {
+            return Err(elsewhere(&format!("({}, {})", asked.0, asked.1), own).into());
+        }
+    })
 }
 
 #[cold]
