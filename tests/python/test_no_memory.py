@@ -1,4 +1,4 @@
-"""That a lack of memory is a `MemoryError`, whichever allocation lacks it, and that nothing is lost by it."""
+"""That whichever allocation lacks memory there is a `MemoryError`, and nothing is lost."""
 
 import pytest
 from children import assert_quiet
@@ -90,7 +90,7 @@ CASES = {
             without_memory(lambda: x[speaks], from_cai)
             without_memory(lambda: x[speaks], lambda made: from_cai(made, stream=mine, device=0))
             made = dict(x[speaks].__cuda_array_interface__)
-            without_memory(lambda: made, lambda made: from_cai(made, owner=x[speaks], dtype="float32"))
+            without_memory(lambda: made, lambda made: from_cai(made, owner=x[speaks], dtype="<f4"))
         made = None
     """,
     "a capsule": """
