@@ -90,8 +90,9 @@ CASES = {
             without_memory(lambda: x[speaks], from_cai)
             without_memory(lambda: x[speaks], lambda made: from_cai(made, stream=mine, device=0))
             made = dict(x[speaks].__cuda_array_interface__)
-            without_memory(lambda: made, lambda made: from_cai(made, owner=x[speaks], dtype="<f4"))
-        made = None
+            named = {"owner": x[speaks], "dtype": "float32"}
+            without_memory(lambda: made, lambda made: from_cai(made, **named))
+        made = named = None
     """,
     "a capsule": """
         def capsule():
