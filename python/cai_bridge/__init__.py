@@ -25,6 +25,7 @@ from cai_bridge._protocols import (
 )
 from cai_bridge._trace import trace
 
+from . import _ending as _ending
 from . import _events as _events
 
 __all__ = [

@@ -1,7 +1,8 @@
 //! DLPack capsules: told apart by their name, read without being consumed, then consumed.
 //!
 //! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
-//! nothing of ours can fail any more. Should somebody else consume it in between, [`take`] refuses.
+//! nothing of ours can fail any more. Should somebody else consume it in between, [`take`] refuses. Builds
+//! without a global lock need the capsule's own for that: both are several steps.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
@@ -10,6 +11,7 @@ use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
+use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyCapsule;
 
 use super::decode;
@@ -31,6 +33,10 @@ pub enum Form {
 
 /// Reads `capsule` and leaves it as it is.
 pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
+    with_critical_section(capsule, || read_locked(capsule))
+}
+
+fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
     if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
         // SAFETY: a capsule of this name holds a `DLManagedTensorVersioned` that lives as long as the
         // capsule does (Python specification of DLPack), and the capsule is held.
@@ -51,8 +57,10 @@ pub fn read(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
 
 /// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
-    dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)
-        .map_err(|_| used("one that was consumed meanwhile").into())
+    with_critical_section(capsule, || {
+        dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)
+    })
+    .map_err(|_| used("one that was consumed meanwhile").into())
 }
 
 #[cold]

@@ -1,6 +1,7 @@
 //! The ends that are not over: asked again in turn.
 
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 
 use super::sync::{AtomicUsize, Mutex, Ordering, PoisonError};
 
@@ -36,11 +37,24 @@ impl<T> Queue<T> {
 
     /// Asks the first `most`, with nothing locked, since to ask may run anything, this too. Those that
     /// are not over go to the end; those that are come back.
+    ///
+    /// Where `is_over` panics, all others stay. The one that it was asked of is leaked: it would panic again,
+    /// and is not over.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
-        let mut asked = Vec::new();
-        self.change(|items| asked.extend(items.drain(..most.min(items.len()))));
-        let over: Vec<T> = asked.extract_if(.., |item| is_over(item)).collect();
-        self.change(|items| items.extend(asked));
+        let mut asked = Asked { queue: self, items: VecDeque::new() };
+        self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));
+        let mut over = Vec::new();
+        for _ in 0..asked.items.len() {
+            let Some(item) = asked.items.pop_front() else { break };
+            let mut item = ManuallyDrop::new(item);
+            let is_over = is_over(&mut item);
+            let item = ManuallyDrop::into_inner(item);
+            if is_over {
+                over.push(item);
+            } else {
+                asked.items.push_back(item);
+            }
+        }
         over
     }
 
@@ -48,5 +62,17 @@ impl<T> Queue<T> {
         let mut items = self.items.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut items);
         self.length.store(items.len(), Ordering::Release);
+    }
+}
+
+/// Those that are being asked, which go back at its end.
+struct Asked<'a, T> {
+    queue: &'a Queue<T>,
+    items: VecDeque<T>,
+}
+
+impl<T> Drop for Asked<'_, T> {
+    fn drop(&mut self) {
+        self.queue.change(|items| items.append(&mut self.items));
     }
 }

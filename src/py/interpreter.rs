@@ -19,7 +19,7 @@ use std::panic::{
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PyRuntimeError};
+use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
@@ -29,28 +29,34 @@ use crate::stream::Thread;
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// A call of ours from Python: runs `call`, whose answer is made an object. A panic for lack of memory, which
-/// PyO3 has where an object cannot be made, is the `MemoryError` that it was.
+/// A call of ours from Python: runs `call`, whose answer is made an object. While another thread ends the
+/// interpreter this one is ended, as `sys.exit()` does it: whatever it holds it can let go of.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
     R: IntoPyObjectExt<'py>,
 {
     if is_ending() {
-        return Err(PyRuntimeError::new_err(
-            "cai_bridge: got a call from another thread while the interpreter ends; allowed: none",
-        ));
+        return Err(PySystemExit::new_err(()));
     }
     let _inside = Inside::now();
-    let called = catch_unwind(AssertUnwindSafe(|| {
+    or_no_memory(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
         call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
             error.value(py);
         })
-    }));
-    called.unwrap_or_else(|panic| match panic.downcast_ref::<&str>() {
-        Some(&NO_OBJECT) => Err(PyMemoryError::new_err(())),
-        _ => resume_unwind(panic),
+    })
+}
+
+/// Runs `call`; a panic for lack of memory, which PyO3 has where an object cannot be made, is the
+/// `MemoryError` that it was.
+#[inline]
+pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
+        match panic.downcast_ref::<&str>() {
+            Some(&NO_OBJECT) => Err(PyMemoryError::new_err(())),
+            _ => resume_unwind(panic),
+        }
     })
 }
 
@@ -258,7 +264,7 @@ impl Drop for Coming {
 /// What PyO3 panics with where CPython could not make an object, for lack of memory.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Keeps panics quiet that [`entry`] makes exceptions of. The hook is this library's own.
+/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is this library's own.
 pub(super) fn quiet() {
     let before = take_hook();
     set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {

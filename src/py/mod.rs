@@ -40,7 +40,7 @@ mod _core {
 
     use super::doors::{_convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
-    use super::lease::{_settle, _stop_watching};
+    use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
@@ -61,8 +61,6 @@ mod _core {
         super::observe::log::install();
         super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
-        let stop = wrap_pyfunction!(_stop_watching, module)?;
-        py.import("atexit")?.call_method1("register", (&stop,))?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_class::<CaiView>()?;
         module.add_class::<DLPackView>()?;
@@ -77,7 +75,7 @@ mod _core {
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
-        module.add_function(stop)?;
+        module.add_function(wrap_pyfunction!(_end, module)?)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
         super::simulated::register(module)?;
         super::table::install_table!(View => DLPackView, py)

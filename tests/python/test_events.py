@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 
 import pytest
 import tables
@@ -235,23 +236,59 @@ def test_a_record_is_filtered_once_more_where_it_is_logged(caplog, cuda):
     assert caplog.records == []
 
 
-def test_a_handler_that_converts_comes_back_in(cuda):
-    said = []
-
-    class Converting(logging.Handler):
-        def emit(self, record):
-            said.append(record.door)
-            if len(said) == 1:
-                to_cai(only_cai(x, stream=1), stream=2)
-
-    x, handler = cuda.array(shape=4), Converting()
+@contextmanager
+def handled(emit):
+    """Handle every event by `emit`."""
+    handler = logging.Handler()
+    handler.emit = emit
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.DEBUG)
     try:
-        to_cai(only_cai(x, stream=1), stream=2)
+        yield
     finally:
         LOGGER.removeHandler(handler)
-    assert said == ["to_cai", "to_cai", "release", "release"]
+
+
+def test_of_what_a_handler_converts_itself_nothing_is_told(cuda):
+    x, said = cuda.array(shape=4), []
+
+    def emit(record):
+        said.append(record.door)
+        for _ in range(3):
+            to_cai(only_cai(x, stream=1), stream=2)
+
+    with handled(emit):
+        to_cai(only_cai(x, stream=1), stream=2)
+    assert said == ["to_cai", "release"]
+
+
+def test_a_handler_may_convert_at_every_one_of_many_events(cuda):
+    x, said = cuda.array(shape=4), []
+
+    def emit(record):
+        said.append(record.door)
+        to_cai(only_cai(x, stream=1), stream=2)
+
+    with handled(emit):
+        for _ in range(500):
+            to_cai(only_cai(x, stream=1), stream=2)
+    assert len(said) == 1000
+
+
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, SystemExit])
+def test_what_a_handler_raises_is_reported_and_the_next_event_is_told(error, cuda, monkeypatch):
+    said, unraisable = [], []
+
+    def emit(record):
+        said.append(record.door)
+        raise error("torn")
+
+    monkeypatch.setattr("sys.unraisablehook", lambda each: unraisable.append(each.exc_type))
+    x = cuda.array(shape=4)
+    with handled(emit):
+        to_cai(only_cai(x, stream=1), stream=2)
+    assert said == ["to_cai", "release"]
+    assert unraisable == [error, error]
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

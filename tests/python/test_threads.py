@@ -98,22 +98,26 @@ def test_threads_that_release_one_view_at_once_let_go_once(cuda):
 
 
 def test_one_capsule_is_taken_by_one_of_many_threads(cuda):
-    mine = cuda.stream()
-    for _ in range(50):
-        tensor = HandMade(cuda.array(shape=4).ptr)
-        capsule, start, taken, refused = tensor.capsule(), threading.Barrier(4), [], []
+    memory, start = cuda.array(shape=4).ptr, threading.Barrier(4)
+    tensors = [HandMade(memory) for _ in range(1000)]
+    capsules, taken, refused = [tensor.capsule() for tensor in tensors], [], []
 
-        def take(capsule=capsule, start=start, taken=taken, refused=refused):
+    def take():
+        for capsule in capsules:
             start.wait()
             try:
-                taken.append(to_cai(capsule, stream=mine))
+                taken.append(to_cai(capsule))
             except ValueError as error:
                 refused.append(str(error))
 
-        on_threads(4, take)
-        assert (len(taken), len(refused)) == (1, 3)
-        taken.clear()
-        assert tensor.deleted == 1
+    on_threads(4, take)
+    assert (len(taken), len(refused)) == (1000, 3000)
+    assert {text.partition(";")[0].partition(",")[0] for text in refused} <= {
+        "capsule: got a consumed one",
+        "capsule: got one that was consumed meanwhile",
+    }
+    taken.clear()
+    assert [tensor.deleted for tensor in tensors] == [1] * 1000
 
 
 def test_a_view_made_of_a_table_by_another_thread_is_an_ordinary_one(cuda):

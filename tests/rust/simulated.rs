@@ -3,6 +3,7 @@
 //! A program that races is always run beside the same program with the missing order put in, which
 //! must be clean: a test that reports a race whatever happens is no test.
 
+mod bounds;
 mod capture;
 mod copies;
 mod driver;

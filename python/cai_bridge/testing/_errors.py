@@ -17,14 +17,18 @@ class RaceError(AssertionError):
     Attributes
     ----------
     reports : tuple of Report
-        What was found, in program order.
+        What was found, in program order: the first 10,000.
+    left_out : int
+        How many more there were.
     """
 
-    def __init__(self, reports: Sequence[Report]) -> None:
+    def __init__(self, reports: Sequence[Report], left_out: int = 0) -> None:
         self.reports = tuple(reports)
+        self.left_out = left_out
         lines = "\n".join(f"  {number}. {report}" for number, report in enumerate(reports, 1))
         what = "1 report" if len(reports) == 1 else f"{len(reports)} reports"
-        super().__init__(f"the simulated device has {what}:\n{lines}")
+        more = f"\n  and {left_out} more" if left_out else ""
+        super().__init__(f"the simulated device has {what}:\n{lines}{more}")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,13 @@ class Findings:
 
     @property
     def reports(self) -> list[Report]:
-        """What was found so far, in program order."""
+        """What was found so far, in program order: the first 10,000."""
         return [Report._of(made) for made in self._session.reports()]
+
+    @property
+    def reports_left_out(self) -> int:
+        """How many reports more there were than `reports` has."""
+        return self._session.reports_left_out()
 
     def clear_reports(self) -> None:
         """Forget what was found so far."""
@@ -28,7 +33,7 @@ class Findings:
         """Raise `RaceError` if anything was found, as the end of the ``with`` block does."""
         reports = self.reports
         if reports:
-            raise RaceError(reports)
+            raise RaceError(reports, self.reports_left_out)
 
     def fail(self, call: str, nth: int = 1, error: str | int = "CUDA_ERROR_OUT_OF_MEMORY") -> None:
         """Make the `nth` next call of an entry point of the driver fail, without effect.

@@ -28,30 +28,22 @@ impl State {
         }
         let Some((block, start)) = self.memory.find(span.ptr) else {
             let second = who.side(Touched { allocation: None, bytes: 0..span.len, access });
-            self.reports.push(Report::new(
-                ReportKind::OutOfBounds,
-                None,
-                second,
-                "nothing is allocated there",
-            ));
+            let why = "nothing is allocated there";
+            self.reports.push(|| Report::new(ReportKind::OutOfBounds, None, second, why));
             return;
         };
         let end = start.saturating_add(span.len);
         if let Some(freed) = &block.freed {
             let (first, second) =
                 (freed.side(block.whole()), who.side(block.touched(start, end, access)));
-            self.reports.push(Report::new(
-                ReportKind::UseAfterFree,
-                Some(first),
-                second,
-                "it was freed before",
-            ));
+            let why = "it was freed before";
+            self.reports.push(|| Report::new(ReportKind::UseAfterFree, Some(first), second, why));
             return;
         }
         if end > block.length {
             let why = format!("the allocation has {} bytes", block.length);
             let second = who.side(block.touched(start, end, access));
-            self.reports.push(Report::new(ReportKind::OutOfBounds, None, second, &why));
+            self.reports.push(|| Report::new(ReportKind::OutOfBounds, None, second, &why));
         }
         let touched = block.touched(start, end.min(block.length), access);
         let races = block.history.admit(Access::new(who, touched), clock, &self.host, named);
@@ -60,10 +52,9 @@ impl State {
 
     pub(super) fn report_races(&mut self, races: Vec<(Side, Side)>) {
         let why = "nothing orders the one after the other";
-        let reports = races
-            .into_iter()
-            .map(|(first, second)| Report::new(ReportKind::Race, Some(first), second, why));
-        self.reports.extend(reports);
+        for (first, second) in races {
+            self.reports.push(|| Report::new(ReportKind::Race, Some(first), second, why));
+        }
     }
 
     /// The host's next access: its clock goes forward.

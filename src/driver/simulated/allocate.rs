@@ -44,7 +44,7 @@ impl State {
             (None, nowhere, "nothing is allocated there")
         };
         let second = Side { operation: call.into(), place, sequence: 0, touched: Some(touched) };
-        self.reports.push(Report::new(ReportKind::InvalidFree, first, second, why));
+        self.reports.push(|| Report::new(ReportKind::InvalidFree, first, second, why));
         Err(failed(call, codes::INVALID_VALUE))
     }
 

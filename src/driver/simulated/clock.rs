@@ -4,6 +4,10 @@
 //! branch of a graph. Work number `t` of a lane happens before some later work exactly when that
 //! work's clock has at least `t` for the lane. Clocks are transitively closed, since whoever waits
 //! takes over the whole clock of what it waits for.
+//!
+//! What the host is ordered after is in the host's clock alone: it has run, and every launch comes after it.
+
+use std::collections::BTreeMap;
 
 /// A sequence of work, one piece after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -22,34 +26,35 @@ impl Lane {
     }
 }
 
-/// For every lane, up to which of its work this point is ordered after.
+/// For each lane, up to which of its work this point is ordered after. Lanes that it knows nothing of take no
+/// room, since a program may have had thousands of streams.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Clock(Vec<u64>);
+pub(super) struct Clock(BTreeMap<Lane, u64>);
 
 impl Clock {
     /// The last work of `lane` that this point is ordered after; 0 for none.
     pub(super) fn get(&self, lane: Lane) -> u64 {
-        self.0.get(lane.0).copied().unwrap_or(0)
+        self.0.get(&lane).copied().unwrap_or(0)
     }
 
     /// Moves `lane` forward to `time`. It never goes back.
     pub(super) fn reach(&mut self, lane: Lane, time: u64) {
-        if self.0.len() <= lane.0 {
-            self.0.resize(lane.0.saturating_add(1), 0);
-        }
-        if let Some(entry) = self.0.get_mut(lane.0) {
+        if time > 0 {
+            let entry = self.0.entry(lane).or_default();
             *entry = time.max(*entry);
         }
     }
 
     /// From here on, also ordered after everything that `other` is ordered after.
     pub(super) fn join(&mut self, other: &Self) {
-        if self.0.len() < other.0.len() {
-            self.0.resize(other.0.len(), 0);
+        for (lane, time) in other.entries() {
+            self.reach(lane, time);
         }
-        for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
-            *mine = (*mine).max(*theirs);
-        }
+    }
+
+    /// Forgets what `host`, the host's clock, covers: that has run, and whoever asks is after it anyway.
+    pub(super) fn forget(&mut self, host: &Self) {
+        self.0.retain(|lane, time| !host.covers(*lane, *time));
     }
 
     /// Whether work number `time` of `lane` happens before this point.
@@ -59,10 +64,11 @@ impl Clock {
 
     /// The lanes that it is ordered after some work of.
     pub(super) fn entries(&self) -> impl Iterator<Item = (Lane, u64)> + '_ {
-        self.0
-            .iter()
-            .enumerate()
-            .filter(|(_, time)| **time > 0)
-            .map(|(index, time)| (Lane(index), *time))
+        self.0.iter().map(|(lane, time)| (*lane, *time))
+    }
+
+    /// How many lanes it is ordered after some work of.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
     }
 }

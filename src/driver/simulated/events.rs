@@ -52,6 +52,18 @@ impl Events {
         Ok(event)
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The points of streams that events stand for.
+    pub(super) fn points(&mut self) -> impl Iterator<Item = &mut Clock> {
+        self.all.iter_mut().filter_map(|event| match &mut event.recorded {
+            Recorded::Point(clock) => Some(clock),
+            Recorded::Never | Recorded::Captured(..) => None,
+        })
+    }
+
     fn get_mut(&mut self, call: Call, event: Event) -> Result<&mut EventState> {
         let offset = event.handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0);
         offset
@@ -233,7 +245,7 @@ impl Simulated {
             let point = state.point(call, event)?;
             let reached = state.schedule.reached(&point);
             if reached {
-                state.host.join(&point);
+                state.learn(&point);
             }
             Ok(reached)
         })
@@ -265,7 +277,7 @@ impl Simulated {
             state.schedule.everything()
         };
         self.run_until(&end);
-        self.lock().host.join(&end);
+        self.lock().learn(&end);
         Ok(())
     }
 
@@ -281,7 +293,7 @@ impl Simulated {
         })?;
         if let Some(end) = end {
             self.run_until(&end);
-            self.lock().host.join(&end);
+            self.lock().learn(&end);
         }
         Ok(())
     }

@@ -38,7 +38,7 @@ pub use calls::{Arguments, Call, CallRecord, FaultError, LOGGED, Outcome};
 pub use capture::CaptureMode;
 pub use graph::Graph;
 pub use memory::{FREED, FRESH};
-pub use report::{AccessKind, Report, ReportKind, Side, Touched};
+pub use report::{AccessKind, REPORTED, Report, ReportKind, Side, Touched};
 pub use work::{Action, Span};
 
 use super::fork::{self, Process};
@@ -59,8 +59,10 @@ struct State {
     schedule: work::Schedule,
     /// What the host, and so whatever it launches next, is ordered after.
     host: clock::Clock,
+    /// How often the host has learned of work since the clocks were last freed of it.
+    learned: usize,
     calls: calls::Calls,
-    reports: Vec<Report>,
+    reports: report::Reports,
     /// The number of the last operation or host access.
     sequence: u64,
 }
@@ -87,8 +89,9 @@ impl Simulated {
             memory: memory::Memory::default(),
             schedule: work::Schedule::default(),
             host: clock::Clock::default(),
+            learned: 0,
             calls: calls::Calls::default(),
-            reports: Vec::new(),
+            reports: report::Reports::default(),
             sequence: 0,
         };
         fork::watch();
@@ -114,7 +117,7 @@ impl fmt::Debug for Simulated {
         f.debug_struct("Simulated")
             .field("devices", &state.contexts.devices())
             .field("pending", &state.schedule.pending())
-            .field("reports", &state.reports.len())
+            .field("reports", &state.reports.found())
             .finish_non_exhaustive()
     }
 }

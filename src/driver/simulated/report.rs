@@ -141,6 +141,31 @@ impl fmt::Display for Report {
     }
 }
 
+/// How many reports are kept: the first ones, of which the others mostly follow.
+pub const REPORTED: usize = 10_000;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub(super) struct Reports {
+    kept: Vec<Report>,
+    left_out: u64,
+}
+
+impl Reports {
+    pub(super) fn push(&mut self, report: impl FnOnce() -> Report) {
+        if self.kept.len() < REPORTED {
+            self.kept.push(report());
+        } else {
+            self.left_out = self.left_out.saturating_add(1);
+        }
+    }
+
+    /// How many there were.
+    pub(super) fn found(&self) -> u64 {
+        self.left_out.saturating_add(self.kept.len() as u64)
+    }
+}
+
 impl State {
     /// Reports a driver call that was given a stream it should not have been.
     pub(super) fn report_stream(
@@ -151,18 +176,30 @@ impl State {
         why: &str,
     ) {
         let second = Side { operation: call.into(), place, sequence: 0, touched: None };
-        self.reports.push(Report::new(kind, None, second, why));
+        self.reports.push(|| Report::new(kind, None, second, why));
     }
 }
 
 impl Simulated {
-    /// What was found so far.
+    /// What was found so far: the first [`REPORTED`].
     pub fn reports(&self) -> Vec<Report> {
-        self.lock().reports.clone()
+        self.lock().reports.kept.clone()
+    }
+
+    /// How many reports more there were than are kept.
+    pub fn reports_left_out(&self) -> u64 {
+        self.lock().reports.left_out
     }
 
     /// What was found so far, which is then forgotten.
     pub fn take_reports(&self) -> Vec<Report> {
-        std::mem::take(&mut self.lock().reports)
+        std::mem::take(&mut self.lock().reports).kept
+    }
+
+    /// How many entries the clocks of all streams and events have, for tests of what they take.
+    pub fn clock_entries(&self) -> usize {
+        let state = &mut *self.lock();
+        let streams: usize = state.streams.ids().map(|id| state.streams.get(id).clock.len()).sum();
+        streams + state.events.points().map(|clock| clock.len()).sum::<usize>()
     }
 }

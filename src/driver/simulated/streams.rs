@@ -189,7 +189,6 @@ impl State {
     pub(super) fn advance(&mut self, id: StreamId) {
         let mut clock = std::mem::take(&mut self.streams.get_mut(id).clock);
         let (context, role) = (self.streams.get(id).context, self.streams.get(id).role);
-        clock.join(&self.host);
         match role {
             Role::NonBlocking => {}
             Role::Blocking => {
@@ -208,7 +207,25 @@ impl State {
                 }
             }
         }
+        clock.forget(&self.host);
         self.streams.get_mut(id).clock = clock;
+    }
+
+    /// The host is ordered after `point` from here on, which has run.
+    pub(super) fn learn(&mut self, point: &Clock) {
+        self.host.join(point);
+        self.learned = self.learned.saturating_add(1);
+        // Now and then, so that it is a few steps a call however many streams and events there are.
+        if self.learned >= (self.streams.all.len() + self.events.len()) / 16 {
+            self.learned = 0;
+            let events = self.events.points();
+            self.streams
+                .all
+                .iter_mut()
+                .map(|stream| &mut stream.clock)
+                .chain(events)
+                .for_each(|clock| clock.forget(&self.host));
+        }
     }
 
     /// The blocking streams of a context.

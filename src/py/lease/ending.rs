@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 
 use pyo3::prelude::*;
 
@@ -13,7 +14,8 @@ use super::holding::Holding;
 use super::pending;
 use crate::lease::{Ending, Settled, State};
 use crate::order::Mark;
-use crate::py::interpreter::enter;
+use crate::py::interpreter::{enter, or_no_memory};
+use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{Began, Came};
 
 /// Who holds memory, and gives it back when it is dropped.
@@ -39,8 +41,8 @@ impl Tenant {
     /// Lets go where the orders are made already.
     pub(crate) fn settled(mut self, py: Python<'_>, settled: Settled<Vec<Mark>>, began: Began) {
         if let Some(holding) = self.0.take() {
-            let first = (Ending::settled(holding, settled), began);
-            flat(py, || run(py, first));
+            let ending = Ending::settled(holding, settled);
+            flat(py, || run(py, Next { ending, began, quiet: false }));
         }
     }
 }
@@ -51,7 +53,8 @@ impl Drop for Tenant {
     /// without its interpreter may.
     fn drop(&mut self) {
         let Some(holding) = self.0.take() else { return };
-        let mut next = Some((Ending::new(holding), Began::now()));
+        let mut next =
+            Some(Next { ending: Ending::new(holding), began: Began::now(), quiet: false });
         // Where an end is under way on this thread, that one has the lock.
         if let Some(first) = next.take().and_then(queued) {
             next = Some(first);
@@ -62,14 +65,20 @@ impl Drop for Tenant {
                 }
             });
         }
-        if let Some((ending, began)) = next {
-            began.released(ending.holder().tag, Came::Lost);
-            std::mem::forget(ending);
+        if let Some(next) = next {
+            next.began.released(next.ending.holder().tag, Came::Lost);
+            std::mem::forget(next.ending);
         }
     }
 }
 
-type Next = (Ending<Holding>, Began);
+/// An end, and when it began.
+struct Next {
+    ending: Ending<Holding>,
+    began: Began,
+    /// Whether it is a log handler's doing, of which nothing is told.
+    quiet: bool,
+}
 
 thread_local! {
     /// The ends that follow the one which is under way on this thread, if one is.
@@ -82,42 +91,64 @@ fn queued(next: Next) -> Option<Next> {
     // A thread that is ending has no queue any more.
     let _ = FOLLOWING.try_with(|following| {
         if let Some(following) = &mut *following.borrow_mut() {
-            following.extend(next.take());
+            following.extend(next.take().map(|next| Next { quiet: is_telling(), ..next }));
         }
     });
     next
 }
 
-/// Runs `first`, and then what follows from it, one after the other.
-pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
-    let outer = FOLLOWING.try_with(|following| {
-        let mut following = following.borrow_mut();
-        let outer = following.is_none();
-        following.get_or_insert_default();
-        outer
-    });
-    first();
-    if !matches!(outer, Ok(true)) {
-        return;
+/// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
+struct Following;
+
+impl Following {
+    /// `None` where an end is under way already, or where the thread is ending.
+    fn begin() -> Option<Self> {
+        let begun = FOLLOWING.try_with(|following| {
+            let mut following = following.borrow_mut();
+            following.is_none().then(|| following.insert(VecDeque::new())).is_some()
+        });
+        matches!(begun, Ok(true)).then(|| Self)
     }
-    loop {
-        let next = FOLLOWING.with_borrow_mut(|following| {
+
+    /// The next; where there is none, the queue is gone.
+    fn next() -> Option<Next> {
+        FOLLOWING.with_borrow_mut(|following| {
             let next = following.as_mut().and_then(VecDeque::pop_front);
             if next.is_none() {
                 *following = None;
             }
             next
-        });
-        match next {
-            Some(next) => run(py, next),
-            None => return,
+        })
+    }
+}
+
+impl Drop for Following {
+    #[cold]
+    fn drop(&mut self) {
+        while let Some(next) = Self::next() {
+            pending::keep(next.ending);
         }
     }
 }
 
-fn run(py: Python<'_>, (mut ending, began): Next) {
+/// Runs `first`, and then what follows from it, one after the other.
+pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
+    let following = Following::begin();
+    first();
+    if let Some(following) = following {
+        while let Some(next) = Following::next() {
+            quietly(next.quiet, || run(py, next));
+        }
+        std::mem::forget(following);
+    }
+}
+
+fn run(py: Python<'_>, Next { ending, began, .. }: Next) {
+    // A panic leaves it as it is: to let go of it then would be without an order.
+    let mut ending = ManuallyDrop::new(ending);
     let tag = ending.holder().tag;
     let came = came(py, &mut ending);
+    let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);
     } else {
@@ -128,7 +159,8 @@ fn run(py: Python<'_>, (mut ending, began): Next) {
 
 /// Goes on with `ending`, and says what it came to.
 pub(super) fn came(py: Python<'_>, ending: &mut Ending<Holding>) -> Came {
-    if let Err(interrupt) = ending.advance(py) {
+    // One that lacks memory is as due as before.
+    if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
         interrupt.write_unraisable(py, None);
     }
     match ending.state() {

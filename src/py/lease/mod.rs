@@ -7,4 +7,4 @@ mod warned;
 
 pub(crate) use ending::Tenant;
 pub(crate) use holding::Holding;
-pub(crate) use pending::{_settle, _stop_watching, look, look_at_all};
+pub(crate) use pending::{_end, _settle, look, look_at_all};

@@ -145,7 +145,7 @@ impl Pending {
 
 /// Ends the watching, before the interpreter ends; from here on only this thread enters it.
 #[pyfunction]
-pub(crate) fn _stop_watching(py: Python<'_>) {
+pub(crate) fn _end(py: Python<'_>) {
     if let Some(pending) = pending() {
         let thread = {
             let mut watch = pending.watch();

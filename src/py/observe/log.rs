@@ -34,7 +34,9 @@ struct Telling;
 
 impl Telling {
     fn begin() -> Option<Self> {
-        TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false).then_some(Self)
+        let began = TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false);
+        // Made only then: its end would end the telling that is under way.
+        began.then(|| Self)
     }
 }
 
@@ -42,6 +44,17 @@ impl Drop for Telling {
     fn drop(&mut self) {
         let _ = TELLING.try_with(|telling| telling.set(false));
     }
+}
+
+/// Whether this thread is in the midst of telling an event.
+pub(crate) fn is_telling() -> bool {
+    TELLING.try_with(Cell::get).unwrap_or(false)
+}
+
+/// Runs `call`, and tells nothing of what it does where `quiet`.
+pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
+    let _telling = quiet.then(Telling::begin).flatten();
+    call()
 }
 
 /// The level of an event as `logging` has it; 0 for one that is not for it.

@@ -51,7 +51,7 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let (py, name) = (owner.py(), type_name(owner)?);
     let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if warned().as_ref().is_some_and(|names| names.contains(&name) || names.len() == MOST) {
+    if warned().as_ref().is_some_and(|names| names.contains(&name) || names.len() >= MOST) {
         return Ok(());
     }
     let text = format!(

@@ -225,6 +225,10 @@ impl Session {
         Ok(self.0.machine()?.reports().iter().map(record::report).collect())
     }
 
+    fn reports_left_out(&self) -> PyResult<u64> {
+        Ok(self.0.machine()?.reports_left_out())
+    }
+
     fn clear_reports(&self) -> PyResult<()> {
         drop(self.0.machine()?.take_reports());
         Ok(())

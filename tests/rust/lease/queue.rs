@@ -1,5 +1,6 @@
 //! The queue of ends that are not over.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -104,6 +105,38 @@ fn an_item_can_be_changed_while_it_is_asked() {
         false
     });
     assert_eq!(asked(&queue, 1, &[2]).1, [2]);
+}
+
+#[test]
+fn where_asking_panics_the_others_stay_and_those_that_are_over_go() {
+    let dropped = Mutex::new(Vec::new());
+    let queue = Queue::default();
+    (1..=5).for_each(|item| queue.push(Told(item, &dropped)));
+    let asked = catch_unwind(AssertUnwindSafe(|| {
+        queue.ask(4, |item| {
+            assert!(item.0 != 3, "on purpose");
+            item.0 == 2
+        })
+    }));
+    assert!(asked.is_err());
+    // Nobody lets go of the one that it was asked of.
+    assert_eq!((dropped.lock().unwrap().as_slice(), queue.len()), (&[2][..], 3));
+    let mut left = Vec::new();
+    queue.ask(9, |item| {
+        left.push(item.0);
+        false
+    });
+    left.sort_unstable();
+    assert_eq!(left, [1, 4, 5]);
+}
+
+/// Tells that it is dropped.
+struct Told<'a>(u32, &'a Mutex<Vec<u32>>);
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0);
+    }
 }
 
 #[test]

@@ -1,0 +1,110 @@
+"""That a process ends cleanly while daemon threads are in the bridge, or about to be."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from children import assert_quiet
+
+PRELUDE = """
+    import logging, os, sys, threading, time
+    sys.path.insert(0, {here!r})
+    import capsules, tables
+    from cai_bridge import from_cai, to_cai
+    from cai_bridge.testing import simulated_cuda
+    cuda = simulated_cuda(check=False).__enter__()
+    x = cuda.array([1.0] * 4, speaks=("exchange", "dlpack", "cai"))
+
+    class Slow:
+        # A producer in Python, inside of which other threads get their turn.
+        @property
+        def __cuda_array_interface__(self):
+            time.sleep(0)
+            return x.__cuda_array_interface__
+
+    def on_threads(*works):
+        def forever(work):
+            while True:
+                work()
+        for work in works:
+            threading.Thread(target=forever, args=(work,), daemon=True).start()
+"""
+LEAVE = "\ntime.sleep(0.02)\n"
+
+PROGRAMS = {
+    "convert": """
+        def convert():
+            to_cai(from_cai(to_cai(x)).__dlpack__(stream=2))
+        on_threads(convert, convert, convert)
+    """,
+    "read producers in Python": """
+        on_threads(*[lambda: from_cai(Slow())] * 3)
+    """,
+    "read dicts and properties": """
+        view = to_cai(x)
+        def read():
+            view.__cuda_array_interface__, view.shape, view.typestr, view.owner, repr(view)
+        on_threads(read, read, read)
+    """,
+    "release, and leave with blocks": """
+        def release():
+            to_cai(Slow()).release()
+            with from_cai(Slow()) as view:
+                view.__dlpack__()
+        on_threads(release, release, release)
+    """,
+    "delete": """
+        def delete():
+            taken = [capsules.take(from_cai(Slow()).__dlpack__()), tables.managed(from_cai(x))]
+            for one in taken:
+                one.delete()
+        on_threads(delete, delete, delete)
+    """,
+    "convert in a finalizer": """
+        class Late:
+            def __del__(self):
+                view = from_cai(Slow())
+                to_cai(view.__dlpack__())
+                view.release()
+        on_threads(*[Late] * 3)
+    """,
+    "log": """
+        logging.basicConfig(level=logging.DEBUG, stream=open(os.devnull, "w"))
+        on_threads(*[lambda: to_cai(Slow(), stream=2).__cuda_array_interface__] * 3)
+    """,
+    "convert in a log handler": """
+        class Converting(logging.Handler):
+            def emit(self, record):
+                from_cai(Slow()).__dlpack__()
+        logging.getLogger("cai_bridge").addHandler(Converting())
+        logging.getLogger("cai_bridge").setLevel(logging.DEBUG)
+        on_threads(*[lambda: to_cai(Slow(), stream=2)] * 3)
+    """,
+    "convert while other exit handlers run": """
+        # It was there before the bridge's own handler, so it runs after it.
+        on_threads(*[lambda: to_cai(from_cai(Slow()).__dlpack__(stream=2))] * 3)
+    """,
+    "hold a lock that an exit handler needs": """
+        # `logging` takes its handlers' locks at exit.
+        class Locked(logging.Handler):
+            def emit(self, record):
+                from_cai(Slow())
+        handler = Locked()
+        record = logging.LogRecord("other", 10, "", 0, "", (), None)
+        on_threads(*[lambda: handler.handle(record)] * 3)
+    """,
+}
+EARLIER = {
+    "convert while other exit handlers run": """
+        import atexit, time
+        atexit.register(time.sleep, 0.05)
+    """,
+}
+
+
+@pytest.mark.parametrize("turn", range(2))
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_process_ends_cleanly_while_daemon_threads(program, turn):
+    prelude = textwrap.dedent(EARLIER.get(program, "")) + textwrap.dedent(PRELUDE)
+    assert_quiet(PROGRAMS[program], LEAVE, prelude=prelude)
