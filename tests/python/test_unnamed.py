@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
 from scenes import again, once_more
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge._core import _settle
 
 KINDS = ("legacy", "per-thread", "blocking", "read on", "ends on")
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
@@ -146,6 +148,45 @@ def test_a_reader_that_ignores_the_dicts_stream_waits_for_it_as_it_reads(cuda: A
     x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
     producer.fill(x, 7.0)
     seen = cuda.consumer("cai-trusting", mine).read(to_cai(x))
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("speaks", ["cai0", "cai1", "cai2", "cai3"])
+@pytest.mark.parametrize("door", [to_cai, lambda x: to_cai(from_cai(x))], ids=["direct", "nested"])
+def test_where_nothing_is_pending_a_reader_is_waited_for_too(
+    door: Any, speaks: str, cuda: Any
+) -> None:
+    x = cuda.array([1.0] * 8, speaks=speaks)
+    view = door(x)
+    assert view.stream is None
+    cuda.consumer("cai-waits", cuda.stream()).read(view)
+    alive = weakref.ref(x)
+    del x, view
+    assert alive() is not None, "the producer's stream is unknown: the reader has to be done first"
+    cuda.synchronize()
+    _settle()
+    assert alive() is None
+
+
+def test_a_reader_on_a_stream_that_was_declared_by_its_handle_is_waited_for(cuda: Any) -> None:
+    producer, declared = cuda.legacy, cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    cuda.synchronize()
+    view = to_cai(from_cai(x, stream=declared.handle))
+    seen = cuda.consumer("cai-enqueues", declared).read(view)
+    view.release()
+    producer.fill(x, 2.0)
+    cuda.synchronize()
+    assert seen.value == [0.0] * 4
+
+
+def test_a_reader_on_another_gpus_default_stream_waits_for_the_producers_one(cuda: Any) -> None:
+    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    cuda.legacy.fill(x, 7.0)
+    view = to_cai(from_cai(x, device=(2, 1)))
+    seen = cuda.consumer("cai-trusting", cuda.default_stream(1)).read(view)
     cuda.synchronize()
     assert seen.value == [7.0] * 4
 

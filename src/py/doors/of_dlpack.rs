@@ -10,7 +10,7 @@ use crate::py::observe::Began;
 use crate::py::producers::habits::Habit;
 use crate::py::producers::types::{Facts, Speaks, facts};
 use crate::py::producers::{cai, dlpack};
-use crate::py::source::{By, Source, check_stream, consumers_place, hand_over, told};
+use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -160,7 +160,7 @@ fn export(py: Python<'_>, mut source: Source, argument: &Argument<'_, '_>) -> Py
     let (ready, request) = (source.ready, argument.request());
     check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
     hand_over(py, DOOR, &source.holding, (ready, source.place), (argument, at))?;
-    if source.array.ptr() != 0 && (request != Request::Unsaid || source.by != By::View) {
+    if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
         source.holding.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {

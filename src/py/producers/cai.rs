@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt};
 
-use super::dlpack::of_producer;
+use super::dlpack::{Settled, of_producer};
 use super::habits::Habit;
 use super::types::{Facts, Speaks};
 use super::{fields, guards, silence};
@@ -79,14 +79,7 @@ pub(crate) fn import<'py>(
         }
         (Request::Unsaid, Claim::Silent) => {
             let ordered = said.ordered || ordering_wanted();
-            let settled = silence::settle(x, facts, owner, (&driver, place), ordered)?;
-            match settled {
-                Some(alive) => {
-                    let (home, kept) = of_producer(py, said.door, &driver, alive, true)?;
-                    (Ready::On(alive.stream()), home, kept)
-                }
-                None => (Ready::Nothing, None, None),
-            }
+            silence::settle(x, facts, owner, (&driver, place), (said.door, ordered))?
         }
         (Request::NoOrder | Request::Unsaid, _) => (Ready::Nothing, None, None),
     };
@@ -105,9 +98,6 @@ struct Work<'a, 'py> {
     exporter: Option<&'a Bound<'py, PyAny>>,
     facts: &'a Facts,
 }
-
-/// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
-type Settled = (Ready, Option<Kept>, Option<Kept>);
 
 impl Work<'_, '_> {
     /// The stream that the caller declares.
