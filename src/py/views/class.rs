@@ -127,7 +127,7 @@ impl View {
     /// CUDA Array Interface (Version 3), "Lifetime management", "Streams".
     #[pyo3(signature = (stream=None))]
     fn release<'py>(&self, py: Python<'py>, stream: Option<&Bound<'py, PyAny>>) -> Answer<'py> {
-        entry(py, || self.give_back(py, stream, End::Release))
+        entry(py, || self.give_back(py, stream, End::Release).map(|()| py.None()))
     }
 
     fn __enter__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
@@ -149,9 +149,9 @@ impl View {
             // An exception that is on its way is not replaced: what failed is done later.
             Err(error) if !value.is_none() => {
                 error.write_unraisable(py, None);
-                Ok(())
+                Ok(py.None())
             }
-            given_back => given_back,
+            given_back => given_back.map(|()| py.None()),
         })
     }
 
