@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -48,6 +51,17 @@ def test_the_same_seed_makes_the_same_program_and_another_one_another():
     programs = [generate.program(seed) for seed in range(20)]
     assert programs == [generate.program(seed) for seed in range(20)]
     assert len(set(programs)) == 20
+
+
+@pytest.mark.parametrize("salt", ["1", "2"])
+def test_a_seed_makes_the_same_program_in_every_process(salt):
+    drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
+    code = "from soak import generate, steps; print('\\n'.join(steps.listing(generate.program(seed)) for seed in range(200)))"
+    environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
+    there = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert there.stdout.rstrip("\n") == drawn
 
 
 def test_every_kind_of_step_is_drawn():

@@ -58,7 +58,8 @@ class Draw(Drawing):
         if view is None:
             return
         reads = [self.pushed(self.consumer(view)) for _ in range(self.pick((1, 1, 2)))]
-        self.reuse([array, *{view, source} - {array}, *(read for read in reads if read)])
+        names = dict.fromkeys((array, view, source))
+        self.reuse([*names, *(read for read in reads if read)])
 
     def nested(self) -> None:
         """What a view hands out becomes an array of others, which is handed over in turn."""

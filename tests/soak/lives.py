@@ -26,7 +26,7 @@ class Lives(Exports):
         gone = {stream for stream in streams if not s.is_default(stream)}
         self.closed |= gone
         self.ended |= {device}
-        for stream in gone & set(self.named):
+        for stream in [name for name in self.named if name in gone]:
             del self.named[stream]
             self._less(stream)
         self.quiet = True

@@ -28,7 +28,7 @@ def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Left]:
     for number, made in model.made:
         nth = counted[number] = counted.get(number, -1) + 1
         # Another thread's orders go by the legacy default stream, which brings more with it.
-        if made == kind and not is_elsewhere(program[number]):
+        if made == kind:
             lefts.append(Left(number, nth, stale=call == "cuEventRecord"))
     return [left for left in lefts if _is_missed(program, left, make())]
 
