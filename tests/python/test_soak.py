@@ -56,7 +56,10 @@ def test_the_same_seed_makes_the_same_program_and_another_one_another():
 @pytest.mark.parametrize("salt", ["1", "2"])
 def test_a_seed_makes_the_same_program_in_every_process(salt):
     drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
-    code = "from soak import generate, steps; print('\\n'.join(steps.listing(generate.program(seed)) for seed in range(200)))"
+    code = (
+        "from soak import generate, steps\n"
+        "for seed in range(200): print(steps.listing(generate.program(seed)))"
+    )
     environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
     there = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True

@@ -198,7 +198,7 @@ class Draw(Drawing):
     # --- captures ---------------------------------------------------------------------------------
 
     def forked(self, array: str, origin: str, other: str) -> None:
-        """Inside a capture an array is written, handed over to another stream, and written again."""
+        """Inside a capture an array is written, handed to another stream, and written again."""
         self.made += 1
         self.push(s.Fill(array, self.made, origin))
         to = "cai3" not in self.model.arrays[array].speaks or self.chance(0.5)

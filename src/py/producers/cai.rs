@@ -85,8 +85,7 @@ pub(crate) fn import<'py>(
     };
     let elided = said.stream.request() == Request::Unsaid && !(said.ordered || ordering_wanted());
     let ready = if elided { Ready::Nothing } else { ready };
-    let mut holding = holding(owner, facts, &driver, place, home, said)?;
-    holding.ready_on(kept);
+    let holding = holding(owner, facts, (&driver, place), (home, kept), said)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
 }
 
@@ -157,14 +156,14 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     current::numbas_default(x.py()).map(Some)
 }
 
-/// References to the owner, whose memory goes back to `home`. One of our own views as the owner of a dict is
-/// asked for those that it has, since it may be released before the array is done.
+/// References to the owner, whose memory goes back to `home`, and is ready there or on `kept`. One of our own
+/// views as the owner of a dict is asked for those that it has, since it may be released before the array is
+/// done.
 fn holding(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
-    driver: &Handle,
-    place: Place,
-    home: Option<Kept>,
+    (driver, place): (&Handle, Place),
+    (home, kept): (Option<Kept>, Option<Kept>),
     said: &Said<'_, '_>,
 ) -> PyResult<Holding> {
     let py = owner.py();
@@ -172,12 +171,15 @@ fn holding(
         && let Ok(view) = owner.cast::<View>()
     {
         let mut holding = view.get().share(py)?;
+        holding.ready_on(kept.or_else(|| home.as_ref().map(|home| home.clone_ref(py))));
         if let Request::On(_) = said.stream.request() {
             holding.declare(home);
         }
         return Ok(holding);
     }
-    Ok(Holding::array(owner.clone().unbind(), None, driver, place, home))
+    let mut holding = Holding::array(owner.clone().unbind(), None, driver, place, home);
+    holding.ready_on(kept);
+    Ok(holding)
 }
 
 /// The dict, and the object that keeps its memory alive.
