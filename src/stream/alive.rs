@@ -90,7 +90,11 @@ impl Alive<'_> {
 
     /// Whether both are one stream. A handle is one wherever it is expected to be.
     pub fn is(self, other: Alive<'_>) -> bool {
-        self.stream == other.stream
-            && (matches!(self.stream, Stream::Handle(_)) || self.place == other.place)
+        self.is_at(other.stream, other.place)
+    }
+
+    /// Whether it is the stream `stream` of `place`, alive or not.
+    pub fn is_at(self, stream: Stream, place: Place) -> bool {
+        self.stream == stream && (matches!(stream, Stream::Handle(_)) || self.place == place)
     }
 }

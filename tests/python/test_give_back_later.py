@@ -13,7 +13,7 @@ import pytest
 from capsules import HandMade
 from scenes import ORDER, STREAMS, Scene, again, by_dict
 
-from cai_bridge import DriverError, to_cai
+from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
 # --- a producer whose stream is unknown -----------------------------------------------------------
@@ -49,6 +49,18 @@ def test_without_its_stream_a_producer_gets_its_memory_back_when_the_consumer_is
     assert last.ptr == block
     scene.producer.fill(last, 3.0)
     cuda.synchronize()
+
+
+def test_the_stream_that_a_silent_dicts_producer_was_asked_for_is_not_its_own(cuda):
+    scene = Unknown(cuda, ("dlpack", "cai2"), "legacy")
+    gone = weakref.ref(scene.array)
+    view = from_cai(scene.array)
+    seen = cuda.consumer("dlpack", scene.consumer).read(view)
+    scene.array, view = None, view.release()
+    seen.release()
+    assert gone() is not None, "the consumer has not read yet"
+    scene.consumer.synchronize()
+    assert (seen.value, gone()) == ([1.0] * 8, None)
 
 
 def test_what_waits_for_its_consumer_goes_at_the_next_call_of_the_bridge(cuda):

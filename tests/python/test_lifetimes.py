@@ -65,6 +65,7 @@ def test_a_with_block_releases_at_its_end_and_passes_exceptions_on(maker, cuda):
         gone = producer_of(view)
         assert gone() is not None
     assert gone() is None
+    assert MAKERS[maker](x).__exit__(None, None, None) is None
     with pytest.raises(LookupError, match="mine"), MAKERS[maker](x) as view:
         raise LookupError("mine")
     assert view.owner is None

@@ -58,6 +58,18 @@ def test_without_that_wait_the_read_is_a_race(call: str, cuda: Any) -> None:
     assert {report.kind for report in cuda.reports} == {"race"}
 
 
+def test_what_was_borrowed_for_another_gpu_goes_back_after_that_ones_default_stream(
+    cuda: Any,
+) -> None:
+    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    view = from_cai(x, device=(2, 1))
+    seen = cuda.consumer("dlpack-borrowed", cuda.default_stream(1)).read(view)
+    view.release()
+    cuda.legacy.fill(x, 7.0)
+    cuda.synchronize()
+    assert seen.value == [0.0] * 4
+
+
 @pytest.mark.parametrize("memory", ["managed", "pinned"])
 def test_a_tensor_that_our_table_takes_over_is_where_the_driver_says(
     memory: str, cuda: Any

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
 from scenes import again, once_more
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge._core import _settle
+from cai_bridge.conformance import in_another_thread
 
 KINDS = ("legacy", "per-thread", "blocking", "read on", "ends on")
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
@@ -150,6 +153,45 @@ def test_a_reader_that_ignores_the_dicts_stream_waits_for_it_as_it_reads(cuda: A
     assert seen.value == [7.0] * 4
 
 
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("speaks", ["cai0", "cai1", "cai2", "cai3"])
+@pytest.mark.parametrize("door", [to_cai, lambda x: to_cai(from_cai(x))], ids=["direct", "nested"])
+def test_where_nothing_is_pending_a_reader_is_waited_for_too(
+    door: Any, speaks: str, cuda: Any
+) -> None:
+    x = cuda.array([1.0] * 8, speaks=speaks)
+    view = door(x)
+    assert view.stream is None
+    cuda.consumer("cai-waits", cuda.stream()).read(view)
+    alive = weakref.ref(x)
+    del x, view
+    assert alive() is not None, "the producer's stream is unknown: the reader has to be done first"
+    cuda.synchronize()
+    _settle()
+    assert alive() is None
+
+
+def test_a_reader_on_a_stream_that_was_declared_by_its_handle_is_waited_for(cuda: Any) -> None:
+    producer, declared = cuda.legacy, cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer)
+    cuda.synchronize()
+    view = to_cai(from_cai(x, stream=declared.handle))
+    seen = cuda.consumer("cai-enqueues", declared).read(view)
+    view.release()
+    producer.fill(x, 2.0)
+    cuda.synchronize()
+    assert seen.value == [0.0] * 4
+
+
+def test_a_reader_on_another_gpus_default_stream_waits_for_the_producers_one(cuda: Any) -> None:
+    x = cuda.array([0.0] * 4, speaks="cai3", memory="managed", stream=cuda.legacy)
+    cuda.legacy.fill(x, 7.0)
+    view = to_cai(from_cai(x, device=(2, 1)))
+    seen = cuda.consumer("cai-trusting", cuda.default_stream(1)).read(view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 @pytest.mark.parametrize("captured", ["producer", "reader"])
 def test_a_dict_that_is_read_during_a_capture_drags_nobody_into_it(
     captured: str, cuda: Any
@@ -175,8 +217,9 @@ def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda:
     with cuda.current_stream(scene.reader):
         cuda.fail("cuEventRecord")
         del view
-    # Tried again here, where the reader's stream is no library's any more.
-    to_cai(cuda.array([1.0], speaks="exchange"))
+    # Tried again where the reader's stream is no library's. A call of the bridge asks a few of the
+    # ends that are not over, and those of other tests may come first; this asks all of them.
+    in_another_thread(_settle)
     seen.release()
     again(scene)
     cuda.synchronize()

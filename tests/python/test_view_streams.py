@@ -285,3 +285,18 @@ def test_a_bool_is_no_stream_whatever_it_hides_behind(cuda):
 
     with pytest.raises(TypeError, match=r"^stream: got an object of type .+; allowed: "):
         to_cai(cuda.array([1.0]), stream=Hidden())
+
+
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "said"])
+def test_the_dict_of_a_view_is_ready_on_a_stream_that_is_kept(declared, cuda):
+    mine, other = cuda.stream(), cuda.stream()
+    view = to_cai(cuda.array([1.0], speaks="cai3"), stream=mine)
+    interface = view.__cuda_array_interface__
+    with cuda.current_stream(mine):
+        again = from_cai(interface, owner=view, stream=mine if declared else None)
+    cuda.clear_calls()
+    further = to_cai(again, stream=other)
+    assert orders(cuda) == order(mine.handle, other.handle)
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+    further.release()
+    cuda.synchronize()

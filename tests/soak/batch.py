@@ -28,11 +28,13 @@ def batch(task: tuple[int, int, str | None]) -> tuple[list[Found], Counter[str]]
             failure = run(drawn, Bridge())
             counted["steps"] += len(drawn)
         else:
-            result, step, failure = power.broken(drawn, call, seed)
-            counted[result if step is None else f"{result}: {type(step).__name__}"] += 1
-            failure = Failure("missed", f"nothing is reported without the {call} of: {step}")
-            if result != "missed":
-                failure = None
+            broken = power.broken(drawn, call, seed)
+            counted[broken.result] += 1
+            counted.update(f"{broken.result}: {kind}" for kind in broken.kinds)
+            failure = None
+            if broken.result == "missed":
+                what = f"nothing is reported without the {call} of: {broken.step}"
+                failure = Failure("missed", f"{what}\n{broken.failure}")
         if failure is not None:
             failed.append((seed, failure))
     gc.enable()

@@ -58,7 +58,8 @@ class Draw(Drawing):
         if view is None:
             return
         reads = [self.pushed(self.consumer(view)) for _ in range(self.pick((1, 1, 2)))]
-        self.reuse([array, *{view, source} - {array}, *(read for read in reads if read)])
+        names = dict.fromkeys((array, view, source))
+        self.reuse([*names, *(read for read in reads if read)])
 
     def nested(self) -> None:
         """What a view hands out becomes an array of others, which is handed over in turn."""
@@ -196,6 +197,25 @@ class Draw(Drawing):
 
     # --- captures ---------------------------------------------------------------------------------
 
+    def forked(self, array: str, origin: str, other: str) -> None:
+        """Inside a capture an array is written, handed to another stream, and written again."""
+        self.made += 1
+        self.push(s.Fill(array, self.made, origin))
+        to = "cai3" not in self.model.arrays[array].speaks or self.chance(0.5)
+        made: s.Step = s.ToCai(self.name("v"), array, other, None, origin)
+        if not to:
+            made = s.FromCai(self.name("v"), array, None, None, origin)
+        view = self.pushed(made)
+        if view is None:
+            return
+        kind = "cai-enqueues" if to else "dlpack"
+        read = self.pushed(s.Consume(self.name("p"), view, kind, other))
+        for name in (read, view):
+            if name is not None:
+                self.push(s.Drop(name))
+        self.made += 1
+        self.push(s.Fill(array, self.made, origin))
+
     def capture(self) -> None:
         """A capture from begin to end, and its launches; nothing where it does not work out."""
         model, program = self.model, len(self.program)
@@ -206,6 +226,8 @@ class Draw(Drawing):
         origin = self.pick(streams)
         mode = self.pick(("global", "thread_local", "relaxed"))
         done = bool(arrays) and self.push(s.Begin(graph, origin, mode))
+        for _ in range(self.pick((0, 1, 2)) if done else 0):
+            self.forked(self.pick(arrays), origin, self.pick(streams))
         for _ in range(self.random.randint(1, 6) if done else 0):
             made = self.pick(CAPTURED)(self)
             if not self.push(made) and isinstance(made, REFUSED):
@@ -258,7 +280,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.close: 1,
     Draw.reset: 1,
     Draw.attempt: 3,
-    Draw.capture: 2,
+    Draw.capture: 4,
 }
 CHOICES, WEIGHTS = tuple(KINDS), tuple(KINDS.values())
 

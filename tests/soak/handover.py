@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import steps as s
 from .lives import Lives
+from .order import Made
 from .words import SILENT, Array, Kept, User, View, wants
 
 
@@ -245,9 +246,9 @@ class Bridge(Lives):
             self._release(step.step) if isinstance(step.step, s.Release) else self._drop(step.step)
             return
         wants(step.step.source[0] != "k")
-        tried = self.copy()
+        tried, host = self.copy(), Made(self.number, "host")
         tried.take(step.step)
         tried.take(s.Drop(step.step.name))
         wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
-        wants(tried.made.count((self.number, "host")) == self.made.count((self.number, "host")))
+        wants(tried.made.count(host) == self.made.count(host))
         self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}

@@ -22,11 +22,11 @@ class Lives(Exports):
             name for name in self.holds if name in self.views and self._goes(name, lost, streams)
         }
         lost |= {name for name in self.graphs if self.graphs[name].origin in streams}
-        self.lost |= lost
+        self.lost |= set() if "contexts last" in self.lies else lost
         gone = {stream for stream in streams if not s.is_default(stream)}
         self.closed |= gone
         self.ended |= {device}
-        for stream in gone & set(self.named):
+        for stream in [name for name in self.named if name in gone]:
             del self.named[stream]
             self._less(stream)
         self.quiet = True

@@ -30,7 +30,7 @@ class Memory(Order):
             assert self.capture is not None
             made = self.capture.access(place, Captured(0, block, write, effect))
             if made is None:
-                raise Refused("unordered inside the capture")
+                raise Unordered(0, place)
             self.capture = made
             return False
         before = self.after[HOST] if place == HOST else self.advance(place)

@@ -38,6 +38,18 @@ class Lane(NamedTuple):
     kind: str
 
 
+class Made(NamedTuple):
+    """An order that is made: in which step, by whom, and between which streams.
+
+    "edge" and "host" are the bridge's, "own" those of a library or the program.
+    """
+
+    step: int
+    whose: str
+    streams: tuple[str, ...] = ()
+    captured: bool = False
+
+
 class Left(NamedTuple):
     """One of the orders that a step of the bridge makes, which is left out."""
 
@@ -64,9 +76,7 @@ class Order:
         self.current: tuple[str, ...] = ()
         self.without: Left | None = None
         self.number = 0
-        # The orders that are made: the step, and whose it is: "edge" and "host" are the bridge's,
-        # "own" those of a library or the program.
-        self.made: tuple[tuple[int, str], ...] = ()
+        self.made: tuple[Made, ...] = ()
         for device in (0, 1):
             self.lane(f"L{device}", device, "legacy")
             self.lane(f"T{device}", device, "blocking")
@@ -132,7 +142,7 @@ class Order:
             # Without an event, or with one that is not needed.
             if not self.strict:
                 self.connect(first, then)
-        elif self._is_left_out("edge"):
+        elif self._is_left_out(Made(self.number, "edge", (first, then))):
             assert self.without is not None
             # The other of its two calls is made, and is an action on its stream.
             self.advance(then if self.without.stale else first)
@@ -145,9 +155,9 @@ class Order:
         (device, kind), (place, role) = self.lanes[first], self.lanes[then]
         return device == place and kind == "blocking" and role == "legacy"
 
-    def _is_left_out(self, kind: str) -> bool:
-        nth = sum(made[0] == self.number for made in self.made)
-        self.made = (*self.made, (self.number, kind))
+    def _is_left_out(self, made: Made) -> bool:
+        nth = sum(before.step == self.number for before in self.made)
+        self.made = (*self.made, made)
         return self.without is not None and (self.without.step, self.without.nth) == (
             self.number,
             nth,
@@ -178,9 +188,12 @@ class Order:
                 return
             if self.lanes[then].kind == "legacy":
                 raise Barred("a fork to the legacy default stream")
-        if self._is_left_out("edge"):
-            raise Refused("an order that a capture is made of")
         assert self.capture is not None
+        if self._is_left_out(Made(self.number, "edge", (first, then), captured=True)):
+            assert self.without is not None
+            if self.without.stale or not self.is_captured(then):
+                raise Refused("an order that a capture is made of")
+            return
         if self.is_captured(first):
             self.fork(first, then)
         else:
@@ -205,7 +218,7 @@ class Order:
         """An event and a wait that are a library's or the program's own."""
         if first == then:
             return
-        self.made = (*self.made, (self.number, "own"))
+        self.made = (*self.made, Made(self.number, "own", (first, then)))
         if self.is_beside(first) or self.is_beside(then):
             raise Refused("the legacy default stream beside a captured blocking stream")
         if self.is_captured(first):
@@ -233,7 +246,7 @@ class Order:
         if self.capture is not None:
             known = (f"L{device}", f"T{device}", *self.working(device))
             raise (Barred if self._meets_capture(*known) else Refused)("inside a capture")
-        if self._is_left_out("host"):
+        if self._is_left_out(Made(self.number, "host")):
             return
         for stream, (place, _) in self.lanes.items():
             if place == device:

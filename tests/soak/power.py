@@ -8,33 +8,65 @@ an event and a wait, or a wait of the host.
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import steps as s
 from .execute import Failure, run
 from .handover import Bridge
-from .order import Left, Refused, Unordered
+from .order import Left, Made, Refused, Unordered
 
 CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuCtxSynchronize")
 
 
-def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Left]:
+class Need(NamedTuple):
+    """An order that some later access needs, and what is special about it."""
+
+    left: Left
+    kinds: frozenset[str]
+
+
+class Broken(NamedTuple):
+    """What came of a program without an order that it needs.
+
+    "found", "missed", or "none" to leave out.
+    """
+
+    result: str
+    step: s.Step | None = None
+    kinds: frozenset[str] = frozenset()
+    failure: Failure | None = None
+
+
+def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Need]:
     """List the orders that some later access needs."""
-    model = make()
-    for step in program:
+    model, needs = make(), list[Need]()
+    whose = "host" if call == "cuCtxSynchronize" else "edge"
+    for number, step in enumerate(program):
+        before = model.copy()
         model.take(step)
-    kind = "host" if call == "cuCtxSynchronize" else "edge"
-    lefts, counted = [], dict[int, int]()
-    for number, made in model.made:
-        nth = counted[number] = counted.get(number, -1) + 1
-        # Another thread's orders go by the legacy default stream, which brings more with it.
-        if made == kind and not is_elsewhere(program[number]):
-            lefts.append(Left(number, nth, stale=call == "cuEventRecord"))
-    return [left for left in lefts if _is_missed(program, left, make())]
+        here = [made for made in model.made if made.step == number]
+        for nth, made in enumerate(here):
+            if made.whose == whose:
+                left = Left(number, nth, stale=call == "cuEventRecord")
+                needs.append(Need(left, kinds(step, made, before)))
+    return [need for need in needs if _is_missed(program, need.left, make())]
 
 
-def is_elsewhere(step: s.Step) -> bool:
-    return getattr(step, "thread", False) or getattr(step, "how", None) in {"thread", "native"}
+def kinds(step: s.Step, made: Made, model: Bridge) -> frozenset[str]:
+    """Tell what is special about an order that a step makes, in the state before the step."""
+    found = {type(step).__name__}
+    if made.captured:
+        found.add("capture")
+    if len({model.lanes[stream].device for stream in made.streams}) > 1:
+        found.add("two GPUs")
+    if getattr(step, "thread", False) or getattr(step, "how", None) in {"thread", "native"}:
+        found.add("another thread")
+    about = [getattr(step, field, None) for field in ("source", "view", "what")]
+    for view in [model.views[name] for name in about if name in model.views]:
+        found |= {"unnamed"} if view.user.kind in {"unread", "unnamed"} else set()
+        found |= {"nested"} if model.arrays[view.array].root else set()
+        found |= {"a copy"} if view.copy else set()
+    return frozenset(found)
 
 
 def _is_missed(program: s.Program, left: Left, model: Bridge) -> bool:
@@ -52,10 +84,10 @@ def _is_missed(program: s.Program, left: Left, model: Bridge) -> bool:
 class Without:
     """Suppresses one call of a step, and tells whether the step made those that it has to."""
 
-    def __init__(self, call: str, left: Left, kinds: list[str]) -> None:
+    def __init__(self, call: str, left: Left, made: list[Made]) -> None:
         self.call, self.left = call, left
         host = call == "cuCtxSynchronize"
-        mine = [(kind == "host") == host for kind in kinds]
+        mine = [(one.whose == "host") == host for one in made if one.step == left.step]
         self.wanted, self.nth = sum(mine), sum(mine[: left.nth + 1])
         self.made = False
         self._before = 0
@@ -79,21 +111,20 @@ def without_faults(step: s.Step) -> tuple[s.Step, ...]:
     return (step.step,) if isinstance(step.step, s.Release | s.Drop) else ()
 
 
-def broken(program: s.Program, call: str, seed: int) -> tuple[str, s.Step | None, Failure | None]:
-    """Run a program without an order that it needs: "found", "missed", or "none" to leave out."""
+def broken(program: s.Program, call: str, seed: int) -> Broken:
+    """Run a program without an order that it needs."""
     program = tuple(step for tried in program for step in without_faults(tried))
-    choice = random.Random(seed)
-    lefts = needed(program, call)
-    choice.shuffle(lefts)
+    needs = needed(program, call)
+    random.Random(seed).shuffle(needs)
     model = Bridge()
     for step in program:
         model.take(step)
-    for left in lefts:
-        kinds = [kind for number, kind in model.made if number == left.step]
-        without = Without(call, left, kinds)
+    for left, special in needs:
+        without = Without(call, left, list(model.made))
         failure = run(program, Bridge(), without)
-        found = failure is not None and failure.kind.startswith("report")
+        # A capture that lacks an order fails by itself, too: what was forked is not joined.
+        found = failure is not None and (failure.kind.startswith("report") or "capture" in special)
         # A report may end the run within the step itself, before the call was counted.
         if without.made or found:
-            return "found" if found else "missed", program[left.step], failure
-    return "none", None, None
+            return Broken("found" if found else "missed", program[left.step], special, failure)
+    return Broken("none")

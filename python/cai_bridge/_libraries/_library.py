@@ -76,7 +76,7 @@ class ByTable(Library):
 
 
 class Quick:
-    """A route through a library's insides, checked against the public one when it is first taken."""
+    """A route through a library's insides, checked against the public one at first."""
 
     def __init__(self, library: str, quick: Any, public: Any, same: Any) -> None:
         self.library, self.quick, self.public, self.same = library, quick, public, same

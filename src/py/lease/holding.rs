@@ -41,8 +41,8 @@ pub(crate) struct Holding {
     /// Where the consumer's streams are.
     at: Place,
     consumer: Consumer,
-    /// Whether the array was lent by the exchange API, whose borrowers work on the legacy default stream.
-    lent: bool,
+    /// Where the array was lent by the exchange API, whose borrowers work on the legacy default stream there.
+    lent: Option<Place>,
     /// How this will have ended if nobody says otherwise, and the array's address.
     pub(crate) tag: (End, u64),
 }
@@ -138,7 +138,7 @@ impl Holding {
             ready: None,
             at: place,
             consumer: Consumer::Nobody,
-            lent: false,
+            lent: None,
             tag: (End::Call, 0),
         }
     }
@@ -163,7 +163,7 @@ impl Holding {
             ready: clone(&self.ready),
             at: self.at,
             consumer: Consumer::Nobody,
-            lent: false,
+            lent: None,
             tag: (End::Call, self.tag.1),
         })
     }
@@ -272,9 +272,9 @@ impl Holding {
         self.home.as_ref().is_some_and(|home| home.is(stream))
     }
 
-    /// The array is lent to whoever reads it by the exchange API.
-    pub(crate) const fn lend(&mut self) {
-        self.lent = true;
+    /// The array is lent to whoever reads it by the exchange API, and works at `at`.
+    pub(crate) const fn lend(&mut self, at: Place) {
+        self.lent = Some(at);
     }
 
     /// A caller declares a stream to be the producer's, beside the one that is known.
@@ -337,8 +337,7 @@ impl Holding {
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.
     fn nothing_to_order(&self) -> Option<Elided> {
-        let is_home = |kept: &Kept| kept.stream() == Stream::Legacy;
-        if self.lent && !(self.home.as_ref().is_some_and(is_home) && self.declared.is_none()) {
+        if self.lent.is_some_and(|at| !self.is_home(Alive::legacy(at)) || self.declared.is_some()) {
             return None;
         }
         match &self.consumer {
@@ -373,8 +372,8 @@ impl Holding {
                 return Ok(Settled::Done);
             }
         }
-        if holding.lent {
-            add(&mut users, Alive::legacy(holding.at));
+        if let Some(at) = holding.lent {
+            add(&mut users, Alive::legacy(at));
         }
         let parties = Parties { users, producers, known };
         match parties.settle(&holding.driver, |call| detach(py, call)) {

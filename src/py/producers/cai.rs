@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 
-use super::dlpack::of_producer;
+use super::dlpack::{Settled, of_producer};
 use super::habits::Habit;
 use super::types::{self, Facts, Speaks};
 use super::{fields, guards, silence};
@@ -84,21 +84,13 @@ pub(crate) fn import<'py>(
         }
         (Request::Unsaid, Claim::Silent) => {
             let ordered = said.ordered || ordering_wanted();
-            let settled = silence::settle(x, facts, owner, (&driver, place), ordered)?;
-            match settled {
-                Some(alive) => {
-                    let (home, kept) = of_producer(py, said.door, &driver, alive, true)?;
-                    (Ready::On(alive.stream()), home, kept)
-                }
-                None => (Ready::Nothing, None, None),
-            }
+            silence::settle(x, facts, owner, (&driver, place), (said.door, ordered))?
         }
         (Request::NoOrder | Request::Unsaid, _) => (Ready::Nothing, None, None),
     };
     let elided = said.stream.request() == Request::Unsaid && !(said.ordered || ordering_wanted());
     let ready = if elided { Ready::Nothing } else { ready };
-    let mut holding = holding(owner, facts, &driver, place, home, said)?;
-    holding.ready_on(kept);
+    let holding = holding(owner, facts, (&driver, place), (home, kept), said)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
 }
 
@@ -111,9 +103,6 @@ struct Work<'a, 'py> {
     exports: bool,
     of_owner: &'a Facts,
 }
-
-/// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
-type Settled = (Ready, Option<Kept>, Option<Kept>);
 
 impl Work<'_, '_> {
     /// The stream that the caller declares.
@@ -171,14 +160,14 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     current::numbas_default(x.py()).map(Some)
 }
 
-/// References to the owner, whose memory goes back to `home`. One of our own views as the owner of a dict is
-/// asked for those that it has, since it may be released before the array is done.
+/// References to the owner, whose memory goes back to `home`, and is ready there or on `kept`. One of our own
+/// views as the owner of a dict is asked for those that it has, since it may be released before the array is
+/// done.
 fn holding(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
-    driver: &Handle,
-    place: Place,
-    home: Option<Kept>,
+    (driver, place): (&Handle, Place),
+    (home, kept): (Option<Kept>, Option<Kept>),
     said: &Said<'_, '_>,
 ) -> PyResult<Holding> {
     let py = owner.py();
@@ -186,12 +175,15 @@ fn holding(
         && let Ok(view) = owner.cast::<View>()
     {
         let mut holding = view.get().share(py)?;
+        holding.ready_on(kept.or_else(|| home.as_ref().map(|home| home.clone_ref(py))));
         if let Request::On(_) = said.stream.request() {
             holding.declare(home);
         }
         return Ok(holding);
     }
-    Ok(Holding::array(owner.clone().unbind(), None, driver, place, home))
+    let mut holding = Holding::array(owner.clone().unbind(), None, driver, place, home);
+    holding.ready_on(kept);
+    Ok(holding)
 }
 
 /// The dict, and the object that keeps its memory alive.

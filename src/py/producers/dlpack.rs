@@ -131,6 +131,9 @@ struct Read {
     by: By,
 }
 
+/// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
+pub(super) type Settled = (Ready, Option<Kept>, Option<Kept>);
+
 /// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
 /// there, the legacy default stream is made to wait for it now, and stands in for it.
 pub(super) fn of_producer(

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::dlpack;
+use super::dlpack::{self, Settled};
 use super::types::{self, Facts, Speaks};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
@@ -17,31 +17,33 @@ use crate::py::errors::HostSyncWarning;
 use crate::py::interpreter::answered;
 use crate::py::streams::{Unsaid, current, wait_for_all};
 use crate::py::text::type_name;
-use crate::stream::Alive;
+use crate::stream::{Ready, Stream};
 
-/// The stream that an array of `owner` is ready on at `place`; `None` where nothing is pending any more, or no
-/// order is wanted.
-pub(super) fn settle<'py>(
-    x: &Bound<'py, PyAny>,
+/// What an array of `owner` is ready on at `place`, for `door`, and whose stream that is: the producer's own by
+/// its exchange API, but only the one that was asked for by its `__dlpack__`.
+pub(super) fn settle(
+    x: &Bound<'_, PyAny>,
     facts: &Facts,
-    owner: &Bound<'py, PyAny>,
+    owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
-    ordered: bool,
-) -> PyResult<Option<Alive<'py>>> {
+    (door, ordered): (&'static str, bool),
+) -> PyResult<Settled> {
     let py = x.py();
     let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
-        return Ok(Some(current::named(py, native, place)));
+        let alive = current::named(py, native, place);
+        let (home, kept) = dlpack::of_producer(py, door, driver, alive, true)?;
+        return Ok((Ready::On(alive.stream()), home, kept));
     }
     if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
-        return Ok(Some(Alive::legacy(place)));
+        return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
         warn_once(owner)?;
         wait_for_all(py, "from_cai", driver, place, Unsaid::Anything)?;
     }
-    Ok(None)
+    Ok((Ready::Nothing, None, None))
 }
 
 /// More types than a program has that say nothing of their streams.

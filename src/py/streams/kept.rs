@@ -163,8 +163,7 @@ impl Kept {
 
     /// Whether `other` names the same stream.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
-        // SAFETY: compared only.
-        unsafe { Alive::kept(self.stream, self.place) }.is(other)
+        other.is_at(self.stream, self.place)
     }
 
     /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.

@@ -49,27 +49,24 @@ impl CaiView {
 }
 
 /// Readies a view's array for whoever reads its dict. A reader who was never named works on the stream that
-/// its library works on now, as far as anybody can know: that is noted for the end, and where the library
-/// ignores the stream of the dict, it waits for it here.
+/// its library works on now, as far as anybody can know: that is noted for the end, also where nothing is
+/// pending, and where the library ignores the stream of the dict, it waits for it here.
 fn ready(py: Python<'_>, view: &View) -> PyResult<()> {
-    let is_unnamed = view.held(Holding::read)?;
-    let Ready::On(stream) = view.ready else { return Ok(()) };
-    if !is_unnamed {
+    if !view.held(Holding::read)? {
         return Ok(());
     }
     current::each(py, &view.driver, view.at(), |reader, takes| {
-        if reader.stream() == stream {
-            return Ok(());
-        }
         if reader.stream() != Stream::Legacy
-            && !view.held(|holding| holding.has_noted(reader))?
+            && !view.held(|holding| holding.is_home(reader) || holding.has_noted(reader))?
             && let Keeping::Kept(kept) = Keeping::of(py, &view.driver, reader)?
         {
             view.held(|holding| holding.note(kept))?;
         }
-        match takes {
-            Takes::Heeded => Ok(()),
-            Takes::Ignored => wait_for_producer(py, view, stream, reader),
+        match (takes, view.ready) {
+            (Takes::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
+                wait_for_producer(py, view, stream, reader)
+            }
+            _ => Ok(()),
         }
     })
 }
