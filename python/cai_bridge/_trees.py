@@ -25,7 +25,20 @@ class Leaf:
 
 def is_tree(x: Any) -> bool:
     """Tell whether `x` is a container, rather than an array."""
-    return _parts(x) is not None
+    kind = type(x)
+    try:
+        return not ARRAYS[kind] and _parts(x) is not None
+    except KeyError:
+        if len(ARRAYS) == MOST:
+            ARRAYS.clear()
+        ARRAYS[kind] = any(hasattr(kind, name) for name in SPOKEN)
+        return is_tree(x)
+
+
+SPOKEN = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
+ARRAYS: dict[type, bool] = {}
+"""Whether a type is one of arrays, which are no containers, whatever else they are."""
+MOST = 64
 
 
 def is_gpu_array(x: Any) -> bool:

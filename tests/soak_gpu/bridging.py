@@ -91,6 +91,7 @@ class Take(Step):
             "argument": f"{source}  # for kernels on {stream}",
             "from_dlpack": f"{_from_dlpack(self.library)}({source})",
             "asked": f"{_from_dlpack(self.library)}({source} asked with {stream})",
+            "convert": f"convert({source}, {self.library})",
             "capsule": f"{_from_dlpack(self.library)}({source})",
         }[self.how]
         return f"{inside(stream)}{self.name} = {made}"

@@ -34,12 +34,15 @@ class Bridge:
         Whether arrays are handed over as they are.
     shares_current : bool
         Whether all libraries have one current stream between them.
+    converts : bool
+        Whether `convert` knows the libraries, as it does no stand-ins.
     keeps_cycles : bool
         Whether arrays survive the collector as long as somebody holds them.
     """
 
     native = False
     shares_current = False
+    converts = True
     keeps_cycles = True
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from cai_bridge import convert
 from cai_bridge.conformance import in_another_thread
 
 from . import bridging as b
@@ -169,7 +170,10 @@ class Objects:
         if step.how in {"asked", "capsule"}:
             asked = step.how == "asked"
             source = Asked(source, stream) if asked else Asked(None, capsule=source)
-        made = adapter.take(step.how, source, stream)
+        if step.how == "convert" and self.doors.converts:
+            made = convert(source, step.library)
+        else:
+            made = adapter.take(step.how, source, stream)
         at = adapter.pointer(made)
         if None not in (at, home.pointer) and at != home.pointer:
             raise AssertionError(f"{step.name} is a copy: at {at:#x}, not at {home.pointer:#x}")

@@ -42,7 +42,11 @@ class Library:
         return None
 
     def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
-        """Make an array of a view that is usable on `stream` by now. It has to hold the view."""
+        """Make an array of a view, which it has to hold, and which is usable by now.
+
+        `stream` is what the caller said; None where that is the library's current one, whose handle
+        the view has as ``stream``.
+        """
         raise NotImplementedError
 
     # --- what the bridge calls --------------------------------------------------------------------
@@ -58,14 +62,9 @@ class Library:
 
     def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
         """Make arrays of others, usable on `stream` or the current one: all, or none."""
-        streams: dict[int, Any] = {}
-
-        def current(device: int) -> Any:
-            streams[device] = self.current_stream(device)
-            return streams[device]
-
-        views = _convert(xs, self.view, stream, current, readonly, self.writes)
-        return [self.make(view, streams.get(view.device[1], stream)) for view in views]
+        asked = self.current_stream if stream is None else None
+        views = _convert(xs, self.view, stream, asked, readonly, self.writes)
+        return [self.make(view, stream) for view in views]
 
 
 class ByTable(Library):

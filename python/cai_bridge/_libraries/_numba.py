@@ -21,7 +21,7 @@ class Numba(Library):
     def make(self, view: Any, stream: Any) -> Any:
         """Make an array whose own stream is the one that was said, or Numba's default one."""
         array = self._numba().as_cuda_array(view, sync=False)
-        if stream in (1, 2):
+        if stream is None:
             array.stream = 0
         elif hasattr(stream, "synchronize"):
             array.stream = stream

@@ -20,7 +20,7 @@ class TvmFfi(Library):
     def make(self, view: Any, stream: Any) -> Any:
         import tvm_ffi
 
-        return tvm_ffi.from_dlpack(_For(view, stream))
+        return tvm_ffi.from_dlpack(_For(view, stream or view.stream))
 
 
 class _For:
@@ -30,7 +30,7 @@ class _For:
         self.view, self.stream = view, stream
 
     def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **_wishes: Any) -> Any:
-        return self.view.__dlpack__(stream=self.stream, max_version=max_version)
+        return self.view.__dlpack__(stream=self.stream or 1, max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.view.__dlpack_device__()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cai_bridge._core import _convert
+
 from ._library import CaiView, DLPackView, Library
 
 
@@ -19,6 +21,9 @@ class Views(Library):
     @property
     def types(self) -> tuple[type, ...]:
         return (self.view,)
+
+    def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
+        return _convert(xs, self.view, stream, None, readonly, self.writes)
 
     def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
         return view

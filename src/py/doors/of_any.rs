@@ -14,7 +14,7 @@ use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::lease::Tenant;
 use crate::py::observe::{Began, End, Passage};
-use crate::py::producers::types::facts;
+use crate::py::producers::types::{facts, table_of};
 use crate::py::source::{Source, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
@@ -147,7 +147,7 @@ impl Target {
         if target.is(py.get_type::<DLPackView>()) {
             return Ok(Self::DLPack);
         }
-        match Table::of(target)? {
+        match table_of(target)? {
             Some(table) => Ok(Self::Library(table)),
             None => Err(Error::new(Kind::ExchangeTable, "none").into()),
         }

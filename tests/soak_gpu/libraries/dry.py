@@ -68,6 +68,8 @@ class View:
 class Bridge(doors.Bridge):
     """A bridge for stand-ins, which has nothing to order."""
 
+    converts = False
+
     def __init__(self, fault: str = "") -> None:
         self.fault = fault
 

@@ -95,6 +95,7 @@ class Bridge(doors.Bridge):
     """The bridge, for stand-ins of which not all have what their libraries have."""
 
     shares_current = True
+    converts = False
     keeps_cycles = False
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
