@@ -65,6 +65,16 @@ def test_numbas_arrays_have_the_object_of_their_stream(driver: Any) -> None:
     view.release()
 
 
+def test_pytorchs_dict_says_nothing_of_its_streams(torch: Any) -> None:
+    x = torch.ones(4, device="cuda")
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        interface = x.__cuda_array_interface__
+        assert interface["version"] == 2
+        assert "stream" not in interface
+        assert from_cai(x).stream == side.cuda_stream
+
+
 def test_pytorchs_pools_are_a_round_of_streams_that_never_die(torch: Any) -> None:
     x = torch.ones(4, device="cuda")
     least, greatest = torch.cuda.Stream.priority_range()

@@ -7,8 +7,8 @@ use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
 use crate::py::producers::cai::{self, Said};
 use crate::py::producers::dlpack;
-use crate::py::producers::types::{Facts, Speaks, facts};
-use crate::py::source::Source;
+use crate::py::producers::habits::Habit;
+use crate::py::producers::types::{Speaks, facts};
 use crate::py::streams::Argument;
 use crate::py::views::{DLPackView, View};
 
@@ -93,35 +93,18 @@ fn view<'py>(
     let said = Said { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
-    let source = if quick && facts.has_cai && cai::ordering_wanted() {
-        by_table(x, &facts, &argument)?
-    } else {
-        None
-    };
-    let source = if let Some(source) = source {
-        source
+    let source = if let Some(table) = facts.table
+        && quick
+        && facts.has(Habit::SilentDict)
+        && cai::ordering_wanted()
+    {
+        dlpack::exchange(DOOR, x, &facts, table, &argument)?
     } else if facts.speaks == Speaks::CaiView && owner.is_none() {
         cai::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &said)?
     } else {
         cai::import(x, &facts, &said)?
     };
     View::new(source, readonly).into_object(x.py(), DLPackView)
-}
-
-/// By the exchange API, where the type has that as well: it is quicker to ask than the dict, and says the same
-/// of an array whose dict says nothing of its streams.
-#[inline]
-fn by_table(
-    x: &Bound<'_, PyAny>,
-    facts: &Facts,
-    argument: &Argument<'_, '_>,
-) -> PyResult<Option<Source>> {
-    match (facts.speaks, facts.table) {
-        (Speaks::Foreign, Some(table)) => {
-            dlpack::exchange(DOOR, x, facts, table, argument).map(Some)
-        }
-        _ => Ok(None),
-    }
 }
 
 #[cold]

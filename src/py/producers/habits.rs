@@ -19,6 +19,8 @@ pub(crate) enum Habit {
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
+    /// Its dict is of version 2, which says nothing of streams, and slower to ask for than its exchange API.
+    SilentDict,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
 }
@@ -45,7 +47,8 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const KNOWN: [Known; 6] = [
+pub(crate) const KNOWN: [Known; 7] = [
+    known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),

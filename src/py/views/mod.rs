@@ -12,6 +12,8 @@ pub(crate) use dlpack::DLPackView;
 
 use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyDict;
 use pyo3::{PyClass, PyClassInitializer};
 
 use super::interpreter::answered;
@@ -158,8 +160,21 @@ impl View {
         (device.kind.code(), device.id)
     }
 
-    /// The element type as a `numpy.dtype`.
+    /// The element type as a `numpy.dtype`, which is kept for the next array of that type.
     pub(crate) fn numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+        let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
+        let name = self.array.dtype().name();
+        if let Some(dtype) = known.get_item(name)? {
+            return Ok(dtype);
+        }
+        let dtype = self.make_numpy_dtype(py)?;
+        known.set_item(name, &dtype)?;
+        Ok(dtype)
+    }
+
+    #[cold]
+    fn make_numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let dtype = self.array.dtype();
         let numpy = py.import("numpy")?;
         if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
