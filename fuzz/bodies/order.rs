@@ -9,8 +9,8 @@ use cai_bridge::capture::Way;
 use cai_bridge::device::{Context, MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
-use cai_bridge::error::Kind;
-use cai_bridge::order::{Door, check_device, connect, is_reached, mark};
+use cai_bridge::error::{Error, Kind};
+use cai_bridge::order::{Door, check_device, connect, is_reached, mark, within};
 use cai_bridge::stream::{Alive, Stream};
 
 use super::choices::{Bytes, Choices};
@@ -63,39 +63,25 @@ impl Machine {
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
         let (from, to) = (bytes.pick(&self.streams), bytes.pick(&self.streams));
-        match bytes.below(8) {
+        match bytes.below(7) {
             0 => drop(
                 self.within(from, || self.cuda.begin_capture(from.stream(), bytes.pick(&MODES))),
             ),
             1 => drop(self.within(from, || self.cuda.end_capture(from.stream()))),
-            2 => {
-                let call = bytes.pick(Call::ALL);
-                // What the context is after a pop that fails twice is the driver's to say.
-                if call != Call::CtxPopCurrent {
-                    self.cuda
-                        .fail(call.name(), 1 + u32::from(bytes.byte() % 3), codes::OUT_OF_MEMORY)
-                        .unwrap();
-                }
-            }
-            3 => self.marked(from),
-            4 => self.placed(from, to.place()),
+            2 => self.marked(from),
+            3 => self.placed(from, to.place()),
             way => self.handed_over(
                 bytes,
-                if way == 5 { Way::GiveBack } else { Way::HandOver },
+                if way == 4 { Way::GiveBack } else { Way::HandOver },
                 from,
                 to,
             ),
         }
     }
 
-    /// Runs `call` with the context of a stream current; no driver call of its own is made to fail.
+    /// Runs `call` with the context of a stream current.
     fn within<R>(&self, stream: Alive<'_>, call: impl FnOnce() -> R) -> R {
-        let faults = self.cuda.clear_faults();
-        let result = cai_bridge::order::within(&*self.cuda, stream.place(), |_| {
-            Ok::<R, cai_bridge::error::Error>(call())
-        });
-        assert!(faults <= STEPS);
-        result.unwrap()
+        within(&*self.cuda, stream.place(), |_| Ok::<R, Error>(call())).unwrap()
     }
 
     /// Each stream's capture: its number, none, or an error where it is beside one.
@@ -133,10 +119,10 @@ impl Machine {
         }
         let captures = self.captures();
         self.cuda.take_reports();
+        self.enter(current);
         if let Some((call, nth)) = fault.filter(|(call, _)| *call != Call::CtxPopCurrent) {
             self.cuda.fail(call.name(), nth, codes::OUT_OF_MEMORY).unwrap();
         }
-        self.enter(current);
         let door = Door { name: "fuzz", way };
         let made = connect(door, &self.driver, (from, to), |call| call());
         self.left(current);
@@ -203,7 +189,6 @@ impl Machine {
 
     /// A handle of another device is told apart, wherever it is expected.
     fn placed(&self, stream: Alive<'_>, place: Place) {
-        self.cuda.clear_faults();
         let elsewhere = match Alive::default_stream(stream.stream(), place) {
             Some(default) => default,
             // SAFETY: no stream is destroyed.
