@@ -1,4 +1,4 @@
-"""``python -m tests.fuzz --seconds 60``: draw programs until the time is over, and cut down what fails."""
+"""``python -m tests.fuzz --seconds 60``: draw programs for so long, and cut down what fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state machine: calls of the bridge, what happens inside them, and what has to hold after each."""
+"""The state machine: calls of the bridge, what happens inside, and what has to hold after each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
-
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -48,13 +47,14 @@ class Interrupt(BaseException):
     """What is no answer."""
 
 
-def bounded(examples: int) -> settings:
+def bounded(examples: int, *phases: Phase) -> settings:
+    """That many programs; what fails is cut down unless only some `phases` are wanted."""
     return settings(
         max_examples=examples,
         stateful_step_count=12,
         deadline=None,
         database=None,
-        phases=(Phase.generate, Phase.shrink),
+        phases=phases or (Phase.generate, Phase.shrink),
         suppress_health_check=list(HealthCheck),
     )
 
@@ -77,7 +77,7 @@ class Bridging(RuleBasedStateMachine):
         self.inside = False
         self.raised: BaseException | None = None
 
-    # --- what foreign code does ---------------------------------------------------------------------
+    # --- what foreign code does ------------------------------------------------------------------
 
     def act(self, producer: Producer) -> None:
         if self.inside or not self.acts:
@@ -111,12 +111,10 @@ class Bridging(RuleBasedStateMachine):
                 producer.gone = True
             case "collect":
                 gc.collect()
-            case "raise":
-                self.raised = FromAfarError()
-                raise self.raised
-            case "interrupt":
-                self.raised = Interrupt()
-                raise self.raised
+            case "raise" | "interrupt":
+                error = FromAfarError() if act == "raise" else Interrupt()
+                self.raised = self.raised or error
+                raise error
             case "be forgotten":
                 self.producers = [other for other in self.producers if other is not producer]
 
@@ -126,25 +124,23 @@ class Bridging(RuleBasedStateMachine):
         items.clear()
         return taken
 
-    # --- calls --------------------------------------------------------------------------------------
+    # --- calls -----------------------------------------------------------------------------------
 
     def call(self, acts: list[str], call: Callable[[], Any]) -> Any:
-        """What `call` returns; None where it is refused, or raises what a producer raised inside."""
-        self.acts, self.raised = deque(acts), None
+        """What `call` returns; None where it is refused, or raises what was raised inside."""
+        self.acts, self.raised, came = deque(acts), None, None
+        answer = None
         try:
             answer = call()
-        except (FromAfarError, Interrupt) as error:
-            assert error is self.raised
-            # Its frames would hold what the bridge has let go.
-            error.__traceback__ = None
-            answer = None
-        except REFUSALS as error:
-            assert error.args
-            answer = None
-        else:
-            assert not isinstance(self.raised, Interrupt), "an interrupt passes through"
+        except (FromAfarError, Interrupt, *REFUSALS) as error:
+            came = error
         self.acts.clear()
-        self.raised = None
+        raised, self.raised = self.raised, None
+        assert raised is None or came is raised, "what a producer raises first passes through"
+        assert raised is not None or not isinstance(came, FromAfarError | Interrupt)
+        if came is not None:
+            # Its frames would hold what the bridge has let go.
+            came.__traceback__ = None
         return answer
 
     def bridged(self, producer: Producer, stream: Any) -> None:
@@ -259,7 +255,7 @@ class Bridging(RuleBasedStateMachine):
     def forget_a_producer(self, at: int) -> None:
         self.producers.pop(at % len(self.producers))
 
-    # --- what has to hold ---------------------------------------------------------------------------
+    # --- what has to hold ------------------------------------------------------------------------
 
     @invariant()
     def views_say_what_they_said(self) -> None:

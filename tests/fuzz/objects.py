@@ -7,7 +7,14 @@ from typing import Any
 
 Act = Callable[["Producer"], None]
 
-SHAPES = [((4,), "<f4"), ((2, 2), "<f4"), ((16,), "|u1"), ((2,), "<f8"), ((0,), "<f4"), ((8,), "<V2")]
+SHAPES = [
+    ((4,), "<f4"),
+    ((2, 2), "<f4"),
+    ((16,), "|u1"),
+    ((2,), "<f8"),
+    ((0,), "<f4"),
+    ((8,), "<V2"),
+]
 """What may be said of 16 bytes."""
 
 
