@@ -20,7 +20,7 @@ def main() -> None:
     end, drawn = time.monotonic() + arguments.seconds, arguments.seed
     while time.monotonic() < end:
         print(f"seed {drawn}", flush=True)
-        run_state_machine_as_test(seed(drawn)(Bridging), settings=bounded(100))
+        run_state_machine_as_test(seed(drawn)(Bridging), settings=bounded(20))
         drawn += 1
 
 
