@@ -4,6 +4,7 @@ PYTHON ?= python3
 PROGRAMS ?= 100000
 SEED ?= 0
 SOAK_SECONDS ?= 180
+SECONDS ?= 300
 MANNERS ?= told handles unsaid
 VENV := .venv
 BIN := $(VENV)/bin
@@ -12,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
-.PHONY: loom asan tsan flat mutants
+.PHONY: loom asan tsan fuzz fuzz-minimise flat mutants
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -63,6 +64,7 @@ bench: $(VENV)/.installed  ## Print the table of times, with the libraries that 
 
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --all-targets -- -D warnings
 	cargo clippy --quiet --all-targets --no-default-features -- -D warnings
 	$(BIN)/ruff format --check python tests examples docs
@@ -105,6 +107,34 @@ tsan: export RUSTC_BOOTSTRAP = 1
 tsan: export RUSTFLAGS = -Zsanitizer=thread
 tsan:  ## Run the core's tests under ThreadSanitizer; needs `rustup component add rust-src`
 	cargo test --quiet $(SANITIZED) -Zbuild-std --target-dir target/tsan
+
+# libFuzzer's own flags for the compiler, as cargo-fuzz has them. What it finds new is kept in target/fuzz,
+# and what fails there too, as $(FUZZ)/TARGET-crash-...: mended, that goes into fuzz/corpus/TARGET.
+FUZZ = target/fuzz
+FUZZ_TARGETS := $(notdir $(wildcard fuzz/corpus/*))
+FUZZER = $(FUZZ)/$(HOST)/release/fuzz
+SANCOV = -Cpasses=sancov-module $(addprefix -Cllvm-args=-sanitizer-coverage-, level=4 \
+	inline-8bit-counters pc-table trace-compares)
+# One share more than there are targets: the last is that of the Python objects.
+SHARE = $$(( $(SECONDS) / $(words $(FUZZ_TARGETS) python) ))
+
+$(FUZZ)/.built: export RUSTC_BOOTSTRAP = 1
+$(FUZZ)/.built: export RUSTFLAGS = --cfg fuzzing -Zsanitizer=address $(SANCOV)
+$(FUZZ)/.built: $(SOURCES) $(shell find fuzz/src fuzz/bodies -name '*.rs') fuzz/Cargo.toml fuzz/Cargo.lock
+	cargo build --quiet --release --locked --manifest-path fuzz/Cargo.toml --target $(HOST) --target-dir $(FUZZ)
+	@touch $@
+
+fuzz: $(FUZZ)/.built $(VENV)/.installed $(VENV)/.tools  ## Fuzz for SECONDS=300 in all: the core by coverage, the bridge by hostile objects
+	for target in $(FUZZ_TARGETS); do \
+		mkdir -p $(FUZZ)/found/$$target && TARGET=$$target $(FUZZER) $(FUZZ)/found/$$target fuzz/corpus/$$target \
+			-max_len=600 -max_total_time=$(SHARE) -artifact_prefix=$(FUZZ)/$$target- || exit 1; \
+	done
+	$(BIN)/python -m tests.fuzz --seconds $(SHARE)
+
+fuzz-minimise: $(FUZZ)/.built  ## Add to the committed corpora what reaches more, as few inputs as that takes
+	for target in $(FUZZ_TARGETS); do \
+		TARGET=$$target $(FUZZER) -set_cover_merge=1 -use_counters=0 fuzz/corpus/$$target $(FUZZ)/found/$$target || exit 1; \
+	done
 
 flat: $(VENV)/.installed  ## Show that a million rounds of each conversion do not make a process grow
 	$(BIN)/python tests/endurance/flat.py

@@ -134,14 +134,15 @@ impl Plan {
             let mut turned = true;
             for (at, axis) in index.iter_mut().zip(&self.walked).rev() {
                 *at += 1;
-                source += axis.source;
-                target += axis.target;
                 turned = *at == axis.extent;
                 if !turned {
+                    source += axis.source;
+                    target += axis.target;
                     break;
                 }
-                source -= axis.source * axis.extent;
-                target -= axis.target * axis.extent;
+                // Back from the last, which the layout reaches; one further may be out of all reach.
+                source -= axis.source * (axis.extent - 1);
+                target -= axis.target * (axis.extent - 1);
                 *at = 0;
             }
             if turned {

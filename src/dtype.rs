@@ -203,7 +203,9 @@ impl Typestr {
         let digits = letters.as_str();
         let size: i64 = match letter {
             'b' | 'i' | 'u' | 'f' | 'c' | 'V' | 'S' | 'a' | 'U' | 'O' | 'm' | 'M' | 't' => {
-                let number = digits.split('[').next().unwrap_or_default();
+                // Times have a unit in brackets; nothing else has.
+                let unit = if matches!(letter, 'm' | 'M') { digits.find('[') } else { None };
+                let number = unit.and_then(|at| digits.get(..at)).unwrap_or(digits);
                 let plain = number.bytes().all(|byte| byte.is_ascii_digit());
                 match number {
                     "" if letter == 'O' => 8,

@@ -166,3 +166,17 @@ fn no_elements_need_no_call_and_the_first_error_ends_a_plan() {
     });
     assert_eq!((seen, error.unwrap_err().kind()), (3, Kind::NullData));
 }
+
+#[test]
+fn the_walk_ends_at_the_last_element_however_far_apart_they_are() {
+    let layout = layout(&[2, 2], &[1 << 61, 1 << 62], 1);
+    let mut found = Vec::new();
+    Plan::new(&layout, 1)
+        .unwrap()
+        .each(|source, target| {
+            found.push((source, target));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(found, [(0, 0), (1 << 62, 1), (1 << 61, 2), (3 << 61, 3)]);
+}

@@ -10,11 +10,14 @@
 )]
 
 mod alive;
+#[path = "../../fuzz/bodies/mod.rs"]
+mod bodies;
 mod buffer;
 mod capture;
 mod copy;
 mod descriptor;
 mod dtype;
+mod fuzz;
 mod layout;
 mod lease;
 mod modules;

@@ -1,0 +1,121 @@
+//! A dict's fields: refused for a reason that holds, else read as they say, and written again the same.
+
+use cai_bridge::cai::{Claim, Decoded, Dialect, Fields, VERSION, decode, encode};
+use cai_bridge::descriptor::Descriptor;
+use cai_bridge::device::Device;
+use cai_bridge::dtype::{Dtype, Typestr};
+use cai_bridge::error::Kind;
+use cai_bridge::layout::Layout;
+use cai_bridge::stream::{Ready, Stream, Thread};
+
+use super::choices::Bytes;
+use super::{dtype, layout, stream};
+
+const HERE: Thread = Thread::numbered(1);
+
+pub fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let odd = bytes.byte();
+    let typestr = dtype::typestr(&mut bytes);
+    let name = dtype::name(&mut bytes);
+    let shape = bytes.ints();
+    let strides = bytes.flag().then(|| {
+        let read =
+            Typestr::parse(&typestr).and_then(|read| read.resolve(&typestr, name.as_deref()));
+        let item = read.map_or(1, Dtype::itemsize);
+        let strides = layout::strides(&mut bytes, shape.len());
+        strides.into_iter().map(|stride| stride.wrapping_mul(item)).collect::<Vec<_>>()
+    });
+    let unnamed = [None, Some(Stream::Legacy), Some(Stream::PerThread(HERE))];
+    let fields = Fields {
+        shape: shape.iter().copied().collect(),
+        typestr: &typestr,
+        data: (bytes.address(), bytes.flag()),
+        strides: strides.as_ref().map(|strides| strides.iter().copied().collect()),
+        version: if odd < 240 { i64::from(odd % 4) } else { bytes.int() },
+        stream: stream::integer(&mut bytes),
+        masked: bytes.byte() > 250,
+        structured: bytes.byte() > 250,
+    };
+    check(&fields, name.as_deref(), bytes.pick(&unnamed));
+}
+
+/// Every reason to refuse a dict but its strides'.
+fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, unnamed: Option<Stream>) -> Vec<Kind> {
+    let mut reasons = Vec::new();
+    if !(0..=3).contains(&fields.version) {
+        reasons.push(Kind::CaiVersion);
+    }
+    if fields.masked {
+        reasons.push(Kind::Mask);
+    }
+    if fields.structured {
+        reasons.push(Kind::Dtype);
+    }
+    reasons.extend(dtype.err());
+    match fields.stream {
+        Some(0) if fields.version == VERSION && unnamed.is_some() => {}
+        Some(0) => reasons.push(Kind::StreamZero),
+        Some(-1) => reasons.push(Kind::StreamNoOrder),
+        Some(value) if u64::try_from(value).is_err() => reasons.push(Kind::StreamNegative),
+        _ => {}
+    }
+    reasons
+}
+
+/// What is pending, by the table of docs/guarantees.md.
+fn claim(fields: &Fields<'_>, unnamed: Option<Stream>) -> Claim {
+    match (fields.stream, fields.version, unnamed) {
+        (None | Some(0), 3, Some(stream)) => Claim::Said(Ready::On(stream)),
+        (None, 3, None) => Claim::Said(Ready::Nothing),
+        (None, ..) => Claim::Silent,
+        (Some(1), ..) => Claim::Said(Ready::On(Stream::Legacy)),
+        (Some(2), ..) => Claim::Said(Ready::On(Stream::PerThread(HERE))),
+        (Some(handle), ..) => Claim::Said(Ready::On(Stream::Handle(handle.try_into().unwrap()))),
+    }
+}
+
+fn check(fields: &Fields<'_>, name: Option<&str>, unnamed: Option<Stream>) {
+    let dialect = Dialect { here: HERE, unnamed };
+    let decoded = decode(fields.clone(), dialect, || name.map(str::to_owned));
+    let dtype = Typestr::parse(fields.typestr)
+        .and_then(|read| read.resolve(fields.typestr, name))
+        .map_err(|error| error.kind());
+    let mut reasons = reasons(fields, dtype, unnamed);
+    let layout = dtype.map(|dtype| {
+        Layout::from_bytes(fields.shape.as_slice(), fields.strides.clone(), dtype.itemsize())
+    });
+    reasons.extend(
+        layout.as_ref().ok().and_then(|made| made.as_ref().err()).map(|error| error.kind()),
+    );
+    match decoded {
+        Err(error) => assert!(reasons.contains(&error.kind()), "{error} of {reasons:?}"),
+        Ok(decoded) => {
+            assert_eq!(reasons, [], "{fields:?}");
+            let (ptr, readonly) = fields.data;
+            let (dtype, layout) = (dtype.unwrap(), layout.unwrap().unwrap());
+            let (version, claim) = (fields.version, claim(fields, unnamed));
+            assert_eq!(decoded, Decoded { version, ptr, readonly, dtype, layout, claim });
+            again(decoded);
+        }
+    }
+}
+
+/// A version 3 dict of what was read says the same.
+fn again(decoded: Decoded) {
+    let Decoded { ptr, readonly, dtype, layout, claim, .. } = decoded;
+    let Ok(array) = Descriptor::new(ptr, dtype, layout, Device::cuda(0), readonly) else { return };
+    let ready = if let Claim::Said(ready) = claim { array.pending(ready) } else { Ready::Nothing };
+    let fields = encode(&array, ready, HERE);
+    assert_eq!((fields.version, fields.masked, fields.structured), (VERSION, false, false));
+    assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
+    let dialect = Dialect { here: HERE, unnamed: None };
+    let read = decode(fields, dialect, || Some(dtype.name().to_owned())).unwrap();
+    assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));
+    assert_eq!((read.ptr == 0, read.claim), (array.layout().size() == 0, Claim::Said(ready)));
+    let (seen, _) = &read.layout;
+    assert_eq!(seen.shape(), array.layout().shape());
+    assert!(array.layout().is_contiguous() || seen.strides() == array.layout().strides());
+    assert_eq!(seen.is_contiguous(), array.layout().is_contiguous());
+    Descriptor::new(read.ptr, dtype, read.layout, Device::cuda(0), readonly).unwrap();
+}

@@ -1,0 +1,203 @@
+//! Shape and strides, and the copy's plan, against sums that do not overflow.
+
+use cai_bridge::copy::{MAX_PITCH, Plan};
+use cai_bridge::descriptor::Descriptor;
+use cai_bridge::device::Device;
+use cai_bridge::dtype::Dtype;
+use cai_bridge::error::{Kind, Result};
+use cai_bridge::layout::{Layout, MAX_NDIM, Reach};
+
+use super::choices::Bytes;
+
+const MOST: i128 = i64::MAX as i128;
+
+pub fn run(data: &[u8]) {
+    let mut bytes = Bytes(data);
+    let item = bytes.pick(&[1, 2, 4, 8, 16]);
+    let lanes =
+        if bytes.byte() < 200 { 1 } else { i64::from(u16::from_le_bytes(bytes.take())).max(1) };
+    let ptr = bytes.address();
+    let shape = bytes.ints();
+    let strides = if bytes.flag() { None } else { Some(strides(&mut bytes, shape.len())) };
+    let made = Layout::from_elements(&shape, strides.as_deref(), item * lanes);
+    check(&made, &shape, strides.as_deref(), item * lanes);
+    in_bytes(&mut bytes, &shape, strides.as_deref(), item);
+    if let Ok(made) = made {
+        copied(&made.0, item * lanes);
+        placed(ptr, made, item, u16::try_from(lanes).unwrap());
+    }
+}
+
+/// As many as there are dimensions, mostly.
+pub fn strides(bytes: &mut Bytes<'_>, ndim: usize) -> Vec<i64> {
+    if bytes.byte() == 255 { bytes.ints() } else { (0..ndim).map(|_| bytes.int()).collect() }
+}
+
+/// Every reason to refuse an array, of which a refusal names one.
+pub fn reasons(shape: &[i64], strides: Option<&[i64]>, size: i64) -> Vec<Kind> {
+    if shape.len() > MAX_NDIM {
+        return vec![Kind::Ndim];
+    }
+    if strides.is_some_and(|strides| strides.len() != shape.len()) {
+        return vec![Kind::StridesMalformed];
+    }
+    let mut reasons = Vec::new();
+    if shape.iter().any(|extent| *extent < 0) {
+        reasons.push(Kind::ShapeNegative);
+    }
+    let bytes = |sum: i128, extent: &i64| sum.saturating_mul(i128::from(*extent).max(1));
+    if shape.iter().fold(i128::from(size), bytes) > MOST {
+        reasons.push(Kind::ShapeOverflow);
+    }
+    let steps =
+        strides.unwrap_or_default().iter().map(|stride| i128::from(*stride) * i128::from(size));
+    if steps.clone().any(|step| i64::try_from(step).is_err()) {
+        reasons.push(Kind::ExtentOverflow);
+    } else if !shape.contains(&0) && strides.is_some() {
+        let (below, above) = reach(shape, strides.unwrap(), size);
+        if below > MOST || above > MOST {
+            reasons.push(Kind::ExtentOverflow);
+        }
+    }
+    reasons
+}
+
+/// The bytes below the first element's address, and from there on.
+fn reach(shape: &[i64], strides: &[i64], size: i64) -> (i128, i128) {
+    let (mut below, mut above) = (0_i128, i128::from(size));
+    for (extent, stride) in shape.iter().zip(strides) {
+        let last = i128::from(*stride) * i128::from(size) * (i128::from(*extent) - 1);
+        let side = if last < 0 { &mut below } else { &mut above };
+        *side = side.saturating_add(last.saturating_abs());
+    }
+    (below, above)
+}
+
+/// The strides of a compact array.
+pub fn compact(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (1..shape.len()).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1);
+    }
+    strides
+}
+
+fn check(made: &Result<(Layout, Reach)>, shape: &[i64], strides: Option<&[i64]>, size: i64) {
+    let reasons = reasons(shape, strides, size);
+    let (layout, reached) = match made {
+        Err(error) => return assert!(reasons.contains(&error.kind()), "{error} of {reasons:?}"),
+        Ok(made) => made,
+    };
+    assert_eq!(reasons, [], "{layout:?}");
+    let compact = compact(shape);
+    let strides = strides.unwrap_or(&compact);
+    let elements: i128 = shape.iter().map(|extent| i128::from(*extent)).product();
+    assert_eq!((layout.shape(), layout.strides()), (shape, strides));
+    assert_eq!((usize::from(layout.ndim()), i128::from(layout.size())), (shape.len(), elements));
+    let even = |axis: usize| shape[axis] == 1 || strides[axis] == compact[axis];
+    assert_eq!(layout.is_contiguous(), elements == 0 || (0..shape.len()).all(even));
+    let expected = if elements == 0 { (0, 0) } else { self::reach(shape, strides, size) };
+    assert_eq!((i128::from(reached.below), i128::from(reached.above)), expected);
+}
+
+/// From strides in bytes comes what comes from strides in elements, or a refusal of odd ones.
+fn in_bytes(bytes: &mut Bytes<'_>, shape: &[i64], strides: Option<&[i64]>, item: i64) {
+    let odd = i64::from(bytes.byte().saturating_sub(240));
+    let steps: Option<Vec<i64>> = strides.map(|strides| {
+        strides.iter().map(|stride| stride.wrapping_mul(item).wrapping_add(odd)).collect()
+    });
+    let read = Layout::from_bytes(
+        shape,
+        steps.as_ref().map(|steps| steps.iter().copied().collect()),
+        item,
+    );
+    match steps {
+        Some(steps) if steps.iter().any(|step| step % item != 0) => {
+            assert_eq!(read.unwrap_err().kind(), Kind::StrideNotMultiple);
+        }
+        steps => {
+            let strides =
+                steps.map(|steps| steps.iter().map(|step| step / item).collect::<Vec<_>>());
+            assert_eq!(read, Layout::from_elements(shape, strides.as_deref(), item));
+        }
+    }
+}
+
+/// What a descriptor holds lies in the address space.
+fn placed(ptr: u64, (layout, reach): (Layout, Reach), item: i64, lanes: u16) {
+    let dtype = Dtype::all().find(|dtype| dtype.itemsize() == item).unwrap();
+    let dtype = Dtype::from_dlpack(dtype.code(), dtype.bits(), lanes).unwrap();
+    let (size, below, above) = (layout.size(), i128::from(reach.below), i128::from(reach.above));
+    let at = i128::from(ptr);
+    match Descriptor::new(ptr, dtype, (layout, reach), Device::cuda(0), false) {
+        Ok(array) => {
+            assert_eq!(array.ptr(), if size == 0 { 0 } else { ptr });
+            assert!(size == 0 || (ptr > 0 && at >= below && at + above <= i128::from(u64::MAX)));
+            assert_eq!(array.cai_size(), array.cai_shape().as_slice().iter().product::<i64>());
+            // The dict's strides and shape reach just as far, lanes and all.
+            let strides = array.cai_strides();
+            let read = Layout::from_bytes(array.cai_shape().as_slice(), Some(strides), item);
+            match read {
+                Ok((seen, far)) => assert!(far == reach && seen.size() == array.cai_size()),
+                Err(error) => assert_eq!(
+                    (error.kind(), array.layout().ndim(), lanes > 1),
+                    (Kind::Ndim, 64, true)
+                ),
+            }
+        }
+        Err(error) if ptr == 0 => assert!(size > 0 && error.kind() == Kind::NullData),
+        Err(error) => {
+            assert_eq!(error.kind(), Kind::ExtentOverflow);
+            assert!(at < below || at + above > i128::from(u64::MAX));
+        }
+    }
+}
+
+/// A plan copies every element once, to its place in a compact array.
+fn copied(layout: &Layout, size: i64) {
+    let Some(plan) = Plan::new(layout, size) else { return assert_eq!(layout.size(), 0) };
+    let block = plan.block();
+    let elements = i128::from(block.width) / i128::from(size);
+    let all =
+        elements * i128::from(block.rows) * i128::from(block.planes) * i128::from(plan.calls());
+    assert_eq!(all, i128::from(layout.size()), "{plan:?} of {layout:?}");
+    for pitch in [block.source, block.target].into_iter().filter(|_| block.rows > 1) {
+        assert!((block.width..=MAX_PITCH.unsigned_abs()).contains(&pitch.row), "{plan:?}");
+        assert!(pitch.plane >= block.rows, "{plan:?}");
+    }
+    if layout.size() > 4096 {
+        return;
+    }
+    let mut found = Vec::new();
+    let mut calls = 0;
+    plan.each(|source, target| {
+        calls += 1;
+        for (from, to) in block.offsets() {
+            let run = (0..i64::try_from(elements).unwrap()).map(|at| at * size);
+            let (from, to) =
+                (i128::from(source) + i128::from(from), i128::from(target) + i128::from(to));
+            found.extend(run.map(|at| (to + i128::from(at), from + i128::from(at))));
+        }
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(calls, plan.calls());
+    found.sort_unstable();
+    let mut index = vec![0; layout.shape().len()];
+    for (at, (to, from)) in found.into_iter().enumerate() {
+        let place = |(at, stride): (&i64, &i64)| i128::from(*at) * i128::from(*stride);
+        let expected: i128 = index.iter().zip(layout.strides()).map(place).sum();
+        assert_eq!(
+            (to, from),
+            (at as i128 * i128::from(size), expected * i128::from(size)),
+            "{plan:?}"
+        );
+        for (at, extent) in index.iter_mut().zip(layout.shape()).rev() {
+            *at += 1;
+            if *at < *extent {
+                break;
+            }
+            *at = 0;
+        }
+    }
+}

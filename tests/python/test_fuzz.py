@@ -1,0 +1,73 @@
+"""Objects that change, call back and end themselves: some programs of the fuzzer, and its power."""
+
+import pytest
+from hypothesis import Phase, settings
+from hypothesis.errors import HypothesisException
+from hypothesis.stateful import run_state_machine_as_test
+
+from cai_bridge import from_cai, to_cai
+from fuzz import machine
+
+LEAKED = []
+
+
+def leaks(x, stream=None):
+    LEAKED.append(x)
+    return from_cai(x, stream)
+
+
+def holds_another(x, stream=None):
+    """The view's owner is not who was asked."""
+    return from_cai(dict(x.__cuda_array_interface__), stream, owner=object())
+
+
+def swallows(x, stream=None):
+    try:
+        return to_cai(x, stream)
+    except machine.Interrupt:
+        return to_cai(x, stream)
+
+
+def answers_late(x, stream=None):
+    """A view that asks its producer again, for what it said first."""
+    view = from_cai(x, stream)
+    return Late(view, x) if isinstance(x, machine.SpeaksCai) else view
+
+
+class Late:
+    def __init__(self, view, producer):
+        self._view = view
+        self._producer = producer
+
+    def __getattr__(self, name):
+        return getattr(self._view, name)
+
+    @property
+    def typestr(self):
+        return self._producer.layout[1]
+
+
+def run(*bounds):
+    chosen = settings(machine.bounded(*bounds), derandomize=True)
+    run_state_machine_as_test(machine.Bridging, settings=chosen)
+
+
+def test_whatever_foreign_code_does_inside_a_call_views_say_the_same_and_nothing_is_lost():
+    run(60)
+
+
+@pytest.mark.parametrize(
+    ("call", "broken"),
+    [
+        ("from_cai", leaks),
+        ("from_cai", holds_another),
+        ("from_cai", answers_late),
+        ("to_cai", swallows),
+    ],
+)
+def test_a_bridge_that_is_broken_is_noticed(call, broken, monkeypatch):
+    monkeypatch.setattr(machine, call, broken)
+    with pytest.raises((AssertionError, ExceptionGroup)) as caught:
+        run(60, Phase.generate)
+    assert not isinstance(caught.value, HypothesisException)
+    LEAKED.clear()
