@@ -110,6 +110,8 @@ kinds! {
     StridesMalformed: Value, "strides", "None, or a tuple of one integer a dimension";
     /// Strides in bytes that are no whole number of elements.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
+    /// Negative strides for a library that has none.
+    StrideNegative: Buffer, "strides", "strides of 0 or more, which copy=True makes";
     /// No pointer where there are elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
     /// A `byte_offset` that runs past the address space.

@@ -1,8 +1,11 @@
 """Zero-copy translation between DLPack and the CUDA Array Interface.
 
-`to_cai` takes an array that speaks DLPack and returns a view that speaks the CUDA Array Interface;
-`from_cai` goes the other way. Nothing is copied, the producer is kept alive, and the consumer's
-stream waits for the producer's where the two protocols' stream rules ask for it.
+`convert` gives an array of any library as one of another, and `adapt` makes a function of one
+library's arrays take those of any. Below these, `to_cai` and `to_dlpack` return views that speak
+one protocol each, and `from_cai` takes what a dict of the CUDA Array Interface leaves out.
+
+Nothing is copied unless asked for, and the producer is kept alive. The consumer's stream waits for
+the producer's at hand-over, and the producer's for the consumer's at the end.
 """
 
 from cai_bridge._adapt import adapt

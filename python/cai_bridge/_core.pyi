@@ -13,6 +13,7 @@ __all__ = [
     "HostSyncWarning",
     "_Recording",
     "__version__",
+    "_convert",
     "_end",
     "_habits",
     "_set_event_level",
@@ -21,6 +22,7 @@ __all__ = [
     "_stop_trace",
     "from_cai",
     "to_cai",
+    "to_dlpack",
 ]
 
 __version__: Final[str]

@@ -1,4 +1,4 @@
-"""Every example and the README's program run as they stand, and say what they claim."""
+"""Every example and the programs of the pages run as they stand, and say what they claim."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+
+from cai_bridge import _libraries, adapt, convert
+from cai_bridge.testing import SimulatedCuda
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -50,11 +54,47 @@ def test_the_trace_shows_the_waits_both_ways_and_can_be_drawn(tmp_path: Path) ->
     assert {"to_cai", "__dlpack__", "MainThread", "reader", "cuda:0 streams"} <= words
 
 
+def programs(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.DOTALL)
+
+
 def test_the_readmes_test_of_somebodys_library_passes() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    (program,) = [block for block in blocks if "def test_" in block]
+    (program,) = [block for block in programs("README.md") if "def test_" in block]
     names: dict[str, object] = {}
     exec(program, names)
     (test,) = [value for name, value in names.items() if name.startswith("test_")]
     assert callable(test)
     test()
+
+
+def test_every_program_of_the_readme_is_python_and_takes_names_that_there_are() -> None:
+    for program in programs("README.md"):
+        compile(program, "README.md", "exec")
+        for line in re.findall(r"^from cai_bridge[\w.]* import .*", program, re.MULTILINE):
+            exec(line, {})
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().split()) <= 1200
+
+
+def test_a_library_that_is_registered_as_the_page_says_is_converted_to(
+    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("mylib")
+    monkeypatch.setitem(sys.modules, "mylib", module)
+    monkeypatch.setattr(_libraries, "_registered", {})
+    monkeypatch.setattr(_libraries, "_found", {})
+    (program,) = programs("docs/libraries.md")
+    exec(program, vars(module))
+    producer = cuda.stream("producer")
+    x = cuda.array([0.0] * 4, dtype="float32", speaks="exchange")
+    producer.fill(x, 7.0)  # queued; runs late
+    with cuda.current_stream(producer):
+        made = convert(x, "mylib")
+    assert (type(made), made.ptr) == (module.Buffer, x.ptr)
+    assert convert(made, module.Buffer) is made
+    seen = cuda.legacy.read(made.view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+    assert adapt(lambda buffer: buffer.nbytes, to=module)(x) == 16

@@ -95,7 +95,7 @@ class Advice:
 
 
 _MEASURED = "measured on an H200: torch 2.11, JAX 0.11.2, CuPy 14.2, numba-cuda 0.30.4"
-_README = "README of cai_bridge"
+_DOCS = "docs of cai_bridge"
 _CAI = "CUDA Array Interface (Version 3), Synchronization"
 _CUPY = "CuPy, environment variables"
 _NUMBA = "Numba CUDA, environment variables"
@@ -107,7 +107,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.is_set("CAI_BRIDGE_SYNC", "0"),
         "CAI_BRIDGE_SYNC=0: the bridge does not order what it imports by dicts without stream=.",
         "Unset it, and give stream= where the producer's stream is known.",
-        _README,
+        _DOCS,
     ),
     Advice(
         "numba-sync-off",
@@ -186,7 +186,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: any(on.has(name) for name in ("torch", "cupy", "rmm")),
         "Memory from a pool that is let go while the consumer still reads is handed to somebody "
         "else: neither protocol orders that end.",
-        "Hand arrays over by the bridge, with a stream object: the end is then in order.",
+        "Hand arrays over by the bridge, whose ends are in order.",
         _MEASURED,
     ),
     Advice(
@@ -203,7 +203,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("numba"),
         "numba.cuda.as_cuda_array makes the host wait for the dict's stream, which ends a graph "
         "capture.",
-        "Hand it to_cai(x, stream=s) with the stream that it launches on, and sync=False.",
+        "Use convert(x, 'numba'), which does not.",
         _MEASURED,
     ),
     Advice(
@@ -211,7 +211,7 @@ ADVICE: tuple[Advice, ...] = (
         "slow",
         lambda on: on.has("cupy"),
         "cupy.asarray of a dict makes the host wait for the dict's stream.",
-        "Use cupy.from_dlpack, or to_cai(x, stream=-1) after an order of your own.",
+        "Use convert(x, cupy), which does not.",
         _MEASURED,
     ),
     Advice(
@@ -221,7 +221,7 @@ ADVICE: tuple[Advice, ...] = (
         "rmm.DeviceBuffer's dict has version 0, which says nothing of streams: from_cai makes the "
         "host wait for the context.",
         "Give from_cai(x, stream=s) the stream that the buffer was filled on.",
-        f"{_README}; {_CAI}",
+        f"{_DOCS}; {_CAI}",
     ),
     Advice(
         "torch-no-table",
@@ -238,7 +238,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: bool(on.driver.missing),
         "There is no CUDA device; conversions of GPU arrays raise DriverError.",
         "For tests, use cai_bridge.testing.simulated_cuda().",
-        _README,
+        _DOCS,
     ),
     Advice(
         "no-numpy",
@@ -246,7 +246,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: not on.has("numpy"),
         "Without NumPy a view has no dtype; typestr and itemsize are there.",
         "pip install numpy",
-        _README,
+        _DOCS,
     ),
     Advice(
         "no-ml-dtypes",
@@ -254,7 +254,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("numpy") and not on.has("ml_dtypes"),
         "Without ml_dtypes a view of bfloat16 or of an 8-bit float has no dtype.",
         "pip install ml_dtypes",
-        _README,
+        _DOCS,
     ),
 )
 

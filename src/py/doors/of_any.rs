@@ -17,6 +17,7 @@ use crate::py::observe::{Began, End, Passage};
 use crate::py::producers::types::{facts, table_of};
 use crate::py::source::{Source, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
+use crate::py::text::tuple_text;
 use crate::py::views::{CaiView, DLPackView, View};
 use crate::stream::{Elided, Ready, Request};
 
@@ -240,6 +241,11 @@ fn give(
     began: Began,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array: Descriptor = source.array;
+    // PyTorch ends the process where its exchange API meets them (torch 2.11).
+    if array.layout().strides().iter().any(|step| *step < 0) {
+        let got = tuple_text(array.layout().strides());
+        return Err(Error::new(Kind::StrideNegative, got).into());
+    }
     source.holding.tag = (End::Deleter, array.ptr());
     let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
     let made = table.give(py, managed)?;

@@ -27,11 +27,12 @@ const DOOR: &str = "from_cai";
 ///     ``CaiView``.
 /// stream : None, int or stream object, optional
 ///     The producer's stream, which the caller declares: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``, which the view then holds; a bare handle has to stay alive as long as the
-///     view. -1 declares that nothing is pending. None takes the dict's word. Where the
-///     dict has none, version 3 means that nothing is pending; versions 0 to 2 say nothing, so the
-///     type's exchange API is asked, else the host waits for the device once and a `HostSyncWarning`
-///     is given.
+///     ``__cuda_stream__``, which the view then holds. For a bare handle that nobody keeps alive the
+///     legacy default stream waits for it in this call, and stands in from then on: later work on that
+///     stream is not waited for. -1 declares that nothing is pending. None takes the dict's word. Where
+///     the dict has none, version 3 means that nothing is pending; versions 0 to 2 say nothing, so the
+///     type's exchange API or ``__dlpack__`` is asked, else the host waits for the device once and a
+///     `HostSyncWarning` is given.
 /// readonly : bool, optional
 ///     None keeps what the producer says. True hands out read-only memory; with False the caller
 ///     vouches that writing is right.

@@ -32,10 +32,11 @@ const DOOR: &str = "to_cai";
 ///     Interface (version 0 to 3).
 /// stream : None, int or stream object, optional
 ///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``, which the view then holds. A bare handle is waited for at the end only where
-///     PyTorch or CuPy work on that stream just now, and so vouch for it. None makes no wait and names
-///     the producer's stream, which the consumer has to mind; -1 asks for no order at all, and names
-///     none.
+///     ``__cuda_stream__``, which the view then holds. For a bare handle of a non-blocking stream that
+///     no library keeps alive the host waits at the end, with a warning once for each line of the
+///     program. None makes no wait and names the producer's stream, which the consumer has to mind;
+///     at the end its work is covered by the streams that PyTorch and CuPy work on and by the legacy
+///     default stream. -1 asks for no order at all, and names no stream.
 /// readonly : bool, optional
 ///     None keeps what the producer says. True hands out read-only memory; with False the caller
 ///     vouches that writing is right.

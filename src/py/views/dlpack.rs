@@ -27,8 +27,8 @@ use crate::stream::{Ready, Stream};
 /// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
 /// type, the exchange API.
 ///
-/// Made by `from_cai`. Consumers that know both protocols pick one by rules of their own, so a view
-/// speaks the one that was asked for.
+/// Made by `to_dlpack` and `from_cai`. Consumers that know both protocols pick one by rules of their
+/// own, so a view speaks the one that was asked for.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
 #[derive(Debug)]
 pub(crate) struct DLPackView;
@@ -75,9 +75,8 @@ impl DLPackView {
     /// Notes
     /// -----
     /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's, in stream-ordered
-    /// memory that goes back on the stream when the consumer is done. With -1, or a bare handle that no
-    /// imported library works on, nobody vouches for the stream by then, so the host waits for the
-    /// context's work before the memory goes back: give the stream object.
+    /// memory that goes back in order when the consumer is done. For a bare handle of a non-blocking
+    /// stream that no library keeps alive the host waits then, with a warning: give the stream object.
     ///
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
