@@ -65,7 +65,14 @@ class Library:
             return streams[device]
 
         views = _convert(xs, self.view, stream, current, readonly, self.writes)
-        return [self.make(view, streams.get(view.device[1], stream)) for view in views]
+        made: list[Any] = []
+        try:
+            for view in views:
+                made.append(self.make(view, streams.get(view.device[1], stream)))
+        except Exception as error:
+            error._cai_bridge_item = len(made)  # type: ignore[attr-defined]
+            raise
+        return made
 
 
 class ByTable(Library):
