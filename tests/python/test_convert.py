@@ -17,6 +17,7 @@ from fakes import StreamObject, assert_refused, each, only_cai, torch_like
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import CaiView, DLPackView, Library, convert, register, to_cai, to_dlpack
+from cai_bridge._libraries._library import Quick
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -520,6 +521,42 @@ def test_tvm_ffis_arrays_go_to_another_library(cuda: Any, library: StandIn, prod
     seen = made.read()
     cuda.synchronize()
     assert (seen.value, made.view.ptr) == ([7.0] * 4, x.ptr)
+
+
+# a quick route
+
+
+@pytest.mark.parametrize("fails", ["it raises", "it makes another array"])
+def test_a_quick_route_that_does_not_do_the_same_is_not_taken(fails: str, caplog: Any) -> None:
+    calls = []
+
+    def quick(view: Any, stream: Any) -> Any:
+        calls.append("quick")
+        if fails == "it raises":
+            raise AttributeError("gone")
+        return (view, 1)
+
+    def public(view: Any, stream: Any) -> Any:
+        calls.append("public")
+        return (view, 2)
+
+    route = Quick("library", quick, public, lambda one, other: one == other)
+    with caplog.at_level("DEBUG", logger="cai_bridge"):
+        assert route("view", None) == ("view", 2)
+    assert "library: the public route is taken: " in caplog.text
+    calls.clear()
+    assert route("view", None) == ("view", 2)
+    assert calls == ["public"]
+
+
+def test_a_quick_route_that_does_the_same_is_taken_from_then_on() -> None:
+    calls = []
+    quick = lambda view, stream: calls.append("quick") or view  # noqa: E731
+    public = lambda view, stream: calls.append("public") or view  # noqa: E731
+    route = Quick("library", quick, public, lambda one, other: one == other)
+    assert [route(number, None) for number in range(3)] == [0, 1, 2]
+    assert calls.count("public") == 1
+    assert calls[-1] == "quick"
 
 
 # to_dlpack

@@ -23,7 +23,8 @@ class Numba(Library):
         array = self._numba().as_cuda_array(view, sync=False)
         if stream in (1, 2):
             array.stream = 0
-        elif hasattr(stream, "synchronize"):
+        elif array.stream and type(stream) is type(array.stream):
+            # Its own object, which others take to be alive; of another's it made one by the handle.
             array.stream = stream
         return array
 
