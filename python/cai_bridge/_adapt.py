@@ -64,13 +64,17 @@ def adapt(
         raise TypeError(f"function: got {type(function).__name__}; allowed: a callable")
     import inspect
 
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    # An object is called by what its class has.
+    both = function, type(function).__call__
+    if any(map(inspect.isgeneratorfunction, both)) or any(map(inspect.isasyncgenfunction, both)):
         raise TypeError("function: got a generator; allowed: functions, methods and coroutines")
     _libraries.find(to)
+    if returns not in ("like", None):
+        _libraries.find(returns)
     if backward is not None:
         return _differentiable(function, backward, to, stream)
     call = _Call(function, to, stream, returns)
-    if inspect.iscoroutinefunction(function):
+    if any(map(inspect.iscoroutinefunction, both)):
 
         @functools.wraps(function)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
@@ -141,6 +145,7 @@ def _names(function: Any) -> list[str]:
 
 def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:
     import torch
+    from torch.autograd.function import once_differentiable
 
     forwards = adapt(function, to, stream=stream, returns=torch.Tensor)
     backwards = adapt(backward, to, stream=stream, returns=torch.Tensor)
@@ -158,6 +163,7 @@ def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:
             return forwards(*map(_plain, inputs))
 
         @staticmethod
+        @once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *gradients: Any) -> Any:
             tensors = iter(ctx.saved_tensors)
             inputs = [

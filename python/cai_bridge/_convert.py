@@ -101,6 +101,7 @@ def convert_leaves(
         if copy is not None:
             for item, array in enumerate(arrays):
                 arrays[item] = _copied(array, library, copy)
+            item = len(foreign)
         made = iter(library.convert(arrays, stream, readonly))
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)

@@ -10,6 +10,9 @@ from typing import Any
 Rebuild = Callable[[Iterator[Any]], Any]
 """Makes a container again, of the arrays that come next."""
 
+PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
+"""What arrays have, whatever else they are."""
+
 GPU = {2, 3, 13}
 """DLPack's types of devices that CUDA reaches."""
 
@@ -31,11 +34,10 @@ def is_tree(x: Any) -> bool:
     except KeyError:
         if len(ARRAYS) == MOST:
             ARRAYS.clear()
-        ARRAYS[kind] = any(hasattr(kind, name) for name in SPOKEN)
+        ARRAYS[kind] = _speaks(kind)
         return is_tree(x)
 
 
-SPOKEN = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
 ARRAYS: dict[type, bool] = {}
 """Whether a type is one of arrays, which are no containers, whatever else they are."""
 MOST = 64
@@ -52,17 +54,23 @@ def is_gpu_array(x: Any) -> bool:
 def plan(x: Any, path: str, leaves: list[Leaf]) -> Rebuild:
     """Take a tree apart: add its arrays on GPUs, and give what makes it again of others.
 
-    All else stays as it is.
+    All else stays as it is, containers without any too.
     """
-    found = _parts(x)
+    found = None if _speaks(type(x)) else _parts(x)
     if found is not None:
-        parts, again = found
+        (parts, again), before = found, len(leaves)
         plans = [plan(part, path + where, leaves) for where, part in parts]
+        if len(leaves) == before:
+            return lambda _: x
         return lambda new: again([made(new) for made in plans])
     if is_gpu_array(x):
         leaves.append(Leaf(x, path))
         return next
     return lambda _: x
+
+
+def _speaks(kind: type) -> bool:
+    return any(hasattr(kind, name) for name in PROTOCOLS)
 
 
 Parts = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
@@ -121,7 +129,7 @@ def _registered(x: Any, kind: type) -> Parts | None:
         children, context = node.flatten_fn(x)
         return _numbered(children), lambda new: node.unflatten_fn(new, context)
     tree_util = sys.modules.get("jax.tree_util")
-    if tree_util is None or x is None or hasattr(kind, "__dlpack__"):
+    if tree_util is None or x is None:
         return None
     children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)
     if tree_util.treedef_is_leaf(shape):

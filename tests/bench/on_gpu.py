@@ -33,11 +33,11 @@ def names() -> dict[str, Any]:
     """What the statements speak of; a library that is missing leaves its names out."""
     import numpy as np
 
-    from cai_bridge import from_cai, to_cai
+    from cai_bridge import convert, from_cai, to_cai
 
     if not hasattr(np, "row_stack"):  # numba 0.68 still reads the name at import
         np.row_stack = np.vstack  # type: ignore[attr-defined]
-    found: dict[str, Any] = {"from_cai": from_cai, "to_cai": to_cai}
+    found: dict[str, Any] = {"convert": convert, "from_cai": from_cai, "to_cai": to_cai}
     for add in (add_torch, add_cupy, add_numba, add_jax, add_core, add_tvm):
         try:
             add(found, np)
@@ -69,6 +69,7 @@ def add_torch(found: dict[str, Any], np: Any) -> None:
     found |= {
         "torch": torch,
         "t": torch.zeros(16, 16, device="cuda"),
+        "tensors": list(torch.zeros(1000, 16, 16, device="cuda").unbind()),
         "side_object": side,
         "side": side.cuda_stream,
     }

@@ -195,7 +195,10 @@ def numba_by_cai(view: Any) -> Seen:
     pytest.importorskip("numba")
     from numba import cuda
 
-    array = cuda.as_cuda_array(view)
+    return numba_seen(cuda.as_cuda_array(view))
+
+
+def numba_seen(array: Any) -> Seen:
     ptr = int(array.device_ctypes_pointer.value or 0)
     values = raw_values(ptr, array.shape, array.strides, array.dtype)
     return Seen(ptr, array.shape, array.strides, array.dtype.name, values)
@@ -203,7 +206,10 @@ def numba_by_cai(view: Any) -> Seen:
 
 def jax_by_dlpack(view: Any) -> Seen:
     jax = gpu_jax()
-    array = jax.dlpack.from_dlpack(view)
+    return jax_seen(jax.dlpack.from_dlpack(view))
+
+
+def jax_seen(array: Any) -> Seen:
     # JAX tells no strides; where it is no zero-copy of a C-ordered block, the values still tell.
     values = np.asarray(array)
     return Seen(
@@ -235,7 +241,10 @@ def core_by_dlpack(view: Any) -> Seen:
 
 
 def tvm_by_dlpack(view: Any) -> Seen:
-    tensor = pytest.importorskip("tvm_ffi").from_dlpack(view)
+    return tvm_seen(pytest.importorskip("tvm_ffi").from_dlpack(view))
+
+
+def tvm_seen(tensor: Any) -> Seen:
     name = str(tensor.dtype)
     dtype = host_dtype(name)
     strides = tuple(step * dtype.itemsize for step in tensor.strides)

@@ -27,7 +27,16 @@ def run(example: Path, *arguments: Path) -> str:
 
 
 def test_there_are_examples() -> None:
-    assert [example.name[:2] for example in EXAMPLES] == ["01", "02", "03", "04", "05", "06", "07"]
+    assert [example.name[:2] for example in EXAMPLES] == [
+        "01",
+        "02",
+        "03",
+        "04",
+        "05",
+        "06",
+        "07",
+        "08",
+    ]
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -52,6 +61,14 @@ def test_the_trace_shows_the_waits_both_ways_and_can_be_drawn(tmp_path: Path) ->
     drawn = ElementTree.fromstring(picture.read_text())
     words = {element.text for element in drawn.iter() if element.text}
     assert {"to_cai", "__dlpack__", "MainThread", "reader", "cuda:0 streams"} <= words
+
+
+def test_the_parameters_are_seen_as_they_were_in_each_step() -> None:
+    shown = run(EXAMPLES[7])
+    if "simulated" in shown:
+        assert "step 2: {'weight': [2.0, 2.0, 2.0, 2.0], 'bias': [2.0]}" in shown
+    else:
+        assert "slope after 30 steps: 0.25" in shown
 
 
 def programs(page: str) -> list[str]:

@@ -6,7 +6,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from ._library import Library
+from ._library import CaiView, DLPackView, Library
 
 __all__ = ["Library", "find", "of_array", "register"]
 
@@ -70,6 +70,8 @@ def of_array(x: Any) -> Library | None:
 def _look_up(to: Any) -> Library:
     if isinstance(to, Library):
         return to
+    if to is CaiView or to is DLPackView:
+        to = "cai" if to is CaiView else "dlpack"
     if isinstance(to, type):
         for kind in to.__mro__:
             library = _named(kind.__module__)

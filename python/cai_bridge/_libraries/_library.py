@@ -44,8 +44,7 @@ class Library:
     def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
         """Make an array of a view, which it has to hold, and which is usable by now.
 
-        `stream` is what the caller said; None where that is the library's current one, whose handle
-        the view has as ``stream``.
+        `stream` is what the caller said, or what `current_stream` did.
         """
         raise NotImplementedError
 
@@ -62,9 +61,21 @@ class Library:
 
     def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
         """Make arrays of others, usable on `stream` or the current one: all, or none."""
-        asked = self.current_stream if stream is None else None
-        views = _convert(xs, self.view, stream, asked, readonly, self.writes)
-        return [self.make(view, stream) for view in views]
+        streams: dict[int, Any] = {}
+
+        def current(device: int) -> Any:
+            streams[device] = self.current_stream(device)
+            return streams[device]
+
+        views = _convert(xs, self.view, stream, current, readonly, self.writes)
+        made: list[Any] = []
+        try:
+            for view in views:
+                made.append(self.make(view, streams.get(view.device[1], stream)))
+        except Exception as error:
+            error._cai_bridge_item = len(made)  # type: ignore[attr-defined]
+            raise
+        return made
 
 
 class ByTable(Library):

@@ -21,9 +21,10 @@ class Numba(Library):
     def make(self, view: Any, stream: Any) -> Any:
         """Make an array whose own stream is the one that was said, or Numba's default one."""
         array = self._numba().as_cuda_array(view, sync=False)
-        if stream is None:
+        if stream == self.current_stream(view.device[1]):
             array.stream = 0
-        elif hasattr(stream, "synchronize"):
+        elif array.stream and type(stream) is type(array.stream):
+            # Its own object, which others take to be alive; of another's it made one by the handle.
             array.stream = stream
         return array
 

@@ -1,0 +1,83 @@
+"""A library as `register` takes one: its arrays hold a view, and work on the stream that it has."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from cai_bridge import CaiView, Library, _libraries, register
+
+
+class Array:
+    """An array of the stand-in. It speaks by the dict, whose stream is the one it is usable on."""
+
+    def __init__(self, view: Any, stream: Any) -> None:
+        self.view, self.stream = view, stream
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {**self.view.__cuda_array_interface__, "stream": self.stream.handle}
+
+    def read(self) -> Any:
+        return self.stream.read(self.view, name="the consumer's read")
+
+    def write(self, value: Any) -> None:
+        self.stream.fill(self.view, value, name="the consumer's write")
+
+
+class StandIn(Library):
+    """A library that works on the stream of each device that it was told."""
+
+    name = "stand_in"
+    arrays: ClassVar[tuple[str, ...]] = ("stand_in:Array",)
+    view: ClassVar[type] = CaiView
+
+    def __init__(self, streams: dict[int, Any]) -> None:
+        self.streams = streams
+        self.asked: list[int] = []
+        self.refused: set[int] = set()
+
+    def current_stream(self, device: int) -> Any:
+        self.asked.append(device)
+        return self.streams[device]
+
+    def make(self, view: Any, stream: Any) -> Array:
+        if view.ptr in self.refused:
+            raise BufferError("strides: got odd ones; allowed: even ones")
+        return Array(view, stream)
+
+
+@pytest.fixture
+def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is registered; what the test registers is forgotten at its end."""
+    monkeypatch.setattr(_libraries, "_registered", {})
+    monkeypatch.setattr(_libraries, "_found", {})
+
+
+@pytest.fixture
+def library(cuda: Any, no_libraries: None) -> StandIn:
+    """The stand-in, registered, on a stream of its own on each of the devices."""
+    made = StandIn({device: cuda.stream("consumer", device=device) for device in range(2)})
+    register(made)
+    return made
+
+
+@pytest.fixture
+def producer(cuda: Any) -> Any:
+    """The producer's stream, which is its library's current one."""
+    stream = cuda.stream("producer")
+    with cuda.current_stream(stream):
+        yield stream
+        cuda.synchronize()
+
+
+def made_on(cuda: Any, stream: Any, value: float = 1.0, speaks: Any = "exchange") -> Any:
+    """An array that `value` is written to by queued work."""
+    array = cuda.array([0.0] * 4, speaks=speaks, memory="pool", stream=stream, name="x")
+    stream.fill(array, value, name="the producer's write")
+    return array
+
+
+def count(cuda: Any, call: str) -> int:
+    return sum(record.call == call for record in cuda.calls)

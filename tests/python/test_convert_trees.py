@@ -1,0 +1,412 @@
+"""`convert` of trees: their shape, one order for all, all or nothing, and what refusals say."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import gc
+import sys
+import types
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tvm_ffi
+from fakes import OnlyCai, interface, torch_like
+from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
+
+from cai_bridge import convert
+
+__all__ = ["library", "no_libraries", "producer"]
+
+
+class Pair(NamedTuple):
+    one: Any
+    other: Any
+
+
+class Items(list):  # type: ignore[type-arg]
+    note = "kept"
+
+
+class Places(tuple):  # type: ignore[type-arg]
+    __slots__ = ()
+
+
+class Table(dict):  # type: ignore[type-arg]
+    pass
+
+
+@dataclasses.dataclass
+class Batch:
+    data: Any
+    size: int = 3
+    made: Any = dataclasses.field(default=None, init=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    data: Any
+
+
+@dataclasses.dataclass(slots=True)
+class Slotted:
+    data: Any
+    other: Any = 2
+
+
+# the shape
+
+
+def shapes(x: Any) -> dict[str, Any]:
+    batch = Batch(x)
+    batch.made = [x]
+    ordered = collections.OrderedDict(b=x, a=1)
+    default = collections.defaultdict(list, a=x)
+    return {
+        "a list": [x, 1, x],
+        "a tuple": (x, None),
+        "a named tuple": Pair(x, Pair("text", x)),
+        "a dict": {"a": x, 7: [x], None: 2.0},
+        "an ordered dict": ordered,
+        "a default dict": default,
+        "a subclass of dict": Table(a=x),
+        "a subclass of list": Items([x, 2]),
+        "a subclass of tuple": Places([x, 2]),
+        "a dataclass": batch,
+        "a frozen dataclass": Frozen((x, 1)),
+        "a dataclass with slots": Slotted(x),
+        "a tree of trees": {"a": [(x, {"b": Frozen([x])})], "c": x},
+    }
+
+
+def leaves(tree: Any, kind: type) -> list[Any]:
+    """The arrays of a tree by hand, in order."""
+    if isinstance(tree, kind):
+        return [tree]
+    if dataclasses.is_dataclass(tree):
+        tree = [getattr(tree, field.name) for field in dataclasses.fields(tree)]
+    if isinstance(tree, dict):
+        tree = list(tree.values())
+    return [leaf for part in tree for leaf in leaves(part, kind)] if is_container(tree) else []
+
+
+def is_container(x: Any) -> bool:
+    return isinstance(x, (list, tuple))
+
+
+@pytest.mark.parametrize("shape", shapes(None))
+def test_a_tree_keeps_its_shape(cuda: Any, library: StandIn, shape: str) -> None:
+    x = cuda.array([1.0] * 4)
+    tree = shapes(x)[shape]
+    made = convert(tree, "stand_in")
+    assert type(made) is type(tree)
+    assert made is not tree
+    assert not leaves(tree, Array)
+    assert not leaves(made, type(x))
+    assert len(leaves(made, Array)) == len(leaves(tree, type(x))) > 0
+    # Putting the arrays back gives what was there.
+    wanted = shapes("an array")[shape]
+    assert with_words(made) == wanted
+    assert repr(with_words(made)) == repr(wanted)
+
+
+def with_words(tree: Any) -> Any:
+    """The tree with a word for each array, made by hand."""
+    if isinstance(tree, Array):
+        return "an array"
+    if dataclasses.is_dataclass(tree):
+        made = type(tree)(**{f.name: with_words(getattr(tree, f.name)) for f in fields(tree, True)})
+        for field in fields(tree, False):
+            object.__setattr__(made, field.name, with_words(getattr(tree, field.name)))
+        return made
+    if isinstance(tree, dict):
+        items = {key: with_words(part) for key, part in tree.items()}
+        if isinstance(tree, collections.defaultdict):
+            return collections.defaultdict(tree.default_factory, items)
+        return type(tree)(items)
+    if isinstance(tree, Pair):
+        return Pair(*map(with_words, tree))
+    return type(tree)(map(with_words, tree)) if is_container(tree) else tree
+
+
+def fields(tree: Any, init: bool) -> Any:
+    return [field for field in dataclasses.fields(tree) if field.init == init]
+
+
+def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> None:
+    items = Items([cuda.array([1.0])])
+    items.note = "mine"
+    assert convert(items, "stand_in").note == "mine"
+    default = collections.defaultdict(list, a=cuda.array([1.0]))
+    assert convert(default, "stand_in").default_factory is list
+
+
+def test_what_is_no_array_of_a_gpu_stays_as_it_is(cuda: Any, library: StandIn) -> None:
+    host, made_of_host = np.ones(3), tvm_ffi.from_dlpack(np.ones(2))
+    own, text = object(), "text"
+    tree = [host, made_of_host, own, text, None, cuda.array([1.0]), int, StandIn]
+    made = convert(tree, "stand_in")
+    assert all(one is other for one, other in zip(made[:5], tree[:5], strict=True))
+    assert made[6:] == [int, StandIn]
+    assert type(made[5]) is Array
+
+
+def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> None:
+    notes, options, settings = [1, 2], {"deep": [None]}, Frozen(np.ones(2))
+    assert convert(notes, "stand_in") is notes
+    made = convert([notes, options, settings, cuda.array([1.0])], "stand_in")
+    assert (made[0] is notes, made[1] is options, made[2] is settings) == (True, True, True)
+    for empty in ([], (), {}):
+        assert convert(empty, "stand_in") is empty
+
+
+def test_an_array_that_is_a_dataclass_is_an_array(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([7.0] * 4)
+
+    @dataclasses.dataclass
+    class Owned:
+        x: Any
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return interface(self.x)
+
+    for made in (convert(Owned(x), "stand_in"), convert([Owned(x)], "stand_in")[0]):
+        assert type(made) is Array
+        assert made.view.ptr == x.ptr
+
+
+def test_arrays_of_all_protocols_are_found(cuda: Any, library: StandIn) -> None:
+    speak = ["exchange", "dlpack", "dlpack-legacy", "cai3", ("exchange", "cai2")]
+    tree = [cuda.array([1.0] * 4, speaks=speaks) for speaks in speak]
+    tree.append(OnlyCai(interface(tree[0]), keep=tree[0]))
+    made = convert(tree, "stand_in")
+    assert [type(one) for one in made] == [Array] * len(tree)
+    assert [one.view.ptr for one in made[:-1]] == [one.ptr for one in tree[:-1]]
+
+
+def test_an_array_that_is_there_twice_is_converted_at_both_places(
+    cuda: Any, library: StandIn
+) -> None:
+    x = cuda.array([1.0])
+    one, other = convert([x, x], "stand_in")
+    assert one.view.ptr == other.view.ptr == x.ptr
+
+
+def test_arrays_of_the_library_stay_among_others(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    mine = convert(x, "stand_in")
+    made = convert([x, mine, {"a": mine}, x], "stand_in")
+    assert made[1] is mine is made[2]["a"]
+    assert type(made[0]) is type(made[3]) is Array
+
+
+# what libraries were told are containers
+
+
+class Node:
+    def __init__(self, *parts: Any) -> None:
+        self.parts = parts
+
+
+def test_pytorchs_pytrees_are_taken_apart(cuda: Any, library: StandIn, monkeypatch: Any) -> None:
+    pytree = types.ModuleType("torch.utils._pytree")
+    pytree.SUPPORTED_NODES = {  # type: ignore[attr-defined]
+        Node: types.SimpleNamespace(
+            flatten_fn=lambda node: (list(node.parts), "context"),
+            unflatten_fn=lambda parts, context: Node(context, *parts),
+        )
+    }
+    monkeypatch.setitem(sys.modules, pytree.__name__, pytree)
+    made = convert([Node(cuda.array([1.0]), 2)], "stand_in")[0]
+    assert type(made) is Node
+    assert (made.parts[0], type(made.parts[1]), made.parts[2]) == ("context", Array, 2)
+    read_only = cuda.array([1.0], readonly=True)
+    with pytest.raises(BufferError, match=r"^x\[0\]\[1\]: readonly: "):
+        convert([Node(1, read_only)], "stand_in")
+
+
+class JaxTreeUtil(types.ModuleType):
+    """The part of ``jax.tree_util`` that is asked, knowing `Node`."""
+
+    def __init__(self) -> None:
+        super().__init__("jax.tree_util")
+
+    def tree_flatten(self, x: Any, is_leaf: Any) -> Any:
+        if not isinstance(x, Node) or is_leaf(x):
+            return [x], None
+        assert all(is_leaf(part) for part in x.parts)
+        return list(x.parts), Node
+
+    def treedef_is_leaf(self, shape: Any) -> bool:
+        return shape is None
+
+    def tree_unflatten(self, shape: Any, parts: Any) -> Any:
+        return shape(*parts)
+
+
+def test_jaxs_pytrees_are_taken_apart(cuda: Any, library: StandIn, monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "jax.tree_util", JaxTreeUtil())
+    made = convert({"a": Node(cuda.array([1.0]), [cuda.array([1.0])], 2, None)}, "stand_in")["a"]
+    assert type(made) is Node
+    one, (other,), two, nothing = made.parts
+    assert (type(one), type(other), two, nothing) == (Array, Array, 2, None)
+
+
+def test_without_those_libraries_their_containers_are_no_arrays(
+    cuda: Any, library: StandIn
+) -> None:
+    node = Node(cuda.array([1.0]))
+    assert convert([node], "stand_in")[0] is node
+
+
+# order
+
+
+def test_one_event_orders_all_arrays_of_a_pair_of_streams(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    tree = {"all": [made_on(cuda, producer, float(i)) for i in range(10)]}
+    cuda.clear_calls()
+    made = convert(tree, "stand_in")
+    assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 1
+    assert library.asked == [0]
+    seen = [one.read() for one in made["all"]]
+    del made
+    for x in tree["all"]:
+        producer.fill(x, -1.0, name="the producer's next write")
+    cuda.synchronize()
+    assert [one.value for one in seen] == [[float(i)] * 4 for i in range(10)]
+
+
+@pytest.mark.unchecked
+def test_without_that_event_all_of_them_race(cuda: Any, library: StandIn, producer: Any) -> None:
+    tree = [made_on(cuda, producer) for _ in range(10)]
+    cuda.suppress("cuStreamWaitEvent")
+    for made in convert(tree, "stand_in"):
+        made.read()
+    cuda.synchronize()
+    assert [report.kind for report in cuda.reports] == ["race"] * 10
+
+
+def test_each_pair_of_streams_has_an_event(cuda: Any, library: StandIn) -> None:
+    producers = [cuda.stream(), cuda.stream(), cuda.stream(device=1), library.streams[0]]
+    tree = [
+        made_on(cuda, stream, float(i), "cai3") for i, stream in enumerate(producers) for _ in "abc"
+    ]
+    cuda.clear_calls()
+    made = convert(tree, "stand_in")
+    # On its own stream nobody waits.
+    assert count(cuda, "cuEventRecord") == 3
+    assert library.asked == [0, 1]
+    seen = [one.read() for one in made]
+    cuda.synchronize()
+    assert [one.value[0] for one in seen] == [0.0] * 3 + [1.0] * 3 + [2.0] * 3 + [3.0] * 3
+
+
+def test_a_stream_that_is_said_is_that_of_all_arrays_own_ones_too(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    mine = cuda.stream("mine")
+    own = convert(made_on(cuda, producer), "stand_in")
+    own.write(5.0)
+    x = made_on(cuda, producer, 7.0)
+    made = convert([own, x], "stand_in", stream=mine)
+    assert made[0] is own
+    seen = [mine.read(one.view) for one in made]
+    cuda.synchronize()
+    assert [one.value[0] for one in seen] == [5.0, 7.0]
+
+
+@pytest.mark.parametrize("copy", [True, None])
+def test_the_hosts_copies_are_in_order_too(cuda: Any, producer: Any, copy: Any) -> None:
+    tree = [made_on(cuda, producer, float(i)) for i in range(3)]
+    made = convert(tree, "numpy", copy=copy)
+    assert [one.tolist() for one in made] == [[float(i)] * 4 for i in range(3)]
+
+
+# all or nothing, and where
+
+
+def test_a_refusal_gives_all_of_it_back_and_says_where(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    good = [made_on(cuda, producer) for _ in range(3)]
+    bad = cuda.array([1.0], readonly=True)
+    tree = {"image": good[0], "mask": [good[1], 3, bad], "rest": good[2]}
+    cuda.clear_calls()
+    with pytest.raises(BufferError, match=r"^x\['mask'\]\[2\]: readonly: got .+; allowed: "):
+        convert(tree, "stand_in")
+    gc.collect()
+    assert [x.exports for x in (*good, bad)] == [0] * 4
+    assert count(cuda, "cuEventRecord") == 0
+
+
+def test_what_the_library_refuses_gives_all_of_it_back_and_says_where(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    good = [made_on(cuda, producer) for _ in range(3)]
+    library.refused.add(good[1].ptr)
+    own = convert(good[0], "stand_in")
+    with pytest.raises(BufferError, match=r"^x\.one\[2\]: strides: got odd ones; allowed: "):
+        convert(Pair([own, good[0], good[1]], good[2]), "stand_in")
+    del own
+    gc.collect()
+    assert [x.exports for x in good] == [0] * 3
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent"])
+def test_a_call_of_the_driver_that_fails_gives_all_of_it_back(
+    cuda: Any, library: StandIn, call: str
+) -> None:
+    tree = [made_on(cuda, cuda.stream(), 1.0, "cai3") for _ in range(3)]
+    cuda.fail(call, nth=2)
+    with pytest.raises(RuntimeError, match=rf"^x\[1\]: {call}: got ") as caught:
+        convert(tree, "stand_in")
+    assert (caught.value.call, caught.value.code) == (call, 2)
+    del caught
+    gc.collect()
+    assert [x.exports for x in tree] == [0] * 3
+
+
+WHERE = [
+    (lambda x: [x], r"x\[0\]"),
+    (lambda x: {"a": x}, r"x\['a'\]"),
+    (lambda x: {7: (1, x)}, r"x\[7\]\[1\]"),
+    (lambda x: Pair(1, x), r"x\.other"),
+    (lambda x: Frozen([{"k": x}]), r"x\.data\[0\]\['k'\]"),
+]
+
+
+@pytest.mark.parametrize(("tree", "where"), WHERE, ids=[where for _, where in WHERE])
+def test_a_refusal_names_the_place(cuda: Any, library: StandIn, tree: Any, where: str) -> None:
+    for copy in (None, True):
+        x = torch_like(cuda.array([1.0]), _grad=True)
+        with pytest.raises(BufferError, match=rf"^{where}: requires_grad: got True; allowed: "):
+            convert(tree(x), "stand_in", copy=copy)
+
+
+def test_an_error_of_another_form_has_the_place_as_a_note(cuda: Any, library: StandIn) -> None:
+    class Odd(Exception):
+        pass
+
+    class Torn:
+        __dlpack_device__ = cuda.array([1.0]).__dlpack_device__
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise Odd(1, 2)
+
+    with pytest.raises(Odd) as caught:
+        convert({"a": [Torn()]}, "stand_in")
+    assert caught.value.args == (1, 2)
+    assert caught.value.__notes__ == ["at x['a'][0]"]
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_what_is_wrong_with_the_call_is_not_said_of_an_array(
+    cuda: Any, library: StandIn, copy: Any
+) -> None:
+    tree = [cuda.array([1.0]), cuda.array([1.0])]
+    with pytest.raises(ValueError, match=r"^stream: got 0; allowed: "):
+        convert(tree, "stand_in", stream=0, copy=copy)
