@@ -319,6 +319,22 @@ def test_a_stream_that_is_said_is_that_of_all_arrays_own_ones_too(
     assert [one.value[0] for one in seen] == [5.0, 7.0]
 
 
+def test_one_event_orders_all_arrays_of_the_library_itself(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    mine = cuda.stream("mine")
+    own = convert([made_on(cuda, producer) for _ in range(10)], "stand_in")
+    for i, one in enumerate(own):
+        one.write(float(i))
+    cuda.clear_calls()
+    made = convert(own, "stand_in", stream=mine)
+    assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 1
+    assert all(one is other for one, other in zip(made, own, strict=True))
+    seen = [mine.read(one.view) for one in made]
+    mine.synchronize()
+    assert [one.value[0] for one in seen] == [float(i) for i in range(10)]
+
+
 @pytest.mark.parametrize("copy", [True, None])
 def test_the_hosts_copies_are_in_order_too(cuda: Any, producer: Any, copy: Any) -> None:
     tree = [made_on(cuda, producer, float(i)) for i in range(3)]
