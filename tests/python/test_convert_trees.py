@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -140,6 +140,19 @@ def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> No
     assert convert(items, "stand_in").note == "mine"
     default = collections.defaultdict(list, a=cuda.array([1.0]))
     assert convert(default, "stand_in").default_factory is list
+
+
+def test_what_a_dataclass_has_for_its_class_stays_the_classs(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+
+    @dataclasses.dataclass(slots=True)
+    class Model:
+        weight: Any
+        shared: ClassVar[Any] = x
+        scale: dataclasses.InitVar[float] = 1.0
+
+    made = convert(Model(x), "stand_in")
+    assert (type(made.weight), made.shared is x, Model.shared is x) == (Array, True, True)
 
 
 def test_what_is_no_array_of_a_gpu_stays_as_it_is(cuda: Any, library: StandIn) -> None:
