@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import to_dlpack
+from ._core import DLPackView, _convert, to_dlpack
 from ._libraries import Library
 
 __all__ = ["convert", "convert_leaves"]
@@ -121,9 +121,10 @@ def _own(
             [_copied(array, library, copy) for array in arrays], stream, readonly
         )
     if stream is not None and library.name != "numpy":
-        for array in arrays:
-            # The array stays its library's: nothing is given back.
-            to_dlpack(array, stream).release(-1)
+        ordered = [_detached(array) for array in arrays]
+        for view in _convert(ordered, DLPackView, stream, None, None, False):
+            # The arrays stay their library's: nothing is given back.
+            view.release(-1)
     return arrays
 
 

@@ -89,7 +89,9 @@ def _parts(x: Any) -> Parts | None:
             return [(f".{name}", part) for name, part in fields], kind._make
         return _numbered(x), tuple if kind is tuple else kind
     if hasattr(kind, "__dataclass_fields__"):
-        names = [name for name in kind.__dataclass_fields__ if hasattr(x, name)]
+        import dataclasses  # noqa: PLC0415
+
+        names = [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
         parts = [(f".{name}", getattr(x, name)) for name in names]
         return parts, lambda new: _renewed(x, names, new)
     return _registered(x, kind)

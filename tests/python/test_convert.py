@@ -194,6 +194,19 @@ def test_an_array_of_the_library_is_ordered_for_a_stream_that_is_said(
     assert seen.value == [7.0] * 4
 
 
+def test_a_tensor_of_the_library_is_ordered_though_it_requires_a_gradient(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
+    tensor = torch_like(x, _grad=True, detach=lambda: x)
+    library.types = (type(tensor),)
+    assert convert(tensor, library, stream=mine) is tensor
+    assert convert([tensor], library, stream=mine)[0] is tensor
+    seen = mine.read(x)
+    mine.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 @pytest.mark.unchecked
 def test_without_that_order_there_is_a_race(cuda: Any, library: StandIn, producer: Any) -> None:
     made, mine = convert(made_on(cuda, producer), "stand_in"), cuda.stream("mine")

@@ -7,7 +7,7 @@ import dataclasses
 import gc
 import sys
 import types
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
@@ -140,6 +140,19 @@ def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> No
     assert convert(items, "stand_in").note == "mine"
     default = collections.defaultdict(list, a=cuda.array([1.0]))
     assert convert(default, "stand_in").default_factory is list
+
+
+def test_what_a_dataclass_has_for_its_class_stays_the_classs(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+
+    @dataclasses.dataclass(slots=True)
+    class Model:
+        weight: Any
+        shared: ClassVar[Any] = x
+        scale: dataclasses.InitVar[float] = 1.0
+
+    made = convert(Model(x), "stand_in")
+    assert (type(made.weight), made.shared is x, Model.shared is x) == (Array, True, True)
 
 
 def test_what_is_no_array_of_a_gpu_stays_as_it_is(cuda: Any, library: StandIn) -> None:
@@ -317,6 +330,22 @@ def test_a_stream_that_is_said_is_that_of_all_arrays_own_ones_too(
     seen = [mine.read(one.view) for one in made]
     cuda.synchronize()
     assert [one.value[0] for one in seen] == [5.0, 7.0]
+
+
+def test_one_event_orders_all_arrays_of_the_library_itself(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    mine = cuda.stream("mine")
+    own = convert([made_on(cuda, producer) for _ in range(10)], "stand_in")
+    for i, one in enumerate(own):
+        one.write(float(i))
+    cuda.clear_calls()
+    made = convert(own, "stand_in", stream=mine)
+    assert count(cuda, "cuEventRecord") == count(cuda, "cuStreamWaitEvent") == 1
+    assert all(one is other for one, other in zip(made, own, strict=True))
+    seen = [mine.read(one.view) for one in made]
+    mine.synchronize()
+    assert [one.value[0] for one in seen] == [float(i) for i in range(10)]
 
 
 @pytest.mark.parametrize("copy", [True, None])
