@@ -440,7 +440,8 @@ def test_what_was_written_late_is_there(place: Place, note: Any, source: str, si
     wrong_runs(place, one, other, 3)
     wrong = wrong_runs(place, one, other, RUNS)
     # JAX orders its own import and its own export, whatever was said.
-    tried = "jax" not in (source, sink)
+    # tvm-ffi and Numba are both on the legacy stream here.
+    tried = "jax" not in (source, sink) and (source, sink) != ("tvm_ffi", "numba")
     without = wrong_runs(place, one, other, RUNS, stream=-1) if tried else None
     note(f"convert({source} -> {sink}): wrong {wrong}/{RUNS}, {without} without the order")
     assert wrong == 0
@@ -556,7 +557,8 @@ def test_the_quick_route_makes_what_the_public_one_makes(
     routes = _cupy._routes()
     view = to_cai(array, stream=-1)
     quick, public = routes.quick(view, None), routes.public(view, None)
-    assert routes.same(quick, public)
+    assert routes.same(quick, public) or not view.size
+    assert (quick.shape, quick.dtype) == (public.shape, public.dtype)
     assert quick.flags.c_contiguous == public.flags.c_contiguous
     assert (quick == public).all()
     routes(view, None)

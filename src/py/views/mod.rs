@@ -169,7 +169,10 @@ impl View {
             return Ok(dtype);
         }
         let dtype = self.make_numpy_dtype(py)?;
-        known.set_item(name, &dtype)?;
+        // Those that are not NumPy's own may be of another package next time.
+        if self.array.dtype().typestr().as_bytes().get(1) != Some(&b'V') {
+            known.set_item(name, &dtype)?;
+        }
         Ok(dtype)
     }
 
