@@ -561,6 +561,8 @@ def test_the_quick_route_makes_what_the_public_one_makes(
     assert (quick.shape, quick.dtype) == (public.shape, public.dtype)
     assert quick.flags.c_contiguous == public.flags.c_contiguous
     assert (quick == public).all()
+    if not view.size:
+        return
     routes(view, None)
     assert routes.chosen is routes.quick
 

@@ -631,3 +631,20 @@ def test_to_dlpack_refuses_a_stream_that_is_none(cuda: Any) -> None:
         to_dlpack(cuda.array([1.0]), stream=0)
     with pytest.raises((TypeError, ValueError), match=r": got .+; allowed: "):
         to_dlpack(cuda.array([1.0]), stream=StreamObject((0,)))
+
+
+def test_a_library_on_the_legacy_stream_may_work_on_blocking_ones_as_well(
+    cuda: Any, library: StandIn
+) -> None:
+    """As Numba: its default stream is the legacy one, and its others are blocking."""
+    mine, theirs = cuda.stream("mine", blocking=True), cuda.stream("theirs", blocking=True)
+    library.streams[0] = cuda.legacy
+    x = made_on(cuda, mine, 7.0, "cai3")
+    made = convert(x, "stand_in")
+    seen = theirs.read(made.view, name="the read")
+    view = made.view
+    del made, view
+    mine.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+    assert not cuda.reports

@@ -119,6 +119,7 @@ pub(crate) fn _convert<'py>(
                 }
                 (answer, ..) => Argument::parse(answer.as_ref())?,
             };
+            let argument = if stream.is_none() { argument.unsaid() } else { argument };
             arguments.push((*ordinal, argument));
         }
         let mut ordered = Vec::new();

@@ -25,29 +25,32 @@ pub(crate) struct Argument<'a, 'py> {
     request: Request,
     /// The stream object, where it was one.
     object: Option<&'a Bound<'py, PyAny>>,
+    /// Whether the legacy default stream is there for any blocking stream of its context.
+    stands_in: bool,
 }
 
 impl<'a, 'py> Argument<'a, 'py> {
     /// Nothing.
-    pub(crate) const UNSAID: Self = Self { request: Request::Unsaid, object: None };
+    pub(crate) const UNSAID: Self =
+        Self { request: Request::Unsaid, object: None, stands_in: false };
 
     /// The legacy default stream.
-    pub(crate) const LEGACY: Self = Self { request: Request::On(Stream::Legacy), object: None };
+    pub(crate) const LEGACY: Self = Self { request: Request::On(Stream::Legacy), ..Self::UNSAID };
 
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
         let Some(given) = stream else { return Ok(Self::UNSAID) };
         if given.is_exact_instance_of::<PyInt>() {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
-            return Ok(Self { request, object: None });
+            return Ok(Self { request, ..Self::UNSAID });
         }
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
             Ok(method) => {
                 let stream = Stream::from_native(handle(&method)?, Thread::current());
-                Ok(Self { request: Request::On(stream), object: Some(given) })
+                Ok(Self { request: Request::On(stream), object: Some(given), ..Self::UNSAID })
             }
             Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
                 let request = Request::from_integer(Some(number(given)?), Thread::current())?;
-                Ok(Self { request, object: None })
+                Ok(Self { request, ..Self::UNSAID })
             }
             Err(error) => Err(error),
         }
@@ -56,7 +59,13 @@ impl<'a, 'py> Argument<'a, 'py> {
     /// The stream that a library has just named by its driver's handle, as the one that it works on now.
     pub(crate) fn native(handle: u64) -> Self {
         let stream = Stream::from_native(handle, Thread::current());
-        Self { request: Request::On(stream), object: None }
+        Self { request: Request::On(stream), ..Self::UNSAID }
+    }
+
+    /// The same where nobody said the stream, but a library: one that works on the legacy default stream may
+    /// work on blocking streams as well, which follow that one.
+    pub(crate) const fn unsaid(self) -> Self {
+        Self { stands_in: true, ..self }
     }
 
     /// The same with `None` read as DLPack reads it: the legacy default stream.
@@ -72,6 +81,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     /// The stream that it names, which is taken to be one of `place`.
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         match self.request {
+            Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
             // SAFETY: whoever names a stream to a call keeps it for the length of the call, which the docs of
             // every `stream=` ask for (as `cuEventRecord` itself does); `'a` is no longer than the call's
             // reference to its argument.

@@ -242,6 +242,9 @@ pub(super) fn keep(
     given: Alive<'_>,
     object: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<Keeping> {
+    if given.stands_in() {
+        return Ok(Keeping::StandIn(Kept::standing_in(given.place())));
+    }
     let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
         return Ok(Keeping::Kept(Kept::new(driver, given, Keeper::Always)?));
     };
