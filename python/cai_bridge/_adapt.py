@@ -20,6 +20,7 @@ def adapt(
     to: Any = "cai",
     *,
     stream: Any = None,
+    readonly: bool | None = None,
     returns: Any = "like",
     backward: Callable[..., Any] | None = None,
 ) -> Any:
@@ -39,13 +40,17 @@ def adapt(
     stream : None, int, stream object or callable, optional
         The stream that the function works on, as in `convert`, or a callable without arguments
         that is asked for it at each call.
+    readonly : bool, optional
+        As in `convert`: with False the caller vouches that the function only reads, as it has to
+        for JAX's arrays, which are never written.
     returns : str, module, type or None, optional
         What results that are arrays come back as: ``"like"`` the first array among the arguments,
         another library as in `convert`, or None for as they are.
     backward : callable, optional
         The function of the gradients, which makes this one a part of PyTorch's autograd: called
         with the gradients of the results and then what was given, it returns a gradient for each
-        of these, or None. It takes arrays of `to`, too. Arguments are then given by their places.
+        of these, or None. It takes arrays of `to`, too. Arguments are then given by their places,
+        and gradients may have strides of 0, as that of a sum has.
 
     Returns
     -------
@@ -59,7 +64,14 @@ def adapt(
         with the name of the argument.
     """
     if function is None:
-        return functools.partial(adapt, to=to, stream=stream, returns=returns, backward=backward)
+        return functools.partial(
+            adapt,
+            to=to,
+            stream=stream,
+            readonly=readonly,
+            returns=returns,
+            backward=backward,
+        )
     if not callable(function):
         raise TypeError(f"function: got {type(function).__name__}; allowed: a callable")
     import inspect
@@ -73,7 +85,7 @@ def adapt(
         _libraries.find(returns)
     if backward is not None:
         return _differentiable(function, backward, to, stream)
-    call = _Call(function, to, stream, returns)
+    call = _Call(function, to, stream, readonly, returns)
     if any(map(inspect.iscoroutinefunction, both)):
 
         @functools.wraps(function)
@@ -94,8 +106,11 @@ def adapt(
 class _Call:
     """What is done before and after a call."""
 
-    def __init__(self, function: Any, to: Any, stream: Any, returns: Any) -> None:
+    def __init__(
+        self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
+    ) -> None:
         self.library, self.stream, self.returns = _libraries.find(to), stream, returns
+        self.readonly = readonly
         self.names = _names(function)
 
     @contextlib.contextmanager
@@ -107,7 +122,7 @@ class _Call:
         named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
         asked = self.stream
         stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
-        made = convert_leaves(leaves, self.library, stream=stream)
+        made = convert_leaves(leaves, self.library, stream=stream, readonly=self.readonly)
         new = iter(made)
         given = tuple(made_again(new) for made_again in plans)
         try:

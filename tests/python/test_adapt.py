@@ -543,3 +543,12 @@ def test_a_method_of_a_dataclass_with_no_arrays_has_its_own_self(cuda: Any) -> N
     model = Model(0.1)
     model.step(cuda.array([1.0]))
     assert model.calls == 1
+
+
+def test_a_function_that_only_reads_is_vouched_for(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0] * 4, speaks="dlpack", readonly=True)
+    with pytest.raises(BufferError, match="readonly: got read-only memory"):
+        adapt(lambda a: None, "stand_in")(x)
+    seen = adapt(lambda a: a.view.ptr, "stand_in", readonly=False)(x)
+    assert seen == x.ptr
+    assert x.exports == 0
