@@ -354,3 +354,22 @@ def test_a_view_that_its_own_stream_object_holds_is_collected(role, cuda):
     gc.collect()
     assert gone() is None
     cuda.synchronize()
+
+
+@pytest.mark.parametrize("handed", ["to_cai", "from_cai and to_cai"])
+def test_the_dict_of_a_view_names_no_stream_that_was_closed(cuda: Any, handed: str) -> None:
+    stream, home = cuda.stream("closed"), cuda.stream("producer's")
+    closing = Closing(stream)
+    array = producer(cuda, "cai3", home)
+    if handed == "to_cai":
+        view = to_cai(array, stream=closing)
+    else:
+        view = to_cai(from_cai(array, stream=closing))
+    assert view.__cuda_array_interface__["stream"] == stream.handle
+    stream.wait(home.record())
+    stream.fill(array, 7.0)
+    closing.close()
+    assert view.__cuda_array_interface__["stream"] is None
+    seen = cuda.consumer("cai-waits", cuda.stream("reader's")).read(view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4

@@ -131,3 +131,18 @@ def test_a_stream_of_the_device_that_it_is_handed_out_as_is_the_right_one(cuda: 
     with pytest.raises(ValueError, match="of device 0 for an array on device 1"):
         view.__dlpack__(stream=cuda.stream(device=0))
     cuda.synchronize()
+
+
+def test_whoever_was_not_named_may_work_where_the_memory_was_handed_out(cuda: Any) -> None:
+    home = cuda.stream("home")
+    x = cuda.array([1.0] * 4, speaks="cai3", memory="managed", stream=home)
+    view = to_cai(from_cai(to_cai(x), device=(2, 1)))
+    there = cuda.default_stream(1)
+    there.wait(home.record())
+    assert view.__cuda_array_interface__["stream"] == home.handle
+    seen = there.read(view)
+    view.release()
+    seen.release()
+    home.fill(x, 2.0)
+    cuda.synchronize()
+    assert not cuda.reports

@@ -224,3 +224,18 @@ def test_an_end_that_another_thread_tries_again_waits_for_the_same_streams(cuda:
     again(scene)
     cuda.synchronize()
     assert seen.value == [1.0] * 8
+
+
+def test_a_reader_on_the_producers_stream_is_waited_for_by_another_that_was_declared(
+    cuda: Any,
+) -> None:
+    home, declared = cuda.stream("home"), cuda.stream("declared")
+    array = cuda.array([1.0] * 8, speaks="exchange")
+    with cuda.current_stream(home):
+        taken = to_cai(array)
+    view = to_cai(from_cai(taken, stream=declared))
+    cuda.consumer("cai-waits", home).read(view)
+    view.release()
+    declared.fill(array, 2.0)
+    cuda.synchronize()
+    assert not cuda.reports

@@ -102,6 +102,8 @@ class Ends(Model):
         orders = [(self._here(user), self._here(home)) for user in users for home in producers]
         named = {*users, *producers} if self.elsewhere and self.capture is not None else set()
         wants(not any(stream[0] == "T" for stream in named), "another thread's stream")
+        # Where both stand in for others, an event is recorded there.
+        wants(not any(u == p and self.is_beside(u) for u, p in orders), "it may be refused")
         for user, producer in orders:
             if self.doubt is None:
                 self.edge(user, producer, back=True)

@@ -129,9 +129,8 @@ class Exports(Copies):
 
     def _reads_dict(self, step: s.Consume, view: View, kind: str) -> str:
         """Read the dict: the stream to work on."""
-        own, ready = step.stream, view.ready
-        if view.user.kind in {"unread", "unnamed"} and not self.arrays[view.array].empty:
-            self.note(step.source, own if kind == "cai-trusting" else None)
+        own = step.stream
+        ready = self.named_by_dict(step.source, own if kind == "cai-trusting" else None)
         if kind == "cai-trusting" or ready is None:
             return own
         self.usable(ready)
@@ -145,22 +144,35 @@ class Exports(Copies):
             return ready
         return own
 
-    def note(self, name: str, own: str | None) -> None:
-        """Note the streams that libraries work on; one that ignores dicts (`own`) waits here."""
+    def named_by_dict(self, name: str, trusting: str | None = None) -> str | None:
+        """Name the stream that a view's dict names: none where it was closed and the host waits.
+
+        The streams that libraries work on are noted; a library that ignores dicts waits here.
+        """
         view = self.views[name]
-        if own is not None and view.ready not in {None, own}:
-            first = self.readied(view)
-            if first is None:
-                self.wait_for_device(view.place)
-            else:
-                wants(not self.is_captured(first) and not self.is_captured(own))
-                self.edge(first, own)
+        ready, on = view.ready, view.on
+        if on is not None and on.by == "object" and self.readied(view) is None:
+            self.wait_for_device(view.place)
+            ready = None
+        if view.user.kind not in {"unread", "unnamed"} or self.arrays[view.array].empty:
+            return ready
+        if trusting is not None and ready not in {None, trusting}:
+            self._wait_for_producer(view, trusting)
         seen = view.user.seen
         for stream in self.working(view.at):
             kept = self.keep(f"{stream}.handle", view.at)
             if kept is not None and kept.stream == stream and stream[0] != "L":
                 seen += (kept,) if kept not in seen else ()
         self.change(name, view._replace(user=User("unnamed", seen=seen)))
+        return ready
+
+    def _wait_for_producer(self, view: View, own: str) -> None:
+        first = self.readied(view)
+        if first is None:
+            self.wait_for_device(view.place)
+        else:
+            wants(not self.is_captured(first) and not self.is_captured(own))
+            self.edge(first, own)
 
     # --- what others make of capsules -------------------------------------------------------------
 

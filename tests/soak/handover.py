@@ -194,15 +194,14 @@ class Bridge(Lives):
         array, root = self.arrays[view.array], self.arrays[self.root(view.array)]
         wants(view.kind == "cai" and not array.empty)
         stream = self.asked(step.stream, array.device)
-        if view.user.kind in {"unread", "unnamed"}:
-            self.note(step.source, None)
+        named = self.named_by_dict(step.source)
         place, home, declared = array.device, view.home, view.declared
         wants(view.place == place)
         made = View(view.array, None, None, view.readonly, place, place, home, declared)
         made = made._replace(gpus=root.own, tensor=view.tensor)
-        if step.stream == -1 or (stream is None and view.ready is None):
+        if step.stream == -1 or (stream is None and named is None):
             return made
-        ready = stream or str(view.ready)
+        ready = stream or str(self.usable(named))
         argument = f"{ready}.handle" if stream is None else str(step.stream)
         wants(self.lanes[ready].device == place)
         kept, on = self.producer(argument, place, passed_on=True)

@@ -17,6 +17,8 @@ class Lives(Exports):
         self.outside()
         wants(self.after[HOST] == (1 << len(self.places)) - 1 and not self.garbage)
         streams = {name for name, lane in self.lanes.items() if lane.device == device}
+        # Else an exporter that goes on would name a stream that is no more.
+        wants(all(a.device == device or a.pending not in streams for a in self.arrays.values()))
         lost = {name for name, array in self.arrays.items() if self._is_lost(name, streams)}
         lost |= {
             name for name in self.holds if name in self.views and self._goes(name, lost, streams)

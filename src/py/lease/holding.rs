@@ -224,12 +224,15 @@ impl Holding {
         matches!(self.consumer, Consumer::Unnamed(_))
     }
 
-    /// Whether a stream is noted already.
-    pub(crate) fn has_noted(&self, stream: Alive<'_>) -> bool {
-        matches!(&self.consumer, Consumer::Unnamed(seen) if seen.iter().any(|kept| kept.is(stream)))
+    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
+    /// own is only where another was declared, which does not follow it.
+    pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
+        let Consumer::Unnamed(seen) = &self.consumer else { return false };
+        let settled = self.declared.is_none() && self.is_home(stream);
+        !settled && !seen.iter().any(|kept| kept.is(stream))
     }
 
-    /// Notes a stream that a library works on as it takes the memory.
+    /// Notes such a stream.
     pub(crate) fn note(&mut self, kept: Kept) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
             && !seen.iter().any(|known| known.stream() == kept.stream())
@@ -252,14 +255,24 @@ impl Holding {
         };
     }
 
+    /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
+    fn keeper_of(&self, ready: Stream) -> Option<&Kept> {
+        let home = || self.home.as_ref().filter(|home| home.stream() == ready);
+        self.ready.as_ref().or_else(home)
+    }
+
+    /// Whether that stream can be closed while it is held here.
+    pub(crate) fn may_lose(&self, ready: Stream) -> bool {
+        self.keeper_of(ready).is_some_and(Kept::is_by_object)
+    }
+
     /// The proof that the stream `ready` of the array is alive; `None` where nobody keeps it any more.
     pub(crate) fn confirm_ready(
         &self,
         py: Python<'_>,
         ready: Stream,
     ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
-        let home = || self.home.as_ref().filter(|home| home.stream() == ready);
-        match self.ready.as_ref().or_else(home) {
+        match self.keeper_of(ready) {
             Some(kept) => {
                 Ok(kept.confirm(py, &self.driver)?.filter(|alive| alive.stream() == kept.stream()))
             }
@@ -270,6 +283,11 @@ impl Holding {
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_home(&self, stream: Alive<'_>) -> bool {
         self.home.as_ref().is_some_and(|home| home.is(stream))
+    }
+
+    /// Its consumers work at `at`, as long as none is named.
+    pub(crate) const fn hand_out_at(&mut self, at: Place) {
+        self.at = at;
     }
 
     /// The array is lent to whoever reads it by the exchange API, and works at `at`.

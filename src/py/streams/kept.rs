@@ -161,6 +161,11 @@ impl Kept {
         matches!((&self.keeper, self.stream), (Keeper::Exporter(_), Stream::Handle(_)))
     }
 
+    /// Whether an object keeps it, which may be closed.
+    pub(crate) const fn is_by_object(&self) -> bool {
+        matches!(self.keeper, Keeper::Object(_))
+    }
+
     /// Whether `other` names the same stream.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         other.is_at(self.stream, self.place)

@@ -40,35 +40,49 @@ impl CaiView {
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
         entry(py, || {
-            ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
-            let dict = fields::encode(py, &view.array, view.ready)?;
-            began.exchanged(view.passage(DICT, "CAI v3", view.ready.stream()));
+            let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
+            let dict = fields::encode(py, &view.array, ready)?;
+            began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
             Ok(dict)
         })
     }
 }
 
-/// Readies a view's array for whoever reads its dict. A reader who was never named works on the stream that
-/// its library works on now, as far as anybody can know: that is noted for the end, also where nothing is
-/// pending, and where the library ignores the stream of the dict, it waits for it here.
-fn ready(py: Python<'_>, view: &View) -> PyResult<()> {
-    if !view.held(Holding::read)? {
-        return Ok(());
+/// Readies a view's array for whoever reads its dict, and tells what it is ready on: nothing, where that stream
+/// was closed, since the host waits for it here.
+///
+/// A reader who was never named works on the stream that its library works on now, as far as anybody can know:
+/// that is noted for the end, also where nothing is pending, and where the library ignores the stream of the
+/// dict, it waits for it here.
+fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
+    let unnamed = view.held(Holding::read)?;
+    let mut ready = view.ready;
+    if let Ready::On(stream @ Stream::Handle(_)) = ready
+        && view.held(|holding| holding.may_lose(stream))?
+    {
+        let holding = view.share(py)?;
+        if ready_stream(py, DICT, &holding, (ready, view.place))?.is_none() {
+            ready = Ready::Nothing;
+        }
+    }
+    if !unnamed {
+        return Ok(ready);
     }
     current::each(py, &view.driver, view.at(), |reader, takes| {
         if reader.stream() != Stream::Legacy
-            && !view.held(|holding| holding.is_home(reader) || holding.has_noted(reader))?
+            && view.held(|holding| holding.has_to_note(reader))?
             && let Keeping::Kept(kept) = Keeping::of(py, &view.driver, reader)?
         {
             view.held(|holding| holding.note(kept))?;
         }
-        match (takes, view.ready) {
+        match (takes, ready) {
             (Takes::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, stream, reader)
             }
             _ => Ok(()),
         }
-    })
+    })?;
+    Ok(ready)
 }
 
 /// Makes `reader` wait for what the array is ready on, unless one of them is being captured.

@@ -49,6 +49,7 @@ impl View {
     pub(crate) fn new(source: Source, readonly: Option<bool>) -> Self {
         let Source { array, ready, mut holding, place, by } = source;
         holding.tag = (End::LastReference, array.ptr());
+        holding.hand_out_at(consumers_place(&array, place));
         // Nothing is ever pending on no bytes, whatever stream was asked for.
         let ready = array.pending(ready);
         Self {
