@@ -69,13 +69,23 @@ impl Buffer {
         self.ptr
     }
 
-    /// Frees the memory once what is queued on `on` is done. Fails where it went with its context.
-    pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
-        let Some((context, life)) = self.context else { return Ok(()) };
-        let driver = driver.get()?;
-        if driver.life(context).ok() != Some(life) {
-            return Err(failed("cuMemFreeAsync", CONTEXT_IS_DESTROYED));
+    /// Fails where the memory went with its context.
+    pub fn check(&self, driver: &dyn Driver) -> Result<()> {
+        match self.context {
+            Some((context, life)) if driver.life(context).ok() != Some(life) => {
+                Err(failed("cuMemFreeAsync", CONTEXT_IS_DESTROYED))
+            }
+            _ => Ok(()),
         }
+    }
+
+    /// Frees the memory once what is queued on `on` is done.
+    pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
+        if self.ptr == 0 {
+            return Ok(());
+        }
+        let driver = driver.get()?;
+        self.check(driver)?;
         within(driver, on.place(), |_| driver.free_on(self.ptr, on))
     }
 }

@@ -73,3 +73,21 @@ def test_a_hand_over_after_it_says_that_the_context_is_another(cuda: Any) -> Non
     # Nobody keeps a stream of a life that is over: the host waits, and nothing is pending any more.
     view.__dlpack__(stream=fresh)
     del other
+
+
+@pytest.mark.parametrize("what", ["a copy", "a view"])
+def test_what_went_with_its_context_is_not_waited_for_beside_a_capture(
+    cuda: Any, what: str
+) -> None:
+    theirs = cuda.stream("theirs", device=1)
+    x = cuda.array([1.0] * 4, speaks="exchange", memory="managed")
+    view = from_cai(to_cai(x), device=None if what == "a copy" else (2, 1))
+    asks: Any = {"dl_device": (2, 1), "copy": True} if what == "a copy" else {}
+    held: Any = view.__dlpack__(stream=theirs, **asks)
+    cuda.synchronize()
+    cuda.reset_device(1)
+    cuda.clear_calls()
+    with cuda.capture(cuda.stream("captured"), "global"):
+        del held
+        gc.collect()
+    assert "cuCtxSynchronize" not in [call.call for call in cuda.calls]

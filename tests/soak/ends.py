@@ -70,9 +70,11 @@ class Ends(Model):
                 self._end_of(view, also)
             if view.copy:
                 self._give_up_copy(view)
+        # What ends with it is dropped, whoever released it.
+        dropping, self.dropping = self.dropping, True
         for other in held:
             self._less(other)
-        self.doubt = before
+        self.doubt, self.dropping = before, dropping
 
     def _end_of(self, view: View, also: str | None) -> None:
         """Settle an end, or keep all and try again, where a capture is in the way of a drop."""

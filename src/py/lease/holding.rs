@@ -285,9 +285,11 @@ impl Holding {
         self.home.as_ref().is_some_and(|home| home.is(stream))
     }
 
-    /// Its consumers work at `at`, as long as none is named.
+    /// Consumers that are not named work at `at`.
     pub(crate) const fn hand_out_at(&mut self, at: Place) {
-        self.at = at;
+        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
+            self.at = at;
+        }
     }
 
     /// The array is lent to whoever reads it by the exchange API, and works at `at`.
@@ -439,11 +441,11 @@ impl Holding {
     }
 
     /// The consumer's stream, where that is one that nobody keeps, and that none of `users` is: a non-blocking
-    /// one, so that no other stands for it. And where it was named.
+    /// one, so that no other stands for it; but not one that went with its context. And where it was named.
     fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
         let (stream, line) = match &self.consumer {
             Consumer::Unkept(handle, line) => (Stream::Handle(*handle), line.as_ref()),
-            Consumer::On(kept) => (kept.stream(), None),
+            Consumer::On(kept) if kept.is_of_this_life(&self.driver) => (kept.stream(), None),
             _ => return None,
         };
         let found = users.iter().any(|user| user.stream() == stream);
@@ -453,6 +455,7 @@ impl Holding {
     /// Frees a copy's memory in the order of its stream, unless a capture would be ended by that. Where nobody
     /// keeps that stream any more, the host waits first.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Trouble<PyErr>> {
+        buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
             wait_for_all(py, "release", &self.driver, self.at, Unsaid::ItsConsumers)?;

@@ -86,7 +86,7 @@ impl Kept {
 
     fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
         let (stream, place) = (alive.stream(), alive.place());
-        Ok(Self { stream, place, life: life(driver, alive)?, keeper })
+        Ok(Self { stream, place, life: life(driver, stream, place)?, keeper })
     }
 
     /// A stream that a library vouches for, by its handle.
@@ -177,9 +177,7 @@ impl Kept {
         py: Python<'_>,
         driver: &Handle,
     ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
-        // SAFETY: asked for its place only.
-        let named = unsafe { Alive::kept(self.stream, self.place) };
-        match life(driver, named) {
+        match life(driver, self.stream, self.place) {
             Ok(life) if life == self.life => {}
             Err(error) if !is_gone(&error) => return Err(error.into()),
             _ => return Ok(None),
@@ -195,6 +193,11 @@ impl Kept {
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, or one
         // that its object, or the exporter, which is held as long as `self`, has just said that it has.
         Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
+    }
+
+    /// Whether the context that it belongs to is the one that it was then.
+    pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
+        life(driver, self.stream, self.place).is_ok_and(|life| life == self.life)
     }
 
     /// Another holder of the same.
@@ -270,11 +273,11 @@ pub(super) fn keep(
 }
 
 /// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
-fn life(driver: &Handle, stream: Alive<'_>) -> Result<u64> {
-    match stream.stream() {
+fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
+    match stream {
         Stream::Handle(_) => {
             let driver = driver.get()?;
-            driver.life(context_of(driver, stream.place())?)
+            driver.life(context_of(driver, place)?)
         }
         _ => Ok(0),
     }
