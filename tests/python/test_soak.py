@@ -12,6 +12,7 @@ import pytest
 
 import cai_bridge
 from cai_bridge import from_cai, to_cai
+from cai_bridge._core import _settle
 from soak import execute, generate, power, shrink
 from soak import steps as s
 from soak.handover import Bridge
@@ -19,7 +20,10 @@ from soak.handover import Bridge
 
 @pytest.fixture(autouse=True)
 def _collected_where_a_program_says_so():
-    """As the command does it: cycles are the programs' own, and no old object is looked at."""
+    """As the command does it: cycles are the programs' own, and no old object is looked at.
+
+    No end of theirs may be left over, for other tests to meet.
+    """
     gc.collect()
     gc.disable()
     gc.freeze()
@@ -28,6 +32,7 @@ def _collected_where_a_program_says_so():
         yield
     gc.unfreeze()
     gc.enable()
+    assert _settle() == 0
 
 
 def first_failure(make, seeds=2000):
@@ -41,7 +46,7 @@ def first_failure(make, seeds=2000):
 
 
 def test_random_programs_do_what_the_readme_promises():
-    for seed in range(300):
+    for seed in range(600):
         program = generate.program(seed)
         failure = execute.run(program, Bridge())
         assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"

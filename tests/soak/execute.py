@@ -24,22 +24,34 @@ def run(
     watch: Callable[[Any, int], None] | None = None,
 ) -> Failure | None:
     """Run a program; tell what went wrong, if anything. `watch` looks before each step."""
-    machine = None
+    with simulated_cuda(devices=2, check=False) as cuda:
+        machine = Machine(cuda, model)
+        try:
+            return _carried_out(program, machine, watch)
+        finally:
+            # Before the device goes, with which everything ends that can.
+            cuda.clear_faults()
+            machine.objects.clear()
+            machine.pendings.clear()
+
+
+def _carried_out(
+    program: s.Program, machine: Machine, watch: Callable[[Any, int], None] | None
+) -> Failure | None:
+    cuda = machine.cuda
     try:
-        with simulated_cuda(devices=2, check=False) as cuda:
-            machine = Machine(cuda, model)
-            for number, step in enumerate(program):
-                if watch is not None:
-                    watch(cuda, number)
-                model.take(step)
-                machine.run(step)
-                if cuda._session.reports():
-                    break
-            else:
-                if watch is not None:
-                    watch(cuda, len(program))
-                machine.finish()
-            return reported(cuda)
+        for number, step in enumerate(program):
+            if watch is not None:
+                watch(cuda, number)
+            machine.model.take(step)
+            machine.run(step)
+            if cuda._session.reports():
+                break
+        else:
+            if watch is not None:
+                watch(cuda, len(program))
+            machine.finish()
+        return reported(cuda)
     except Wrong as wrong:
         # A wrong value is the race's; the report says more.
         return reported(cuda) or wrong.failure
@@ -47,10 +59,6 @@ def run(
         text = "".join(traceback.format_exception(error))
         call = getattr(error, "call", "")
         return Failure(f"exception: {type(error).__name__} {call}".strip(), text)
-    finally:
-        if machine is not None:
-            machine.objects.clear()
-            machine.pendings.clear()
 
 
 def reported(cuda: Any) -> Failure | None:
