@@ -215,6 +215,10 @@ impl Typestr {
             }
             _ => return Err(malformed()),
         };
+        if size > 0 && digits.starts_with('0') {
+            // As NumPy has it, leading zeros are no part of a size.
+            return Self::parse(&format!("{order}{letter}{size}"));
+        }
         match letter {
             'V' | 'f' if size == 1 => return Ok(Self::Opaque(1)),
             'V' if size == 2 && order != '>' => return Ok(Self::Opaque(2)),

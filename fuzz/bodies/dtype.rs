@@ -95,8 +95,6 @@ fn meant(text: &str) -> Meant {
         (_, 'b' | 'i' | 'u' | 'f' | 'V', 1) => Meant::Native(letter, 1),
         ('>', 'i' | 'u' | 'f' | 'c' | 'V', _) => Meant::BigEndian,
         ('|', 'i' | 'u' | 'f' | 'c', _) => Meant::Malformed,
-        // Sizes are written without leading zeros; so are the types that are known.
-        _ if text[2..].starts_with('0') => Meant::Unknown,
         _ => Meant::Native(letter, size),
     }
 }
