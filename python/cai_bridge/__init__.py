@@ -9,13 +9,13 @@ the producer's at hand-over, and the producer's for the consumer's at the end.
 """
 
 from cai_bridge._adapt import adapt
-from cai_bridge._convert import convert
 from cai_bridge._core import (
     CaiView,
     DLPackView,
     DriverError,
     HostSyncWarning,
     __version__,
+    convert,
     from_cai,
     to_cai,
     to_dlpack,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _libraries, _trees
-from ._convert import convert, convert_leaves
-from ._core import CaiView, DLPackView
+from ._convert import convert_leaves
+from ._core import CaiView, DLPackView, convert
 
 __all__ = ["adapt"]
 

@@ -1,69 +1,25 @@
-"""`convert`: an array, or a whole tree of them, as the arrays of another library."""
+"""`convert` of whole trees, of copies, and of what is met for the first time."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import DLPackView, _convert, to_dlpack
+from ._core import to_dlpack
 from ._libraries import Library
 
-__all__ = ["convert", "convert_leaves"]
+__all__ = ["convert_leaves", "general"]
 
 
-def convert(
+def general(  # noqa: PLR0917 - called by Rust, by places
     x: Any,
     to: Any,
-    *,
     stream: Any = None,
     copy: bool | None = None,
     readonly: bool | None = None,
-    detach: bool = False,
+    detach: bool | None = None,
 ) -> Any:
-    """Give an array of any library as one of another, over the same memory.
-
-    The array is usable on the stream that its library works on now, or on `stream`: the host does
-    not wait (but for NumPy, which copies to the host). It keeps the producer alive, and at its end
-    the producer's stream waits for the consumer's.
-
-    Parameters
-    ----------
-    x : object
-        An array that speaks DLPack or the CUDA Array Interface, or a tree of them: lists, tuples,
-        named tuples, dicts, dataclasses, and what JAX or PyTorch were told are containers. A tree
-        comes back in its shape; what is no array on a GPU stays as it is. One event orders all
-        arrays of a stream, and either all are converted or none.
-    to : module, str or type
-        The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
-        ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. Known are torch, cupy,
-        numba, jax, cuda (cuda.core), tvm_ffi and numpy; `register` adds others.
-    stream : None, int or stream object, optional
-        The stream to use the array on, as in `to_cai`; None for the library's current one. Numba's
-        is its default stream.
-    copy : bool, optional
-        True makes a copy in memory of the bridge's own; False refuses where there has to be one.
-    readonly : bool, optional
-        True hands out read-only memory; with False the caller vouches that writing is right.
-    detach : bool, optional
-        Detach tensors that require a gradient, which are refused otherwise.
-
-    Returns
-    -------
-    object
-        The array, or the tree; `x` itself where it is an array of `to` already.
-
-    Raises
-    ------
-    BufferError
-        The other library's protocol cannot express the array, it is read-only and the library may
-        write to it, or it is not in CUDA's reach.
-    ValueError, TypeError, DriverError
-        As in `to_cai`. Of a tree the message names the array: ``x["mask"][2]``.
-
-    Notes
-    -----
-    DLPack 1.3, "Python Specification"; CUDA Array Interface (Version 3), "Synchronization".
-    """
+    """Convert whatever `convert` takes; one array of a known library does not come by here."""
     library = _libraries.find(to)
     if isinstance(x, library.types):
         return _own([x], library, stream, copy, readonly)[0]
@@ -73,7 +29,7 @@ def convert(
         x = _detached(x)
     if copy is not None:
         x = _copied(x, library, copy)
-    return library.convert([x], stream, readonly)[0]
+    return library.maker.convert([x], stream, readonly)[0]
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
@@ -89,7 +45,7 @@ def convert_leaves(
     stream: Any = None,
     copy: bool | None = None,
     readonly: bool | None = None,
-    detach: bool = False,
+    detach: bool | None = None,
 ) -> list[Any]:
     """Convert the arrays of a tree, all or none; what is refused says where it was."""
     own = [isinstance(leaf.array, library.types) for leaf in leaves]
@@ -102,7 +58,7 @@ def convert_leaves(
             for item, array in enumerate(arrays):
                 arrays[item] = _copied(array, library, copy)
             item = len(foreign)
-        made = iter(library.convert(arrays, stream, readonly))
+        made = iter(library.maker.convert(arrays, stream, readonly))
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
@@ -117,12 +73,11 @@ def _own(
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
     if copy:
-        return library.convert(
-            [_copied(array, library, copy) for array in arrays], stream, readonly
-        )
+        copies = [_copied(array, library, copy) for array in arrays]
+        return library.maker.convert(copies, stream, readonly)
     if stream is not None and library.name != "numpy":
         ordered = [_detached(array) for array in arrays]
-        for view in _convert(ordered, DLPackView, stream, None, None, False):
+        for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back.
             view.release(-1)
     return arrays

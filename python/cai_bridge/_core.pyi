@@ -11,15 +11,17 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
+    "_Maker",
     "_Recording",
     "__version__",
-    "_convert",
     "_end",
     "_habits",
     "_set_event_level",
     "_settle",
     "_start_trace",
     "_stop_trace",
+    "_stream_of_cupy",
+    "convert",
     "from_cai",
     "to_cai",
     "to_dlpack",
@@ -57,6 +59,7 @@ class CaiView:
     def ptr(self) -> int: ...
     @property
     def device(self) -> tuple[int, int]: ...
+    def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...]]: ...
     @property
     def readonly(self) -> bool: ...
     @property
@@ -97,6 +100,7 @@ class DLPackView:
     def ptr(self) -> int: ...
     @property
     def device(self) -> tuple[int, int]: ...
+    def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...]]: ...
     @property
     def readonly(self) -> bool: ...
     @property
@@ -141,14 +145,26 @@ def to_dlpack(
     stream: _Stream = None,
     readonly: bool | None = None,
 ) -> DLPackView: ...
-def _convert(
-    xs: list[Any],
-    target: type,
-    stream: Any,
-    current: Any,
-    readonly: bool | None,
-    writes: bool,
-) -> list[Any]: ...
+def convert(
+    x: Any,
+    to: Any,
+    *,
+    stream: _Stream = None,
+    copy: bool | None = None,
+    readonly: bool | None = None,
+    detach: bool | None = None,
+) -> Any: ...
+
+@final
+class _Maker:
+    def __new__(cls, library: Any) -> Self: ...
+    @property
+    def library(self) -> Any: ...
+    def convert(
+        self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
+    ) -> list[Any]: ...
+
+def _stream_of_cupy(device: int) -> int: ...
 def _habits() -> list[tuple[str, str, str, str]]: ...
 def _set_event_level(level: int) -> None: ...
 def _end() -> None: ...

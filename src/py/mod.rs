@@ -38,12 +38,13 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_convert, from_cai, to_cai, to_dlpack};
+    use super::doors::{Maker, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
+    use super::streams::current::_stream_of_cupy;
     use super::views::{CaiView, DLPackView, View};
     use crate::driver::fork;
 
@@ -69,7 +70,9 @@ mod _core {
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
         module.add_function(wrap_pyfunction!(to_dlpack, module)?)?;
-        module.add_function(wrap_pyfunction!(_convert, module)?)?;
+        module.add_function(wrap_pyfunction!(convert, module)?)?;
+        module.add_class::<Maker>()?;
+        module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_class::<Recording>()?;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
@@ -49,10 +50,12 @@ class StandIn(Library):
 
 
 @pytest.fixture
-def no_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Nothing is registered; what the test registers is forgotten at its end."""
     monkeypatch.setattr(_libraries, "_registered", {})
-    monkeypatch.setattr(_libraries, "_found", {})
+    _libraries.FOUND.clear()
+    yield
+    _libraries.FOUND.clear()
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from cai_bridge import (
     CaiView,
     DLPackView,
     Library,
-    _core,
     convert,
     from_cai,
     register,
@@ -265,9 +264,12 @@ def test_negative_strides_are_refused_for_a_library_that_makes_its_arrays_itself
 ) -> None:
     x = cuda.array([1.0] * 4, speaks="cai3")
     last = {**x.__cuda_array_interface__, "strides": (-4,), "data": (x.ptr + 12, False)}
-    kind = type(cuda.array([1.0], speaks="exchange"))
     view = from_cai(last, owner=x)
-    assert_refused(row, _core._convert, [view], kind, None, None, None, True)
+
+    class ByTable(Library):
+        name, view, types = "by_table", None, (type(cuda.array([1.0], speaks="exchange")),)
+
+    assert_refused(row, convert, view, ByTable())
     view.release()
 
 

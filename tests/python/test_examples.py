@@ -101,7 +101,7 @@ def test_a_library_that_is_registered_as_the_page_says_is_converted_to(
     module = ModuleType("mylib")
     monkeypatch.setitem(sys.modules, "mylib", module)
     monkeypatch.setattr(_libraries, "_registered", {})
-    monkeypatch.setattr(_libraries, "_found", {})
+    _libraries.FOUND.clear()
     (program,) = programs("docs/libraries.md")
     exec(program, vars(module))
     producer = cuda.stream("producer")

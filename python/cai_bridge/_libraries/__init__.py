@@ -6,7 +6,9 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-from ._library import CaiView, DLPackView, Library
+from cai_bridge._core import CaiView, DLPackView, _Maker
+
+from ._library import Library
 
 __all__ = ["Library", "find", "of_array", "register"]
 
@@ -27,7 +29,8 @@ KNOWN = {
 }
 
 _registered: dict[str, Library] = {}
-_found: dict[Any, Library] = {}
+FOUND: dict[Any, _Maker] = {}
+"""What was looked up before: `convert` looks here first."""
 
 
 def register(library: Library) -> None:
@@ -46,16 +49,17 @@ def register(library: Library) -> None:
     if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
         raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
     _registered[library.name] = library
-    _found.clear()
+    FOUND.clear()
 
 
 def find(to: Any) -> Library:
     """Find the library that `to` names: a module, its name, or a type of its arrays."""
     try:
-        return _found[to]
+        found: Library = FOUND[to].library
+        return found
     except (KeyError, TypeError):
         library = _look_up(to)
-    _found[to] = library
+    FOUND[to] = library.maker
     return library
 
 

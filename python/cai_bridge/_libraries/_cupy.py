@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cai_bridge._core import _stream_of_cupy
+
 from ._library import Library, Quick
 
 
@@ -11,16 +13,10 @@ class Cupy(Library):
     name = "cupy"
     arrays = ("cupy:ndarray",)
 
+    current_stream = staticmethod(_stream_of_cupy)
+
     def __init__(self) -> None:
         self._make: Quick | None = None
-        self._current: Any = None
-
-    def current_stream(self, device: int) -> Any:
-        if self._current is None:
-            import cupy
-
-            self._current = cupy.cuda.get_current_stream
-        return self._current(device)
 
     def make(self, view: Any, stream: Any) -> Any:
         if self._make is None:
@@ -36,8 +32,9 @@ def _routes() -> Quick:
     ndarray = cupy.ndarray
 
     def quick(view: Any, stream: Any) -> Any:
-        memory = UnownedMemory(view.ptr, view.nbytes, view, view.device[1])
-        return ndarray(view.shape, view.dtype, MemoryPointer(memory, 0), view.strides)
+        ptr, nbytes, device, shape, dtype, strides = view._fields()
+        memory = UnownedMemory(ptr, nbytes, view, device)
+        return ndarray(shape, dtype, MemoryPointer(memory, 0), strides)
 
     def public(view: Any, stream: Any) -> Any:
         with cupy.cuda.Device(view.device[1]):

@@ -12,13 +12,11 @@ class Jax(Library):
     arrays = ("jax:Array",)
     view = DLPackView
     writes = False
+    # Its capsules cannot say that memory is read-only, and it has no need to be told.
+    readonly = False
 
     def __init__(self) -> None:
         self._from_dlpack: Any = None
-
-    def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
-        # Its capsules cannot say that memory is read-only, and it has no need to be told.
-        return super().convert(xs, stream, False if readonly is None else readonly)
 
     def make(self, view: Any, stream: Any) -> Any:
         if self._from_dlpack is None:

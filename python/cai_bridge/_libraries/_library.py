@@ -7,7 +7,7 @@ import importlib
 import logging
 from typing import Any, ClassVar
 
-from cai_bridge._core import CaiView, DLPackView, _convert
+from cai_bridge._core import CaiView, DLPackView, _Maker
 
 LOG = logging.getLogger("cai_bridge")
 
@@ -23,16 +23,21 @@ class Library:
         The module by whose name, or the name of whose parts, the library is found.
     arrays : tuple of str
         Its types of arrays, as ``"module:type"``.
-    view : type
-        Which view `make` takes: `CaiView` or `DLPackView`.
+    view : type or None
+        Which view `make` takes: `CaiView` or `DLPackView`. None for a library whose first type of
+        arrays has DLPack's exchange API, which makes them quickest and names the current stream.
     writes : bool
         Whether it may write to what it is given, so that read-only memory is refused.
+    readonly : bool or None
+        What ``readonly=`` is where nobody says: False for a library that never writes and that
+        cannot be told that it must not.
     """
 
     name: str
     arrays: ClassVar[tuple[str, ...]] = ()
-    view: ClassVar[type] = CaiView
+    view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
+    readonly: ClassVar[bool | None] = None
 
     def current_stream(self, device: int) -> Any:
         """Give the stream that the library works on now on a GPU, as `to_cai` takes it.
@@ -48,7 +53,7 @@ class Library:
         """
         raise NotImplementedError
 
-    # --- what the bridge calls --------------------------------------------------------------------
+    # --- what the bridge asks ---------------------------------------------------------------------
 
     @functools.cached_property
     def types(self) -> tuple[type, ...]:
@@ -59,30 +64,10 @@ class Library:
             found.append(getattr(importlib.import_module(module), attribute))
         return tuple(found)
 
-    def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
-        """Make arrays of others, usable on `stream` or the current one: all, or none."""
-        streams: dict[int, Any] = {}
-
-        def current(device: int) -> Any:
-            streams[device] = self.current_stream(device)
-            return streams[device]
-
-        views = _convert(xs, self.view, stream, current, readonly, self.writes)
-        made: list[Any] = []
-        try:
-            for view in views:
-                made.append(self.make(view, streams.get(view.device[1], stream)))
-        except Exception as error:
-            error._cai_bridge_item = len(made)  # type: ignore[attr-defined]
-            raise
-        return made
-
-
-class ByTable(Library):
-    """A library whose type has DLPack's exchange API, the quickest way to make its arrays."""
-
-    def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
-        return _convert(xs, self.types[0], stream, None, readonly, self.writes)
+    @functools.cached_property
+    def maker(self) -> _Maker:
+        """What makes its arrays, which has asked the library for all that it has to know."""
+        return _Maker(self)
 
 
 class Quick:
@@ -107,4 +92,4 @@ class Quick:
         return self.chosen
 
 
-__all__ = ["ByTable", "CaiView", "DLPackView", "Library", "Quick"]
+__all__ = ["CaiView", "DLPackView", "Library", "Quick"]

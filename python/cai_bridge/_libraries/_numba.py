@@ -1,10 +1,10 @@
-"""Numba: a device array of the view's dict, without Numba's own wait on the host."""
+"""Numba: a device array around memory that the view keeps, without Numba's own wait on the host."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ._library import Library
+from ._library import Library, Quick
 
 
 class Numba(Library):
@@ -13,6 +13,7 @@ class Numba(Library):
 
     def __init__(self) -> None:
         self._cuda: Any = None
+        self._make: Quick | None = None
 
     def current_stream(self, device: int) -> Any:
         """Give its default stream: kernels and copies go there unless they say another."""
@@ -20,13 +21,19 @@ class Numba(Library):
 
     def make(self, view: Any, stream: Any) -> Any:
         """Make an array whose own stream is the one that was said, or Numba's default one."""
-        array = self._numba().as_cuda_array(view, sync=False)
-        if stream == self.current_stream(view.device[1]):
-            array.stream = 0
-        elif array.stream and type(stream) is type(array.stream):
-            # Its own object, which others take to be alive; of another's it made one by the handle.
-            array.stream = stream
-        return array
+        if self._make is None:
+            self._make = _routes()
+        # An array of nothing has a NULL pointer of Numba's own.
+        return (self._make if view.size else self._make.public)(view, self._stream(view, stream))
+
+    def _stream(self, view: Any, stream: Any) -> Any:
+        """Give the stream as Numba's arrays have it: 0 is the default one."""
+        cuda = self._numba()
+        if stream == self.current_stream(view.device[1]) or view.stream is None:
+            return 0
+        # Its own object, which others take to be alive; of another's it makes one by the handle.
+        own = isinstance(stream, cuda.cudadrv.driver.Stream)
+        return stream if own else cuda.external_stream(view.stream)
 
     def _numba(self) -> Any:
         if self._cuda is None:
@@ -34,6 +41,43 @@ class Numba(Library):
 
             self._cuda = cuda
         return self._cuda
+
+
+def _routes() -> Quick:
+    from numba import cuda
+    from numba.cuda.cudadrv import devicearray, devices, driver, dummyarray
+
+    array_of, described = devicearray.DeviceNDArray, dummyarray.Array.from_desc
+    pointer_of, memory_of = driver.binding.CUdeviceptr, driver.MemoryPointer
+
+    def quick(view: Any, stream: Any) -> Any:
+        ptr, _, device, shape, dtype, strides = view._fields()
+        described_as = described(0, shape, strides, dtype.itemsize)
+        size = driver.memory_size_from_info(shape, strides, dtype.itemsize)
+        memory = memory_of(devices.get_context(device), pointer_of(ptr), size, owner=view)
+        array = array_of.__new__(array_of)
+        array.ndim, array._dummy, array.dtype = len(shape), described_as, dtype
+        array.shape, array.strides, array.size = shape, strides, described_as.size
+        array.alloc_size, array.gpu_data, array.stream = size, memory, stream
+        return array
+
+    def public(view: Any, stream: Any) -> Any:
+        array = cuda.as_cuda_array(view, sync=False)
+        array.stream = stream
+        return array
+
+    def same(one: Any, other: Any) -> bool:
+        return _state(one) == _state(other)
+
+    return Quick("numba", quick, public, same)
+
+
+def _state(array: Any) -> dict[str, Any]:
+    """Give all that an array has, and what its memory does."""
+    memory = vars(array.gpu_data)
+    told = {**vars(array), **{f"memory's {name}": memory[name] for name in memory}}
+    pointers = {name: int(told[name]) for name in ("memory's device_pointer", "memory's handle")}
+    return {**told, **pointers, "gpu_data": None}
 
 
 NUMBA = Numba()

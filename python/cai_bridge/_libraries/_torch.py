@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from ._library import ByTable
+from ._library import Library
 
 
-class Torch(ByTable):
+class Torch(Library):
     name = "torch"
     arrays = ("torch:Tensor",)
+    view = None
 
 
 TORCH = Torch()

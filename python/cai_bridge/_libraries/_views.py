@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from cai_bridge._core import _convert
-
 from ._library import CaiView, DLPackView, Library
 
 
 class Views(Library):
-    """Views that speak one protocol, whose consumers mind the stream that is said."""
+    """Views that speak one protocol: the arrays themselves, whose consumers mind their stream."""
 
     writes = False
 
@@ -20,13 +16,7 @@ class Views(Library):
 
     @property
     def types(self) -> tuple[type, ...]:
-        return (self.view,)
-
-    def convert(self, xs: list[Any], stream: Any, readonly: bool | None) -> list[Any]:
-        return _convert(xs, self.view, stream, None, readonly, self.writes)
-
-    def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
-        return view
+        return () if self.view is None else (self.view,)
 
 
 CAI = Views("cai", CaiView)

@@ -1,9 +1,13 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+mod maker;
 mod of_any;
 mod of_cai;
 mod of_dlpack;
+mod to_library;
 
-pub(crate) use of_any::{_convert, to_dlpack};
+pub(crate) use maker::Maker;
+pub(crate) use of_any::to_dlpack;
 pub(crate) use of_cai::from_cai;
 pub(crate) use of_dlpack::to_cai;
+pub(crate) use to_library::convert;

@@ -50,6 +50,15 @@ pub(crate) struct Facts {
 }
 
 impl Facts {
+    /// Whether it is a type of arrays or views, rather than of containers of them.
+    pub(crate) const fn is_array(&self) -> bool {
+        match self.speaks {
+            Speaks::CaiView | Speaks::DLPackView => true,
+            Speaks::Foreign => self.table.is_some() || self.has_dlpack || self.has_cai,
+            Speaks::Capsule | Speaks::Dict => false,
+        }
+    }
+
     /// Whether the type's library has the habit.
     pub(crate) fn has(&self, habit: Habit) -> bool {
         self.habits.contains(&habit)
@@ -68,7 +77,6 @@ const KEPT: usize = 32;
 
 thread_local! {
     static KNOWN: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
-    static TABLES: RefCell<Vec<(Py<PyType>, Table)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The facts of the type of `x`.
@@ -81,26 +89,6 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
         Some(facts) => Ok(facts),
         None => learn(x, address),
     }
-}
-
-/// The exchange API of a type that arrays are made of.
-pub(crate) fn table_of(kind: &Bound<'_, PyType>) -> PyResult<Option<Table>> {
-    let known = TABLES.with_borrow(|tables| {
-        tables.iter().find(|(known, _)| known.is(kind)).map(|(_, table)| *table)
-    });
-    if known.is_some() {
-        return Ok(known);
-    }
-    let table = Table::of(kind)?;
-    if let Some(table) = table {
-        let kind = kind.clone().unbind();
-        TABLES.with_borrow_mut(|tables| {
-            if tables.len() < KEPT {
-                tables.push((kind, table));
-            }
-        });
-    }
-    Ok(table)
 }
 
 #[cold]

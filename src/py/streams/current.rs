@@ -16,7 +16,7 @@ use super::argument::handle_of;
 use crate::device::{Device, Place};
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{Answer, answered, entry};
 use crate::stream::{Alive, Stream, Thread};
 
 /// What a library does with the streams that dicts name.
@@ -194,6 +194,15 @@ fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
             answered(py, native)
         }
     }
+}
+
+/// The stream that CuPy works on now on a GPU, as `to_cai` takes it: the legacy default one where it is not known.
+#[pyfunction]
+pub(crate) fn _stream_of_cupy(py: Python<'_>, device: i32) -> Answer<'_> {
+    entry(py, || {
+        let native = cupys(py, device)?.unwrap_or_default();
+        Ok(Stream::from_native(native, Thread::current()).handle())
+    })
 }
 
 /// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.

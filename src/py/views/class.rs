@@ -79,6 +79,18 @@ impl View {
         entry(py, || Ok(self.pair()))
     }
 
+    /// What makes an array of it: address, bytes, device, shape, dtype and strides.
+    fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let _ = self.held(Holding::read);
+            let (array, (_, device)) = (&self.array, self.pair());
+            let bytes = array.cai_size() * array.dtype().itemsize();
+            let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
+            let strides = PyTuple::new(py, array.cai_strides().as_slice())?;
+            Ok((array.ptr(), bytes, device, shape, self.numpy_dtype(py)?, strides))
+        })
+    }
+
     /// Whether the memory must not be written.
     #[getter]
     const fn readonly(&self) -> bool {

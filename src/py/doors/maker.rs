@@ -1,0 +1,342 @@
+//! How `convert` makes the arrays of a library.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyList, PyTuple, PyType};
+
+use super::of_dlpack::{check_export, take_in};
+use crate::descriptor::Descriptor;
+use crate::device::{Device, Place};
+use crate::dlpack::encode;
+use crate::dlpack::exchange::Table;
+use crate::error::{Error, Kind};
+use crate::order::{self, Door};
+use crate::py::flag;
+use crate::py::interpreter::{Answer, entry};
+use crate::py::lease::Tenant;
+use crate::py::observe::{Began, End, Passage};
+use crate::py::producers::types::facts;
+use crate::py::source::{Source, consumers_place, hand_over, told};
+use crate::py::streams::Argument;
+use crate::py::text::tuple_text;
+use crate::py::views::{CaiView, DLPackView, View};
+use crate::stream::{Elided, Ready, Request};
+
+const DOOR: &str = "convert";
+
+type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// How the arrays of a library are made: what is asked of its `Library` object, once.
+#[pyclass(frozen, module = "cai_bridge", name = "_Maker")]
+#[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
+pub(crate) struct Maker {
+    /// The `Library`.
+    #[pyo3(get)]
+    library: Py<PyAny>,
+    means: PyOnceLock<Means>,
+    /// Types that are arrays of others, so that a value of theirs is converted as it is.
+    foreign: Mutex<Vec<Py<PyType>>>,
+}
+
+/// More types of arrays than a program has.
+const MOST: usize = 16;
+
+/// What a library has to say of itself.
+#[derive(Debug)]
+struct Means {
+    /// Its types of arrays.
+    types: Py<PyTuple>,
+    way: Way,
+    /// Whether it is refused read-only memory that nobody vouches for.
+    writes: bool,
+    /// What `readonly=` is for it where nobody says.
+    readonly: Option<bool>,
+}
+
+/// How it makes an array.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// By its exchange API, which names its current stream, too.
+    Table(Table),
+    /// By its `make`, of a view that is for its current stream.
+    Make(Class),
+    /// The view is the array, whose consumers mind the stream that is said.
+    View(Class),
+}
+
+/// Which view.
+#[derive(Debug, Clone, Copy)]
+enum Class {
+    Cai,
+    DLPack,
+}
+
+#[pymethods]
+impl Maker {
+    #[new]
+    fn new(library: Py<PyAny>) -> Self {
+        Self { library, means: PyOnceLock::new(), foreign: Mutex::default() }
+    }
+
+    /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
+    /// is refused says in `_cai_bridge_item` which it was.
+    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    fn convert<'py>(
+        slf: &Bound<'py, Self>,
+        xs: &Bound<'py, PyList>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+    ) -> Answer<'py> {
+        entry(slf.py(), || slf.get().several(xs, stream, readonly))
+    }
+}
+
+/// Where the consumer works on the arrays of a GPU: what was said, its library's answer, or the handle that it
+/// named.
+struct Asked<'py> {
+    ordinal: i32,
+    answer: Option<Bound<'py, PyAny>>,
+    native: Option<u64>,
+    said: bool,
+}
+
+impl<'py> Asked<'py> {
+    fn argument(&self) -> PyResult<Argument<'_, 'py>> {
+        let argument = match self.native {
+            Some(handle) => Argument::native(handle),
+            None => Argument::parse(self.answer.as_ref())?,
+        };
+        Ok(if self.said { argument } else { argument.unsaid() })
+    }
+}
+
+impl Maker {
+    fn means(&self, py: Python<'_>) -> PyResult<&Means> {
+        self.means.get_or_try_init(py, || Means::of(self.library.bind(py)))
+    }
+
+    /// The array of `x`, where that is one of another library.
+    pub(super) fn single<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = x.py();
+        let means = self.means(py)?;
+        if !self.is_foreign(x, means)? {
+            return Ok(None);
+        }
+        let readonly = flag::parse("readonly", readonly)?.or(means.readonly);
+        let mut source = means.take(x, readonly)?;
+        let at = consumers_place(&source.array, source.place);
+        let asked = self.ask(py, means, at.ordinal, stream)?;
+        order_for(py, &mut source, (&asked.argument()?, at), &mut Vec::new())?;
+        self.make(py, means, source, readonly, asked.answer.as_ref()).map(Some)
+    }
+
+    fn several<'py>(
+        &self,
+        xs: &Bound<'py, PyList>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = xs.py();
+        let means = self.means(py)?;
+        let readonly = flag::parse("readonly", readonly)?.or(means.readonly);
+        let mut sources = Vec::with_capacity(xs.len());
+        for (item, x) in xs.iter().enumerate() {
+            let taken = means.take(&x, readonly);
+            sources.push(taken.map_err(|error| at_item(py, error, item))?);
+        }
+        let mut streams: Vec<Asked<'py>> = Vec::new();
+        for source in &sources {
+            let ordinal = consumers_place(&source.array, source.place).ordinal;
+            if streams.iter().all(|asked| asked.ordinal != ordinal) {
+                streams.push(self.ask(py, means, ordinal, stream)?);
+            }
+        }
+        let arguments = streams.iter().map(Asked::argument).collect::<PyResult<Vec<_>>>()?;
+        let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
+        let mut ordered = Vec::new();
+        for (item, source) in sources.iter_mut().enumerate() {
+            let at = consumers_place(&source.array, source.place);
+            if let Some(argument) = of(at).map(|known| &arguments[known]) {
+                order_for(py, source, (argument, at), &mut ordered)
+                    .map_err(|error| at_item(py, error, item))?;
+            }
+        }
+        let made = PyList::empty(py);
+        for (item, source) in sources.into_iter().enumerate() {
+            let at = consumers_place(&source.array, source.place);
+            let answer = of(at).and_then(|known| streams[known].answer.as_ref());
+            let array = self.make(py, means, source, readonly, answer);
+            made.append(array.map_err(|error| at_item(py, error, item))?)?;
+        }
+        Ok(made.into_any())
+    }
+
+    /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.
+    fn is_foreign(&self, x: &Bound<'_, PyAny>, means: &Means) -> PyResult<bool> {
+        let (py, kind) = (x.py(), x.get_type());
+        let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
+        if foreign().iter().any(|known| known.is(&kind)) {
+            return Ok(true);
+        }
+        if x.is_instance(means.types.bind(py))? || !facts(x)?.is_array() {
+            return Ok(false);
+        }
+        let mut known = foreign();
+        if known.len() < MOST {
+            known.push(kind.unbind());
+        }
+        Ok(true)
+    }
+
+    /// Where the consumer of arrays on a GPU works.
+    fn ask<'py>(
+        &self,
+        py: Python<'py>,
+        means: &Means,
+        ordinal: i32,
+        stream: Maybe<'_, 'py>,
+    ) -> PyResult<Asked<'py>> {
+        let mut asked =
+            Asked { ordinal, answer: stream.cloned(), native: None, said: stream.is_some() };
+        match means.way {
+            _ if asked.said => {}
+            Way::View(_) => {}
+            Way::Table(table) => {
+                asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
+            }
+            Way::Make(_) => {
+                let library = self.library.bind(py);
+                let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
+                asked.answer = (!answer.is_none()).then_some(answer);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The library's array of `source`, which is usable on `stream` by now.
+    fn make<'py>(
+        &self,
+        py: Python<'py>,
+        means: &Means,
+        source: Source,
+        readonly: Option<bool>,
+        stream: Maybe<'_, 'py>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let began = Began::now();
+        let (class, calls) = match means.way {
+            Way::Table(table) => return give(py, source, table, began),
+            Way::Make(class) => (class, true),
+            Way::View(class) => (class, false),
+        };
+        let view = View::new(source, readonly);
+        let view = match class {
+            Class::Cai => view.into_object(py, CaiView)?.into_any(),
+            Class::DLPack => view.into_object(py, DLPackView)?.into_any(),
+        };
+        began.exchanged(view.cast::<View>()?.get().passage_in(DOOR));
+        if calls {
+            self.library.bind(py).call_method1(intern!(py, "make"), (view, stream))
+        } else {
+            Ok(view)
+        }
+    }
+}
+
+impl Means {
+    /// What `library` says of itself; its types are imported for that.
+    fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let py = library.py();
+        let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
+        let view = library.getattr(intern!(py, "view"))?;
+        let class = if view.is(py.get_type::<DLPackView>()) { Class::DLPack } else { Class::Cai };
+        let way = if view.is_none() {
+            let kind = types.get_item(0)?.cast_into::<PyType>()?;
+            let none = || Error::new(Kind::ExchangeTable, "none");
+            Way::Table(Table::of(&kind)?.ok_or_else(none)?)
+        } else if types.iter().any(|kind| kind.is(&view)) {
+            Way::View(class)
+        } else {
+            Way::Make(class)
+        };
+        Ok(Self {
+            types: types.unbind(),
+            way,
+            writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
+            readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
+        })
+    }
+
+    /// Takes an array in, ready where its producer works, with no consumer yet.
+    fn take(&self, x: &Bound<'_, PyAny>, readonly: Option<bool>) -> PyResult<Source> {
+        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSAID)?;
+        source.array = source.array.with_readonly(readonly);
+        if self.writes && source.array.readonly() {
+            return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
+        }
+        Ok(source)
+    }
+}
+
+/// Makes `source` usable on its consumer's stream. All arrays are taken in by now, so that one event orders
+/// all those that are ready on the same stream.
+fn order_for(
+    py: Python<'_>,
+    source: &mut Source,
+    (argument, at): (&Argument<'_, '_>, Place),
+    ordered: &mut Vec<(Ready, Place, Place)>,
+) -> PyResult<()> {
+    let (ready, request) = (source.ready, argument.request());
+    check_export(source, argument, at)?;
+    let pair = (ready, source.place, at);
+    if ordered.contains(&pair) {
+        let door = Door::handing_over(DOOR);
+        order::elided(door, source.place, Elided::Together, || request.stream());
+    } else {
+        hand_over(py, DOOR, &source.holding, (ready, source.place), (argument, at))?;
+        ordered.push(pair);
+    }
+    if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
+        source.holding.hand_to(py, argument, at)?;
+    }
+    if let Request::On(_) = request {
+        source.holding.ready_for_consumer(py);
+    }
+    source.ready = told(ready, request);
+    Ok(())
+}
+
+/// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.
+fn give(
+    py: Python<'_>,
+    mut source: Source,
+    table: Table,
+    began: Began,
+) -> PyResult<Bound<'_, PyAny>> {
+    let array: Descriptor = source.array;
+    // PyTorch ends the process where its exchange API meets them (torch 2.11).
+    if array.layout().strides().iter().any(|step| *step < 0) {
+        let got = tuple_text(array.layout().strides());
+        return Err(Error::new(Kind::StrideNegative, got).into());
+    }
+    source.holding.tag = (End::Deleter, array.ptr());
+    let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
+    let made = table.give(py, managed)?;
+    let (by, stream) = (source.by.as_str(), source.ready.stream());
+    began.exchanged(Passage { door: DOOR, by, array: &array, stream });
+    Ok(made)
+}
+
+/// Notes which item an error is about, for whoever knows what that is.
+#[cold]
+fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
+    let _ = error.value(py).setattr("_cai_bridge_item", item);
+    error
+}
