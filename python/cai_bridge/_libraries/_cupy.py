@@ -15,14 +15,12 @@ class Cupy(Library):
 
     current_stream = staticmethod(_stream_of_cupy)
 
-    def __init__(self) -> None:
-        self._make: Quick | None = None
-
     def make(self, view: Any, stream: Any) -> Any:
-        if self._make is None:
-            self._make = _routes()
-        # Two arrays of nothing have little to be compared by.
-        return (self._make if view.size else self._make.public)(view, stream)
+        # From here on arrays are made by the route itself.
+        routes = _routes()
+        made = routes(view, stream)
+        self.make = routes.chosen or self.make  # type: ignore[method-assign]
+        return made
 
 
 def _routes() -> Quick:

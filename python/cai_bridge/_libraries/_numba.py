@@ -23,8 +23,7 @@ class Numba(Library):
         """Make an array whose own stream is the one that was said, or Numba's default one."""
         if self._make is None:
             self._make = _routes()
-        # An array of nothing has a NULL pointer of Numba's own.
-        return (self._make if view.size else self._make.public)(view, self._stream(view, stream))
+        return self._make(view, self._stream(view, stream))
 
     def _stream(self, view: Any, stream: Any) -> Any:
         """Give the stream as Numba's arrays have it: 0 is the default one."""
@@ -51,10 +50,14 @@ def _routes() -> Quick:
     pointer_of, memory_of = driver.binding.CUdeviceptr, driver.MemoryPointer
 
     def quick(view: Any, stream: Any) -> Any:
-        ptr, _, device, shape, dtype, strides = view._fields()
+        ptr, size, device, shape, dtype, gaps = view._fields()
+        strides = gaps or view.strides
         described_as = described(0, shape, strides, dtype.itemsize)
-        size = driver.memory_size_from_info(shape, strides, dtype.itemsize)
-        memory = memory_of(devices.get_context(device), pointer_of(ptr), size, owner=view)
+        if gaps:
+            size = driver.memory_size_from_info(shape, strides, dtype.itemsize)
+        # Without making it the current one, which Numba's own way to a context does.
+        context = devices.gpus[device].get_primary_context()
+        memory = memory_of(context, pointer_of(ptr), size, owner=view)
         array = array_of.__new__(array_of)
         array.ndim, array._dummy, array.dtype = len(shape), described_as, dtype
         array.shape, array.strides, array.size = shape, strides, described_as.size

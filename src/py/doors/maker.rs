@@ -20,7 +20,7 @@ use crate::py::lease::Tenant;
 use crate::py::observe::{Began, End, Passage};
 use crate::py::producers::types::facts;
 use crate::py::source::{Source, consumers_place, hand_over, told};
-use crate::py::streams::Argument;
+use crate::py::streams::{Argument, current};
 use crate::py::text::tuple_text;
 use crate::py::views::{CaiView, DLPackView, View};
 use crate::stream::{Elided, Ready, Request};
@@ -50,6 +50,8 @@ struct Means {
     /// Its types of arrays.
     types: Py<PyTuple>,
     way: Way,
+    /// Whether its current stream is CuPy's, which is asked for without Python.
+    on_cupys: bool,
     /// Whether it is refused read-only memory that nobody vouches for.
     writes: bool,
     /// What `readonly=` is for it where nobody says.
@@ -212,6 +214,9 @@ impl Maker {
             Way::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
+            Way::Make(_) if means.on_cupys => {
+                asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
+            }
             Way::Make(_) => {
                 let library = self.library.bind(py);
                 let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
@@ -266,9 +271,12 @@ impl Means {
         } else {
             Way::Make(class)
         };
+        let cupys =
+            py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
         Ok(Self {
             types: types.unbind(),
             way,
+            on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
         })

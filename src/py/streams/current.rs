@@ -196,13 +196,18 @@ fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     }
 }
 
-/// The stream that CuPy works on now on a GPU, as `to_cai` takes it: the legacy default one where it is not known.
+/// The same, as `to_cai` takes it.
 #[pyfunction]
 pub(crate) fn _stream_of_cupy(py: Python<'_>, device: i32) -> Answer<'_> {
     entry(py, || {
-        let native = cupys(py, device)?.unwrap_or_default();
+        let native = cupys_or_legacy(py, device)?;
         Ok(Stream::from_native(native, Thread::current()).handle())
     })
+}
+
+/// The same; the legacy default stream where it is not known.
+pub(crate) fn cupys_or_legacy(py: Python<'_>, ordinal: i32) -> PyResult<u64> {
+    Ok(cupys(py, ordinal)?.unwrap_or_default())
 }
 
 /// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.

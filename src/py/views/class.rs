@@ -79,14 +79,17 @@ impl View {
         entry(py, || Ok(self.pair()))
     }
 
-    /// What makes an array of it: address, bytes, device, shape, dtype and strides.
+    /// What makes an array of it: address, bytes, device, shape, dtype, and strides where it is not
+    /// C-contiguous.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             let _ = self.held(Holding::read);
             let (array, (_, device)) = (&self.array, self.pair());
             let bytes = array.cai_size() * array.dtype().itemsize();
             let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
-            let strides = PyTuple::new(py, array.cai_strides().as_slice())?;
+            let strides = (!array.layout().is_contiguous())
+                .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
+                .transpose()?;
             Ok((array.ptr(), bytes, device, shape, self.numpy_dtype(py)?, strides))
         })
     }
