@@ -1,6 +1,6 @@
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, final
+from typing import Any, Final, Literal, Self, TypeAlias, TypeVar, final, overload
 
 from typing_extensions import CapsuleType
 
@@ -30,6 +30,7 @@ __all__ = [
 __version__: Final[str]
 
 _Stream: TypeAlias = int | SupportsCudaStream | None
+_T = TypeVar("_T")
 
 class DriverError(RuntimeError):
     call: str | None
@@ -145,6 +146,40 @@ def to_dlpack(
     stream: _Stream = None,
     readonly: bool | None = None,
 ) -> DLPackView: ...
+
+_Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface | CapsuleType
+
+@overload
+def convert(
+    x: _Array,
+    to: Literal["cai"],
+    *,
+    stream: _Stream = None,
+    copy: bool | None = None,
+    readonly: bool | None = None,
+    detach: bool | None = None,
+) -> CaiView: ...
+@overload
+def convert(
+    x: _Array,
+    to: Literal["dlpack"],
+    *,
+    stream: _Stream = None,
+    copy: bool | None = None,
+    readonly: bool | None = None,
+    detach: bool | None = None,
+) -> DLPackView: ...
+@overload
+def convert(
+    x: _Array,
+    to: type[_T],
+    *,
+    stream: _Stream = None,
+    copy: bool | None = None,
+    readonly: bool | None = None,
+    detach: bool | None = None,
+) -> _T: ...
+@overload
 def convert(
     x: Any,
     to: Any,

@@ -7,7 +7,7 @@ import importlib.metadata
 import sys
 import types
 import weakref
-from typing import Any
+from typing import Any, assert_type
 
 import numpy as np
 import pytest
@@ -558,6 +558,17 @@ def test_tvm_ffis_arrays_go_to_another_library(cuda: Any, library: StandIn, prod
     seen = made.read()
     cuda.synchronize()
     assert (seen.value, made.view.ptr) == ([7.0] * 4, x.ptr)
+
+
+# types
+
+
+def test_the_type_of_the_array_follows_from_what_it_is_converted_to(cuda: Any) -> None:
+    view = to_cai(cuda.array([1.0]))
+    assert_type(convert(view, "cai"), CaiView)
+    assert_type(convert(view, "dlpack"), DLPackView)
+    assert_type(convert(view, DLPackView), DLPackView)
+    assert_type(convert([view], "dlpack"), Any)
 
 
 # a quick route

@@ -55,11 +55,11 @@ OF_DICTS = {
     "numba": {"as_cuda_array", "no_sync", "argument"},
 }
 OF_TENSORS = {
-    "torch": {"from_dlpack", "asked", "capsule", "convert"},
-    "cupy": {"from_dlpack", "asked", "capsule", "convert"},
-    "numba": {"convert"},
-    "jax": {"from_dlpack", "convert"},
-    "tvm_ffi": {"from_dlpack", "convert"},
+    "torch": {"from_dlpack", "asked", "capsule", "convert", "adapt"},
+    "cupy": {"from_dlpack", "asked", "capsule", "convert", "adapt"},
+    "numba": {"convert", "adapt"},
+    "jax": {"from_dlpack", "convert", "adapt"},
+    "tvm_ffi": {"from_dlpack", "convert", "adapt"},
 }
 
 
@@ -178,7 +178,8 @@ class Discipline(Labour):
             wants(step.how in OF_TENSORS.get(step.library, ()) and step.how != "capsule")
             wants(step.how != "asked" or self.manner == "told")
             wants(step.library != "jax" or not source.readonly)
-            wants(step.how != "convert" or step.library == "jax" or not source.readonly)
+            writes = step.how in {"convert", "adapt"} and step.library != "jax"
+            wants(not (writes and source.readonly))
             made.names_its_stream = step.library != "numba"
             back = "never" if step.library == "jax" else _lease(source).back
             made.source, made.lease = _behind(source), Lease(_behind(source), back)

@@ -35,7 +35,7 @@ class Bridge:
     shares_current : bool
         Whether all libraries have one current stream between them.
     converts : bool
-        Whether `convert` knows the libraries, as it does no stand-ins.
+        Whether `convert` and `adapt` know the libraries, as they do no stand-ins.
     keeps_cycles : bool
         Whether arrays survive the collector as long as somebody holds them.
     """

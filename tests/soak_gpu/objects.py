@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from cai_bridge import convert
+from cai_bridge import adapt, convert
 from cai_bridge.conformance import in_another_thread
 
 from . import bridging as b
@@ -172,6 +172,8 @@ class Objects:
             source = Asked(source, stream) if asked else Asked(None, capsule=source)
         if step.how == "convert" and self.doors.converts:
             made = convert(source, step.library)
+        elif step.how == "adapt" and self.doors.converts:
+            made = adapt(_itself, step.library, returns=None)(source)
         else:
             made = adapter.take(step.how, source, stream)
         at = adapter.pointer(made)
@@ -233,6 +235,11 @@ class Objects:
 
 _collecting = threading.Lock()
 """Held by a thread that collects: a collection does nothing while another one is under way."""
+
+
+def _itself(array: Any) -> Any:
+    """A function of a library's array."""
+    return array
 
 
 def _elsewhere(elsewhere: bool, call: Callable[[], object]) -> None:

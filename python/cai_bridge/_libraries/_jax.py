@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._library import DLPackView, Library
+from ._library import DLPackView, Library, Quick
 
 
 class Jax(Library):
@@ -15,15 +15,58 @@ class Jax(Library):
     # Its capsules cannot say that memory is read-only, and it has no need to be told.
     readonly = False
 
-    def __init__(self) -> None:
-        self._from_dlpack: Any = None
-
     def make(self, view: Any, stream: Any) -> Any:
-        if self._from_dlpack is None:
-            import jax
+        # From here on arrays are made by the route itself.
+        routes = _routes()
+        made = routes(view, stream)
+        self.make = routes.chosen or self.make  # type: ignore[method-assign]
+        return made
 
-            self._from_dlpack = jax.dlpack.from_dlpack
-        return self._from_dlpack(view)
+
+def _routes() -> Quick:
+    import jax
+
+    public_of = jax.dlpack.from_dlpack
+
+    def public(view: Any, stream: Any) -> Any:
+        return public_of(view)
+
+    def same(one: Any, other: Any) -> bool:
+        return bool(_state(one) == _state(other))
+
+    try:
+        quick = _by_buffer(public)
+    except (ImportError, AttributeError):
+        quick = public
+    return Quick("jax", quick, public, same)
+
+
+def _by_buffer(public: Any) -> Any:
+    """Give JAX's own way from a capsule to an array, without what it does for others' arrays."""
+    from jax import numpy
+    from jax._src import dlpack, dtypes, xla_bridge
+
+    buffer_of = dlpack._jax.dlpack_managed_tensor_to_buffer
+    backend_of, canonical = xla_bridge.get_backend, dtypes.canonicalize_dtype
+    cuda = 2
+
+    def quick(view: Any, stream: Any) -> Any:
+        kind, ordinal = view.device
+        if kind != cuda:
+            return public(view, stream)
+        device = backend_of("cuda").device_from_local_hardware_id(ordinal)
+        ready = device.get_stream_for_external_ready_events()
+        array = buffer_of(view.__dlpack__(stream=ready), device, ready, None, kind)
+        dtype = canonical(array.dtype)
+        return array if dtype == array.dtype else numpy.asarray(array, dtype=dtype)
+
+    return quick
+
+
+def _state(array: Any) -> tuple[Any, ...]:
+    """Give what there is to an array."""
+    where = array.unsafe_buffer_pointer(), array.sharding, array.committed
+    return (*where, type(array), array.shape, array.dtype, array.weak_type)
 
 
 JAX = Jax()
