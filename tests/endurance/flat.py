@@ -82,13 +82,12 @@ def conversions(cuda: Any) -> dict[str, Callable[[], Any]]:
 
 def run(cuda: Any, call: Callable[[], Any], rounds: int) -> None:
     """Call it that often. Now and then all is synchronised, as a program does: until then what the
-    consumer may still use is kept."""
-    for turn in range(rounds):
+    consumer may still use is kept. And garbage is collected, which some interpreters put off."""
+    for turn in range(1, rounds + 1):
         call()
-        if turn % 1000 == 999:
+        if turn % 1000 == 0 or turn == rounds:
             cuda.synchronize()
-    cuda.synchronize()
-    gc.collect()
+            gc.collect()
 
 
 def grown(cuda: Any, call: Callable[[], Any], rounds: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 import cai_bridge
 from cai_bridge import DriverError, HostSyncWarning, from_cai
+
+# There, what a thread made ends in that thread, once it runs again, whoever let go of it last.
+FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
 
 DATA = Path(__file__).parents[1] / "data"
 CLASSES = {

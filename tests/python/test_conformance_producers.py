@@ -5,6 +5,7 @@ from __future__ import annotations
 import broken_producers
 import producers
 import pytest
+from fakes import FREE_THREADED
 from producers import BROKEN, Library
 
 from cai_bridge import DriverError
@@ -38,6 +39,8 @@ def test_there_is_a_producer_that_breaks_each():
 
 @pytest.mark.parametrize("name", [one.name for one in ALL])
 def test_a_producer_that_breaks_one_fails_in_that_one_only(name, lab):
+    if name == "dlpack-deleter-anywhere" and FREE_THREADED:
+        pytest.skip("what the main thread made is let go of by the main thread")
     report = check_producer(BROKEN[name], lab=lab)
     assert {one.name: one.evidence for one in report.failed}.keys() == {name}, report
     # What the library does at its worst is raised by the driver.

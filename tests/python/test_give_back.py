@@ -17,6 +17,7 @@ from typing import Any
 import capsules
 import pytest
 import tables
+from fakes import FREE_THREADED
 from scenes import DOORS, ORDER, STREAMS, Scene, again, by_dict, once_more
 
 from cai_bridge import from_cai, to_cai
@@ -244,6 +245,8 @@ def test_a_per_thread_stream_is_that_of_its_thread_whoever_lets_go(consumer, end
             {"producer's": producing, "consumer's": consuming}[ends_on].submit(
                 seen.release
             ).result()
+        if FREE_THREADED:
+            consuming.submit(int).result()
         producing.submit(cuda.per_thread.fill, array, 2.0).result()
         cuda.synchronize()
         assert seen.value == [1.0] * 4

@@ -117,6 +117,8 @@ def test_an_order_that_is_not_made_is_a_mark_with_the_reason(
     assert (mark["name"], mark["args"]["why"], seen.arrows) == (f"no wait: {why}", why, [])
     assert seen.lane(mark) == {None: MAIN, 1: LEGACY}.get(lane) or on(streams[lane])
     assert view.ptr
+    # Before the streams, which nothing else keeps.
+    del view
 
 
 def test_an_order_that_failed_is_a_mark_and_no_arrow(traced, cuda):

@@ -299,7 +299,7 @@ def test_its_docs_example_holds_and_they_name_every_argument():
 
     example = doctest.DocTestParser().get_doctest(trace.__doc__, {}, "trace", None, None)
     assert doctest.DocTestRunner().run(example) == (0, len(example.examples))
-    assert re.findall(r"^    (\w+) : ", trace.__doc__, re.MULTILINE) == list(
+    assert re.findall(r"^ *(\w+) : ", trace.__doc__, re.MULTILINE) == list(
         inspect.signature(trace).parameters
     )
 

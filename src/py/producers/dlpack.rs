@@ -243,11 +243,11 @@ fn on_device<R>(
 fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;
     match request {
-        Request::Unsaid => Ok((call(x, 1)?.0, legacy)),
-        Request::NoOrder => match call(x, -1) {
+        Request::Unsaid => Ok((call(x, Some(legacy))?.0, legacy)),
+        Request::NoOrder => match call(x, None) {
             Ok((capsule, _)) => Ok((capsule, legacy)),
             Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),
-            Err(refused) => match call(x, 1) {
+            Err(refused) => match call(x, Some(legacy)) {
                 Ok((capsule, _)) => Ok((capsule, legacy)),
                 Err(error) => {
                     // A producer may keep one exception and raise it every time.
@@ -258,28 +258,31 @@ fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyA
                 }
             },
         },
-        Request::On(stream) => match call(x, i128::from(stream.handle())) {
+        Request::On(stream) => match call(x, Some(stream)) {
             Ok((capsule, true)) => Ok((capsule, stream)),
             Ok((capsule, false)) => Ok((capsule, legacy)),
             Err(error)
                 if matches!(stream, Stream::PerThread(_))
                     && error.is_instance_of::<PyBufferError>(x.py()) =>
             {
-                Ok((call(x, 1)?.0, legacy))
+                Ok((call(x, Some(legacy))?.0, legacy))
             }
             Err(error) => Err(error),
         },
     }
 }
 
-/// Calls `__dlpack__`, leaving out what a producer does not take; the flag says whether the stream
+/// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag says whether the stream
 /// was passed. A producer without that argument makes its memory ready on the legacy default stream,
 /// as the specification has it for `None`.
-fn call<'py>(x: &Bound<'py, PyAny>, stream: i128) -> PyResult<(Bound<'py, PyAny>, bool)> {
+fn call<'py>(x: &Bound<'py, PyAny>, stream: Option<Stream>) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
-    arguments.set_item(intern!(py, "stream"), stream)?;
+    match stream {
+        Some(stream) => arguments.set_item(intern!(py, "stream"), stream.handle())?,
+        None => arguments.set_item(intern!(py, "stream"), -1)?,
+    }
     arguments.set_item(intern!(py, "max_version"), (1, 3))?;
     let first = match method.call((), Some(&arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => error,

@@ -26,7 +26,8 @@ _NAMED = {
     (17, 4): "float4_e2m1fn",
 }
 _EXACT = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V"}
-_TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])([0-9]{0,9})(\[.*\])?", re.ASCII)
+# Leading zeros are no part of a size.
+_TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[.*\])?", re.ASCII)
 
 
 def dlpack_name(code: int, bits: int) -> str | None:
@@ -85,7 +86,10 @@ def typestr_name(typestr: str, dtype: object = None) -> str:
         known = DTYPES.get(named)
         fits = known and known.typestr[1] == "V" and known.itemsize == typestr_size(typestr)
         return named if fits else typestr
-    if typestr[1:] in {"b1", "i1", "u1"} and typestr[0] in "<>|=":
-        # The order of a single byte is no matter.
-        typestr = f"|{typestr[1:]}"
-    return _EXACT.get(typestr, typestr)
+    found = _TYPESTR.fullmatch(typestr)
+    if found is None or found[4]:
+        return typestr
+    order, kind = found[1], found[2] + found[3]
+    # The order of a single byte is no matter.
+    order = "|" if kind in {"b1", "i1", "u1"} else order
+    return _EXACT.get(order + kind, typestr)
