@@ -37,6 +37,8 @@ struct Machine {
     /// The contexts that may be current, `None` for none.
     contexts: Vec<Option<Context>>,
     block: u64,
+    /// Whether there may be a capture that this program itself has spoiled.
+    spoiled: bool,
 }
 
 impl Machine {
@@ -58,7 +60,14 @@ impl Machine {
             }
         }
         let block = cuda.alloc(0, 8, MemoryKind::Managed, "x").unwrap();
-        Self { driver: Handle::Simulated(Arc::clone(&cuda)), cuda, streams, contexts, block }
+        Self {
+            driver: Handle::Simulated(Arc::clone(&cuda)),
+            cuda,
+            streams,
+            contexts,
+            block,
+            spoiled: false,
+        }
     }
 
     fn step(&mut self, bytes: &mut Bytes<'_>) {
@@ -67,7 +76,10 @@ impl Machine {
             0 => drop(
                 self.within(from, || self.cuda.begin_capture(from.stream(), bytes.pick(&MODES))),
             ),
-            1 => drop(self.within(from, || self.cuda.end_capture(from.stream()))),
+            // One that cannot end so is spoiled.
+            1 => {
+                self.spoiled |= self.within(from, || self.cuda.end_capture(from.stream())).is_err()
+            }
             2 => self.marked(from),
             3 => self.placed(from, to.place()),
             way => self.handed_over(
@@ -132,7 +144,9 @@ impl Machine {
                 assert_eq!(self.captures(), captures, "{error}");
                 let refused = matches!(error.kind(), Kind::CaptureLegacy | Kind::CaptureOther);
                 assert!(!refused || !free, "{error}");
-                assert!(refused || fault.is_some(), "{error}");
+                let code = error.driver_code().map(|failed| failed.code);
+                let spoiled = self.spoiled && code == Some(codes::STREAM_CAPTURE_INVALIDATED);
+                assert!(refused || fault.is_some() || (spoiled && !free), "{error}");
             }
             Ok(()) if free => {
                 assert_eq!(self.captures(), captures);
