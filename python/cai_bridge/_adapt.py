@@ -116,7 +116,7 @@ class _Call:
     @contextlib.contextmanager
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
         """Convert all arguments at once, and find the library of the first array among them."""
-        leaves: list[_trees.Leaf] = []
+        leaves = _trees.Leaves()
         names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
         plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
         named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
@@ -134,10 +134,10 @@ class _Call:
                     one.release()
             raise
 
-    def _like(self, leaves: list[_trees.Leaf]) -> _libraries.Library | None:
+    def _like(self, leaves: _trees.Leaves) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)
-        return _libraries.of_array(leaves[0].array) if leaves else None
+        return _libraries.of_array(leaves.arrays[0]) if leaves.arrays else None
 
     def give(self, result: Any, like: Any) -> Any:
         """Convert what came of the call."""

@@ -33,13 +33,13 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
-    leaves: list[_trees.Leaf] = []
+    leaves = _trees.Leaves()
     rebuild = _trees.plan(x, "x", leaves)
     return rebuild(iter(convert_leaves(leaves, library, **how)))
 
 
 def convert_leaves(
-    leaves: list[_trees.Leaf],
+    leaves: _trees.Leaves,
     library: Library,
     *,
     stream: Any = None,
@@ -48,24 +48,30 @@ def convert_leaves(
     detach: bool | None = None,
 ) -> list[Any]:
     """Convert the arrays of a tree, all or none; what is refused says where it was."""
-    own = [isinstance(leaf.array, library.types) for leaf in leaves]
-    foreign = [leaf for leaf, is_own in zip(leaves, own, strict=True) if not is_own]
-    mine = [leaf.array for leaf, is_own in zip(leaves, own, strict=True) if is_own]
+    arrays = leaves.arrays
+    first = {type(array): array for array in arrays}
+    own = {kind for kind, array in first.items() if isinstance(array, library.types)}
+    foreign = [number for number, array in enumerate(arrays) if type(array) not in own]
     item = len(foreign)
     try:
-        arrays = [_detached(leaf.array) if detach else leaf.array for leaf in foreign]
+        given = [arrays[number] for number in foreign]
+        if detach:
+            given = [_detached(array) for array in given]
         if copy is not None:
-            for item, array in enumerate(arrays):
-                arrays[item] = _copied(array, library, copy)
+            for item, array in enumerate(given):
+                given[item] = _copied(array, library, copy)
             item = len(foreign)
-        made = iter(library.maker.convert(arrays, stream, readonly))
+        made = library.maker.convert(given, stream, readonly)
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
-            _say_where(error, foreign[item].path)
+            _say_where(error, leaves.path(foreign[item]))
         raise
-    kept = iter(_own(mine, library, stream, copy, readonly))
-    return [next(kept if is_own else made) for is_own in own]
+    if not own:
+        return made
+    mine = [array for array in arrays if type(array) in own]
+    kept, converted = iter(_own(mine, library, stream, copy, readonly)), iter(made)
+    return [next(kept if type(array) in own else converted) for array in arrays]
 
 
 def _own(

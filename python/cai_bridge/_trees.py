@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+
+from ._core import _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
 """Makes a container again, of the arrays that come next."""
@@ -13,29 +15,43 @@ Rebuild = Callable[[Iterator[Any]], Any]
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
 """What arrays have, whatever else they are."""
 
-GPU = {2, 3, 13}
-"""DLPack's types of devices that CUDA reaches."""
+
+Place = Any
+"""Where a part is: the root's name, or its container's place, how a key is shown, and the key."""
+
+_ITEM = "[{!r:.40}]".format
+_FIELD = ".{}".format
 
 
-class Leaf:
-    """An array in a tree, and where it is: ``x["mask"][2]``."""
+class Leaves:
+    """The arrays of a tree, and where each of them is."""
 
-    __slots__ = ("array", "path")
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+        self.places: list[Place] = []
 
-    def __init__(self, array: Any, path: str) -> None:
-        self.array, self.path = array, path
+    def path(self, number: int) -> str:
+        """Give an array's place as a program has it: ``x["mask"][2]``."""
+        place, words = self.places[number], []
+        while isinstance(place, tuple):
+            place, shown, key = place
+            words.append(shown(key))
+        return "".join([place, *reversed(words)])
 
 
 def is_tree(x: Any) -> bool:
     """Tell whether `x` is a container, rather than an array."""
-    kind = type(x)
+    return not _is_of_arrays(type(x)) and _parts(x) is not None
+
+
+def _is_of_arrays(kind: type) -> bool:
     try:
-        return not ARRAYS[kind] and _parts(x) is not None
+        return ARRAYS[kind]
     except KeyError:
         if len(ARRAYS) == MOST:
             ARRAYS.clear()
-        ARRAYS[kind] = _speaks(kind)
-        return is_tree(x)
+        ARRAYS[kind] = any(hasattr(kind, name) for name in PROTOCOLS)
+        return ARRAYS[kind]
 
 
 ARRAYS: dict[type, bool] = {}
@@ -45,60 +61,59 @@ MOST = 64
 
 def is_gpu_array(x: Any) -> bool:
     """Tell whether `x` is an array that the bridge takes, on a GPU."""
-    kind = type(x)
-    if hasattr(kind, "__dlpack_device__"):
-        return int(x.__dlpack_device__()[0]) in GPU
-    return hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack_c_exchange_api__")
+    return _is_of_arrays(type(x)) and _is_on_gpu(x)
 
 
-def plan(x: Any, path: str, leaves: list[Leaf]) -> Rebuild:
+def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
     """Take a tree apart: add its arrays on GPUs, and give what makes it again of others.
 
     All else stays as it is, containers without any too.
     """
-    found = None if _speaks(type(x)) else _parts(x)
-    if found is not None:
-        (parts, again), before = found, len(leaves)
-        plans = [plan(part, path + where, leaves) for where, part in parts]
-        if len(leaves) == before:
+    if _is_of_arrays(type(x)):
+        if not _is_on_gpu(x):
             return lambda _: x
-        return lambda new: again([made(new) for made in plans])
-    if is_gpu_array(x):
-        leaves.append(Leaf(x, path))
+        leaves.arrays.append(x)
+        leaves.places.append(place)
         return next
-    return lambda _: x
+    found = _parts(x)
+    if found is None:
+        return lambda _: x
+    (keys, parts, shown, again), before = found, len(leaves.arrays)
+    plans: list[Rebuild] = []
+    for key, part in zip(keys, parts, strict=True):
+        # Many arrays are the rule: they are told apart without another call.
+        if ARRAYS.get(type(part)) and _is_on_gpu(part):
+            leaves.arrays.append(part)
+            leaves.places.append((place, shown, key))
+            plans.append(next)
+        else:
+            plans.append(plan(part, (place, shown, key), leaves))
+    if len(leaves.arrays) == before:
+        return lambda _: x
+    return lambda new: again([made(new) for made in plans])
 
 
-def _speaks(kind: type) -> bool:
-    return any(hasattr(kind, name) for name in PROTOCOLS)
-
-
-Parts = tuple[list[tuple[str, Any]], Callable[[list[Any]], Any]]
+Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
 
 def _parts(x: Any) -> Parts | None:
-    """Give a container's parts with their places, and what makes it again; else None."""
+    """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
     kind = type(x)
     if isinstance(x, dict):
-        return [(f"[{key!r:.40}]", part) for key, part in x.items()], lambda new: _refilled(x, new)
+        return list(x), list(x.values()), _ITEM, lambda new: _refilled(x, new)
     if isinstance(x, list):
-        return _numbered(x), lambda new: _relisted(x, new)
+        return range(len(x)), x, _ITEM, lambda new: _relisted(x, new)
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
-            fields = zip(kind._fields, x, strict=True)
-            return [(f".{name}", part) for name, part in fields], kind._make
-        return _numbered(x), tuple if kind is tuple else kind
+            return kind._fields, x, _FIELD, kind._make
+        return range(len(x)), x, _ITEM, tuple if kind is tuple else kind
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
 
         names = [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
-        parts = [(f".{name}", getattr(x, name)) for name in names]
-        return parts, lambda new: _renewed(x, names, new)
+        parts = [getattr(x, name) for name in names]
+        return names, parts, _FIELD, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
-
-
-def _numbered(x: Any) -> list[tuple[str, Any]]:
-    return [(f"[{number}]", part) for number, part in enumerate(x)]
 
 
 def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:
@@ -129,11 +144,12 @@ def _registered(x: Any, kind: type) -> Parts | None:
     if pytree is not None and kind in pytree.SUPPORTED_NODES:
         node = pytree.SUPPORTED_NODES[kind]
         children, context = node.flatten_fn(x)
-        return _numbered(children), lambda new: node.unflatten_fn(new, context)
+        children = list(children)
+        return range(len(children)), children, _ITEM, lambda new: node.unflatten_fn(new, context)
     tree_util = sys.modules.get("jax.tree_util")
     if tree_util is None or x is None:
         return None
     children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)
     if tree_util.treedef_is_leaf(shape):
         return None
-    return _numbered(children), lambda new: tree_util.tree_unflatten(shape, new)
+    return range(len(children)), children, _ITEM, lambda new: tree_util.tree_unflatten(shape, new)

@@ -38,7 +38,7 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{Maker, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::{_is_on_gpu, Maker, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
@@ -72,6 +72,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(to_dlpack, module)?)?;
         module.add_function(wrap_pyfunction!(convert, module)?)?;
         module.add_class::<Maker>()?;
+        module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;

@@ -48,7 +48,8 @@ def _by_buffer(public: Any) -> Any:
 
     buffer_of = dlpack._jax.dlpack_managed_tensor_to_buffer
     backend_of, canonical = xla_bridge.get_backend, dtypes.canonicalize_dtype
-    cuda = 2
+    # DLPack's number of CUDA, and the bytes from which on JAX may have a narrower type instead.
+    cuda, wide = 2, 8
 
     def quick(view: Any, stream: Any) -> Any:
         kind, ordinal = view.device
@@ -57,6 +58,8 @@ def _by_buffer(public: Any) -> Any:
         device = backend_of("cuda").device_from_local_hardware_id(ordinal)
         ready = device.get_stream_for_external_ready_events()
         array = buffer_of(view.__dlpack__(stream=ready), device, ready, None, kind)
+        if array.dtype.itemsize < wide:
+            return array
         dtype = canonical(array.dtype)
         return array if dtype == array.dtype else numpy.asarray(array, dtype=dtype)
 

@@ -1,11 +1,13 @@
-//! `to_dlpack`: an array of whatever protocol, as DLPack has it.
+//! `to_dlpack`: an array of whatever protocol, as DLPack has it. And where an array is.
 
 use pyo3::prelude::*;
 
 use super::of_dlpack::take_in;
+use crate::error::Kind;
 use crate::py::flag;
-use crate::py::interpreter::{Answer, entry};
+use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::Began;
+use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::streams::Argument;
 use crate::py::views::{DLPackView, View};
@@ -56,5 +58,22 @@ pub(crate) fn to_dlpack<'py>(
         let made = made.map_err(|error| began.refused(DOOR, error))?;
         began.exchanged(made.as_super().get().passage_in(DOOR));
         Ok(made)
+    })
+}
+
+/// Whether an array, of a type that speaks either protocol, is where CUDA reaches it.
+#[pyfunction]
+pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    let py = x.py();
+    entry(py, || {
+        if let Some(table) = facts(x)?.table {
+            // Far quicker than to ask its method, where it lends a tensor at all.
+            match answered(py, table.borrow(x))? {
+                Some(Ok(_)) => return Ok(true),
+                Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
+                _ => {}
+            }
+        }
+        Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
     })
 }

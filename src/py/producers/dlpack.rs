@@ -200,6 +200,11 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
 /// The device that the producer names, refused before it is asked for a capsule where CUDA cannot
 /// reach it. A producer without `__dlpack_device__` is asked all the same.
 fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
+    Ok(declared(x)?.transpose()?)
+}
+
+/// The same, refused by the inner error.
+pub(crate) fn declared(x: &Bound<'_, PyAny>) -> PyResult<Option<Result<Device>>> {
     let py = x.py();
     let method = match x.getattr(intern!(py, "__dlpack_device__")) {
         Ok(method) => method,
@@ -220,7 +225,7 @@ fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
         u32::try_from(kind).map_err(|_| unknown(Kind::DeviceKind))?,
         i32::try_from(id).map_err(|_| unknown(Kind::DeviceOrdinal))?,
     );
-    Ok(Some(Device::from_dlpack(kind, id)?))
+    Ok(Some(Device::from_dlpack(kind, id)))
 }
 
 /// Calls `ask` with the GPU of `device` current: some producers export from the current one only. Pinned and
