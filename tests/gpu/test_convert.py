@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cai_bridge import DLPackView, adapt, convert, from_cai, to_cai
-from cai_bridge._libraries import _cupy, _numba
+from cai_bridge import DLPackView, adapt, convert, from_cai, to_cai, to_dlpack
+from cai_bridge._libraries import _cupy, _jax, _numba
 
 from . import capsules, libraries, streams
 from .copies import cai_of
@@ -577,6 +577,18 @@ def test_the_quick_route_has_every_dtype(driver: Any, library: str, dtype: str) 
     routes = QUICK[library]._routes()
     view = to_cai(make("cupy", host_values(dtype)), stream=-1)
     assert routes.same(routes.quick(view, 0), routes.public(view, 0))
+
+
+@pytest.mark.parametrize("dtype", STANDARD)
+def test_jaxs_quick_route_makes_what_the_public_one_makes(driver: Any, dtype: str) -> None:
+    needs("jax", "cupy")
+    routes, view = _jax._routes(), to_dlpack(make("cupy", host_values(dtype)))
+    quick, public = routes.quick(view, None), routes.public(view, None)
+    assert routes.same(quick, public)
+    assert same_bits(np.asarray(quick), np.asarray(public))
+    assert quick.dtype.name != dtype or quick.unsafe_buffer_pointer() == view.ptr
+    routes(view, None)
+    assert routes.chosen is routes.quick is not routes.public
 
 
 # adapt

@@ -560,6 +560,15 @@ def test_tvm_ffis_arrays_go_to_another_library(cuda: Any, library: StandIn, prod
     assert (seen.value, made.view.ptr) == ([7.0] * 4, x.ptr)
 
 
+def test_a_library_that_nobody_has_any_more_goes(cuda: Any) -> None:
+    library = StandIn({0: cuda.legacy})
+    assert library.maker.convert([cuda.array([1.0])])
+    gone = weakref.ref(library)
+    del library
+    gc.collect()
+    assert gone() is None
+
+
 # types
 
 

@@ -67,8 +67,8 @@ def _by_buffer(public: Any) -> Any:
 
 
 def _state(array: Any) -> tuple[Any, ...]:
-    """Give what there is to an array."""
-    where = array.unsafe_buffer_pointer(), array.sharding, array.committed
+    """Give what there is to an array but its memory, a copy where JAX has no such type."""
+    where = array.sharding, array.committed
     return (*where, type(array), array.shape, array.dtype, array.weak_type)
 
 

@@ -2,12 +2,14 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyTuple, PyType};
+use pyo3::types::{PyList, PyType};
 
-use super::of_dlpack::{check_export, take_in};
+use super::means::{Class, DOOR, Means, Way};
+use super::of_dlpack::check_export;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
@@ -24,8 +26,6 @@ use crate::py::streams::{Argument, current};
 use crate::py::text::tuple_text;
 use crate::py::views::{CaiView, DLPackView, View};
 use crate::stream::{Elided, Ready, Request};
-
-const DOOR: &str = "convert";
 
 type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
@@ -44,38 +44,6 @@ pub(crate) struct Maker {
 /// More types of arrays than a program has.
 const MOST: usize = 16;
 
-/// What a library has to say of itself.
-#[derive(Debug)]
-struct Means {
-    /// Its types of arrays.
-    types: Py<PyTuple>,
-    way: Way,
-    /// Whether its current stream is CuPy's, which is asked for without Python.
-    on_cupys: bool,
-    /// Whether it is refused read-only memory that nobody vouches for.
-    writes: bool,
-    /// What `readonly=` is for it where nobody says.
-    readonly: Option<bool>,
-}
-
-/// How it makes an array.
-#[derive(Debug, Clone, Copy)]
-enum Way {
-    /// By its exchange API, which names its current stream, too.
-    Table(Table),
-    /// By its `make`, of a view that is for its current stream.
-    Make(Class),
-    /// The view is the array, whose consumers mind the stream that is said.
-    View(Class),
-}
-
-/// Which view.
-#[derive(Debug, Clone, Copy)]
-enum Class {
-    Cai,
-    DLPack,
-}
-
 #[pymethods]
 impl Maker {
     #[new]
@@ -93,6 +61,11 @@ impl Maker {
         readonly: Maybe<'_, 'py>,
     ) -> Answer<'py> {
         entry(slf.py(), || slf.get().several(xs, stream, readonly))
+    }
+
+    /// The library has this, too.
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.library)
     }
 }
 
@@ -252,44 +225,6 @@ impl Maker {
         } else {
             Ok(view)
         }
-    }
-}
-
-impl Means {
-    /// What `library` says of itself; its types are imported for that.
-    fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let py = library.py();
-        let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
-        let view = library.getattr(intern!(py, "view"))?;
-        let class = if view.is(py.get_type::<DLPackView>()) { Class::DLPack } else { Class::Cai };
-        let way = if view.is_none() {
-            let kind = types.get_item(0)?.cast_into::<PyType>()?;
-            let none = || Error::new(Kind::ExchangeTable, "none");
-            Way::Table(Table::of(&kind)?.ok_or_else(none)?)
-        } else if types.iter().any(|kind| kind.is(&view)) {
-            Way::View(class)
-        } else {
-            Way::Make(class)
-        };
-        let cupys =
-            py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
-        Ok(Self {
-            types: types.unbind(),
-            way,
-            on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
-            writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
-            readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
-        })
-    }
-
-    /// Takes an array in, ready where its producer works, with no consumer yet.
-    fn take(&self, x: &Bound<'_, PyAny>, readonly: Option<bool>) -> PyResult<Source> {
-        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSAID)?;
-        source.array = source.array.with_readonly(readonly);
-        if self.writes && source.array.readonly() {
-            return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
-        }
-        Ok(source)
     }
 }
 

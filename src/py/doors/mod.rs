@@ -1,6 +1,7 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
 mod maker;
+mod means;
 mod of_any;
 mod of_cai;
 mod of_dlpack;
