@@ -94,6 +94,7 @@ UNDER_ASAN = LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-
 
 asan: export RUSTC_BOOTSTRAP = 1
 asan: export RUSTFLAGS = -Zsanitizer=address
+asan: export LSAN_OPTIONS = suppressions=tests/endurance/lsan.supp:print_suppressions=0
 asan: $(VENV)/.tools  ## Run the core's tests, and the Python tests of foreign memory, under AddressSanitizer
 	cargo test --quiet $(SANITIZED) --target-dir target/asan
 	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python \
