@@ -59,6 +59,8 @@ macro_rules! kinds {
 kinds! {
     /// The object speaks neither protocol.
     Protocol: Type, "object", "an object with one of the attributes named";
+    /// NumPy asked for the values.
+    NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
     /// `owner=` was given beside an object, which is its own owner.
@@ -71,7 +73,7 @@ kinds! {
     /// A device ordinal that cannot be.
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
-    DeviceArgument: Value, "device", "(device_type, device_id) that can reach the memory";
+    DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// `dl_device=` asks for a device that the array cannot be handed out on.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the driver does not know.
@@ -271,7 +273,10 @@ impl Error {
 
     /// What is allowed there.
     pub fn allowed(&self) -> &'static str {
-        self.0.kind.allowed()
+        match self.driver_code() {
+            Some(DriverCode { code: INVALID_HANDLE, .. }) => "a stream that exists",
+            _ => self.0.kind.allowed(),
+        }
     }
 
     /// The driver's call and code, where the driver is what failed.
@@ -279,6 +284,9 @@ impl Error {
         self.0.driver.as_ref()
     }
 }
+
+/// `CUDA_ERROR_INVALID_HANDLE`.
+const INVALID_HANDLE: u32 = 400;
 
 /// The most characters of a foreign value that a message repeats.
 pub const SHOWN: usize = 200;

@@ -71,6 +71,9 @@ mod _core {
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
         module.add_function(wrap_pyfunction!(to_dlpack, module)?)?;
         module.add_function(wrap_pyfunction!(convert, module)?)?;
+        for function in ["to_cai", "from_cai", "to_dlpack", "convert"] {
+            module.getattr(function)?.setattr("__module__", "cai_bridge")?;
+        }
         module.add_class::<Maker>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;

@@ -5,15 +5,16 @@ import types
 import weakref
 
 import capsules
+import numpy as np
 import pytest
 import tables
 from capsules import READ_ONLY, HandMade
-from fakes import DLPackPair, OnlyCai, interface, only_cai, restated
+from fakes import DLPackPair, OnlyCai, assert_refused, each, interface, only_cai, restated
 
 from cai_bridge import CaiView, DLPackView, from_cai, to_cai
 
 PROTOCOLS = ["__cuda_array_interface__", "__dlpack__", "__dlpack_device__"]
-PROTOCOLS += ["__dlpack_c_exchange_api__", "__array_interface__", "__array__"]
+PROTOCOLS += ["__dlpack_c_exchange_api__", "__array_interface__"]
 
 
 def test_a_view_speaks_the_protocol_that_was_asked_for_and_no_other(cuda):
@@ -22,6 +23,21 @@ def test_a_view_speaks_the_protocol_that_was_asked_for_and_no_other(cuda):
     assert [name for name in PROTOCOLS if hasattr(cai, name)] == PROTOCOLS[:1]
     assert [name for name in PROTOCOLS if hasattr(dlpack, name)] == PROTOCOLS[1:4]
     assert (type(cai), type(dlpack)) == (CaiView, DLPackView)
+
+
+def test_what_speaks_dlpack_only_is_sent_to_the_functions_that_take_it(cuda):
+    with pytest.raises(TypeError, match="which speaks DLPack; to_cai and to_dlpack take it"):
+        from_cai(cuda.array([1.0], speaks="dlpack"))
+    assert from_cai(cuda.array([1.0], speaks="cai"), device="cuda:0").device == (2, 0)
+    assert {f.__module__ for f in (to_cai, from_cai)} == {"cai_bridge"}
+
+
+@each("refusals", "object", object="view for NumPy")
+@pytest.mark.parametrize("view", [to_cai, from_cai])
+def test_numpy_is_refused_rather_than_given_an_array_of_one_object(view, row, cuda):
+    made = view(cuda.array([1.0], speaks="cai"))
+    assert_refused(row, np.asarray, made)
+    assert_refused(row, np.array, [made])
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "cai"])

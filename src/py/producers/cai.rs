@@ -232,10 +232,14 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
         _ if facts.speaks == Speaks::DLPackView => {
             Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
         }
-        _ => Error::new(
-            Kind::Protocol,
-            format!("{}, which has no __cuda_array_interface__", type_name(x)?),
-        ),
+        _ => {
+            let speaks = if x.hasattr(intern!(py, "__dlpack__"))? {
+                "which speaks DLPack; to_cai and to_dlpack take it"
+            } else {
+                "which has no __cuda_array_interface__"
+            };
+            Error::new(Kind::Protocol, format!("{}, {speaks}", type_name(x)?))
+        }
     };
     let refused = PyErr::from(refused);
     refused.set_cause(py, Some(error));
@@ -300,6 +304,8 @@ fn current_ordinal(driver: &Handle) -> Result<i32> {
 fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
     let given = if value.is_exact_instance_of::<PyInt>() {
         native::small(value).and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
+    } else if let Ok(text) = value.cast::<PyString>() {
+        beginning(text)?.strip_prefix("cuda:").and_then(|id| id.parse().ok()).map(|id| (2, id))
     } else {
         pair(value)?
     };

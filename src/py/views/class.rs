@@ -3,9 +3,10 @@
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::types::{PyDict, PyTuple};
 
 use super::View;
+use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::observe::End;
@@ -77,6 +78,19 @@ impl View {
     #[getter]
     fn device<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.pair()))
+    }
+
+    /// NumPy would else make an array of objects: of the view itself.
+    #[pyo3(signature = (*_args, **_kwargs))]
+    #[staticmethod]
+    fn __array__<'py>(
+        py: Python<'py>,
+        _args: &Bound<'py, PyTuple>,
+        _kwargs: Option<&Bound<'py, PyDict>>,
+    ) -> Answer<'py> {
+        entry(py, || -> PyResult<()> {
+            Err(Error::new(Kind::NumpyArray, "a view of memory on a GPU").into())
+        })
     }
 
     /// What makes an array of it: address, bytes, device, shape, dtype, and strides where it is not
