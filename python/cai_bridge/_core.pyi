@@ -143,7 +143,7 @@ def from_cai(
     stream: _Stream = None,
     readonly: bool | None = None,
     owner: object | None = None,
-    device: int | tuple[int, int] | None = None,
+    device: int | str | tuple[int, int] | None = None,
     dtype: Any = None,
 ) -> DLPackView: ...
 def to_dlpack(

@@ -38,9 +38,10 @@ const DOOR: &str = "from_cai";
 ///     vouches that writing is right.
 /// owner : object, optional
 ///     What keeps the memory of a dict alive.
-/// device : int or tuple of (int, int), optional
-///     The device of an array without elements, which has no pointer to ask; or ``(2, id)`` to hand
-///     managed or pinned memory out as plain CUDA memory.
+/// device : int, str or tuple of (int, int), optional
+///     A GPU by its number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``: the device of an
+///     array without elements, which has no pointer to ask, or the GPU that managed or pinned memory is
+///     handed out as plain memory of.
 /// dtype : str or dtype, optional
 ///     The element type behind ``<V2`` and ``|V1``, such as ``"bfloat16"``, where ``x.dtype`` does not
 ///     name it.
