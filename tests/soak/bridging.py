@@ -15,11 +15,14 @@ class ToCai(Step):
     stream: Argument = None
     readonly: bool | None = None
     current: str | None = None
-    simplest: ClassVar = {"readonly": None, "current": None}
+    # By `convert`, which takes the array in before it asks whom it is for.
+    converts: bool = False
+    simplest: ClassVar = {"readonly": None, "current": None, "converts": False}
 
     def __str__(self) -> str:
         readonly = "" if self.readonly is None else f", readonly={self.readonly}"
-        made = f"{self.name} = to_cai({self.source}, stream={self.stream}{readonly})"
+        call, to = ("convert", ", 'cai'") if self.converts else ("to_cai", "")
+        made = f"{self.name} = {call}({self.source}{to}, stream={self.stream}{readonly})"
         return within(self.current, made)
 
 

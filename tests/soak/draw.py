@@ -192,7 +192,8 @@ class Drawing(Trying):
         if source is None:
             return None
         argument, works_on = self.argument(self.at(source)), self.works_on(source, self.at(source))
-        return s.ToCai(self.name("v"), source, argument, self.readonly(), works_on)
+        converts = self.chance(0.3)
+        return s.ToCai(self.name("v"), source, argument, self.readonly(), works_on, converts)
 
     def from_cai(self) -> s.Step | None:
         source = self.one("xxyv")

@@ -163,7 +163,8 @@ class Draw(Drawing):
         if not to:
             return self.taken_in(source)
         works_on = self.works_on(source, self.at(source))
-        return s.ToCai(self.name("v"), source, self.argument(self.at(source)), None, works_on)
+        argument, converts = self.argument(self.at(source)), self.chance(0.3)
+        return s.ToCai(self.name("v"), source, argument, None, works_on, converts)
 
     def consumer(self, view: str) -> s.Step | None:
         known, made = self.model.views[view], self.consume(view)

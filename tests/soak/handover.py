@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import steps as s
 from .lives import Lives
 from .order import Made
@@ -15,7 +17,9 @@ class Bridge(Lives):
 
     def _tocai(self, step: s.ToCai) -> None:
         source = step.source
-        view = self._viewed(step) if source[0] in "vk" else self._taken(step)
+        wants(not step.converts or source[0] != "v" or self.views[source].kind == "dlpack")
+        asked = replace(step, stream=None) if step.converts else step
+        view = self._viewed(step) if source[0] in "vk" else self._taken(asked)
         array = self.arrays[view.array]
         stream = self.asked(step.stream, view.at)
         if step.stream is None:
@@ -24,7 +28,7 @@ class Bridge(Lives):
             view = view._replace(user=User() if array.empty else reader)
         else:
             if stream is not None and not array.empty:
-                self._to_stream(view, source, stream)
+                self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.at, view.home)
             on = view.home if user.kind == "home" else user.kept
             view = view._replace(user=user, on=on, ready=None if array.empty else stream)
@@ -44,7 +48,7 @@ class Bridge(Lives):
 
     def _to_stream(self, view: View, source: str, stream: str) -> None:
         """Make an array usable on the consumer's stream."""
-        if source[0] in "xy" and view.ready is not None:
+        if source[:1] in {"x", "y"} and view.ready is not None:
             # Whoever has just named the stream keeps it for the call.
             self.edge(self.usable(view.ready), stream)
         else:

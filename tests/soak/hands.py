@@ -45,8 +45,9 @@ class Hands(Objects):
 
     def _tocai(self, step: s.ToCai) -> Any:
         source, stream = self.objects[step.source], self.stream(step.stream)
-        call = lambda: cai_bridge.to_cai(source, stream=stream, readonly=step.readonly)  # noqa: E731
-        return self._with_current(step.current, call)
+        call, to = (cai_bridge.convert, ("cai",)) if step.converts else (cai_bridge.to_cai, ())
+        made = lambda: call(source, *to, stream=stream, readonly=step.readonly)  # noqa: E731
+        return self._with_current(step.current, made)
 
     def _fromcai(self, step: s.FromCai) -> Any:
         source = self.objects[step.source]
