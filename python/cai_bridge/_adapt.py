@@ -82,8 +82,13 @@ def adapt(
         raise TypeError("function: got a generator; allowed: functions, methods and coroutines")
     _libraries.find(to)
     if returns not in ("like", None):
-        _libraries.find(returns)
+        try:
+            _libraries.find(returns)
+        except TypeError as error:
+            raise TypeError(str(error).replace("to:", "returns:", 1)) from None
     if backward is not None:
+        if returns != "like":
+            raise TypeError(f"returns: got {returns!r:.80}; allowed: 'like' beside backward=")
         return _differentiable(function, backward, to, stream)
     call = _Call(function, to, stream, readonly, returns)
     if any(map(inspect.iscoroutinefunction, both)):

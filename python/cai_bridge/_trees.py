@@ -19,8 +19,11 @@ PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__
 Place = Any
 """Where a part is: the root's name, or its container's place, how a key is shown, and the key."""
 
-_ITEM = "[{!r:.40}]".format
-_FIELD = ".{}".format
+_field = ".{}".format
+
+
+def _item(key: Any) -> str:
+    return f'["{key:.40}"]' if type(key) is str and '"' not in key else f"[{key!r:.40}]"
 
 
 class Leaves:
@@ -100,19 +103,19 @@ def _parts(x: Any) -> Parts | None:
     """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
     kind = type(x)
     if isinstance(x, dict):
-        return list(x), list(x.values()), _ITEM, lambda new: _refilled(x, new)
+        return list(x), list(x.values()), _item, lambda new: _refilled(x, new)
     if isinstance(x, list):
-        return range(len(x)), x, _ITEM, lambda new: _relisted(x, new)
+        return range(len(x)), x, _item, lambda new: _relisted(x, new)
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
-            return kind._fields, x, _FIELD, kind._make
-        return range(len(x)), x, _ITEM, tuple if kind is tuple else kind
+            return kind._fields, x, _field, kind._make
+        return range(len(x)), x, _item, tuple if kind is tuple else kind
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
 
         names = [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
         parts = [getattr(x, name) for name in names]
-        return names, parts, _FIELD, lambda new: _renewed(x, names, new)
+        return names, parts, _field, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
 
 
@@ -145,11 +148,11 @@ def _registered(x: Any, kind: type) -> Parts | None:
         node = pytree.SUPPORTED_NODES[kind]
         children, context = node.flatten_fn(x)
         children = list(children)
-        return range(len(children)), children, _ITEM, lambda new: node.unflatten_fn(new, context)
+        return range(len(children)), children, _item, lambda new: node.unflatten_fn(new, context)
     tree_util = sys.modules.get("jax.tree_util")
     if tree_util is None or x is None:
         return None
     children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)
     if tree_util.treedef_is_leaf(shape):
         return None
-    return range(len(children)), children, _ITEM, lambda new: tree_util.tree_unflatten(shape, new)
+    return range(len(children)), children, _item, lambda new: tree_util.tree_unflatten(shape, new)

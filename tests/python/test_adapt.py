@@ -325,7 +325,7 @@ def test_a_refused_argument_is_named_and_the_others_are_given_back(
         ("image", (bad,), {}),
         (r"mask\[2\]", (good, [1, 2, bad]), {}),
         ("argument 3", (good, good, bad), {}),
-        (r"argument 4\['a'\]", (good, good, 1, {"a": bad}), {}),
+        (r'argument 4\["a"\]', (good, good, 1, {"a": bad}), {}),
         ("option", (good,), {"option": bad}),
         (r"other\[0\]", (good,), {"other": [bad]}),
     ):
@@ -513,8 +513,13 @@ def test_a_library_that_is_not_known_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("returns", ["nobody", 3])
 def test_a_library_of_results_that_is_not_known_is_refused_at_once(returns: Any) -> None:
-    with pytest.raises(TypeError, match=r"^to: got .+; allowed: "):
+    with pytest.raises(TypeError, match=r"^returns: got .+; allowed: "):
         adapt(len, returns=returns)
+
+
+def test_gradients_have_the_callers_kind_and_nothing_else_can_be_asked_for() -> None:
+    with pytest.raises(TypeError, match=r"^returns: got 'numpy'; allowed: 'like' beside backward="):
+        adapt(len, returns="numpy", backward=len)
 
 
 def test_a_library_that_is_replaced_later_is_still_the_one_that_was_found(

@@ -416,6 +416,16 @@ def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) ->
     assert (library.asked, other.asked) == ([0, 0], [0, 0])
 
 
+def test_a_type_of_another_module_is_found_by_what_was_registered(
+    cuda: Any, no_libraries: Any
+) -> None:
+    class Elsewhere(StandIn):
+        name = "elsewhere"
+
+    register(Elsewhere({0: cuda.legacy}))
+    assert type(convert(cuda.array([1.0]), Array)) is Array
+
+
 class EntryPoints:
     """What stands in for the installed packages' entry points."""
 

@@ -365,7 +365,7 @@ def test_a_refusal_gives_all_of_it_back_and_says_where(
     bad = cuda.array([1.0], readonly=True)
     tree = {"image": good[0], "mask": [good[1], 3, bad], "rest": good[2]}
     cuda.clear_calls()
-    with pytest.raises(BufferError, match=r"^x\['mask'\]\[2\]: readonly: got .+; allowed: "):
+    with pytest.raises(BufferError, match=r'^x\["mask"\]\[2\]: readonly: got .+; allowed: '):
         convert(tree, "stand_in")
     gc.collect()
     assert [x.exports for x in (*good, bad)] == [0] * 4
@@ -401,10 +401,10 @@ def test_a_call_of_the_driver_that_fails_gives_all_of_it_back(
 
 WHERE = [
     (lambda x: [x], r"x\[0\]"),
-    (lambda x: {"a": x}, r"x\['a'\]"),
+    (lambda x: {"a": x}, r'x\["a"\]'),
     (lambda x: {7: (1, x)}, r"x\[7\]\[1\]"),
     (lambda x: Pair(1, x), r"x\.other"),
-    (lambda x: Frozen([{"k": x}]), r"x\.data\[0\]\['k'\]"),
+    (lambda x: Frozen([{"k": x}]), r'x\.data\[0\]\["k"\]'),
 ]
 
 
@@ -429,7 +429,7 @@ def test_an_error_of_another_form_has_the_place_as_a_note(cuda: Any, library: St
     with pytest.raises(Odd) as caught:
         convert({"a": [Torn()]}, "stand_in")
     assert caught.value.args == (1, 2)
-    assert caught.value.__notes__ == ["at x['a'][0]"]
+    assert caught.value.__notes__ == ['at x["a"][0]']
 
 
 @pytest.mark.parametrize("copy", [None, True])

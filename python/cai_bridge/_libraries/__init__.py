@@ -81,6 +81,9 @@ def _look_up(to: Any) -> Library:
             library = _named(kind.__module__)
             if library is not None and issubclass(to, library.types):
                 return library
+        for library in _registered.values():
+            if issubclass(to, library.types):
+                return library
         raise _unknown(to)
     name = to.__name__ if isinstance(to, ModuleType) else to
     library = _named(name) if isinstance(name, str) else None
