@@ -10,7 +10,7 @@ from typing import Any
 
 from . import _libraries, _trees
 from ._convert import convert_leaves
-from ._core import CaiView, DLPackView, convert
+from ._core import CaiView, DLPackView
 
 __all__ = ["adapt"]
 
@@ -39,7 +39,7 @@ def adapt(
         The library whose arrays the function takes, as in `convert`.
     stream : None, int, stream object or callable, optional
         The stream that the function works on, as in `convert`, or a callable without arguments
-        that is asked for it at each call.
+        that is asked for it at each call. What comes back is ready after that stream's work.
     readonly : bool, optional
         As in `convert`: with False the caller vouches that the function only reads, as it has to
         for JAX's arrays, which are never written.
@@ -95,15 +95,15 @@ def adapt(
 
         @functools.wraps(function)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with call.converted(args, kwargs) as (given, named, like):
-                return call.give(await function(*given, **named), like)
+            with call.converted(args, kwargs) as (given, named, *after):
+                return call.give(await function(*given, **named), *after)
 
         return awaited
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        with call.converted(args, kwargs) as (given, named, like):
-            return call.give(function(*given, **named), like)
+        with call.converted(args, kwargs) as (given, named, *after):
+            return call.give(function(*given, **named), *after)
 
     return called
 
@@ -120,7 +120,7 @@ class _Call:
 
     @contextlib.contextmanager
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-        """Convert all arguments at once, and find the library of the first array among them."""
+        """Convert all arguments at once; with the library of the first array, and the stream."""
         leaves = _trees.Leaves()
         names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
         plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
@@ -131,7 +131,8 @@ class _Call:
         new = iter(made)
         given = tuple(made_again(new) for made_again in plans)
         try:
-            yield given, {name: again(new) for name, again in named.items()}, self._like(leaves)
+            named = {name: again(new) for name, again in named.items()}
+            yield given, named, self._like(leaves), stream
         except BaseException:
             # The traceback keeps them, for as long as somebody keeps that.
             for one in made:
@@ -144,11 +145,13 @@ class _Call:
             return None if self.returns is None else _libraries.find(self.returns)
         return _libraries.of_array(leaves.arrays[0]) if leaves.arrays else None
 
-    def give(self, result: Any, like: Any) -> Any:
-        """Convert what came of the call."""
-        if like is None or not (_trees.is_tree(result) or _trees.is_gpu_array(result)):
+    def give(self, result: Any, like: Any, stream: Any) -> Any:
+        """Convert what came of the call, which was made on its stream if there is one."""
+        if like is None:
             return result
-        return convert(result, like)
+        leaves = _trees.Leaves()
+        rebuild = _trees.plan(result, "the result", leaves)
+        return rebuild(iter(convert_leaves(leaves, like, made_on=stream)))
 
 
 def _names(function: Any) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import to_dlpack
+from ._core import from_cai, to_cai, to_dlpack
 from ._libraries import Library
 
 __all__ = ["convert_leaves", "general"]
@@ -46,8 +46,12 @@ def convert_leaves(
     copy: bool | None = None,
     readonly: bool | None = None,
     detach: bool | None = None,
+    made_on: Any = None,
 ) -> list[Any]:
-    """Convert the arrays of a tree, all or none; what is refused says where it was."""
+    """Convert the arrays of a tree, all or none; what is refused says where it was.
+
+    With `made_on` their pending work is on that stream, whatever stream their library has now.
+    """
     arrays = leaves.arrays
     first = {type(array): array for array in arrays}
     own = {kind for kind, array in first.items() if isinstance(array, library.types)}
@@ -60,7 +64,10 @@ def convert_leaves(
         if copy is not None:
             for item, array in enumerate(given):
                 given[item] = _copied(array, library, copy)
-            item = len(foreign)
+        if made_on is not None:
+            for item, array in enumerate(given):
+                given[item] = _made_on(made_on, array)
+        item = len(foreign)
         made = library.maker.convert(given, stream, readonly)
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
@@ -70,6 +77,9 @@ def convert_leaves(
     if not own:
         return made
     mine = [array for array in arrays if type(array) in own]
+    if made_on is not None:
+        # Other arrays of the same memory, for their order alone.
+        library.maker.convert([_made_on(made_on, _detached(array)) for array in mine], None, False)
     kept, converted = iter(_own(mine, library, stream, copy, readonly)), iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
 
@@ -100,6 +110,11 @@ def _copied(x: Any, library: Library, copy: bool) -> Any:
     if not copy:
         return x
     return to_dlpack(x).__dlpack__(stream=1, max_version=(1, 3), copy=True)
+
+
+def _made_on(stream: Any, x: Any) -> Any:
+    """Give a view of an array that work on that stream is pending on, and that goes back to it."""
+    return from_cai(to_cai(x, stream=-1), stream=stream)
 
 
 def _detached(x: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import tvm_ffi
+from fakes import only_cai
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
 from cai_bridge import CaiView, DLPackView, _libraries, adapt, register, to_cai
@@ -127,6 +128,51 @@ def test_a_stream_that_is_said_is_the_functions(cuda: Any, library: StandIn, pro
     cuda.synchronize()
     assert seen[0].value == [7.0] * 4
     assert library.asked == []
+
+
+def late(cuda: Any, stream: Any) -> Any:
+    """An array whose library works on the legacy stream by now, which its dict names."""
+    made = cuda.array([1.0] * 4, speaks="cai3")
+    stream.fill(made, 7.0)
+    return made, only_cai(made, stream=1)
+
+
+@pytest.mark.parametrize("how", ["stream", "callable"])
+def test_what_a_function_made_on_its_stream_is_ready_on_the_callers(
+    cuda: Any, library: StandIn, producer: Any, how: str
+) -> None:
+    mine, x = cuda.stream("mine"), made_on(cuda, producer)
+    stream = mine if how == "stream" else lambda: mine
+    made = adapt(lambda x: {"y": late(cuda, mine)[1]}, stream=stream, returns="stand_in")(x)["y"]
+    seen = made.read()
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+def test_what_a_function_made_on_its_stream_goes_back_to_that(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    mine, x = cuda.stream("mine"), made_on(cuda, producer)
+    kept = []
+    function = lambda x: kept.extend(late(cuda, mine)) or kept[1]  # noqa: E731
+    made = adapt(function, stream=mine, returns="stand_in")(x)
+    seen = made.read()
+    del made
+    mine.fill(kept[0], 9.0, name="the function's next write")
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+def test_the_callers_own_arrays_are_ready_there_too_and_stay_themselves(
+    cuda: Any, library: StandIn, producer: Any
+) -> None:
+    mine, x = cuda.stream("mine"), made_on(cuda, producer)
+    held = Array(to_cai(late(cuda, mine)[1], stream=-1), library.streams[0])
+    made = adapt(lambda x: held, stream=mine, returns="stand_in")(x)
+    assert made is held
+    seen = library.streams[0].read(held.view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
 
 
 def test_a_callable_is_asked_for_the_stream_at_each_call(cuda: Any, producer: Any) -> None:
@@ -345,7 +391,7 @@ def test_a_function_that_tells_no_signature_has_its_arguments_counted(cuda: Any)
 
 def test_a_result_that_is_refused_gives_everything_back(cuda: Any, library: StandIn) -> None:
     x = cuda.array([1.0], readonly=True)
-    with pytest.raises(BufferError, match=r"^readonly: got "):
+    with pytest.raises(BufferError, match=r"^the result: readonly: got "):
         adapt(lambda x: x, returns="stand_in")(x)
     gc.collect()
     assert x.exports == 0
