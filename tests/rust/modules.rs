@@ -74,3 +74,64 @@ fn a_module_uses_only_those_above_it() {
     }
     assert!(checked > 50, "only {checked} uses found: does the search still see them?");
 }
+
+/// The modules that a file of `module` uses by `crate::` or `super::`, of those that there are.
+fn neighbours(source: &str, module: &[String], is_folder: bool, all: &[String]) -> Vec<String> {
+    let code: String = source
+        .lines()
+        .map(|line| line.split("//").next().unwrap_or("").trim())
+        .collect::<Vec<_>>()
+        .join(" ");
+    let mut found = Vec::new();
+    for after in code.split("use ").skip(1) {
+        let path = after.split(';').next().unwrap_or("");
+        let (base, items) = path.split_once("::{").unwrap_or((path, ""));
+        for item in items.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':') {
+            let mut parts: Vec<&str> = base.split("::").chain(item.split("::")).collect();
+            let mut from: Vec<String> = match parts.remove(0) {
+                "crate" => Vec::new(),
+                "super" => module[..module.len() - 1].to_vec(),
+                "self" if is_folder => module.to_vec(),
+                _ => continue,
+            };
+            from.extend(parts.into_iter().filter(|part| !part.is_empty()).map(str::to_owned));
+            while !from.is_empty() && !all.contains(&from.join("::")) {
+                from.pop();
+            }
+            found.push(from.join("::"));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_files_of_src_py_use_each_other_in_a_circle() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut files = Vec::new();
+    sources(&root.join("py"), &mut files);
+    let named = |file: &PathBuf| -> Vec<String> {
+        let inside = file.strip_prefix(&root).unwrap().with_extension("");
+        let parts = inside.components().map(|part| part.as_os_str().to_str().unwrap().to_owned());
+        parts.filter(|part| part != "mod").collect()
+    };
+    let all: Vec<String> = files.iter().map(|file| named(file).join("::")).collect();
+    let mut left: Vec<(String, Vec<String>)> = Vec::new();
+    for file in &files {
+        let (module, is_folder) = (named(file), file.ends_with("mod.rs"));
+        let mut uses = neighbours(&fs::read_to_string(file).unwrap(), &module, is_folder, &all);
+        uses.retain(|other| !other.is_empty() && *other != module.join("::"));
+        left.push((module.join("::"), uses));
+    }
+    let edges: usize = left.iter().map(|(_, uses)| uses.len()).sum();
+    assert!(edges > 100, "only {edges} uses found: does the search still see them?");
+    // Those that use nobody who is left go, until there are none.
+    loop {
+        let names: Vec<String> = left.iter().map(|(name, _)| name.clone()).collect();
+        let before = left.len();
+        left.retain(|(_, uses)| uses.iter().any(|other| names.contains(other)));
+        if left.len() == before {
+            break;
+        }
+    }
+    assert!(left.is_empty(), "in or above a circle: {left:#?}");
+}

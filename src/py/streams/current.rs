@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
-use super::argument::handle_of;
+use super::object::handle_of;
 use crate::device::{Device, Place};
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;

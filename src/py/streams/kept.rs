@@ -18,8 +18,8 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::argument::handle_of;
 use super::current::Takes;
+use super::object::handle_of;
 use super::{current, pools};
 use crate::capture::Part;
 use crate::device::Place;

@@ -3,6 +3,7 @@
 pub(crate) mod argument;
 pub(crate) mod current;
 pub(crate) mod kept;
+mod object;
 mod pools;
 mod wait;
 

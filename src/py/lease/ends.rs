@@ -1,22 +1,128 @@
-//! The ends that are not over: asked again by later calls of the bridge, and by a thread of its own.
+//! Ends: settled, then let go of, else kept until that can be.
 //!
-//! The host never waits, so what has to outlive work on a device is kept here. With a real driver a thread
-//! asks again where no call comes. It takes the interpreter's lock for that like any other thread, and is
-//! told, and waited for, before the interpreter ends. What is still here then stays.
+//! To let go of a producer may run anything, the end of another holder of ours too: a capsule in a chain of
+//! capsules, a view that the producer had. Those ends are queued and follow, so that no chain is too long for
+//! a stack.
+//!
+//! The host never waits, so what has to outlive work on a device is kept here, and asked again by later calls
+//! of the bridge. With a real driver a thread of its own asks where no call comes. It takes the interpreter's
+//! lock for that like any other thread, and is told, and waited for, before the interpreter ends. What is
+//! still here then stays.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use pyo3::prelude::*;
 
-use super::ending::{came, flat};
 use super::holding::Holding;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::lease::{Ending, Queue};
-use crate::py::interpreter::{self, Answer, entry};
+use crate::lease::{Ending, Queue, State};
+use crate::py::interpreter::{self, Answer, entry, or_no_memory};
+use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{Began, Came};
+
+/// An end, and when it began.
+pub(super) struct Next {
+    pub(super) ending: Ending<Holding>,
+    pub(super) began: Began,
+    /// Whether it is a log handler's doing, of which nothing is told.
+    pub(super) quiet: bool,
+}
+
+thread_local! {
+    /// The ends that follow the one which is under way on this thread, if one is.
+    static FOLLOWING: RefCell<Option<VecDeque<Next>>> = const { RefCell::new(None) };
+}
+
+/// Queues `next` behind the end that is under way on this thread; gives it back where none is.
+pub(super) fn queued(next: Next) -> Option<Next> {
+    let mut next = Some(next);
+    // A thread that is ending has no queue any more.
+    let _ = FOLLOWING.try_with(|following| {
+        if let Some(following) = &mut *following.borrow_mut() {
+            following.extend(next.take().map(|next| Next { quiet: is_telling(), ..next }));
+        }
+    });
+    next
+}
+
+/// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
+struct Following;
+
+impl Following {
+    /// `None` where an end is under way already, or where the thread is ending.
+    fn begin() -> Option<Self> {
+        let begun = FOLLOWING.try_with(|following| {
+            let mut following = following.borrow_mut();
+            following.is_none().then(|| following.insert(VecDeque::new())).is_some()
+        });
+        matches!(begun, Ok(true)).then(|| Self)
+    }
+
+    /// The next; where there is none, the queue is gone.
+    fn next() -> Option<Next> {
+        FOLLOWING.with_borrow_mut(|following| {
+            let next = following.as_mut().and_then(VecDeque::pop_front);
+            if next.is_none() {
+                *following = None;
+            }
+            next
+        })
+    }
+}
+
+impl Drop for Following {
+    #[cold]
+    fn drop(&mut self) {
+        while let Some(next) = Self::next() {
+            keep(next.ending);
+        }
+    }
+}
+
+/// Runs `first`, and then what follows from it, one after the other.
+pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
+    let following = Following::begin();
+    first();
+    if let Some(following) = following {
+        while let Some(next) = Following::next() {
+            quietly(next.quiet, || run(py, next));
+        }
+        std::mem::forget(following);
+    }
+}
+
+pub(super) fn run(py: Python<'_>, Next { ending, began, .. }: Next) {
+    // A panic leaves it as it is: to let go of it then would be without an order.
+    let mut ending = ManuallyDrop::new(ending);
+    let tag = ending.holder().tag;
+    let came = came(py, &mut ending);
+    let ending = ManuallyDrop::into_inner(ending);
+    if ending.is_over() {
+        drop(ending);
+    } else {
+        keep(ending);
+    }
+    began.released(tag, came);
+}
+
+/// Goes on with `ending`, and says what it came to.
+fn came(py: Python<'_>, ending: &mut Ending<Holding>) -> Came {
+    // One that lacks memory is as due as before.
+    if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
+        interrupt.write_unraisable(py, None);
+    }
+    match ending.state() {
+        State::GivenBack => Came::Done,
+        State::Abandoned => Came::LetGo,
+        State::Due | State::Waiting(()) | State::ToRetry => Came::PutOff,
+    }
+}
 
 /// What a process has. A fork begins anew: the locks of its parent may be held for good there.
 #[derive(Default)]
@@ -50,7 +156,7 @@ const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
 /// Keeps `ending` until it is over.
-pub(super) fn keep(ending: Ending<Holding>) {
+fn keep(ending: Ending<Holding>) {
     // Time alone changes nothing on the simulated device.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {

@@ -1,0 +1,64 @@
+//! Who holds memory, and ends from whatever thread and state.
+
+use pyo3::prelude::*;
+
+use super::ends::{Next, flat, look, queued, run};
+use super::holding::Holding;
+use crate::lease::{Ending, Settled};
+use crate::order::Mark;
+use crate::py::interpreter::enter;
+use crate::py::observe::{Began, Came};
+
+/// Who holds memory, and gives it back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Tenant(Option<Holding>);
+
+impl Tenant {
+    /// Holds `holding`.
+    pub(crate) const fn new(holding: Holding) -> Self {
+        Self(Some(holding))
+    }
+
+    /// What it holds.
+    pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
+        self.0.as_mut()
+    }
+
+    /// The same to look at.
+    pub(crate) const fn look(&self) -> Option<&Holding> {
+        self.0.as_ref()
+    }
+
+    /// Lets go where the orders are made already.
+    pub(crate) fn settled(mut self, py: Python<'_>, settled: Settled<Vec<Mark>>, began: Began) {
+        if let Some(holding) = self.0.take() {
+            let ending = Ending::settled(holding, settled);
+            flat(py, || run(py, Next { ending, began, quiet: false }));
+        }
+    }
+}
+
+impl Drop for Tenant {
+    /// Ends with the interpreter's lock, from whatever thread this is. Where the interpreter is gone, or
+    /// going, everything is left as it is: a leak at the end of a process harms nobody, a foreign deleter
+    /// without its interpreter may.
+    fn drop(&mut self) {
+        let Some(holding) = self.0.take() else { return };
+        let mut next =
+            Some(Next { ending: Ending::new(holding), began: Began::now(), quiet: false });
+        // Where an end is under way on this thread, that one has the lock.
+        if let Some(first) = next.take().and_then(queued) {
+            next = Some(first);
+            enter(|py| {
+                look(py);
+                if let Some(first) = next.take() {
+                    flat(py, || run(py, first));
+                }
+            });
+        }
+        if let Some(next) = next {
+            next.began.released(next.ending.holder().tag, Came::Lost);
+            std::mem::forget(next.ending);
+        }
+    }
+}
