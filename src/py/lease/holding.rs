@@ -1,4 +1,5 @@
-//! What holds memory: the references that go at its end, and whose streams that end is between.
+//! What holds memory: the references that go at its end, and whose streams that end is between. The orders of
+//! the end are [`super::settle`]'s.
 //!
 //! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
 //! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.
@@ -15,48 +16,46 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Holder, Parties, Settled, Trouble};
-use crate::order::{self, Door, Mark};
-use crate::py::interpreter::detach;
+use crate::lease::Trouble;
 use crate::py::observe::End;
-use crate::py::streams::{Argument, Keeping, Kept, Unsaid, current, wait_for_all};
-use crate::stream::{Alive, Elided, Request, Stream};
+use crate::py::streams::{Argument, Keeping, Kept};
+use crate::stream::{Alive, Request, Stream};
 
 /// References to memory, and how it goes back.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    held: Held,
+    pub(super) held: Held,
     pub(crate) driver: Handle,
     /// The process whose memory it is. In a fork of it nothing is given back, since its driver does not
     /// survive that, and its tensors are left alone: their deleters may call that driver.
     pub(crate) process: Process,
     /// Where the producer's streams are.
-    place: Place,
+    pub(super) place: Place,
     /// The producer's stream; `None` where nobody said, or nobody keeps it.
-    home: Option<Kept>,
+    pub(super) home: Option<Kept>,
     /// The stream that a caller declared to be the producer's beside it, who knows of work there.
-    declared: Option<Kept>,
+    pub(super) declared: Option<Kept>,
     /// What the array is ready on, where that is not `home`.
     ready: Option<Kept>,
     /// Where the consumer's streams are.
-    at: Place,
-    consumer: Consumer,
+    pub(super) at: Place,
+    pub(super) consumer: Consumer,
     /// Where the array was lent by the exchange API, whose borrowers work on the legacy default stream there.
-    lent: Option<Place>,
+    pub(super) lent: Option<Place>,
     /// How this will have ended if nobody says otherwise, and the array's address.
     pub(crate) tag: (End, u64),
 }
 
 /// What is held.
 #[derive(Debug)]
-enum Held {
+pub(super) enum Held {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
     /// A copy of ours, and what keeps a context alive that is not a primary one.
     Copy(Buffer, #[allow(dead_code, reason = "held")] Option<Box<super::Tenant>>),
 }
 
-enum Tensor {
+pub(super) enum Tensor {
     None,
     Sole(ImportedDlpack),
     Shared(Arc<ImportedDlpack>),
@@ -302,21 +301,6 @@ impl Holding {
         self.declared = declared;
     }
 
-    /// The streams that the producer works on, for others that are alive to be waited for there: the first
-    /// stands in for it where it is unknown, which the flag says.
-    pub(crate) fn producers(
-        &self,
-        py: Python<'_>,
-    ) -> Result<(Vec<Alive<'_>>, bool), Trouble<PyErr>> {
-        let home =
-            self.home.as_ref().map(|home| home.confirm(py, &self.driver)).transpose()?.flatten();
-        let mut producers = vec![home.unwrap_or(Alive::standing_in(self.place))];
-        if let Some(declared) = &self.declared {
-            producers.extend(declared.confirm(py, &self.driver)?);
-        }
-        Ok((producers, home.is_some()))
-    }
-
     /// Readies it to end in the hands of the garbage collector, which may have taken apart by now what else
     /// is garbage: an exporter vouches for no stream any more that would have to be touched.
     pub(crate) fn collected(&mut self) {
@@ -328,145 +312,6 @@ impl Holding {
                 self.consumer = Consumer::Nobody;
             }
         }
-    }
-
-    /// Makes the orders of the end, for the consumer and for the user of `also`.
-    pub(crate) fn settle_with(
-        &mut self,
-        py: Python<'_>,
-        also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
-        if !self.process.is_current() {
-            return Ok(Settled::Done);
-        }
-        let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
-            Some(why) => {
-                let on = || self.home.as_ref().map(Kept::stream);
-                order::elided(Door::giving_back("release"), self.place, why, on);
-                Settled::Done
-            }
-            None => self.order(py, also)?,
-        };
-        if let Held::Copy(buffer, _) = &self.held
-            && buffer.ptr() != 0
-        {
-            self.free(py, buffer)?;
-        }
-        Ok(settled)
-    }
-
-    /// Why no stream has to wait for another, where that is known without a question to anybody.
-    fn nothing_to_order(&self) -> Option<Elided> {
-        if self.lent.is_some_and(|at| !self.is_home(Alive::legacy(at)) || self.declared.is_some()) {
-            return None;
-        }
-        match &self.consumer {
-            Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
-            Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::AtHome if self.declared.is_none() => Some(Elided::SameStream),
-            _ => None,
-        }
-    }
-
-    fn order(
-        &mut self,
-        py: Python<'_>,
-        also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
-        let holding = &*self;
-        let (producers, known) = holding.producers(py)?;
-        let (mut users, covered) = holding.users(py, &producers)?;
-        if let Some(also) = also {
-            add(&mut users, also);
-        }
-        if covered {
-            // Asked last: nothing of Python's runs from here on that might let a stream go.
-            users.push(Alive::standing_in(holding.at));
-            current::each(py, &holding.driver, holding.at, |alive, _| {
-                add(&mut users, alive);
-                Ok(())
-            })?;
-            if let Some((handle, line)) = holding.uncovered(&users) {
-                warned::uncovered(holding.at, handle, line);
-                wait_for_all(py, "release", &holding.driver, holding.at, Unsaid::ItsConsumers)?;
-                return Ok(Settled::Done);
-            }
-        }
-        if let Some(at) = holding.lent {
-            add(&mut users, Alive::legacy(at));
-        }
-        let parties = Parties { users, producers, known };
-        match parties.settle(&holding.driver, |call| detach(py, call)) {
-            Ok(settled) => Ok(settled),
-            Err(error) => {
-                if covered {
-                    // Whoever tries again may be another thread, with other current streams.
-                    let seen = Kept::of_libraries(py, &holding.driver, holding.at)?;
-                    for (kept, _) in seen {
-                        self.note(kept);
-                    }
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    /// The streams that the consumer is known to work on, and whether others have to stand in for what is
-    /// not known.
-    fn users<'a>(
-        &'a self,
-        py: Python<'_>,
-        producers: &[Alive<'a>],
-    ) -> Result<(Vec<Alive<'a>>, bool), Trouble<PyErr>> {
-        let mut users = Vec::new();
-        let covered = match &self.consumer {
-            Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::AtHome => {
-                users.extend(producers.first());
-                false
-            }
-            Consumer::On(kept) => {
-                users.extend(kept.confirm(py, &self.driver)?);
-                users.is_empty()
-            }
-            Consumer::Unnamed(seen) => {
-                for kept in seen {
-                    users.extend(kept.confirm(py, &self.driver)?);
-                }
-                true
-            }
-            Consumer::Unkept(..) => true,
-        };
-        Ok((users, covered))
-    }
-
-    /// The consumer's stream, where that is one that nobody keeps, and that none of `users` is: a non-blocking
-    /// one, so that no other stands for it; but not one that went with its context. And where it was named.
-    fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
-        let (stream, line) = match &self.consumer {
-            Consumer::Unkept(handle, line) => (Stream::Handle(*handle), line.as_ref()),
-            Consumer::On(kept) if kept.is_of_this_life(&self.driver) => (kept.stream(), None),
-            _ => return None,
-        };
-        let found = users.iter().any(|user| user.stream() == stream);
-        (!found).then_some((stream.handle(), line))
-    }
-
-    /// Frees a copy's memory in the order of its stream, unless a capture would be ended by that. Where nobody
-    /// keeps that stream any more, the host waits first.
-    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Trouble<PyErr>> {
-        buffer.check(self.driver.get()?)?;
-        let (producers, known) = self.producers(py)?;
-        if !known {
-            wait_for_all(py, "release", &self.driver, self.at, Unsaid::ItsConsumers)?;
-        }
-        let Some(on) = producers.first().copied() else { return Ok(()) };
-        let calls = self.driver.get()?;
-        let free = || {
-            order::check_captures(calls, &[on], (Kind::CaptureCopy, "a copy's end"))?;
-            buffer.free(&self.driver, on)
-        };
-        Ok(detach(py, free)?)
     }
 
     /// Shows the garbage collector what is held.
@@ -482,39 +327,6 @@ impl Holding {
             Consumer::Unnamed(seen) => seen.iter().try_for_each(|kept| kept.visit(visit)),
             _ => Ok(()),
         }
-    }
-}
-
-fn add<'a>(users: &mut Vec<Alive<'a>>, alive: Alive<'a>) {
-    if !users.iter().any(|user| user.is(alive)) {
-        users.push(alive);
-    }
-}
-
-impl Holder for Holding {
-    type Lock<'l> = Python<'l>;
-    type Mark = Vec<Mark>;
-    type Interrupt = PyErr;
-
-    fn settle(&mut self, py: Python<'_>) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
-        self.settle_with(py, None)
-    }
-
-    fn is_done(&self, marks: &mut Vec<Mark>) -> Result<bool> {
-        let driver = self.driver.get()?;
-        while let Some(mark) = marks.last() {
-            if !order::is_reached(driver, mark)? {
-                return Ok(false);
-            }
-            marks.pop();
-        }
-        Ok(true)
-    }
-}
-
-impl From<PyErr> for Trouble<PyErr> {
-    fn from(interrupt: PyErr) -> Self {
-        Self::Interrupted(interrupt)
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod ends;
 mod holding;
+mod settle;
 mod tenant;
 mod warned;
 
