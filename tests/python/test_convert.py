@@ -19,6 +19,7 @@ from stand_in import Array, StandIn, count, library, made_on, no_libraries, prod
 from cai_bridge import (
     CaiView,
     DLPackView,
+    DriverError,
     Library,
     convert,
     from_cai,
@@ -682,3 +683,19 @@ def test_a_library_on_the_legacy_stream_may_work_on_blocking_ones_as_well(
     cuda.synchronize()
     assert seen.value == [7.0] * 4
     assert not cuda.reports
+
+
+@pytest.mark.parametrize("wrong", ["a capture", "read-only"])
+def test_a_capsule_that_is_refused_is_as_it_was(cuda: Any, library: StandIn, wrong: str) -> None:
+    stream = cuda.stream("captured", blocking=True)
+    x = cuda.array([1.0] * 4, speaks="dlpack", readonly=wrong == "read-only")
+    capsule = x.__dlpack__(stream=1, max_version=(1, 3))
+    if wrong == "a capture":
+        with cuda.capture(stream, "relaxed"), pytest.raises(DriverError, match="graph capture"):
+            convert(capsule, "stand_in", stream=stream)
+    else:
+        with pytest.raises(BufferError, match="readonly"):
+            convert(capsule, "stand_in")
+    seen = cuda.consumer("cai-waits", cuda.legacy).read(to_cai(capsule))
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4

@@ -14,16 +14,15 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
-use crate::error::{Error, Kind};
 use crate::order::{self, Door};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::lease::Tenant;
 use crate::py::observe::{Began, End, Passage};
+use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::source::{Source, consumers_place, hand_over, told};
 use crate::py::streams::{Argument, current};
-use crate::py::text::tuple_text;
 use crate::py::views::{CaiView, DLPackView, View};
 use crate::stream::{Elided, Ready, Request};
 
@@ -143,6 +142,10 @@ impl Maker {
                 order_for(py, source, (argument, at), &mut ordered)
                     .map_err(|error| at_item(py, error, item))?;
             }
+        }
+        // Last: what is refused before leaves capsules as they were.
+        for (item, source) in sources.iter_mut().enumerate() {
+            dlpack::consume(py, source).map_err(|error| at_item(py, error, item))?;
         }
         let made = PyList::empty(py);
         for (item, source) in sources.into_iter().enumerate() {
@@ -264,11 +267,6 @@ fn give(
     began: Began,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array: Descriptor = source.array;
-    // PyTorch ends the process where its exchange API meets them (torch 2.11).
-    if array.layout().strides().iter().any(|step| *step < 0) {
-        let got = tuple_text(array.layout().strides());
-        return Err(Error::new(Kind::StrideNegative, got).into());
-    }
     source.holding.tag = (End::Deleter, array.ptr());
     let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
     let made = table.give(py, managed)?;

@@ -10,6 +10,7 @@ use crate::error::{Error, Kind};
 use crate::py::producers::types::facts;
 use crate::py::source::Source;
 use crate::py::streams::Argument;
+use crate::py::text::tuple_text;
 use crate::py::views::DLPackView;
 
 /// The call, as what is told of it has it.
@@ -80,6 +81,11 @@ impl Means {
         source.array = source.array.with_readonly(readonly);
         if self.writes && source.array.readonly() {
             return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
+        }
+        // PyTorch ends the process where its exchange API meets them (torch 2.11).
+        let strides = source.array.layout().strides();
+        if matches!(self.way, Way::Table(_)) && strides.iter().any(|step| *step < 0) {
+            return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)
     }

@@ -52,7 +52,8 @@ pub(crate) fn to_dlpack<'py>(
         let began = Began::now();
         let made = Argument::parse(stream).and_then(|argument| {
             let readonly = flag::parse("readonly", readonly)?;
-            let source = take_in(DOOR, x, &*facts(x)?, &argument)?;
+            let mut source = take_in(DOOR, x, &*facts(x)?, &argument)?;
+            dlpack::consume(x.py(), &mut source)?;
             View::new(source, readonly).into_object(x.py(), DLPackView)
         });
         let made = made.map_err(|error| began.refused(DOOR, error))?;

@@ -83,7 +83,8 @@ fn view<'py>(
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
-    let source = take_in(DOOR, x, &facts, &argument)?;
+    let mut source = take_in(DOOR, x, &facts, &argument)?;
+    dlpack::consume(x.py(), &mut source)?;
     View::new(source, readonly).into_object(x.py(), CaiView)
 }
 
@@ -94,7 +95,7 @@ fn tell(began: Began, made: PyResult<Bound<'_, CaiView>>) -> PyResult<Bound<'_, 
     Ok(made)
 }
 
-/// Takes `x` in by the best way that its type has.
+/// Takes `x` in by the best way that its type has; a capsule's tensor is still its own.
 #[inline]
 pub(super) fn take_in(
     door: &'static str,

@@ -51,7 +51,7 @@ pub(crate) fn exchange(
     let passed_on = argument.request() == Request::Unsaid;
     let (home, ready) = of_producer(py, door, &driver, work, passed_on)?;
     let read = Read { door, array, place, driver, home, ready, by: By::ExchangeApi };
-    hold(x, read, argument, Some(work), || Ok(ImportedDlpack::Versioned(imported.0)))
+    hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
 
 /// By `__dlpack__`.
@@ -87,7 +87,7 @@ pub(crate) fn protocol(
         _ => argument.alive(place),
     });
     let read = Read { door, array, place, driver, home, ready: kept, by: By::Dlpack };
-    hold(x, read, argument, ready, || capsule::take(capsule))
+    hold(x, read, argument, ready, || capsule::take(capsule).map(Some))
 }
 
 /// Has a producer make its memory ready on the legacy default stream of `place`, by its `__dlpack__`.
@@ -103,19 +103,29 @@ pub(super) fn make_ready(
 }
 
 /// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
-/// that it is a copy is taken: whoever has it has asked for it.
+/// that it is a copy is taken: whoever has it has asked for it. Its tensor is still its own, until
+/// [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let capsule = x.cast::<PyCapsule>()?;
-    let (_, array) = capsule::read(capsule)?;
+    let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
     let read = Read { door, array, place, driver, home: None, ready: None, by: By::Capsule };
-    hold(x, read, argument, Some(Alive::legacy(place)), || capsule::take(capsule))
+    hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
+}
+
+/// Takes the tensor out of the capsule that `source` came as.
+pub(crate) fn consume(py: Python<'_>, source: &mut Source) -> PyResult<()> {
+    if source.by == By::Capsule
+        && let Some(capsule) = source.holding.object(py)
+    {
+        source.holding.take(capsule::take(capsule.bind(py).cast::<PyCapsule>()?)?);
+    }
+    Ok(())
 }
 
 /// An array that was read, and is not held yet.
@@ -167,7 +177,7 @@ fn hold(
     read: Read,
     argument: &Argument<'_, '_>,
     from: Option<Alive<'_>>,
-    take: impl FnOnce() -> PyResult<ImportedDlpack>,
+    take: impl FnOnce() -> PyResult<Option<ImportedDlpack>>,
 ) -> PyResult<Source> {
     let (py, Read { door, array, place, driver, home, ready: kept, by }) = (x.py(), read);
     let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
@@ -181,7 +191,9 @@ fn hold(
             holding.ready_for_consumer(py);
         }
     }
-    holding.take(take()?);
+    if let Some(tensor) = take()? {
+        holding.take(tensor);
+    }
     Ok(Source { array, ready: told(ready, argument.request()), holding, place, by })
 }
 
