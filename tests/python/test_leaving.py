@@ -69,6 +69,22 @@ PROGRAMS = {
                 view.release()
         on_threads(*[Late] * 3)
     """,
+    "make arrays of a library": """
+        from cai_bridge import Library, convert
+        class Array:
+            pass
+        class Mine(Library):
+            name, types = "mine", (Array,)
+            def current_stream(self, device):
+                time.sleep(0)
+                return 1
+            def make(self, view, stream):
+                time.sleep(0)
+                return view
+        mine = Mine()
+        tree = [x, {"y": x}]
+        on_threads(*[lambda x=x: convert(x, mine) for x in (x, tree, Slow())])
+    """,
     "log": """
         logging.basicConfig(level=logging.DEBUG, stream=open(os.devnull, "w"))
         on_threads(*[lambda: to_cai(Slow(), stream=2).__cuda_array_interface__] * 3)
