@@ -122,5 +122,9 @@ class Stream:
         self.producer = producer
 
     def __cuda_stream__(self) -> tuple[int, int]:
-        self.producer.ask()
+        try:
+            self.producer.ask()
+        except Exception as error:
+            error.by_stream = True  # type: ignore[attr-defined]
+            raise
         return (0, self.handle)
