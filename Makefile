@@ -125,12 +125,12 @@ $(FUZZ)/.built: $(SOURCES) $(shell find fuzz/src fuzz/bodies -name '*.rs') fuzz/
 	cargo build --quiet --release --locked --manifest-path fuzz/Cargo.toml --target $(HOST) --target-dir $(FUZZ)
 	@touch $@
 
-fuzz: $(FUZZ)/.built $(VENV)/.installed $(VENV)/.tools  ## Fuzz for SECONDS=300 in all: the core by coverage, the bridge by hostile objects
+fuzz: $(FUZZ)/.built $(VENV)/.installed $(VENV)/.tools  ## Fuzz for SECONDS=300 in all: the core by coverage, the bridge by hostile objects from SEED=0
 	for target in $(FUZZ_TARGETS); do \
 		mkdir -p $(FUZZ)/found/$$target && TARGET=$$target $(FUZZER) $(FUZZ)/found/$$target fuzz/corpus/$$target \
 			-max_len=600 -max_total_time=$(SHARE) -artifact_prefix=$(FUZZ)/$$target- || exit 1; \
 	done
-	$(BIN)/python -m tests.fuzz --seconds $(SHARE)
+	$(BIN)/python -m tests.fuzz --seconds $(SHARE) --seed $(SEED)
 
 fuzz-minimise: $(FUZZ)/.built  ## Add to the committed corpora what reaches more, as few inputs as that takes
 	for target in $(FUZZ_TARGETS); do \
