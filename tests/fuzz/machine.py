@@ -204,7 +204,7 @@ class Bridging(RuleBasedStateMachine):
         at=index,
         word=st.sampled_from(STREAMS),
         acts=acts_drawn,
-        by=st.sampled_from(["view", "convert", "tree"]),
+        by=st.sampled_from(["view", "view", "view", "convert", "tree"]),
     )
     def bridge(self, at: int, word: str, acts: list[str], by: str) -> None:
         producer = self.producers[at % len(self.producers)]

@@ -68,6 +68,6 @@ def test_whatever_foreign_code_does_inside_a_call_views_say_the_same_and_nothing
 def test_a_bridge_that_is_broken_is_noticed(call, broken, monkeypatch):
     monkeypatch.setattr(machine, call, broken)
     with pytest.raises((AssertionError, ExceptionGroup)) as caught:
-        run(60, Phase.generate)
+        run(200, Phase.generate)
     assert not isinstance(caught.value, HypothesisException)
     LEAKED.clear()
