@@ -146,3 +146,21 @@ def test_whoever_was_not_named_may_work_where_the_memory_was_handed_out(cuda: An
     home.fill(x, 2.0)
     cuda.synchronize()
     assert not cuda.reports
+
+
+@pytest.mark.parametrize("how", ["release", "drop"])
+def test_a_consumer_that_was_named_works_where_it_was_named(cuda: Any, how: str) -> None:
+    mine, home = cuda.stream("mine"), cuda.stream("home")
+    x = cuda.array([1.0] * 4, speaks="exchange", memory="managed", stream=home)
+    # Nobody keeps a bare handle's stream: at the end the host waits for its GPU, not for the other.
+    named = to_cai(x, stream=mine.handle)
+    seen = mine.read(named)
+    elsewhere = from_cai(named, device=(2, 1))
+    if how == "release":
+        elsewhere.release()
+    del elsewhere
+    # The view that it is of is still there, and has not ended.
+    cuda.stream("the producer's next").fill(x, 2.0)
+    cuda.synchronize()
+    assert (seen.value, named.size) == ([1.0] * 4, 4)
+    assert not cuda.reports
