@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import _libraries, _trees
-from ._convert import convert_leaves
+from ._convert import convert_leaves, detached
 from ._core import CaiView, DLPackView
 
 __all__ = ["adapt"]
@@ -183,24 +183,20 @@ def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:
                 for one, is_tensor in zip(inputs, are_tensors, strict=True)
             ]
             ctx.are_tensors = are_tensors
-            return forwards(*map(_plain, inputs))
+            return forwards(*map(detached, inputs))
 
         @staticmethod
         @once_differentiable  # type: ignore[untyped-decorator]
         def backward(ctx: Any, *gradients: Any) -> Any:
             tensors = iter(ctx.saved_tensors)
             inputs = [
-                _plain(next(tensors)) if is_tensor else other
+                detached(next(tensors)) if is_tensor else other
                 for other, is_tensor in zip(ctx.others, ctx.are_tensors, strict=True)
             ]
-            return backwards(*map(_plain, gradients), *inputs)
+            return backwards(*map(detached, gradients), *inputs)
 
     @functools.wraps(function)
     def called(*inputs: Any) -> Any:
         return Adapted.apply(*inputs)
 
     return called
-
-
-def _plain(x: Any) -> Any:
-    return x.detach() if getattr(x, "requires_grad", False) else x

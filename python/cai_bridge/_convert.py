@@ -8,7 +8,7 @@ from . import _libraries, _trees
 from ._core import from_cai, to_cai, to_dlpack
 from ._libraries import Library
 
-__all__ = ["convert_leaves", "general"]
+__all__ = ["convert_leaves", "detached", "general"]
 
 
 def general(  # noqa: PLR0917 - called by Rust, by places
@@ -26,7 +26,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     if _trees.is_tree(x):
         return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
     if detach:
-        x = _detached(x)
+        x = detached(x)
     if copy is not None:
         x = _copied(x, library, copy)
     return library.maker.convert([x], stream, readonly)[0]
@@ -60,7 +60,7 @@ def convert_leaves(
     try:
         given = [arrays[number] for number in foreign]
         if detach:
-            given = [_detached(array) for array in given]
+            given = [detached(array) for array in given]
         if copy is not None:
             for item, array in enumerate(given):
                 given[item] = _copied(array, library, copy)
@@ -79,7 +79,7 @@ def convert_leaves(
     mine = [array for array in arrays if type(array) in own]
     if made_on is not None:
         # Other arrays of the same memory, for their order alone.
-        library.maker.convert([_made_on(made_on, _detached(array)) for array in mine], None, False)
+        library.maker.convert([_made_on(made_on, detached(array)) for array in mine], None, False)
     kept, converted = iter(_own(mine, library, stream, copy, readonly)), iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
 
@@ -92,7 +92,7 @@ def _own(
         copies = [_copied(array, library, copy) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
     if stream is not None and library.name != "numpy":
-        ordered = [_detached(array) for array in arrays]
+        ordered = [detached(array) for array in arrays]
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back.
             view.release(-1)
@@ -117,7 +117,8 @@ def _made_on(stream: Any, x: Any) -> Any:
     return from_cai(to_cai(x, stream=-1), stream=stream)
 
 
-def _detached(x: Any) -> Any:
+def detached(x: Any) -> Any:
+    """Give a tensor apart from its gradients; anything else as it is."""
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 

@@ -11,12 +11,10 @@ use self::place::in_context;
 pub use self::place::{context_of, within};
 use crate::capture::{Part, Route, Way, route};
 use crate::device::{Context, Place};
+use crate::driver::codes::INVALID_HANDLE;
 use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::stream::{Alive, Edge, Elided, Stream, Thread, between};
-
-/// `CUDA_ERROR_INVALID_HANDLE`, also for an event and a stream of two contexts.
-const INVALID_HANDLE: u32 = 400;
 
 /// An edge that is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -102,6 +100,7 @@ fn record(driver: &dyn Driver, context: Context, stream: Alive<'_>) -> Result<Ev
             .map(|()| event)
             .inspect_err(|_| driver.spare_event(event))
     };
+    // An event and a stream of two contexts are no invalid handle, but the code is the same.
     let refused = match (record(context), stream.stream()) {
         (Err(error), Stream::Handle(_))
             if error.driver_code().is_some_and(|failed| failed.code == INVALID_HANDLE) =>

@@ -6,21 +6,17 @@ from typing import Any
 
 from cai_bridge._core import _stream_of_cupy
 
-from ._library import Library, Quick
+from ._library import Quick, Routed
 
 
-class Cupy(Library):
+class Cupy(Routed):
     name = "cupy"
     arrays = ("cupy:ndarray",)
 
     current_stream = staticmethod(_stream_of_cupy)
 
-    def make(self, view: Any, stream: Any) -> Any:
-        # From here on arrays are made by the route itself.
-        routes = _routes()
-        made = routes(view, stream)
-        self.make = routes.chosen or self.make  # type: ignore[method-assign]
-        return made
+    def routes(self) -> Quick:
+        return _routes()
 
 
 def _routes() -> Quick:

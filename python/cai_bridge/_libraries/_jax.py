@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ._library import DLPackView, Library, Quick
+from ._library import DLPackView, Quick, Routed
 
 
-class Jax(Library):
+class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
     view = DLPackView
@@ -15,12 +15,8 @@ class Jax(Library):
     # Its capsules cannot say that memory is read-only, and it has no need to be told.
     readonly = False
 
-    def make(self, view: Any, stream: Any) -> Any:
-        # From here on arrays are made by the route itself.
-        routes = _routes()
-        made = routes(view, stream)
-        self.make = routes.chosen or self.make  # type: ignore[method-assign]
-        return made
+    def routes(self) -> Quick:
+        return _routes()
 
 
 def _routes() -> Quick:

@@ -95,4 +95,19 @@ class Quick:
         return self.chosen
 
 
-__all__ = ["CaiView", "DLPackView", "Library", "Quick"]
+class Routed(Library):
+    """A library whose arrays are made by one of two routes, as `routes` gives them."""
+
+    def routes(self) -> Quick:
+        """Give the two routes; the library is imported for that."""
+        raise NotImplementedError
+
+    def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
+        # From here on arrays are made by the route itself.
+        routes = self.routes()
+        made = routes(view, stream)
+        self.make = routes.chosen or self.make  # type: ignore[method-assign]
+        return made
+
+
+__all__ = ["CaiView", "DLPackView", "Library", "Quick", "Routed"]

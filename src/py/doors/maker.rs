@@ -8,25 +8,22 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyType};
 
+use super::Maybe;
 use super::means::{Class, DOOR, Means, Way};
-use super::of_dlpack::check_export;
+use super::of_dlpack::export;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
-use crate::order::{self, Door};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::lease::Tenant;
 use crate::py::observe::{Began, End, Passage};
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::source::{Source, consumers_place, hand_over, told};
+use crate::py::source::{Source, consumers_place};
 use crate::py::streams::{Argument, current};
 use crate::py::views::{CaiView, DLPackView, View};
-use crate::stream::{Elided, Ready, Request};
-
-type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 /// How the arrays of a library are made: what is asked of its `Library` object, once.
 #[pyclass(frozen, module = "cai_bridge", name = "_Maker")]
@@ -108,7 +105,7 @@ impl Maker {
         let mut source = means.take(x, readonly)?;
         let at = consumers_place(&source.array, source.place);
         let asked = self.ask(py, means, at.ordinal, stream)?;
-        order_for(py, &mut source, (&asked.argument()?, at), &mut Vec::new())?;
+        export(DOOR, py, &mut source, &asked.argument()?, None)?;
         self.make(py, means, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
@@ -139,7 +136,7 @@ impl Maker {
         for (item, source) in sources.iter_mut().enumerate() {
             let at = consumers_place(&source.array, source.place);
             if let Some(argument) = of(at).map(|known| &arguments[known]) {
-                order_for(py, source, (argument, at), &mut ordered)
+                export(DOOR, py, source, argument, Some(&mut ordered))
                     .map_err(|error| at_item(py, error, item))?;
             }
         }
@@ -229,34 +226,6 @@ impl Maker {
             Ok(view)
         }
     }
-}
-
-/// Makes `source` usable on its consumer's stream. All arrays are taken in by now, so that one event orders
-/// all those that are ready on the same stream.
-fn order_for(
-    py: Python<'_>,
-    source: &mut Source,
-    (argument, at): (&Argument<'_, '_>, Place),
-    ordered: &mut Vec<(Ready, Place, Place)>,
-) -> PyResult<()> {
-    let (ready, request) = (source.ready, argument.request());
-    check_export(source, argument, at)?;
-    let pair = (ready, source.place, at);
-    if ordered.contains(&pair) {
-        let door = Door::handing_over(DOOR);
-        order::elided(door, source.place, Elided::Together, || request.stream());
-    } else {
-        hand_over(py, DOOR, &source.holding, (ready, source.place), (argument, at))?;
-        ordered.push(pair);
-    }
-    if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
-        source.holding.hand_to(py, argument, at)?;
-    }
-    if let Request::On(_) = request {
-        source.holding.ready_for_consumer(py);
-    }
-    source.ready = told(ready, request);
-    Ok(())
 }
 
 /// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.

@@ -12,3 +12,8 @@ pub(crate) use of_any::{_is_on_gpu, to_dlpack};
 pub(crate) use of_cai::from_cai;
 pub(crate) use of_dlpack::to_cai;
 pub(crate) use to_library::convert;
+
+use pyo3::prelude::*;
+
+/// An argument that may be left out.
+type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;

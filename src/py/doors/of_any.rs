@@ -2,15 +2,14 @@
 
 use pyo3::prelude::*;
 
-use super::of_dlpack::take_in;
+use super::Maybe;
+use super::of_dlpack::taken;
 use crate::error::Kind;
-use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::Began;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::streams::Argument;
-use crate::py::views::{DLPackView, View};
+use crate::py::views::DLPackView;
 
 const DOOR: &str = "to_dlpack";
 
@@ -45,17 +44,13 @@ const DOOR: &str = "to_dlpack";
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_dlpack<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<&Bound<'py, PyAny>>,
+    stream: Maybe<'_, 'py>,
+    readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
         let began = Began::now();
-        let made = Argument::parse(stream).and_then(|argument| {
-            let readonly = flag::parse("readonly", readonly)?;
-            let mut source = take_in(DOOR, x, &*facts(x)?, &argument)?;
-            dlpack::consume(x.py(), &mut source)?;
-            View::new(source, readonly).into_object(x.py(), DLPackView)
-        });
+        let made =
+            taken(DOOR, x, stream, readonly).and_then(|view| view.into_object(x.py(), DLPackView));
         let made = made.map_err(|error| began.refused(DOOR, error))?;
         began.exchanged(made.as_super().get().passage_in(DOOR));
         Ok(made)

@@ -2,6 +2,7 @@
 
 use pyo3::prelude::*;
 
+use super::Maybe;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
@@ -80,8 +81,6 @@ pub(crate) fn from_cai<'py>(
         if began.is_told() { tell(began, made) } else { made }
     })
 }
-
-type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 #[inline]
 fn view<'py>(

@@ -3,8 +3,10 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::Maybe;
 use crate::device::Place;
 use crate::error::{Error, Kind};
+use crate::order::{self, Door};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
@@ -15,7 +17,7 @@ use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
-use crate::stream::Request;
+use crate::stream::{Elided, Ready, Request};
 
 const DOOR: &str = "to_cai";
 
@@ -64,8 +66,8 @@ const DOOR: &str = "to_cai";
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_cai<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<&Bound<'py, PyAny>>,
+    stream: Maybe<'_, 'py>,
+    readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
         let began = Began::now();
@@ -77,15 +79,26 @@ pub(crate) fn to_cai<'py>(
 #[inline]
 fn view<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Option<&Bound<'py, PyAny>>,
-    readonly: Option<&Bound<'py, PyAny>>,
+    stream: Maybe<'_, 'py>,
+    readonly: Maybe<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
+    taken(DOOR, x, stream, readonly)?.into_object(x.py(), CaiView)
+}
+
+/// A view of `x`, for either protocol.
+#[inline]
+pub(super) fn taken<'py>(
+    door: &'static str,
+    x: &Bound<'py, PyAny>,
+    stream: Maybe<'_, 'py>,
+    readonly: Maybe<'_, 'py>,
+) -> PyResult<View> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
     let facts = facts(x)?;
-    let mut source = take_in(DOOR, x, &facts, &argument)?;
+    let mut source = take_in(door, x, &facts, &argument)?;
     dlpack::consume(x.py(), &mut source)?;
-    View::new(source, readonly).into_object(x.py(), CaiView)
+    Ok(View::new(source, readonly))
 }
 
 #[cold]
@@ -149,7 +162,9 @@ fn again(
     view: &View,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
-    export(door, py, view.unwrap(py)?, argument)
+    let mut source = view.unwrap(py)?;
+    export(door, py, &mut source, argument, None)?;
+    Ok(source)
 }
 
 /// An object that speaks the CUDA Array Interface.
@@ -167,34 +182,42 @@ fn from_dict(
         device: None,
         dtype: None,
     };
-    export(door, x.py(), cai::import(x, facts, &said)?, argument)
+    let mut source = cai::import(x, facts, &said)?;
+    export(door, x.py(), &mut source, argument, None)?;
+    Ok(source)
 }
 
-/// An array whose readiness is known: the order for the consumer, and what its dict then says.
-fn export(
+/// From what an array is ready on, to where its consumers work.
+pub(super) type Pair = (Ready, Place, Place);
+
+/// An array whose readiness is known: the order for the consumer, and what its dict then says. One event orders
+/// all the arrays of a call that are ready on the same stream: `ordered` has the pairs that were ordered in it.
+pub(super) fn export(
     door: &'static str,
     py: Python<'_>,
-    mut source: Source,
+    source: &mut Source,
     argument: &Argument<'_, '_>,
-) -> PyResult<Source> {
+    ordered: Option<&mut Vec<Pair>>,
+) -> PyResult<()> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
-    check_export(&source, argument, at)?;
-    hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
+    check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
+    let pair = (ready, source.place, at);
+    if ordered.as_ref().is_some_and(|ordered| ordered.contains(&pair)) {
+        let together = || request.stream();
+        order::elided(Door::handing_over(door), source.place, Elided::Together, together);
+    } else {
+        hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
+        if let Some(ordered) = ordered {
+            ordered.push(pair);
+        }
+    }
     if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
         source.holding.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {
         source.holding.ready_for_consumer(py);
     }
-    Ok(Source { ready: told(ready, request), ..source })
-}
-
-/// Refuses a consumer's stream of another device than the array's.
-pub(super) fn check_export(
-    source: &Source,
-    argument: &Argument<'_, '_>,
-    at: Place,
-) -> PyResult<()> {
-    Ok(check_stream(&source.array, &source.holding.driver, argument.alive(at))?)
+    source.ready = told(ready, request);
+    Ok(())
 }

@@ -6,10 +6,9 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
+use super::Maybe;
 use super::maker::Maker;
 use crate::py::interpreter::{Answer, answered, entry};
-
-type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 /// Give an array of any library as one of another, over the same memory.
 ///
