@@ -109,6 +109,9 @@ impl Dtype {
         Self::find(|row| row.name == name)
     }
 
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
     /// All types, one lane each, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).take(TABLE.len()).map(|at| Self { at, lanes: 1 })
