@@ -92,6 +92,9 @@ pub enum Typestr {
 }
 
 impl Dtype {
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
     /// From DLPack's `(code, bits, lanes)`.
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         if lanes == 0 {
@@ -135,6 +138,11 @@ impl Dtype {
     /// Its typestr.
     pub const fn typestr(self) -> &'static str {
         self.row().typestr
+    }
+
+    /// Whether NumPy has no letter for it, so that its typestr does not say which type it is.
+    pub const fn is_opaque(self) -> bool {
+        self.row().typestr.as_bytes()[1] == b'V'
     }
 
     /// DLPack's type code.
@@ -240,7 +248,7 @@ impl Typestr {
             (Self::Exact(dtype), _) => Ok(dtype),
             (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
             (Self::Opaque(size), Some(name)) => Dtype::from_name(name)
-                .filter(|dtype| dtype.itemsize() == size && dtype.typestr().as_bytes()[1] == b'V')
+                .filter(|dtype| dtype.itemsize() == size && dtype.is_opaque())
                 .ok_or_else(|| {
                     Error::new(
                         Kind::DtypeAmbiguous,

@@ -8,15 +8,12 @@ mod export;
 mod wish;
 
 pub(crate) use cai::CaiView;
+pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;
 
-use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::interpreter::answered;
 use super::lease::{Holding, Tenant, look};
 use super::observe::{Began, Came, End, Passage};
 use super::source::{By, Source, check_stream, consumers_place};
@@ -159,40 +156,6 @@ impl View {
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
         (device.kind.code(), device.id)
-    }
-
-    /// The element type as a `numpy.dtype`, which is kept for the next array of that type.
-    pub(crate) fn numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-        let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        let name = self.array.dtype().name();
-        if let Some(dtype) = known.get_item(name)? {
-            return Ok(dtype);
-        }
-        let dtype = self.make_numpy_dtype(py)?;
-        // Those that are not NumPy's own may be of another package next time.
-        if self.array.dtype().typestr().as_bytes().get(1) != Some(&b'V') {
-            known.set_item(name, &dtype)?;
-        }
-        Ok(dtype)
-    }
-
-    #[cold]
-    fn make_numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = self.array.dtype();
-        let numpy = py.import("numpy")?;
-        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
-            match py.import("ml_dtypes") {
-                Ok(extended) => {
-                    if let Some(scalar) = answered(py, extended.getattr(dtype.name()))? {
-                        return numpy.call_method1("dtype", (scalar,));
-                    }
-                }
-                Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        numpy.call_method1("dtype", (dtype.typestr(),))
     }
 
     /// What `repr` shows after the class's name.
