@@ -15,11 +15,11 @@ use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident = $entry:literal, $result:ident;)+) => {
+    ($($name:ident = $entry:literal, $result:ident;)+) => {
         /// An entry point of the driver that is logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
-            $($(#[$doc])* $name,)+
+            $(#[doc = concat!("`", $entry, "`.")] $name,)+
         }
 
         impl Call {
@@ -42,57 +42,31 @@ macro_rules! calls {
 }
 
 calls! {
-    /// What a pointer is.
     PointerGetAttributes = "cuPointerGetAttributes", value;
-    /// The primary context of a device; called once a device.
     PrimaryCtxRetain = "cuDevicePrimaryCtxRetain", value;
-    /// The thread's context.
     CtxGetCurrent = "cuCtxGetCurrent", value;
-    /// The device of the thread's context.
     CtxGetDevice = "cuCtxGetDevice", value;
-    /// Which life of a context it is.
     CtxGetId = "cuCtxGetId", value;
-    /// Makes a context the thread's.
     CtxPushCurrent = "cuCtxPushCurrent", nothing;
-    /// Gives the thread the context before.
     CtxPopCurrent = "cuCtxPopCurrent", nothing;
-    /// The host waits for a context.
     CtxSynchronize = "cuCtxSynchronize", nothing;
-    /// Makes an event.
     EventCreate = "cuEventCreate", value;
-    /// Records an event on a stream.
     EventRecord = "cuEventRecord", nothing;
-    /// Asks whether an event has been reached.
     EventQuery = "cuEventQuery", value;
-    /// The host waits for an event.
     EventSynchronize = "cuEventSynchronize", nothing;
-    /// A stream waits for an event.
     StreamWaitEvent = "cuStreamWaitEvent", nothing;
-    /// The host waits for a stream.
     StreamSynchronize = "cuStreamSynchronize", nothing;
-    /// Asks whether a stream is a blocking one.
     StreamGetFlags = "cuStreamGetFlags", value;
-    /// The context of a stream.
     StreamGetCtx = "cuStreamGetCtx", value;
-    /// Asks whether a stream is being captured.
     StreamIsCapturing = "cuStreamIsCapturing", value;
-    /// Takes memory in the order of a stream.
     MemAllocAsync = "cuMemAllocAsync", value;
-    /// Gives it back in the order of a stream.
     MemFreeAsync = "cuMemFreeAsync", nothing;
-    /// Copies a run of bytes.
     MemcpyAsync = "cuMemcpyAsync", nothing;
-    /// The same into memory of the host.
     MemcpyDtoHAsync = "cuMemcpyDtoHAsync", nothing;
-    /// The same to another device.
     MemcpyPeerAsync = "cuMemcpyPeerAsync", nothing;
-    /// Copies rows.
     Memcpy2DAsync = "cuMemcpy2DAsync", nothing;
-    /// Copies planes of rows.
     Memcpy3DAsync = "cuMemcpy3DAsync", nothing;
-    /// The same to another device.
     Memcpy3DPeerAsync = "cuMemcpy3DPeerAsync", nothing;
-    /// Asks which capture it is.
     StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
 }
 
