@@ -92,9 +92,6 @@ pub enum Typestr {
 }
 
 impl Dtype {
-    /// How many there are.
-    pub const COUNT: usize = TABLE.len();
-
     /// From DLPack's `(code, bits, lanes)`.
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         if lanes == 0 {
@@ -111,6 +108,9 @@ impl Dtype {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::find(|row| row.name == name)
     }
+
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
 
     /// All types, one lane each, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {

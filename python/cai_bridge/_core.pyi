@@ -12,6 +12,7 @@ __all__ = [
     "DriverError",
     "HostSyncWarning",
     "_Maker",
+    "_Ndarrays",
     "_Recording",
     "__version__",
     "_end",
@@ -204,6 +205,11 @@ class _Maker:
     def convert(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
     ) -> list[Any]: ...
+
+@final
+class _Ndarrays:
+    def __new__(cls, ndarray: Any, pointer: Any, memory: Any) -> Self: ...
+    def __call__(self, view: CaiView | DLPackView, stream: Any = None) -> Any: ...
 
 def _is_on_gpu(x: Any) -> bool: ...
 def _stream_of_cupy(device: int) -> int: ...

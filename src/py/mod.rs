@@ -9,6 +9,8 @@ mod native;
 
 mod text;
 
+mod by_type;
+
 mod flag;
 
 mod interpreter;
@@ -42,7 +44,7 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_is_on_gpu, Maker, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
@@ -79,6 +81,7 @@ mod _core {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
         module.add_class::<Maker>()?;
+        module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;

@@ -17,7 +17,7 @@ use crate::stream::{Alive, Ready, Request, Stream, plan};
 pub(crate) struct Source {
     pub(crate) array: Descriptor,
     pub(crate) ready: Ready,
-    pub(crate) holding: Holding,
+    pub(crate) holding: Box<Holding>,
     /// Where its streams are.
     pub(crate) place: Place,
     /// By which way it came.

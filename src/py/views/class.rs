@@ -5,7 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::View;
+use super::{Parts, View};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
 use crate::py::lease::Holding;
@@ -98,14 +98,8 @@ impl View {
     /// C-contiguous.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
-            let _ = self.held(Holding::read);
-            let (array, (_, device)) = (&self.array, self.pair());
-            let bytes = array.cai_size() * array.dtype().itemsize();
-            let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
-            let strides = (!array.layout().is_contiguous())
-                .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
-                .transpose()?;
-            Ok((array.ptr(), bytes, device, shape, numpy::dtype(py, self.array.dtype())?, strides))
+            let Parts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
+            Ok((ptr, nbytes, device, shape, dtype, strides))
         })
     }
 

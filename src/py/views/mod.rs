@@ -12,9 +12,11 @@ pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;
 
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant, look};
+use super::numpy;
 use super::observe::{Began, Came, End, Passage};
 use super::source::{By, Source, check_stream, consumers_place};
 use super::streams::Argument;
@@ -39,6 +41,21 @@ pub(crate) struct View {
     /// By which way it came in.
     by: By,
     lease: Lease<Tenant>,
+}
+
+/// What makes an array.
+#[derive(Debug)]
+pub(crate) struct Parts<'py> {
+    /// The address of the first item; 0 where there is none.
+    pub(crate) ptr: u64,
+    /// The bytes of all items, gaps not counted.
+    pub(crate) nbytes: i64,
+    /// The number of its GPU.
+    pub(crate) device: i32,
+    pub(crate) shape: Bound<'py, PyTuple>,
+    pub(crate) dtype: Bound<'py, PyAny>,
+    /// In bytes, where it is not C-contiguous.
+    pub(crate) strides: Option<Bound<'py, PyTuple>>,
 }
 
 impl View {
@@ -81,7 +98,7 @@ impl View {
     }
 
     /// A holder of its own for somebody else who needs the memory.
-    pub(crate) fn share(&self, py: Python<'_>) -> Result<Holding> {
+    pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
         self.held(|holding| holding.share(py))?
     }
 
@@ -158,6 +175,23 @@ impl View {
         (device.kind.code(), device.id)
     }
 
+    /// What makes an array of it; whoever asks reads it.
+    pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
+        let _ = self.held(Holding::read);
+        let (array, (_, device)) = (&self.array, self.pair());
+        let strides = (!array.layout().is_contiguous())
+            .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
+            .transpose()?;
+        Ok(Parts {
+            ptr: array.ptr(),
+            nbytes: array.cai_size() * array.dtype().itemsize(),
+            device,
+            shape: PyTuple::new(py, array.cai_shape().as_slice())?,
+            dtype: numpy::dtype(py, array.dtype())?.into_any(),
+            strides,
+        })
+    }
+
     /// What `repr` shows after the class's name.
     pub(crate) fn describe(&self) -> String {
         let shape = self.array.cai_shape();
@@ -181,6 +215,14 @@ impl View {
             tuple_text(shape.as_slice()),
             self.array.ptr(),
         )
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if let Some(tenant) = self.lease.end() {
+            tenant.end();
+        }
     }
 }
 
