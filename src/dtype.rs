@@ -140,6 +140,11 @@ impl Dtype {
         self.row().typestr
     }
 
+    /// Whether NumPy has no letter for it, so that its typestr does not say which type it is.
+    pub const fn is_opaque(self) -> bool {
+        self.row().typestr.as_bytes()[1] == b'V'
+    }
+
     /// DLPack's type code.
     pub const fn code(self) -> u8 {
         self.row().code
@@ -243,7 +248,7 @@ impl Typestr {
             (Self::Exact(dtype), _) => Ok(dtype),
             (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
             (Self::Opaque(size), Some(name)) => Dtype::from_name(name)
-                .filter(|dtype| dtype.itemsize() == size && dtype.typestr().as_bytes()[1] == b'V')
+                .filter(|dtype| dtype.itemsize() == size && dtype.is_opaque())
                 .ok_or_else(|| {
                     Error::new(
                         Kind::DtypeAmbiguous,

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use cudarc::driver::sys::CUresult;
+
 /// Which Python exception an error becomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
@@ -285,8 +287,7 @@ impl Error {
     }
 }
 
-/// `CUDA_ERROR_INVALID_HANDLE`.
-const INVALID_HANDLE: u32 = 400;
+const INVALID_HANDLE: u32 = CUresult::CUDA_ERROR_INVALID_HANDLE as u32;
 
 /// The most characters of a foreign value that a message repeats.
 pub const SHOWN: usize = 200;

@@ -15,6 +15,10 @@ mod flag;
 
 mod interpreter;
 
+mod anywhere;
+
+mod numpy;
+
 mod table;
 
 mod observe;
@@ -47,7 +51,7 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
     use super::streams::current::_stream_of_cupy;
-    use super::views::{CaiView, DLPackView, View};
+    use super::views::{_to_numpy, CaiView, DLPackView, View};
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -82,6 +86,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
+        module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;

@@ -27,6 +27,7 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         wrap_pyfunction!(import::_simulated_import_exchange, module)?,
         wrap_pyfunction!(import::_simulated_borrow_exchange, module)?,
         wrap_pyfunction!(tensor::_simulated_region, module)?,
+        wrap_pyfunction!(tensor::_simulated_values, module)?,
     ] {
         module.setattr(function.getattr("__name__")?.cast_into::<PyString>()?, function)?;
     }

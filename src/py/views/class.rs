@@ -9,6 +9,7 @@ use super::{Parts, View};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
 use crate::py::lease::Holding;
+use crate::py::numpy;
 use crate::py::observe::End;
 use crate::stream::Thread;
 
@@ -37,7 +38,7 @@ impl View {
     /// floats where that package is installed, else a void type of their size.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || self.numpy_dtype(py))
+        entry(py, || numpy::dtype(py, self.array.dtype()))
     }
 
     /// The size of an item, in bytes.

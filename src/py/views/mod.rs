@@ -8,16 +8,15 @@ mod export;
 mod wish;
 
 pub(crate) use cai::CaiView;
+pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;
 
-use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
 use pyo3::types::PyTuple;
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::interpreter::answered;
 use super::lease::{Holding, Tenant, look};
+use super::numpy;
 use super::observe::{Began, Came, End, Passage};
 use super::source::{By, Source, check_stream, consumers_place};
 use super::streams::Argument;
@@ -25,7 +24,6 @@ use super::text::{place_text, tuple_text};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::lease::{Lease, Settled};
 use crate::stream::{Ready, Request, Stream, Thread};
@@ -189,41 +187,9 @@ impl View {
             nbytes: array.cai_size() * array.dtype().itemsize(),
             device,
             shape: PyTuple::new(py, array.cai_shape().as_slice())?,
-            dtype: self.numpy_dtype(py)?,
+            dtype: numpy::dtype(py, array.dtype())?.into_any(),
             strides,
         })
-    }
-
-    /// The element type as a `numpy.dtype`, which is kept for the next array of that type.
-    pub(crate) fn numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static KNOWN: [PyOnceLock<Py<PyAny>>; Dtype::COUNT] =
-            [const { PyOnceLock::new() }; Dtype::COUNT];
-        let dtype = self.array.dtype();
-        // Those that are not NumPy's own may be of another package next time.
-        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
-            return self.make_numpy_dtype(py);
-        }
-        let known = KNOWN[dtype.index()]
-            .get_or_try_init(py, || self.make_numpy_dtype(py).map(Bound::unbind));
-        known.map(|known| known.bind(py).clone())
-    }
-
-    #[cold]
-    fn make_numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = self.array.dtype();
-        let numpy = py.import("numpy")?;
-        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
-            match py.import("ml_dtypes") {
-                Ok(extended) => {
-                    if let Some(scalar) = answered(py, extended.getattr(dtype.name()))? {
-                        return numpy.call_method1("dtype", (scalar,));
-                    }
-                }
-                Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        numpy.call_method1("dtype", (dtype.typestr(),))
     }
 
     /// What `repr` shows after the class's name.

@@ -8,7 +8,6 @@ The file is written after every cell, so that what a crash leaves behind is read
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 from collections.abc import Sequence
@@ -66,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _write(path: Path, matrix: Matrix) -> None:
     """Write a file that is whole at any time."""
     fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(matrix.to_dict(), indent=1))
+    fresh.write_text(matrix.to_json())
     os.replace(fresh, path)  # noqa: PTH105
 
 
