@@ -439,7 +439,7 @@ def test_a_host_that_waits_while_it_queues_the_hold_is_not_held_by_the_end(lab):
         name = "slow"
 
         def hold(self, lab, stream):
-            lab.synchronize()
+            self.current.synchronize()
             return super().hold(lab, stream)
 
     matrix = run_matrix([Producer], [Slow], lab=lab, aspects=["release"], ways=["views"])
