@@ -64,6 +64,11 @@ class Adapter:
         del stream
         return contextlib.nullcontext()
 
+    def works_on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Have `convert` find a stream as this library's; the libraries tell theirs themselves."""
+        del stream
+        return contextlib.nullcontext()
+
     def handle(self, stream: Any) -> int:
         """Tell the bare handle; the legacy default stream is 1."""
         return 1 if stream is None else int(stream.__cuda_stream__()[1]) or gpu.LEGACY
