@@ -56,5 +56,5 @@ class Call(Step):
         made = {"write": "", "new": f"{self.name} = ", "both": f"same, {self.name} = "}[self.does]
         after = f"; {self.again} = copy(same); del same" if self.does == "both" else ""
         function = f"lambda a: ({'; '.join(work)}; {gives})"
-        where = inside(self.at, self.stream, self.back if self.back != self.at else None)
+        where = inside(*dict.fromkeys((self.at, self.stream, self.back)))
         return f"{where}{made}adapt({function}, {self.library!r}{options})({self.source}){after}"

@@ -204,7 +204,7 @@ class Objects:
 
             results = self.doors.adapted(function, step, self.objects[step.source], (there, back))
         same, made = results if step.does == "both" else (None, results)
-        self._check_pointers(step, (home.pointer, *pointers), (same, made), (there, back))
+        self._check(step, (home.pointer, *pointers), (same, made), back)
         if step.does == "both":
             copied = back.copy(same, home.words, self._stream(step.back), 0.0)
             self.reads.add(step.again, back, copied, step.thread)
@@ -218,6 +218,8 @@ class Objects:
     def _called(self, step: p.Call, array: Any, home: Home, pointers: list[int | None]) -> Any:
         """Do the work of the function."""
         adapter, stream = self.libraries[step.library], self._stream(step.stream)
+        if not (self.doors.native or adapter.has(array)):
+            raise AssertionError(f"{step} is given a {type(array).__name__}")
         pointers.append(adapter.pointer(array))
         copied = adapter.copy(array, home.words, stream, step.spin)
         self.reads.add(step.read, adapter, copied, step.thread)
@@ -231,19 +233,21 @@ class Objects:
         pointers.append(adapter.pointer(new))
         return (array, new) if step.does == "both" else new
 
-    def _check_pointers(
+    def _check(
         self,
         step: p.Call,
         pointers: tuple[int | None, ...],
         results: tuple[Any, Any],
-        libraries: tuple[Any, Any],
+        back: Any,
     ) -> None:
-        """Nothing is copied on the way to the function, nor on the way back."""
+        """Nothing is copied on the way to the function and back, and the kind is what was said."""
         if self.doors.native:
             return
         before, given, *new = pointers
-        _, back = libraries
         same, made = results
+        for one in results:
+            if one is not None and not back.has(one):
+                raise AssertionError(f"{step} gives a {type(one).__name__}, not of {back.name}")
         pairs = [(before, given)]
         pairs += [] if same is None else [(given, back.pointer(same))]
         pairs += [] if made is None else [(new[0], back.pointer(made))]

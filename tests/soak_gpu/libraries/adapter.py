@@ -112,6 +112,10 @@ class Adapter:
         """Tell where an array is, where that does not wait."""
         raise NotImplementedError
 
+    def has(self, array: Any) -> bool:
+        """Whether an array is one of this library's."""
+        return type(array).__module__.partition(".")[0] == self.name
+
     def take(self, how: str, source: Any, stream: Any) -> Any:
         """Take a view over in one of the ways of `discipline.OF_DICTS` and `OF_TENSORS`."""
         raise NotImplementedError

@@ -146,6 +146,9 @@ class Adapter(adapter.Adapter):
     def pointer(self, array: Any) -> int | None:
         return int(array.memory.values.ctypes.data)
 
+    def has(self, array: Any) -> bool:
+        return isinstance(array, Array)
+
     def take(self, how: str, source: Any, stream: Any) -> Any:
         if how == "argument":
             return source

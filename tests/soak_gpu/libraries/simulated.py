@@ -191,6 +191,9 @@ class Adapter(adapter.Adapter):
     def pointer(self, array: Any) -> int | None:
         return int(array.region.ptr if isinstance(array, Taken) else array.ptr)
 
+    def has(self, array: Any) -> bool:
+        return isinstance(array, self.library.types)
+
     def take(self, how: str, source: Any, stream: Any) -> Any:
         stream = stream or self.own
         if how == "memory":
