@@ -192,8 +192,23 @@ kinds! {
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, whose flags say it, or readonly=False from a caller who vouches that nobody writes";
     /// Read-only memory for a library that may write to it.
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads, copy=True, or readonly=False from a caller who vouches that nobody writes";
+    /// Elements of another type than the function takes.
+    ElementType: Type, "dtype", "the element type that the function takes";
+    /// An array that is not C-contiguous, for a function that takes no strides.
+    NotContiguous: Buffer, "strides", "a C-contiguous array";
+    /// Read-only memory for a function that writes to it.
+    NotWritable: Buffer, "readonly", "memory that may be written";
+    /// A shape or strides that do not fit in an array's memory.
+    Reshape: Value, "shape", "as many elements as there are, all of them inside the array";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
+
+    /// Nothing that can do this on a stream: a feature of the crate, or a kernel's stand-in, is missing.
+    NoBackend: Driver, "stream", "a stream of cudarc's with the feature \"cudarc\", or a simulated one and a kernel with on_host";
+    /// What the simulated device found wrong.
+    Misuse: Driver, "simulated device", "work that waits for what it uses";
+    /// Python code that was asked for a stream raised what is no answer.
+    Interrupted: Driver, "stream", "an answer";
 
     /// There is no CUDA driver, or no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";

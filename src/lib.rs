@@ -29,5 +29,24 @@ pub mod lease;
 pub mod cai;
 pub mod dlpack;
 
+pub mod array;
+
+pub mod testing;
+
 #[cfg(feature = "python")]
 mod py;
+
+pub use array::{
+    Argument, Arguments, Array, ArrayMut, DeviceStream, Element, Grid, Kernel, On, OnHost, OnMut,
+    Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream, scope,
+};
+#[cfg(feature = "cudarc")]
+pub use array::{CudaBorrow, CudaBorrowMut};
+#[cfg(feature = "cudarc")]
+pub use cudarc;
+pub use device::{Context, Device, MemoryKind, Place};
+pub use dlpark;
+pub use dtype::Dtype;
+pub use error::{Class, Error, Kind as ErrorKind, Result};
+#[cfg(feature = "python")]
+pub use py::rust::{OneProtocol, Speaking};

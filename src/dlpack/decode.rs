@@ -5,8 +5,8 @@
 //! versions before 1.2, any `byte_offset`.
 #![allow(unsafe_code)]
 
-use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+use dlpark::{DlpackFlags, Managed};
 
 use crate::descriptor::{Descriptor, null};
 use crate::device::Device;
@@ -78,6 +78,15 @@ pub unsafe fn versioned(
     // SAFETY: the caller vouches for shape and strides.
     let array = unsafe { descriptor(tensor, Header { version: Some(version), flags }) }?;
     Ok((array, flags))
+}
+
+/// Reads a managed tensor that is owned.
+pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
+    check_version(managed.version())?;
+    let header = Header { version: Some(managed.version()), flags: managed.flags() };
+    // SAFETY: whoever made the handle vouched for a valid tensor (`Managed::from_raw`), whose shape and strides
+    // hold `ndim` integers while it lives.
+    unsafe { descriptor(managed.tensor(), header) }
 }
 
 /// Reads `tensor`.

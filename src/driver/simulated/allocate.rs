@@ -145,6 +145,11 @@ impl Simulated {
         state.take_from_pool(ALLOCATE, pool, nbytes, label)
     }
 
+    /// How many bytes are allocated and not freed.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.lock().memory.in_use()
+    }
+
     /// The device of the allocation that an address lies in. No driver call, unlike the question what
     /// a pointer is.
     pub fn device_of(&self, ptr: u64) -> Option<i32> {
