@@ -8,6 +8,14 @@ use std::borrow::Cow;
 use std::fmt;
 
 /// Which Python exception an error becomes.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Class, ErrorKind};
+///
+/// assert_eq!(ErrorKind::ElementType.class(), Class::Type);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// `BufferError`: well formed, but the other protocol cannot express it.
@@ -23,6 +31,15 @@ pub enum Class {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $class:ident, $field:literal, $allowed:literal;)+) => {
         /// What kind of thing was refused.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use cai_bridge::ErrorKind;
+        ///
+        /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
+        /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
+        /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
@@ -219,6 +236,15 @@ kinds! {
 }
 
 /// An error: what was wrong, what it was, what is allowed.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::NotContiguous, "[2]");
+/// assert_eq!(error.to_string(), "strides: got [2]; allowed: a C-contiguous array");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
@@ -240,6 +266,15 @@ pub struct DriverCode {
 }
 
 /// The crate's result.
+///
+/// # Examples
+///
+/// ```
+/// fn read() -> cai_bridge::Result<u8> {
+///     Ok(1)
+/// }
+/// assert_eq!(read(), Ok(1));
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

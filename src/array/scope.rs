@@ -45,7 +45,7 @@ use crate::error::{Error, Kind, Result};
 /// ```compile_fail
 /// // A view on another stream than the one that it was ordered on.
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
-/// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &Kernel, x: &Array) -> Result<(), Error> {
+/// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
 ///     scope(a, |a| {
 ///         let view = x.on(a)?.view::<f32>()?;
 ///         // SAFETY: not the point here.
@@ -58,7 +58,7 @@ use crate::error::{Error, Kind, Result};
 ///
 /// ```
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
-/// fn right(a: &DeviceStream, b: &DeviceStream, k: &Kernel, x: &Array) -> Result<(), Error> {
+/// fn right(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
 ///     scope(a, |_| {
 ///         scope(b, |b| {
 ///             let view = x.on(b)?.view::<f32>()?;

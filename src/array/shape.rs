@@ -61,7 +61,7 @@ impl Array {
     /// use cai_bridge::{Array, ErrorKind};
     ///
     /// let stream = SimulatedCuda::new(1).stream(0)?;
-    /// let x = Array::empty::<f32>(&stream, &[6])?;
+    /// let x: Array = Array::empty::<f32>(&stream, &[6])?.into();
     /// assert_eq!(x.reshape(&[2, 3])?.shape(), [2, 3]);
     /// assert_eq!(x.reshape(&[4]).unwrap_err().kind(), ErrorKind::Reshape);
     /// # Ok::<(), cai_bridge::Error>(())
@@ -92,7 +92,7 @@ impl Array {
     /// use cai_bridge::{Array, ErrorKind};
     ///
     /// let stream = SimulatedCuda::new(1).stream(0)?;
-    /// let x = Array::from_host(&stream, &[1_u8, 2, 3, 4, 5], &[5])?;
+    /// let x: Array = Array::from_host(&stream, &[1_u8, 2, 3, 4, 5], &[5])?.into();
     /// let every_other = x.strided(0, &[3], &[2])?;
     /// assert_eq!(every_other.to_vec::<u8>(&stream)?, [1, 3, 5]);
     /// let backwards = x.strided(4, &[5], &[-1])?;

@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 /// let stream = SimulatedCuda::new(1).stream(0)?;
 /// let x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2])?;
 /// let tensor: Tensor = x.to_dlpack(&stream)?;
-/// assert_eq!(tensor.tensor().ndim, 1);
+/// assert_eq!(tensor.version().major, 1);
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 pub type Tensor = Managed<DLManagedTensorVersioned>;

@@ -1,4 +1,4 @@
-"""`examples/rust_extension` on the simulated device: a library of its own, which borrows the package's device.
+"""`examples/rust_extension` on the simulated device, which it borrows from the package.
 
 Skipped where it is not built: ``make extensions``.
 """
@@ -18,7 +18,15 @@ rust = pytest.importorskip(
 )
 
 SPEAKS = ("exchange", "dlpack", "dlpack-legacy", "cai3")
-CONSUMERS = ("cai-waits", "cai-enqueues", "dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-exchange", "dlpack-borrowed")
+CONSUMERS = (
+    "cai-waits",
+    "cai-enqueues",
+    "dlpack",
+    "dlpack-legacy-capsule",
+    "dlpack-none",
+    "dlpack-exchange",
+    "dlpack-borrowed",
+)
 
 
 @pytest.mark.parametrize("second", SPEAKS)
@@ -120,7 +128,7 @@ def test_a_refusal_is_the_right_exception(cuda, wrong, error, message):
 def test_a_stream_of_another_device_is_refused(cuda):
     x = cuda.array([1.0], device=0)
     y = cuda.array([1.0], device=1)
-    with pytest.raises(ValueError, match="stream: got .* for an array on device 1"):
+    with pytest.raises(ValueError, match=r"stream: got .* for an array on device 1"):
         rust.saxpy(1.0, x, y)
 
 
@@ -154,7 +162,9 @@ def test_each_simulated_device_is_borrowed_while_it_is_in_place():
 def test_arrays_of_other_threads_are_taken(cuda):
     x = cuda.array([1.0, 2.0], speaks="dlpack")
     outs = []
-    threads = [threading.Thread(target=lambda: outs.append(rust.saxpy(1.0, x, x))) for _ in range(4)]
+    threads = [
+        threading.Thread(target=lambda: outs.append(rust.saxpy(1.0, x, x))) for _ in range(4)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -70,7 +70,7 @@ mod rust_extension {
 
 const PTX: &str = "
 .version 6.4
-.target sm_52
+.target sm_75
 .address_size 64
 .visible .entry saxpy(.param .f32 a, .param .u64 x, .param .u64 y, .param .u64 out, .param .u32 n) {
     .reg .pred %p; .reg .b32 %r<5>; .reg .f32 %f<5>; .reg .b64 %d<5>;

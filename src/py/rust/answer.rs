@@ -22,7 +22,7 @@ use crate::stream::Ready;
 ///
 /// # Examples
 ///
-/// ```
+/// ```no_run
 /// use cai_bridge::{Array, OneProtocol, Speaking};
 ///
 /// fn for_numba(x: Array) -> OneProtocol {
@@ -43,7 +43,7 @@ pub enum Speaking {
 ///
 /// # Examples
 ///
-/// ```
+/// ```no_run
 /// use cai_bridge::{Array, OneProtocol};
 ///
 /// /// For consumers that know both protocols, and are to take this one.
