@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
-.PHONY: extensions loom asan tsan fuzz fuzz-minimise flat mutants
+.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -161,6 +161,14 @@ $(VENV)/cargo/bin/cargo-mutants:
 
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
+
+# cbindgen and cargo-public-api are the developer's to install; the second reads rustdoc's JSON.
+header:  ## Write include/cai_bridge.h from src/py/c.rs
+	cbindgen --quiet --config cbindgen.toml --output include/cai_bridge.h src/py/c.rs
+
+public-api: export RUSTC_BOOTSTRAP = 1
+public-api:  ## Write docs/public-api.txt, which a change of what the crate promises changes
+	cargo public-api --no-default-features --features cudarc,python -sss > docs/public-api.txt
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

@@ -133,13 +133,33 @@ impl DeviceStream {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn beside(array: &Array) -> Result<Self> {
-        let driver = array.origin.driver();
-        let place = array.origin.place();
+        Self::of(array.origin.driver(), array.origin.place().ordinal)
+    }
+
+    /// The same on the GPU `ordinal` of this machine.
+    ///
+    /// # Errors
+    ///
+    /// There is no such GPU, or no driver.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::{Array, DeviceStream};
+    ///
+    /// let x = Array::empty::<f32>(&DeviceStream::new(0)?, &[16])?;
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn new(ordinal: i32) -> Result<Self> {
+        Self::of(&driver::current()?, ordinal)
+    }
+
+    pub(crate) fn of(driver: &Handle, ordinal: i32) -> Result<Self> {
         if driver.machine().is_some() {
-            return SimulatedStream::new(driver, place.ordinal).map(Self::Simulated);
+            return SimulatedStream::new(driver, ordinal).map(Self::Simulated);
         }
         #[cfg(feature = "cudarc")]
-        return super::cuda::pooled(place.ordinal).map(Self::Cuda);
+        return super::cuda::pooled(ordinal).map(Self::Cuda);
         #[cfg(not(feature = "cudarc"))]
         return Err(crate::error::Error::new(
             crate::error::Kind::NoBackend,

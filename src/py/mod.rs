@@ -34,6 +34,9 @@ mod doors;
 pub(crate) mod rust;
 
 #[cfg(feature = "wheel")]
+mod c;
+
+#[cfg(feature = "wheel")]
 mod simulated;
 
 #[cfg(feature = "wheel")]
@@ -91,6 +94,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_end, module)?)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
+        super::c::register(module)?;
         super::simulated::register(module)?;
         super::table::install_table!(View => DLPackView, py)
     }

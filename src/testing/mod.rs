@@ -96,6 +96,12 @@ impl SimulatedCuda {
         self.0.bytes_in_use()
     }
 
+    /// The machine itself, to make its calls fail.
+    #[doc(hidden)]
+    pub fn machine(&self) -> &Simulated {
+        &self.0
+    }
+
     fn handle(&self) -> Handle {
         Handle::Simulated(Arc::clone(&self.0))
     }

@@ -6,6 +6,8 @@ Skipped where it is not built: ``make extensions``.
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -73,18 +75,18 @@ def test_memory_that_the_producer_uses_again_is_not_read_by_the_kernel_any_more(
         assert seen.value == [2.0 * i] * 4
 
 
-def test_results_that_are_dropped_while_they_are_read_are_freed_once_and_in_order(cuda):
+@pytest.mark.parametrize("kind", ["dlpack", "dlpack-exchange", "cai-waits", "cai-enqueues"])
+def test_results_that_are_dropped_while_they_are_read_are_freed_once_and_in_order(cuda, kind):
     x = cuda.array([1.0, 2.0, 3.0], speaks="dlpack")
     mine = cuda.stream("mine")
     with cuda.current_stream(mine):
         seen = []
         for _ in range(20):
-            consumer = cuda.consumer("dlpack", mine)
             out = rust.saxpy(1.0, x, x)
-            seen.append(consumer.read(out))
+            seen.append(cuda.consumer(kind, mine).read(out))
             del out
             seen[-1].release()
-        mine.synchronize()
+        cuda.synchronize()
         assert [one.value for one in seen] == [[2.0, 4.0, 6.0]] * 20
 
 
@@ -192,3 +194,20 @@ def test_an_empty_array_needs_no_memory(cuda):
     out = rust.saxpy(1.0, x, x)
     assert out.shape == (0,)
     assert out.ptr == 0
+
+
+def test_a_process_ends_with_results_that_are_still_used(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import rust_extension, threading\n"
+        "from cai_bridge.testing import simulated_cuda\n"
+        "cuda = simulated_cuda().__enter__()\n"
+        "x = cuda.array([1.0, 2.0], speaks='exchange')\n"
+        "kept = [rust_extension.saxpy(1.0, x, x) for _ in range(3)]\n"
+        "capsule = kept[0].__dlpack__(stream=1)\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, "")

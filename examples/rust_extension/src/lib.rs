@@ -45,7 +45,10 @@ fn saxpy(py: Python<'_>, a: f32, x: Array, y: Array) -> PyResult<Array> {
 #[pyfunction]
 fn blur(py: Python<'_>, image: Array) -> PyResult<Array> {
     let &[h, w] = image.shape() else {
-        return Err(PyValueError::new_err(format!("an image has two dimensions, not {:?}", image.shape())));
+        return Err(PyValueError::new_err(format!(
+            "an image has two dimensions, not {:?}",
+            image.shape()
+        )));
     };
     let stream = DeviceStream::beside(&image)?;
     let mut out = Array::empty::<f32>(&stream, &[h, w])?;
@@ -62,7 +65,7 @@ fn blur(py: Python<'_>, image: Array) -> PyResult<Array> {
     Ok(out.into())
 }
 
-#[pymodule]
+#[pymodule(gil_used = false)]
 mod rust_extension {
     #[pymodule_export]
     use super::{blur, saxpy};

@@ -13,8 +13,8 @@ use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source};
-use crate::py::streams::Kept;
+use crate::py::source::{By, Source, consumers_place};
+use crate::py::streams::{Argument, Kept};
 use crate::py::views::{ArrayView, CaiView, DLPackView, View};
 use crate::stream::Ready;
 
@@ -88,11 +88,20 @@ impl Array {
     }
 }
 
-/// The memory for a view, ready on its stream.
+/// A view of the memory, ready on its stream, for consumers who will not say where they work.
 fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
+    let mut source = source(py, array)?;
+    if array.ptr() != 0 {
+        let at = consumers_place(&source.array, source.place);
+        source.holding.hand_to(py, &Argument::UNSAID, at)?;
+    }
+    Ok(View::new(source, None))
+}
+
+fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
     if let Some(taken) = downcast::<Taken>(&array.origin) {
-        return Ok(View::new(taken.source(py, &array.descriptor)?, None));
+        return Ok(taken.source(py, &array.descriptor)?);
     }
     let Some(held) = downcast::<Held>(&array.origin) else {
         return Err(Error::new(Kind::Released, "memory of nobody").into());
@@ -102,14 +111,13 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let home = Kept::held(driver, held.home().clone())?;
     let managed = Some(ImportedDlpack::Versioned(managed));
-    let source = Source {
+    Ok(Source {
         array: array.descriptor.clone(),
         ready: Ready::On(held.home().stream()),
         holding: Holding::array(py.None(), managed, driver, place, Some(home)),
         place,
         by: By::Rust,
-    };
-    Ok(View::new(source, None))
+    })
 }
 
 /// An object that speaks both protocols, ready on the array's stream.

@@ -3,6 +3,6 @@
 mod answer;
 mod argument;
 mod setup;
-mod taken;
+pub(crate) mod taken;
 
 pub use answer::{OneProtocol, Speaking};

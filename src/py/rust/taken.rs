@@ -15,12 +15,12 @@ use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::Began;
-use crate::py::source::{By, Source, ready_stream};
+use crate::py::source::{By, Source, check_stream, ready_stream};
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
 #[derive(Debug)]
-pub(super) struct Taken {
+pub(crate) struct Taken {
     lease: Lease<Tenant>,
     driver: Handle,
     place: Place,
@@ -28,14 +28,14 @@ pub(super) struct Taken {
 }
 
 impl Taken {
-    pub(super) fn new(source: Source) -> (Descriptor, Self) {
+    pub(crate) fn new(source: Source) -> (Descriptor, Self) {
         let Source { array, ready, holding, place, .. } = source;
         let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
         (array, Self { lease: Lease::new(Tenant::new(holding)), driver, place, ready })
     }
 
     /// The same memory for a view of Python's.
-    pub(super) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Source> {
+    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Source> {
         Ok(Source {
             array: array.clone(),
             ready: self.ready(),
@@ -43,6 +43,11 @@ impl Taken {
             place: self.place,
             by: By::View,
         })
+    }
+
+    /// Refuses a stream of another device than the array's.
+    pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<()> {
+        check_stream(array, &self.driver, Some(stream))
     }
 
     fn ready(&self) -> Ready {

@@ -91,6 +91,29 @@ fn parts_of_an_array_keep_its_memory_and_are_ordered_with_it() {
 }
 
 #[test]
+fn a_wait_that_fails_at_the_end_is_an_error_and_is_made_by_a_later_scope() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    let failed = scope(&mine, |s| {
+        x.on(s)?;
+        // All of them, for scopes of other tests try again meanwhile.
+        for nth in 1..100 {
+            cuda.machine().fail("cuStreamWaitEvent", nth, 2).unwrap();
+        }
+        Ok::<_, Error>(())
+    });
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::DriverCall);
+    drop(x);
+    assert_eq!(cuda.bytes_in_use(), 16, "kept, since the wait is still to be made");
+    cuda.machine().clear_faults();
+    while cuda.bytes_in_use() > 0 {
+        scope(&mine, |_| Ok::<_, Error>(())).unwrap();
+    }
+    cuda.check().unwrap();
+}
+
+#[test]
 fn arrays_go_between_threads() {
     let cuda = SimulatedCuda::new(1);
     let home = cuda.stream(0).unwrap();
