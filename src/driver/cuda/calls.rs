@@ -1,17 +1,17 @@
 //! The driver's entry points, looked up once in the library that cudarc opens.
 //!
-//! The types of the arguments are cudarc's, the signatures are not: a result is the 32-bit number that C
-//! passes. A driver newer than any enumeration of today answers with codes that cudarc's `CUresult` lacks,
-//! which as a Rust `enum` would be undefined behaviour; so would values that a driver writes into one.
+//! The signatures are cudarc's, but for the result, which is the 32-bit number that C passes. A driver newer
+//! than any enumeration of today answers with codes that cudarc's `CUresult` lacks, which as a Rust `enum`
+//! would be undefined behaviour. For the same reason what a driver writes is read as a number.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
     CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUpointer_attribute, CUresult, CUstream,
-    CUstreamCaptureMode, cuuint64_t,
+    CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
 };
 use libloading::Library;
 
@@ -40,14 +40,15 @@ pub(super) fn versioned_library() -> Option<&'static Library> {
 
 macro_rules! calls {
     (
-        raw { $($raw:ident = $raw_symbol:literal: fn($($raw_type:ty),*);)+ }
-        needed { $($name:ident = $symbol:literal: fn($($argument:ident: $type:ty),*);)+ }
-        optional { $($new:ident = $new_symbol:literal: fn($($new_argument:ident: $new_type:ty),*);)+ }
+        raw { $($raw:ident = $raw_symbol:ident: fn($($raw_type:ty),*);)+ }
+        needed { $($name:ident = $symbol:ident: fn($($argument:ident: $type:ty),*);)+ }
+        optional { $($new:ident = $new_symbol:ident: fn($($new_argument:ident: $new_type:ty),*);)+ }
     ) => {
         /// The entry points: those whose result is looked at, those that succeed or fail, and those of the
         /// same kind that a driver may lack: it does all else.
         #[derive(Debug)]
         pub(super) struct Calls {
+            error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
             $(pub(super) $raw: unsafe extern "C" fn($($raw_type),*) -> Code,)+
             $($name: unsafe extern "C" fn($($type),*) -> Code,)+
             $(pub(super) $new: Option<unsafe extern "C" fn($($new_type),*) -> Code>,)+
@@ -55,13 +56,14 @@ macro_rules! calls {
 
         impl Calls {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is the one that the driver's header gives the symbol, in cudarc's
-                // types, but for results and enumerations that the driver writes: those are numbers.
+                // SAFETY: each signature is cudarc's, by the assertions below, but for results, and the code
+                // whose name is asked for: there they are an enumeration of 32 bits, here a number of as many.
                 unsafe {
                     Ok(Self {
-                        $($raw: symbol(library, $raw_symbol).ok_or_else(|| missing($raw_symbol))?,)+
-                        $($name: symbol(library, $symbol).ok_or_else(|| missing($symbol))?,)+
-                        $($new: symbol(library, $new_symbol),)+
+                        error_name: needed(library, "cuGetErrorName")?,
+                        $($raw: needed(library, stringify!($raw_symbol))?,)+
+                        $($name: needed(library, stringify!($symbol))?,)+
+                        $($new: symbol(library, stringify!($new_symbol)),)+
                     })
                 }
             }
@@ -72,7 +74,7 @@ macro_rules! calls {
                 /// What the driver's documentation asks of the arguments.
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
                     // SAFETY: the caller's own arguments.
-                    self.check($symbol, unsafe { (self.$name)($($argument),*) })
+                    self.check(stringify!($symbol), unsafe { (self.$name)($($argument),*) })
                 }
             )+
             $(
@@ -80,50 +82,54 @@ macro_rules! calls {
                 ///
                 /// What the driver's documentation asks of the arguments.
                 pub(super) unsafe fn $new(&self, $($new_argument: $new_type),*) -> Result<()> {
-                    let entry = self.$new.ok_or_else(|| missing($new_symbol))?;
+                    let entry = self.$new.ok_or_else(|| missing(stringify!($new_symbol)))?;
                     // SAFETY: the caller's own arguments.
-                    self.check($new_symbol, unsafe { entry($($new_argument),*) })
+                    self.check(stringify!($new_symbol), unsafe { entry($($new_argument),*) })
                 }
             )+
         }
+
+        $(const _: unsafe fn($($raw_type),*) -> CUresult = sys::$raw_symbol;)+
+        $(const _: unsafe fn($($type),*) -> CUresult = sys::$symbol;)+
+        $(const _: unsafe fn($($new_type),*) -> CUresult = sys::$new_symbol;)+
+        const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
     };
 }
 
 calls! {
     raw {
-        init = "cuInit": fn(c_uint);
-        error_name = "cuGetErrorName": fn(Code, *mut *const c_char);
-        event_query = "cuEventQuery": fn(CUevent);
-        stream_is_capturing = "cuStreamIsCapturing": fn(CUstream, *mut c_uint);
-        exchange_capture_mode = "cuThreadExchangeStreamCaptureMode": fn(*mut c_uint);
+        init = cuInit: fn(c_uint);
+        event_query = cuEventQuery: fn(CUevent);
+        stream_is_capturing = cuStreamIsCapturing: fn(CUstream, *mut CUstreamCaptureStatus);
+        exchange_capture_mode = cuThreadExchangeStreamCaptureMode: fn(*mut CUstreamCaptureMode);
     }
     needed {
-        device_get = "cuDeviceGet": fn(device: *mut CUdevice, ordinal: c_int);
-        device_count = "cuDeviceGetCount": fn(count: *mut c_int);
-        primary_retain = "cuDevicePrimaryCtxRetain": fn(context: *mut CUcontext, device: CUdevice);
-        pointer_attributes = "cuPointerGetAttributes": fn(
+        device_get = cuDeviceGet: fn(device: *mut CUdevice, ordinal: c_int);
+        device_count = cuDeviceGetCount: fn(count: *mut c_int);
+        primary_retain = cuDevicePrimaryCtxRetain: fn(context: *mut CUcontext, device: CUdevice);
+        pointer_attributes = cuPointerGetAttributes: fn(
             count: c_uint,
             names: *mut CUpointer_attribute,
             values: *mut *mut c_void,
             pointer: CUdeviceptr
         );
-        ctx_get_current = "cuCtxGetCurrent": fn(context: *mut CUcontext);
-        ctx_get_device = "cuCtxGetDevice": fn(device: *mut CUdevice);
-        ctx_push = "cuCtxPushCurrent_v2": fn(context: CUcontext);
-        ctx_pop = "cuCtxPopCurrent_v2": fn(context: *mut CUcontext);
-        ctx_synchronize = "cuCtxSynchronize": fn();
-        stream_get_flags = "cuStreamGetFlags": fn(stream: CUstream, flags: *mut c_uint);
-        stream_get_ctx = "cuStreamGetCtx": fn(stream: CUstream, context: *mut CUcontext);
-        event_create = "cuEventCreate": fn(event: *mut CUevent, flags: c_uint);
-        event_record = "cuEventRecord": fn(event: CUevent, stream: CUstream);
-        stream_wait_event = "cuStreamWaitEvent": fn(
+        ctx_get_current = cuCtxGetCurrent: fn(context: *mut CUcontext);
+        ctx_get_device = cuCtxGetDevice: fn(device: *mut CUdevice);
+        ctx_push = cuCtxPushCurrent_v2: fn(context: CUcontext);
+        ctx_pop = cuCtxPopCurrent_v2: fn(context: *mut CUcontext);
+        ctx_synchronize = cuCtxSynchronize: fn();
+        stream_get_flags = cuStreamGetFlags: fn(stream: CUstream, flags: *mut c_uint);
+        stream_get_ctx = cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext);
+        event_create = cuEventCreate: fn(event: *mut CUevent, flags: c_uint);
+        event_record = cuEventRecord: fn(event: CUevent, stream: CUstream);
+        stream_wait_event = cuStreamWaitEvent: fn(
             stream: CUstream,
             event: CUevent,
             flags: c_uint
         );
-        stream_capture_info = "cuStreamGetCaptureInfo_v2": fn(
+        stream_capture_info = cuStreamGetCaptureInfo_v2: fn(
             stream: CUstream,
-            status: *mut c_uint,
+            status: *mut CUstreamCaptureStatus,
             id: *mut cuuint64_t,
             graph: *mut CUgraph,
             dependencies: *mut *const CUgraphNode,
@@ -131,22 +137,22 @@ calls! {
         );
     }
     optional {
-        ctx_get_id = "cuCtxGetId": fn(context: CUcontext, id: *mut u64);
-        allocate = "cuMemAllocAsync": fn(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
-        free_on = "cuMemFreeAsync": fn(pointer: CUdeviceptr, stream: CUstream);
-        linear = "cuMemcpyAsync": fn(
+        ctx_get_id = cuCtxGetId: fn(context: CUcontext, id: *mut c_ulonglong);
+        allocate = cuMemAllocAsync: fn(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+        free_on = cuMemFreeAsync: fn(pointer: CUdeviceptr, stream: CUstream);
+        linear = cuMemcpyAsync: fn(
             target: CUdeviceptr,
             source: CUdeviceptr,
             bytes: usize,
             stream: CUstream
         );
-        to_host = "cuMemcpyDtoHAsync_v2": fn(
+        to_host = cuMemcpyDtoHAsync_v2: fn(
             target: *mut c_void,
             source: CUdeviceptr,
             bytes: usize,
             stream: CUstream
         );
-        peer = "cuMemcpyPeerAsync": fn(
+        peer = cuMemcpyPeerAsync: fn(
             target: CUdeviceptr,
             target_context: CUcontext,
             source: CUdeviceptr,
@@ -154,13 +160,13 @@ calls! {
             bytes: usize,
             stream: CUstream
         );
-        rows = "cuMemcpy2DAsync_v2": fn(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
-        planes = "cuMemcpy3DAsync_v2": fn(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
-        peer_planes = "cuMemcpy3DPeerAsync": fn(
+        rows = cuMemcpy2DAsync_v2: fn(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
+        planes = cuMemcpy3DAsync_v2: fn(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
+        peer_planes = cuMemcpy3DPeerAsync: fn(
             copy: *const CUDA_MEMCPY3D_PEER_v1,
             stream: CUstream
         );
-        stream_synchronize = "cuStreamSynchronize": fn(stream: CUstream);
+        stream_synchronize = cuStreamSynchronize: fn(stream: CUstream);
     }
 }
 
@@ -172,6 +178,16 @@ calls! {
 unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Option<F> {
     // SAFETY: the caller vouches for the type. The library is never closed, so the address stays valid.
     unsafe { library.get::<F>(name.as_bytes()) }.ok().map(|found| *found)
+}
+
+/// The same for one that every driver has.
+///
+/// # Safety
+///
+/// As for [`symbol`].
+unsafe fn needed<F: Copy>(library: &Library, name: &str) -> Result<F> {
+    // SAFETY: the caller vouches for the type.
+    unsafe { symbol(library, name) }.ok_or_else(|| missing(name))
 }
 
 #[cold]
@@ -201,8 +217,9 @@ impl Calls {
     /// Puts the thread into the mode in which it can spoil no capture, until the answer is dropped.
     pub(super) fn relaxed(&self) -> Result<Relaxed<'_>> {
         let mut mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED as c_uint;
-        // SAFETY: `mode` outlives the call, which swaps the thread's mode with it.
-        let code = unsafe { (self.exchange_capture_mode)(&raw mut mode) };
+        // SAFETY: `mode` outlives the call, which swaps the thread's mode with it; it is a number, which the
+        // driver may write what it likes into.
+        let code = unsafe { (self.exchange_capture_mode)((&raw mut mode).cast()) };
         self.check("cuThreadExchangeStreamCaptureMode", code)?;
         Ok(Relaxed { calls: self, before: mode })
     }
@@ -217,6 +234,6 @@ pub(super) struct Relaxed<'a> {
 impl Drop for Relaxed<'_> {
     fn drop(&mut self) {
         // SAFETY: `before` is the mode that the driver gave in `Calls::relaxed`; it outlives the call.
-        let _ = unsafe { (self.calls.exchange_capture_mode)(&raw mut self.before) };
+        let _ = unsafe { (self.calls.exchange_capture_mode)((&raw mut self.before).cast()) };
     }
 }

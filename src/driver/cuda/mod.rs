@@ -239,7 +239,7 @@ impl Driver for Cuda {
         let (call, stream) = ("cuStreamIsCapturing", native(stream));
         let mut status = NONE;
         // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
-        match unsafe { (self.calls.stream_is_capturing)(stream, &raw mut status) } {
+        match unsafe { (self.calls.stream_is_capturing)(stream, (&raw mut status).cast()) } {
             // Of the legacy default stream alone.
             STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
             code => self.calls.check(call, code)?,
@@ -250,7 +250,7 @@ impl Driver for Cuda {
         let (mut id, none) = (0, ptr::null_mut());
         // SAFETY: as above; the graph and its dependencies are not asked for, which NULL says.
         unsafe {
-            let (status, id) = (&raw mut status, &raw mut id);
+            let (status, id) = ((&raw mut status).cast(), &raw mut id);
             self.calls.stream_capture_info(
                 stream,
                 status,
