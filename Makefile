@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
-.PHONY: loom asan tsan fuzz fuzz-minimise flat mutants
+.PHONY: loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -36,6 +36,20 @@ $(VENV)/.tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group test --group lint
 	@touch $@
 
+# A driver of stubs and stand-ins for the libraries, beside a bridge that kept its symbols.
+FAKES := $(VENV)/fakes
+COUNTED := $(VENV)/counted
+FAKE_SOURCES := $(shell find tests/fake_driver tests/fake_libraries -name '*.rs' -o -name 'Cargo.*')
+
+$(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
+	mkdir -p $(FAKES)
+	cargo build --quiet --release --manifest-path tests/fake_driver/Cargo.toml --target-dir target/fakes
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --quiet --release \
+		--manifest-path tests/fake_libraries/Cargo.toml --target-dir target/fakes
+	cp target/fakes/release/libcuda.so $(FAKES)/libcuda.so.1
+	cp target/fakes/release/libfake_libraries.so $(FAKES)/fake_libraries.abi3.so
+	@touch $@
+
 demo: $(VENV)/.installed  ## Run the bridge both ways, on a GPU where there is one, else simulated
 	PYTHONPATH=$(PACKAGE) $(PYTHON) examples/01_quickstart.py
 
@@ -44,7 +58,7 @@ test: test-rust test-python  ## Run every test that needs no GPU
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
 
-test-python: $(VENV)/.installed $(VENV)/.tools  ## Run the Python tests on the simulated device
+test-python: $(VENV)/.installed $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
 
 soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
@@ -61,6 +75,20 @@ soak-gpu: $(VENV)/.installed  ## Run random programs over PYTHON=...'s libraries
 
 bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
 	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py
+
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
+$(COUNTED)/.built: $(BIN)/python $(SOURCES)
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python \
+		cargo build --quiet --release --lib --target-dir target/counted
+	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
+	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
+	@touch $@
+
+fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over
+
+counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
+	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)
 
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check

@@ -14,7 +14,7 @@ from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import KNOWN
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge.conformance import requirements
-from cai_bridge.conformance.matrix import ASPECTS, ROUTES, Aspect, Cell, Matrix, Outcome
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Cell, Matrix, Outcome
 
 HERE = Path(__file__).parent
 MATRIX = HERE.parent / "data" / "matrix_example.json"
@@ -265,6 +265,21 @@ def test_matrix_runs_what_is_named(tmp_path, capsys):
     assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
 
 
+def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    asked = ["matrix", "simulated", "to_cai(simulated)", "--way", "convert", "--jobs", "2"]
+    assert main([*asked, "--json", str(written)]) == 0
+    assert "routes: 1 convert(x, library)" in capsys.readouterr().out
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert [(one.producer, one.route) for one in matrix.cells] == [
+        ("simulated", "convert(x, library)"),
+        ("to_cai(simulated)", "convert(x, library)"),
+    ]
+    shown = table.Table(matrix)
+    assert [shown.by_convert(pair) for pair in shown.pairs] == ["right", "right"]
+    assert shown.sides == ["native", "views", "convert"]
+
+
 def test_matrix_shows_what_was_run(capsys):
     assert main(["matrix", "--from", str(MATRIX)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -279,7 +294,10 @@ def test_matrix_shows_what_was_run(capsys):
 def test_the_words_are_the_engines():
     assert tuple(table.ASPECTS) == ASPECTS
     assert set(OUTCOMES) == set(get_args(Outcome))
-    assert {route.door for route in ROUTES} == set(table.DOORS)
+    assert {route.door for route in ROUTES} == {*table.DOORS, table.CONVERT}
+    assert tuple(table.SIDES) == WAYS
+    for route in ROUTES:
+        assert table.Route(route.name, route.door, route.bridged).side == route.way
 
 
 @pytest.mark.parametrize(
@@ -306,6 +324,25 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert shown.best(("a", "b"), bridged=True) == "right"
     assert shown.with_bridge(("a", "b")) == "right"
     assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
+    assert shown.by_convert(("a", "b")) == "none"
+    assert shown.sides == ["native", "views"]
+
+
+def test_convert_is_counted_apart_from_the_views():
+    cells = [
+        Cell("a", "b", name, door, name != "x by CAI", {"values": Aspect(outcome)})
+        for name, door, outcome in (
+            ("x by CAI", "cai", "wrong"),
+            ("to_cai(x)", "cai", "waits"),
+            ("from_cai(x)", "dlpack", "refused"),
+            ("convert(x, library)", "convert", "right"),
+        )
+    ]
+    shown = table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
+    pair = ("a", "b")
+    assert (shown.with_bridge(pair), shown.by_convert(pair)) == ("refused", "right")
+    judged = {side: set(shown.outcomes(side)) - {"none"} for side in shown.sides}
+    assert judged == {"native": {"wrong"}, "views": {"refused"}, "convert": {"right"}}
 
 
 def test_what_matrix_writes_it_reads(tmp_path, capsys):

@@ -11,6 +11,7 @@ from typing import Any
 from cai_bridge import __version__
 
 from .exits import USAGE, UsageError
+from .table import SIDES
 from .text import line, prepare_streams
 
 _INTERRUPTED = 130
@@ -44,7 +45,14 @@ def _check(asked: argparse.Namespace) -> int:
 def _matrix(asked: argparse.Namespace) -> int:
     from . import pairs
 
-    return pairs.run(asked.subjects, source=asked.source, to_json=asked.json, html=asked.html)
+    return pairs.run(
+        asked.subjects,
+        source=asked.source,
+        to_json=asked.json,
+        html=asked.html,
+        ways=asked.way,
+        jobs=asked.jobs,
+    )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -132,6 +140,14 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         metavar="subject",
         help="the libraries; by default all that are found",
     )
+    made.add_argument(
+        "--way",
+        action="append",
+        choices=tuple(SIDES),
+        default=[],
+        help="hand over by themselves, by views or by convert(); repeatable, by default all",
+    )
+    made.add_argument("--jobs", type=int, default=1, metavar="n", help="start so many rows at once")
     made.add_argument("--json", metavar="path", help="write JSON; - is the standard output")
     made.add_argument("--html", metavar="path", help="write a page")
     made.add_argument(

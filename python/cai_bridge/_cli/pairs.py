@@ -18,7 +18,13 @@ from .text import escaped, line
 
 
 def run(
-    subjects: Sequence[str], *, source: str | None, to_json: str | None, html: str | None
+    subjects: Sequence[str],
+    *,
+    source: str | None,
+    to_json: str | None,
+    html: str | None,
+    ways: Sequence[str] = (),
+    jobs: int = 1,
 ) -> int:
     """Run all pairs, or read what a run wrote, and show it.
 
@@ -32,7 +38,7 @@ def run(
         raise UsageError("--json: got no path; allowed: one, or - for the standard output")
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
-    table = read(source) if source else _run(subjects)
+    table = read(source) if source else _run(subjects, ways, jobs)
     pages = {html: of_matrix(table)} if html else {}
     if to_json and to_json != "-":
         pages[to_json] = as_json(table)
@@ -45,7 +51,7 @@ def run(
     return OK
 
 
-def _run(subjects: Sequence[str]) -> Table:
+def _run(subjects: Sequence[str], ways: Sequence[str], jobs: int) -> Table:
     from cai_bridge.conformance.matrix import Cell, run_isolated
 
     producers, consumers = _roles(subjects or _found())
@@ -55,7 +61,9 @@ def _run(subjects: Sequence[str]) -> Table:
             progress.done(count, total, f"{cell.producer} -> {cell.consumer}, {cell.route}")
 
         try:
-            return Table(run_isolated(producers, consumers, progress=told))
+            return Table(
+                run_isolated(producers, consumers, ways=ways or None, jobs=jobs, progress=told)
+            )
         except (ValueError, RuntimeError) as error:
             raise UsageError(str(error)) from error
 

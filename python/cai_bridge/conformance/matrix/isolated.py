@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..children import ended_by, environment
 from .result import ASPECTS, Aspect, Cell, Matrix
-from .routes import ROUTES
+from .routes import WAYS, Route, chosen
 from .run import Progress
 
 LIMIT_S = 300.0
@@ -24,38 +25,50 @@ def run_isolated(
     *,
     rounds: int | None = None,
     aspects: Iterable[str] | None = None,
+    ways: Iterable[str] | None = None,
     progress: Progress | None = None,
     limit_s: float = LIMIT_S,
+    jobs: int = 1,
 ) -> Matrix:
     """Run a matrix with a process for each producer; see `run_matrix`.
 
     Where one crashes, or takes longer than `limit_s`, the route that it was at and those of the
     same pair behind it are ``"crashed"``, and another process goes on with the next consumer.
+    With several `jobs` so many processes start their libraries at once. They judge one after
+    another, and `limit_s` is for all of them.
 
     Raises
     ------
     ValueError
-        A library that is not known or not installed, or an aspect that there is not.
+        A library that is not known or not installed, or an aspect or a way that there is not.
     """
-    wanted = ASPECTS if aspects is None else tuple(aspects)
+    jobs = max(1, jobs)
     cells: list[Cell] = []
     first: Matrix | None = None
     versions: dict[str, str] = {}
-    count = len(producers) * len(consumers) * len(ROUTES)
-    for producer in producers:
-        left = list(consumers)
-        while left:
-            part, ended = _run_child(producer, left, rounds, wanted, limit_s)
-            found = list(part.cells)
-            if len(found) < len(left) * len(ROUTES):
-                found += _crashed(producer, left[len(found) // len(ROUTES)], found, wanted, ended)
-            left = left[len(found) // len(ROUTES) :]
-            versions |= part.versions
-            first = first or part
-            for cell in found:
-                cells.append(cell)
-                if progress is not None:
-                    progress(len(cells), count, cell)
+    with tempfile.TemporaryDirectory() as folder:
+        rows = _Rows(
+            tuple(consumers),
+            ASPECTS if aspects is None else tuple(aspects),
+            WAYS if ways is None else tuple(ways),
+            rounds,
+            limit_s * jobs,
+            Path(folder, "turn") if jobs > 1 else None,
+        )
+        count = len(producers) * len(consumers) * len(rows.routes)
+        with ThreadPoolExecutor(jobs) as pool:
+            running = [pool.submit(rows.run, one) for one in producers]
+            try:
+                for row in running:
+                    found, part = row.result()
+                    versions |= part.versions
+                    first = first or part
+                    for cell in found:
+                        cells.append(cell)
+                        if progress is not None:
+                            progress(len(cells), count, cell)
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
     if first is None:
         raise ValueError("producers: got none; allowed: one or more, and as many consumers")
     return replace(
@@ -67,49 +80,81 @@ def run_isolated(
     )
 
 
-def _crashed(
-    producer: str, consumer: str, found: list[Cell], aspects: Sequence[str], ended: str
-) -> list[Cell]:
-    """Fill the rest of a pair up."""
-    crash, after = Aspect("crashed", ended), Aspect("crashed", "an earlier route ended the process")
-    made: list[Cell] = []
-    for route in ROUTES[len(found) % len(ROUTES) :]:
-        said = after if made else crash
-        every = dict.fromkeys(aspects, said)
-        made.append(Cell(producer, consumer, route.name, route.door, route.bridged, every))
-    return made
+@dataclass(frozen=True)
+class _Rows:
+    """What all rows are run with."""
 
+    consumers: tuple[str, ...]
+    aspects: tuple[str, ...]
+    ways: tuple[str, ...]
+    rounds: int | None
+    limit_s: float
+    turn: Path | None
 
-def _run_child(
-    producer: str,
-    consumers: Sequence[str],
-    rounds: int | None,
-    aspects: Sequence[str],
-    limit_s: float,
-) -> tuple[Matrix, str]:
-    """Run one row, and tell how the process ended."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "row.json")
+    @property
+    def routes(self) -> tuple[Route, ...]:
+        return chosen(self.ways)
+
+    def run(self, producer: str) -> tuple[list[Cell], Matrix]:
+        """Run a row, in as many processes as it takes; its cells, and what it was found on."""
+        cells: list[Cell] = []
+        first: Matrix | None = None
+        left, each = list(self.consumers), len(self.routes)
+        while left:
+            part, ended = self._run_child(producer, left)
+            found = list(part.cells)
+            if len(found) < len(left) * each:
+                found += self._crashed(producer, left[len(found) // each], found, ended)
+            left = left[len(found) // each :]
+            cells += found
+            first = first or part
+        if first is None:
+            raise ValueError("consumers: got none; allowed: one or more")
+        return cells, first
+
+    def _crashed(self, producer: str, consumer: str, found: list[Cell], ended: str) -> list[Cell]:
+        """Fill the rest of a pair up."""
+        crash = Aspect("crashed", ended)
+        after = Aspect("crashed", "an earlier route ended the process")
+        made: list[Cell] = []
+        for route in self.routes[len(found) % len(self.routes) :]:
+            every = dict.fromkeys(self.aspects, after if made else crash)
+            made.append(Cell(producer, consumer, route.name, route.door, route.bridged, every))
+        return made
+
+    def _run_child(self, producer: str, consumers: Sequence[str]) -> tuple[Matrix, str]:
+        """Run what is left of a row, and tell how the process ended."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "row.json")
+            try:
+                done = subprocess.run(  # noqa: S603
+                    self._command(producer, consumers, path),
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=self.limit_s,
+                    env=environment(),
+                )
+                code, said = done.returncode, done.stderr
+            except subprocess.TimeoutExpired as late:
+                code, said = None, str(late.stderr or "")
+            if not path.exists():
+                raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
+            matrix = Matrix.from_dict(json.loads(path.read_text()))
+            return matrix, _ending(code, said, self.limit_s)
+
+    def _command(self, producer: str, consumers: Sequence[str], path: Path) -> list[str]:
         command = [sys.executable, "-m", "cai_bridge.conformance.matrix", "--json", str(path)]
         command += ["--producer", producer]
-        command += [text for one in consumers for text in ("--consumer", one)]
-        command += [text for one in aspects for text in ("--aspect", one)]
-        command += [] if rounds is None else ["--rounds", str(rounds)]
-        try:
-            done = subprocess.run(  # noqa: S603
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=limit_s,
-                env=environment(),
-            )
-            code, said = done.returncode, done.stderr
-        except subprocess.TimeoutExpired as late:
-            code, said = None, str(late.stderr or "")
-        if not path.exists():
-            raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
-        return Matrix.from_dict(json.loads(path.read_text())), _ending(code, said, limit_s)
+        for option, words in (
+            ("--consumer", consumers),
+            ("--aspect", self.aspects),
+            ("--way", self.ways),
+        ):
+            command += [text for one in words for text in (option, one)]
+        command += [] if self.rounds is None else ["--rounds", str(self.rounds)]
+        command += [] if self.turn is None else ["--turn", str(self.turn)]
+        return command
 
 
 def _ending(code: int | None, said: str, limit_s: float) -> str:

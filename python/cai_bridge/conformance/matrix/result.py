@@ -65,7 +65,8 @@ class Cell:
         The route's name: what the consumer is handed, with ``x`` the producer's array, and by
         which protocol. See `ROUTES`.
     door : str
-        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``.
+        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``; or ``"convert"``
+        where the bridge makes the consumer's array.
     bridged : bool
         Whether the route leads through `cai_bridge`.
     aspects : dict of str to Aspect
@@ -78,7 +79,8 @@ class Cell:
         and fills another one of the size; the read sees the first one's values. The view of
         ``to_cai(x)``, which was not told the consumer's stream, is released on it.
         ``host``: how long the host is held while the producer's write is pending.
-        ``readonly``: a read-only array cannot be written through.
+        ``readonly``: a read-only array cannot be written through. Everywhere else the consumer only
+        reads, and `convert` is told so by ``readonly=False``.
         ``dtypes``: which of the element types that both have arrive as they are.
         ``lazy``: values that are only noted, such as a conjugate's, arrive as they are.
     """
@@ -168,7 +170,7 @@ class Matrix:
         raise KeyError((producer, consumer, route))
 
     def advised(self, producer: str, consumer: str) -> Cell | None:
-        """Find the cell of the route that is advised for a consumer; None where none exists."""
+        """Find the cell of the view that is advised for a consumer; None where none exists."""
         for route in advised(consumer):
             with contextlib.suppress(KeyError):
                 cell = self.cell(producer, consumer, route)
