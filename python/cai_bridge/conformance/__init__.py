@@ -6,7 +6,7 @@ adapter, which says how a library makes or takes arrays, and a lab, which is whe
 """
 
 from cai_bridge.testing import assert_equivalent, describe
-from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule, take
+from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
 from cai_bridge.testing._kit.dlpack_structures import fields_of
 
 from .adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
@@ -15,16 +15,25 @@ from .consumer.arrays import Refusal, attempt, expect_copied
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .named import as_consumer, as_producer, consumer_named, producer_named
 from .producer.arrays import (
+    backwards,
     cai_of,
     can_be_late,
     collect,
     descr_size,
     export,
+    has_table,
     host_values,
     in_another_thread,
+    is_int,
     is_typestr,
+    items,
     made,
+    numbered,
+    on_host,
     reference_to,
+    sliced,
+    slices,
+    speaks_dlpack,
     strided,
     table_of,
 )
@@ -59,6 +68,7 @@ __all__ = [
     "as_producer",
     "assert_equivalent",
     "attempt",
+    "backwards",
     "cai_of",
     "can_be_late",
     "capsule_name",
@@ -68,6 +78,7 @@ __all__ = [
     "consumer_named",
     "descr_size",
     "describe",
+    "exchange_table",
     "expect",
     "expect_copied",
     "export",
@@ -75,16 +86,24 @@ __all__ = [
     "flat",
     "given",
     "handle_of",
+    "has_table",
     "host_values",
     "in_another_thread",
+    "is_int",
     "is_typestr",
+    "items",
     "made",
     "needs",
+    "numbered",
+    "on_host",
     "open_lab",
     "producer_named",
     "read_capsule",
     "reference_to",
     "requirements",
+    "sliced",
+    "slices",
+    "speaks_dlpack",
     "strided",
     "table_of",
     "take",

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from cai_bridge.testing._kit.description import describe
 
-from .requirement import NotApplicableError
+from .missing import missing
+from .requirement import NotApplicableError, UnmetError
 from .stand_in import speaking_only
 
 if TYPE_CHECKING:
@@ -67,6 +68,11 @@ class Streams:
     name: str = ""
     subject: str = ""
 
+    @property
+    def source(self) -> Any:
+        """What the author wrote: the class, or the function that an adapter was made of."""
+        return type(self)
+
     def stream(self) -> Any:
         """Make a stream of the library's: an int, or an object with ``__cuda_stream__``.
 
@@ -77,11 +83,14 @@ class Streams:
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the library's current one, as a context manager.
 
-        By default the stream itself is entered, as in CuPy.
+        By default the stream itself is entered, as in CuPy. For None nothing changes.
         """
         if hasattr(stream, "__enter__"):
             return stream  # type: ignore[no-any-return]
-        return contextlib.nullcontext()
+        if stream is None:
+            return contextlib.nullcontext()
+        # To go on would judge work on the default stream, as if it were on this one.
+        raise missing(self, "on(stream)", "and its streams are no context managers")
 
 
 class ProducerAdapter(Streams):
@@ -113,11 +122,11 @@ class ProducerAdapter(Streams):
         """Queue a write of one value to all items, on the library's current stream."""
         fill = getattr(array, "fill", None)
         if fill is None:
-            raise NotApplicableError("the adapter says no fill(), and the arrays have none")
+            raise missing(self, "fill(array, value)", "and the arrays have none")
         try:
             fill(value)
         except TypeError as error:
-            raise NotApplicableError(f"the adapter says no fill(): {error}") from error
+            raise missing(self, "fill(array, value)", f"and the arrays' own: {error}") from error
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
         """Make an array of one value, on the library's current stream.
@@ -130,17 +139,20 @@ class ProducerAdapter(Streams):
 
     def strided(self, array: Any) -> Any:
         """Take every second column of an array of two dimensions; by default by indexing."""
-        if not hasattr(array, "__getitem__"):
-            raise NotApplicableError("the arrays cannot be indexed")
-        try:
-            return array[:, ::2]
-        except Exception as error:
-            raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
+        return _indexed(self, "strided(array)", array, "x[:, ::2]")
+
+    def sliced(self, array: Any) -> Any:
+        """Take all rows but the first of an array of two dimensions; by default by indexing."""
+        return _indexed(self, "sliced(array)", array, "x[1:, :]")
+
+    def reversed(self, array: Any) -> Any:
+        """Take the rows of an array of two dimensions from the last; by default by indexing."""
+        return _indexed(self, "reversed(array)", array, "x[::-1, :]")
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
         del array
-        raise NotApplicableError("the adapter says no readonly()")
+        raise missing(self, "readonly(array)")
 
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
         """Give arrays whose values are noted and not yet computed, such as torch's conjugates.
@@ -159,42 +171,106 @@ class ProducerAdapter(Streams):
         """
         stream = self.stream()
         if stream is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         array = self.make((words,), "float32")
         if lab.timed:
             # What has to be compiled for it would take longer than the hold lasts. Zeros, for which
             # some have another way, would not do.
-            self.fill(array, -1.0)
+            self.fill(array, _BEFORE)
         lab.synchronize()
+        place = _place(array)
         with self.on(stream):
             hold = lab.hold(handle_of(stream))
             self.fill(array, value)
+        _expect_behind(lab, stream, hold, place, words)
         return Late(array, stream, value, hold)
 
     def late_on_two(self, lab: Lab, value: float) -> Late:
-        """Make an array of which each half has a write held back on a stream of its own."""
+        """Make an array of which each half has a write on a stream of its own, and one is held."""
         streams = (self.stream(), self.stream())
         if streams[0] is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         array = self.make((1024,), "float32")
         try:
             halves = (array[:512], array[512:])
         except Exception as error:
             raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
-        begin = _place(array)
-        if [_place(half) for half in halves] != [begin, begin + 2048]:
-            raise NotApplicableError("slices of the arrays are copies")
+        places = _shared_places(array, halves)
+        if lab.timed:
+            self.fill(array, _BEFORE)
         lab.synchronize()
-        for stream, half in zip(streams, halves, strict=True):
+        # One at a time is held back: to wait for the one must not do for the other.
+        held, holds = lab.turn(2), []
+        for number, (stream, half) in enumerate(zip(streams, halves, strict=True)):
             with self.on(stream):
-                hold = lab.hold(handle_of(stream))
+                if number == held or not lab.timed:
+                    holds.append(lab.hold(handle_of(stream)))
                 self.fill(half, value)
-        return Late(array, streams[1], value, hold, keep=streams[0])
+            if number == held or not lab.timed:
+                _expect_behind(lab, stream, holds[-1], places[number], 512)
+        return Late(array, streams[1], value, holds[-1], keep=streams[0])
+
+
+_BEFORE = -1.0
+"""What an array holds before the write that is held back."""
+
+_PICKED = {
+    "x[:, ::2]": (slice(None), slice(None, None, 2)),
+    "x[1:, :]": (slice(1, None), slice(None)),
+    "x[::-1, :]": (slice(None, None, -1), slice(None)),
+}
+
+
+def _indexed(adapter: Streams, member: str, array: Any, picked: str) -> Any:
+    """Index an array, where it can be."""
+    if not hasattr(array, "__getitem__"):
+        raise missing(adapter, member, "and the arrays cannot be indexed")
+    try:
+        return array[_PICKED[picked]]
+    except Exception as error:
+        what = f"and {picked} raised {type(error).__name__}: {error}"
+        raise missing(adapter, member, what) from error
 
 
 def _place(array: Any) -> int:
     """Tell where an array begins, by whichever of its protocols says so."""
     return next((said.ptr for said in describe(array) if said.ptr), 0)
+
+
+def _shared_places(array: Any, halves: tuple[Any, Any]) -> list[int]:
+    """Tell where the halves of an array of 1024 float32 items begin.
+
+    Raises
+    ------
+    NotApplicableError
+        They are copies.
+    UnmetError
+        They are in the array's memory, and not where their items are.
+    """
+    begin, places = _place(array), [_place(half) for half in halves]
+    if not any(begin <= place < begin + 4096 for place in places):
+        raise NotApplicableError("slices of the arrays are copies")
+    for name, place, wanted in zip(("x[:512]", "x[512:]"), places, (0, 2048), strict=True):
+        if place != begin + wanted:
+            raise UnmetError(
+                f"{name} is said to begin {place - begin} bytes behind x, and not {wanted}"
+            )
+    return places
+
+
+def _expect_behind(lab: Lab, stream: Any, hold: Hold, place: int, words: int) -> None:
+    """Fail where a write is not on the stream that was the current one.
+
+    Raises
+    ------
+    UnmetError
+        It is elsewhere, so that whatever is seen of it would tell nothing of that stream.
+    """
+    if place and not lab.is_behind(handle_of(stream), hold, lab.words(place, words), _BEFORE):
+        raise UnmetError(
+            "on(stream) does not make the stream the current one: what fill() wrote inside is not "
+            "on it"
+        )
 
 
 class ConsumerAdapter(Streams):
@@ -230,7 +306,7 @@ class ConsumerAdapter(Streams):
         A library whose streams nobody can name says here what its work can be made to wait for.
         """
         if stream is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         return lab.hold(handle_of(stream))
 
     def copy(self, array: Any) -> Any:
@@ -240,7 +316,7 @@ class ConsumerAdapter(Streams):
         """
         copy = getattr(array, "copy", None)
         if copy is None:
-            raise NotApplicableError("the adapter says no copy(), and the arrays have none")
+            raise missing(self, "copy(array)", "and the arrays have none")
         return copy()
 
     def values(self, copied: Any) -> Any:
@@ -250,10 +326,10 @@ class ConsumerAdapter(Streams):
         """
         tolist = getattr(copied, "tolist", None)
         if tolist is None:
-            raise NotApplicableError("the adapter says no values(), and the arrays have no tolist")
+            raise missing(self, "values(copied)", "and the arrays have no tolist")
         return tolist()
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write of one value to all items of an array that was taken in."""
         del array, value
-        raise NotApplicableError("the adapter says no fill()")
+        raise missing(self, "fill(array, value)")

@@ -10,14 +10,19 @@ from ..adapter import ProducerAdapter
 from ..lab import Lab, flat
 from ..requirement import CAI, Check, Level, expect, needs, requires
 from .arrays import (
+    backwards,
     cai_of,
     can_be_late,
     collect,
     descr_size,
     host_values,
+    is_int,
     is_typestr,
+    items,
     made,
+    numbered,
     reference_to,
+    sliced,
     strided,
 )
 
@@ -39,8 +44,9 @@ def _cai(
 def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     entries = cai_of(x)
-    expect(type(entries) is dict, f"__cuda_array_interface__ is a {type(entries).__name__}")
-    missing = {"shape", "typestr", "data", "version"} - entries.keys()
+    expect(isinstance(entries, dict), f"__cuda_array_interface__ is a {type(entries).__name__}")
+    # What C code finds, which calls no method of a subclass.
+    missing = {"shape", "typestr", "data", "version"} - dict.keys(entries)
     expect(not missing, f"without {', '.join(sorted(missing))}")
     return f"has {', '.join(entries)}"
 
@@ -55,8 +61,8 @@ def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     for extents in ((3, 4), (), (2, 1, 5)):
         x = made(p, lab, extents)
         shape = cai_of(x)["shape"]
-        expect(type(shape) is tuple, f"shape is {shape!r}, a {type(shape).__name__}")
-        expect(all(type(n) is int for n in shape), f"shape is {shape!r}, with other types than int")
+        expect(isinstance(shape, tuple), f"shape is {shape!r}, a {type(shape).__name__}")
+        expect(all(map(is_int, shape)), f"shape is {shape!r}, with other types than int")
         expect(shape == extents, f"shape is {shape!r} for an array of {extents!r}")
     return f"the last one is {shape!r}"
 
@@ -76,7 +82,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
         except Exception:
             seen.append(f"{dtype} is refused")
             continue
-        expect(type(typestr) is str, f"typestr of {dtype} is {typestr!r}")
+        expect(isinstance(typestr, str), f"typestr of {dtype} is {typestr!r}")
         expect(is_typestr(typestr, dtype), f"typestr of {dtype} is {typestr!r}")
         expect(typestr[0] in "<|" or typestr[-1] == "1", f"typestr of {dtype} is {typestr!r}")
         seen.append(typestr)
@@ -92,8 +98,8 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
 def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     data = cai_of(x)["data"]
-    expect(type(data) is tuple and len(data) == 2, f"data is {data!r}")
-    expect(type(data[0]) is int, f"the pointer is {data[0]!r}, a {type(data[0]).__name__}")
+    expect(isinstance(data, tuple) and len(data) == 2, f"data is {data!r}")
+    expect(is_int(data[0]), f"the pointer is {data[0]!r}, a {type(data[0]).__name__}")
     expect(type(data[1]) is bool, f"the flag is {data[1]!r}, a {type(data[1]).__name__}")
     return f"data is {data!r}"
 
@@ -140,8 +146,8 @@ def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
     for entries in (cai_of(x), cai_of(y)):
         strides = entries.get("strides")
         if strides is not None:
-            expect(type(strides) is tuple, f"strides is {strides!r}")
-            expect(all(type(n) is int for n in strides), f"strides is {strides!r}")
+            expect(isinstance(strides, tuple), f"strides is {strides!r}")
+            expect(all(map(is_int, strides)), f"strides is {strides!r}")
             expect(len(strides) == 2, f"strides is {strides!r} for an array of two dimensions")
         seen.append(f"{strides!r}")
     # Libraries without strides copy what is indexed.
@@ -159,14 +165,53 @@ def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
 def cai_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     base = lab.region(describe(cai_of(x))["CAI"])
-    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
+    rows = numbered()
     lab.put(base, rows)
-    y = strided(p, lab, x)
-    seen = lab.get(lab.region(describe(cai_of(y))["CAI"]))
-    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
     own = host_values(x)
-    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}")
+    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the dict says {rows}")
+    y = strided(p, lab, x)
+    seen = items(lab, lab.region(describe(cai_of(y))["CAI"]), base)
+    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
     return f"every second column is read as {seen}"
+
+
+@_cai(
+    "offset",
+    PYTHON + "data",
+    "the pointer of a slice is that of its own first item",
+    "a consumer computes with items that lie before the slice",
+)
+def cai_offset(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    rows = numbered()
+    base = lab.region(describe(cai_of(x))["CAI"])
+    lab.put(base, rows)
+    y = sliced(p, lab, x)
+    seen = items(lab, lab.region(describe(cai_of(y))["CAI"]), base)
+    expect(seen == rows[1:], f"all rows but the first of {rows} are read as {seen}")
+    return f"all rows but the first are read as {seen}"
+
+
+@_cai(
+    "reversed",
+    PYTHON + "strides",
+    "the strides of a slice with a negative step are negative, and the pointer is that of its "
+    "first item; or the slice is refused",
+    "a consumer takes the items in another order, or from behind the array",
+)
+def cai_reversed(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    rows = numbered()
+    base = lab.region(describe(cai_of(x))["CAI"])
+    lab.put(base, rows)
+    y = backwards(p, lab, x)
+    try:
+        entries = cai_of(y)
+    except Exception as refused:
+        return f"refused: {type(refused).__name__}: {refused}"
+    seen = items(lab, lab.region(describe(entries)["CAI"]), base)
+    expect(seen == rows[::-1], f"the rows of {rows}, from the last, are read as {seen}")
+    return f"the rows, from the last, are read as {seen}"
 
 
 @_cai(
@@ -178,7 +223,7 @@ def cai_values(p: ProducerAdapter, lab: Lab) -> str:
 def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     version = cai_of(x)["version"]
-    expect(type(version) is int, f"version is {version!r}")
+    expect(is_int(version), f"version is {version!r}")
     expect(version >= 3, f"version is {version}, which has no stream")
     return f"{version}"
 
@@ -209,8 +254,9 @@ def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
     if "descr" not in entries:
         return "none"
     descr = entries["descr"]
-    expect(type(descr) is list and descr, f"descr is {descr!r}")
-    expect(all(type(one) is tuple and len(one) in (2, 3) for one in descr), f"descr is {descr!r}")
+    expect(isinstance(descr, list) and descr, f"descr is {descr!r}")
+    whole = all(isinstance(one, tuple) and len(one) in (2, 3) for one in descr)
+    expect(whole, f"descr is {descr!r}")
     size = descr_size(descr)
     expect(size == int(entries["typestr"][2:]), f"descr is {descr!r} for {entries['typestr']}")
     return f"{descr!r}"
@@ -243,9 +289,10 @@ def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
             seen.append(cai_of(late.array).get("stream"))
         lab.synchronize()
     for stream in seen:
-        expect(stream is None or type(stream) is int, f"stream is {stream!r}")
+        expect(stream is None or is_int(stream), f"stream is {stream!r}")
         expect(stream is None or stream > 0, f"stream is {stream}")
-    return f"stream is {seen[0]!r}, and with work pending {seen[-1]!r}"
+    names = [lab.called(stream) for stream in seen]
+    return f"it names {names[0]}, and with work pending {names[-1]}"
 
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
@@ -264,9 +311,10 @@ def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(late.stream):
             said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
-        if type(said.stream) is int:
+        if is_int(said.stream):
             lab.order(said.stream, mine.handle)
-        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
     return seen
 
 
@@ -282,9 +330,10 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(other):
             said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
-        if type(said.stream) is int:
+        if is_int(said.stream):
             lab.order(said.stream, mine.handle)
-        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
     return seen
 
 
@@ -300,9 +349,10 @@ def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(late.stream):
             said = describe(cai_of(late.array))["CAI"]
         mine = lab.stream()
-        if type(said.stream) is int:
+        if is_int(said.stream):
             lab.order(said.stream, mine.handle)
-        seen = lab.expect_read(mine.handle, lab.region(said), late, f"stream is {said.stream}")
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
     return seen
 
 
@@ -318,14 +368,15 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     late, mine = p.late(lab, next(lab.values())), lab.stream()
     with p.on(late.stream):
         said = describe(cai_of(late.array))["CAI"]
-    needs(type(said.stream) is int, f"stream is {said.stream}")
+    needs(is_int(said.stream), f"the dict names {lab.called(said.stream)}")
+    named = lab.called(said.stream)
     late.stream = None
     collect()
     lab.order(int(said.stream or 0), mine.handle)
     lab.wait(mine.handle)
     dead = [one for one in lab.reports() if "destroyed" in one]
-    expect(not dead, f"stream {said.stream:#x} is gone with its object: {dead}")
-    return f"stream {said.stream:#x} is still there"
+    expect(not dead, f"the dict names {named}, which is gone with its object: {dead}")
+    return f"the dict names {named}, which is still there"
 
 
 @_cai(

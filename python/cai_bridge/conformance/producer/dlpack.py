@@ -8,7 +8,7 @@ from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab
+from ..lab import Lab, flat
 from ..requirement import (
     ARRAY_API,
     DLPACK,
@@ -20,7 +20,18 @@ from ..requirement import (
     needs,
     requires,
 )
-from .arrays import export, made, strided
+from .arrays import (
+    backwards,
+    export,
+    host_values,
+    is_int,
+    items,
+    made,
+    numbered,
+    on_host,
+    sliced,
+    strided,
+)
 
 METHOD = "array.__dlpack__: "
 
@@ -52,8 +63,8 @@ def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
     expect(hasattr(x, "__dlpack_device__"), f"{type(x).__name__} has no __dlpack_device__")
     device = x.__dlpack_device__()
-    expect(type(device) is tuple and len(device) == 2, f"it gives {device!r}")
-    expect(all(isinstance(part, int) for part in device), f"it gives {device!r}")
+    expect(isinstance(device, tuple) and len(device) == 2, f"it gives {device!r}")
+    expect(all(map(is_int, device)), f"it gives {device!r}")
     return f"{tuple(map(int, device))}"
 
 
@@ -254,12 +265,55 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
 def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     base = lab.region(describe(export(x, stream=1))["capsule"])
-    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
+    rows = numbered()
     lab.put(base, rows)
+    own = host_values(x)
+    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the tensor says {rows}")
     capsule = export(strided(p, lab, x), stream=1)
-    seen = lab.get(lab.region(describe(capsule)["capsule"]))
+    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
     expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
     return f"every second column is read as {seen}"
+
+
+@dlpack(
+    "offset",
+    DLPACK,
+    "C API: DLTensor.data, byte_offset",
+    "data and byte_offset of a slice are those of its own first item",
+    "a consumer computes with items that lie before the slice",
+)
+def dlpack_offset(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    rows = numbered()
+    base = lab.region(describe(export(x, stream=1))["capsule"])
+    lab.put(base, rows)
+    capsule = export(sliced(p, lab, x), stream=1)
+    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
+    expect(seen == rows[1:], f"all rows but the first of {rows} are read as {seen}")
+    return f"all rows but the first are read as {seen}"
+
+
+@dlpack(
+    "reversed",
+    DLPACK,
+    "C API: DLTensor.strides",
+    "the strides of a slice with a negative step are negative, and data is that of its first item; "
+    "or the slice is refused",
+    "a consumer takes the items in another order, or from behind the array",
+)
+def dlpack_reversed(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    rows = numbered()
+    base = lab.region(describe(export(x, stream=1))["capsule"])
+    lab.put(base, rows)
+    y = backwards(p, lab, x)
+    try:
+        capsule = export(y, stream=1)
+    except Exception as refused:
+        return f"refused: {type(refused).__name__}: {refused}"
+    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
+    expect(seen == rows[::-1], f"the rows of {rows}, from the last, are read as {seen}")
+    return f"the rows, from the last, are read as {seen}"
 
 
 @dlpack(
@@ -291,18 +345,30 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     "dl-device",
     ARRAY_API,
     METHOD + "dl_device",
-    "the array's own device is served, and one that cannot be is refused by a BufferError",
+    "the array's own device is served, the CPU by memory that the host can read, and one that "
+    "cannot be is refused by a BufferError",
     "a consumer on another device is handed memory that it cannot reach",
 )
 def dlpack_dl_device(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
+    own = lab.region(describe(export(x, stream=1))["capsule"])
+    lab.put(own, 3.0)
     device = read_capsule(export(x, stream=1)).device
     served = read_capsule(export(x, stream=1, dl_device=device)).device
     expect(served == device, f"dl_device={device} is served with {served}")
-    wanted = (10, 0)
-    try:
-        other = read_capsule(export(x, stream=1, dl_device=wanted)).device
-    except BufferError as error:
-        return f"{wanted} is refused: {error}"
-    expect(False, f"dl_device={wanted}, a ROCm device, is served with {other}")
-    return ""
+    told = []
+    # A ROCm device, and the CPU, for which no stream may be named.
+    for wanted, wishes in (((10, 0), {"stream": 1}), ((1, 0), {})):
+        try:
+            capsule = export(x, dl_device=wanted, **wishes)
+        except BufferError as error:
+            told.append(f"{wanted} is refused: {error}")
+            continue
+        fields = read_capsule(capsule)
+        expect(fields.device == wanted, f"dl_device={wanted} is served with {fields.device}")
+        kind, _ = lab.device_of(fields.ptr) or (1, 0)
+        expect(wanted[0] == 1 and kind != 2, f"dl_device={wanted} is served with memory of CUDA")
+        values = on_host(describe(capsule)["capsule"])
+        expect(set(values) == {3.0}, f"dl_device={wanted} is served with {values}")
+        told.append(f"{wanted} is served")
+    return "; ".join(told)
