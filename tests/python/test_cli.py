@@ -308,6 +308,56 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
 
 
+def a_matrix(**routes):
+    """A matrix of one pair: the outcome of each route, by its first letters."""
+    names = {
+        "cai": ("x by CAI", "cai", False),
+        "dlpack": ("x by DLPack", "dlpack", False),
+        "to_cai": ("to_cai(x)", "cai", True),
+        "from_cai": ("from_cai(x)", "dlpack", True),
+    }
+    cells = tuple(
+        Cell("a", "b", *names[route], {"values": Aspect(outcome)})
+        for route, outcome in routes.items()
+    )
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), cells))
+
+
+def test_the_best_route_counts():
+    pair = ("a", "b")
+    shown = a_matrix(cai="wrong", dlpack="waits", to_cai="crashed", from_cai="right")
+    assert shown.best(pair, bridged=False) == "waits"
+    assert shown.best(pair, bridged=True) == "right"
+    assert shown.best(pair, door="cai", bridged=False) == "wrong"
+    assert shown.best(pair, door="cai", bridged=True) == "crashed"
+    assert a_matrix(cai="none", dlpack="wrong").best(pair, bridged=False) == "wrong"
+    assert list(shown.outcomes(bridged=False)).count("waits") == 1
+    assert "right" in shown.outcomes(bridged=True)
+    assert "crashed" not in shown.outcomes(bridged=True)
+
+
+def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
+    assert shown["shares"] == [
+        {"name": "By themselves", "count": 0},
+        {"name": "With the bridge", "count": 1},
+    ]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["native"]] == ["wrong", "ignored"]
+    assert pair["bridged"].word == "right"
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI", "x by DLPack"]),
+        ("bridge", ["from_cai(x)"]),
+    ]
+    assert [r["advised"] for one in pair["groups"] for r in one["routes"]] == [False, False, True]
+    tally = {one["kind"].word: [n["count"] for n in one["counts"]] for one in shown["tally"]}
+    assert (tally["wrong"], tally["ignored"], tally["right"]) == ([1, 0], [1, 0], [0, 1])
+    shares = {one["kind"].word: [n["share"] for n in one["counts"]] for one in shown["tally"]}
+    assert (shares["wrong"], shares["right"]) == (["50 %", "0 %"], ["0 %", "100 %"])
+
+
 def test_what_matrix_writes_it_reads(tmp_path, capsys):
     written = tmp_path / "matrix.json"
     assert main(["matrix", "--from", str(MATRIX), "--json", str(written)]) == 0

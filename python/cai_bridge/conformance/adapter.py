@@ -193,7 +193,7 @@ class ProducerAdapter(Streams):
         array = self.make((1024,), "float32")
         try:
             halves = (array[:512], array[512:])
-        except Exception as error:
+        except _NOT_SO as error:
             raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
         places = _shared_places(array, halves)
         if lab.timed:
@@ -214,6 +214,9 @@ class ProducerAdapter(Streams):
 _BEFORE = -1.0
 """What an array holds before the write that is held back."""
 
+_NOT_SO = (TypeError, IndexError, ValueError, NotImplementedError)
+"""What is raised by indexing that a library does not have; whatever else is a failure."""
+
 _PICKED = {
     "x[:, ::2]": (slice(None), slice(None, None, 2)),
     "x[1:, :]": (slice(1, None), slice(None)),
@@ -227,7 +230,7 @@ def _indexed(adapter: Streams, member: str, array: Any, picked: str) -> Any:
         raise missing(adapter, member, "and the arrays cannot be indexed")
     try:
         return array[_PICKED[picked]]
-    except Exception as error:
+    except _NOT_SO as error:
         what = f"and {picked} raised {type(error).__name__}: {error}"
         raise missing(adapter, member, what) from error
 

@@ -344,6 +344,7 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    cai_of(made(p, lab))
     for value in lab.values():
         late = p.late_on_two(lab, value)
         with p.on(late.stream):

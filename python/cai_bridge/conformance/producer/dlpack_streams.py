@@ -65,6 +65,7 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    speaks_dlpack(made(p, lab))
     for value in lab.values():
         late, mine = p.late_on_two(lab, value), lab.stream()
         with p.on(late.stream):

@@ -126,9 +126,9 @@ def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
     "the consumer reads what has not been written yet",
 )
 def exchange_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    table = table_of(made(p, lab))
     for value in lab.values():
         late = p.late_on_two(lab, value)
-        table = table_of(late.array)
         with p.on(late.stream):
             fields = table.export(late.array).fields
             stream = table.work_stream(*fields.device) or 1
