@@ -11,7 +11,7 @@ from cai_bridge.testing._kit.dlpack_structures import fields_of
 
 from .adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
 from .check import check_consumer, check_producer
-from .consumer.arrays import Refusal, attempt, expect_copied
+from .consumer.arrays import Refusal, asked_with, attempt, expect_copied
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .named import as_consumer, as_producer, consumer_named, producer_named
 from .producer.arrays import (
@@ -66,6 +66,7 @@ __all__ = [
     "Verdict",
     "as_consumer",
     "as_producer",
+    "asked_with",
     "assert_equivalent",
     "attempt",
     "backwards",

@@ -24,7 +24,8 @@ class MissingMemberError(NotApplicableError):
         self.member = member
         self.place = place
         text = f"the adapter says no {member.partition('(')[0]}()"
-        super().__init__(f"{text}, {more}" if more else text)
+        text += f", {more}" if more else ""
+        super().__init__(f"{text}; see {place}" if place else text)
 
 
 def missing(adapter: Any, member: str, more: str = "") -> MissingMemberError:

@@ -77,6 +77,15 @@ def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
         return Refusal(f"{type(error).__name__}: {error}")
 
 
+def asked_with(lab: Lab, asked: list[dict[str, Any]]) -> str:
+    """Tell what a consumer asked ``__dlpack__`` for, with the names of the streams."""
+    told = []
+    for wishes in asked:
+        named = {"stream": lab.called(wishes["stream"])} if wishes.get("stream", -1) != -1 else {}
+        told.append(", ".join(f"{name}={one}" for name, one in {**wishes, **named}.items()))
+    return f"it asks with {' and with '.join(told)}"
+
+
 def expect_copied(c: ConsumerAdapter, lab: Lab, copied: Any, late: Late, circumstance: str) -> str:
     """Wait for a copy that a consumer queued, and judge by what it saw.
 

@@ -37,7 +37,7 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is a handle")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(theirs.handle)}")
         del y
     return seen
 
@@ -57,7 +57,7 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is 1")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(1)}")
         del y
     return seen
 
@@ -77,7 +77,7 @@ def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is 2")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(2)}")
         del y
     return seen
 
@@ -93,7 +93,7 @@ def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
         x, theirs = CaiArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, "stream is a handle")
+        seen = expect_copied(c, lab, c.copy(y), late, f"the dict names {lab.called(theirs.handle)}")
         del y
     return seen
 
@@ -140,7 +140,7 @@ def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
         del y
         collect()
         late = Late(x, mine, value, hold)
-        seen = lab.expect_read(theirs.handle, x.region, late, "the producer's own stream reads")
+        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
     return seen
 
 

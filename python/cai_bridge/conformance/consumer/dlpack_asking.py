@@ -7,7 +7,7 @@ from collections.abc import Callable
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab
 from ..requirement import ARRAY_API, Check, Level, expect, needs
-from .arrays import attempt, expect_copied, takes
+from .arrays import asked_with, attempt, expect_copied, takes
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads what has not been written yet"
@@ -115,7 +115,7 @@ def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, f"it asks with {x.asked}")
+        seen = expect_copied(c, lab, copied, late, asked_with(lab, x.asked))
         del y
     return seen
 
@@ -131,6 +131,6 @@ def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
         x, theirs = DLPackArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, f"it asks with {x.asked}")
+        seen = expect_copied(c, lab, c.copy(y), late, asked_with(lab, x.asked))
         del y
     return seen

@@ -34,7 +34,7 @@ def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
             capsule = export(late.array, stream=mine.handle)
         waited.append(watch.waited)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
     expect(not all(waited), "the host waited for the write")
     return seen
 
@@ -53,7 +53,7 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(other):
             capsule = export(late.array, stream=mine.handle)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
     return seen
 
 
@@ -71,7 +71,7 @@ def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(late.stream):
             capsule = export(late.array, stream=mine.handle)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
     return seen
 
 
@@ -88,7 +88,7 @@ def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(late.stream):
             capsule = export(late.array, stream=None)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(1, region, late, "stream=None, and the legacy default stream reads")
+        seen = lab.expect_read(1, region, late, f"asked for None, {lab.called(1)}")
     return seen
 
 
@@ -110,7 +110,7 @@ def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
                 # Of that dlpack-streams tells.
                 raise NotApplicableError(f"2 is refused: {refused}") from None
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(2, region, late, "stream=2, and the per-thread default stream reads")
+        seen = lab.expect_read(2, region, late, f"asked for 2, {lab.called(2)}")
     return seen
 
 
