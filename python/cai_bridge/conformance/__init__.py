@@ -1,6 +1,6 @@
 """What DLPack and the CUDA Array Interface require, and a kit that judges libraries by it.
 
-``pytest --pyargs cai_bridge.conformance --producer module:factory`` runs one test a requirement;
+``pytest --pyargs cai_bridge.conformance --cai-producer module:factory`` runs one test a requirement;
 `check_producer` and `check_consumer` do the same as a call. A requirement is a function of an
 adapter, which says how a library makes or takes arrays, and a lab, which is where it is judged.
 """

@@ -197,6 +197,14 @@ def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Ask for the name that comes closest to one that there is not; empty where none does."""
+    import difflib  # noqa: PLC0415
+
+    found = difflib.get_close_matches(name, list(known), n=1)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
 def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, ...]:
     """List the requirements of a role that are named, or all.
 
@@ -215,5 +223,6 @@ def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, .
         raise ValueError("only: got no name; allowed: None, or names of requirements")
     for name in names:
         if name not in every:
-            raise ValueError(f"only: got {name!r}; allowed: {', '.join(every)}")
+            close = did_you_mean(name, every)
+            raise ValueError(f"only: got {name!r}{close}; allowed: {', '.join(every)}")
     return tuple(every[name] for name in names)
