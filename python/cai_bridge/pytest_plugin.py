@@ -1,7 +1,7 @@
 """The pytest plugin: options for ``pytest --pyargs cai_bridge.conformance``.
 
 Pytest loads it in every run of an environment that has `cai_bridge`. So all options begin with
-``--cai-``, which no other suite's do, and nothing of the kit is imported before one of them is used.
+``--cai-``, unlike those of other suites, and nothing of the kit is imported before one is used.
 """
 
 from __future__ import annotations

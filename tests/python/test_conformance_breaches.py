@@ -91,8 +91,8 @@ def test_values_that_are_right_in_part_are_a_failure():
         lab.put(lab.words(x.region.ptr, 1), 4.0)
         with pytest.raises(UnmetError, match=r"so, and other items are read: 4.0 instead of 5.0"):
             lab.expect_read(theirs.handle, x.region, late, "so")
+        copied = simulated.Consumer(), lab, (Seen([4.0, 5.0]), theirs)
         with pytest.raises(UnmetError, match=r"the copy saw \[4.0, 5.0\]"):
-            copied = simulated.Consumer(), lab, (Seen([4.0, 5.0]), theirs)
             expect_copied(*copied, late, "so")
 
 

@@ -1,19 +1,21 @@
 """What DLPack and the CUDA Array Interface require, and a kit that judges libraries by it.
 
-``pytest --pyargs cai_bridge.conformance --cai-producer module:factory`` runs one test a requirement;
-`check_producer` and `check_consumer` do the same as a call. A requirement is a function of an
-adapter, which says how a library makes or takes arrays, and a lab, which is where it is judged.
+``pytest --pyargs cai_bridge.conformance --cai-producer module:factory`` runs one test a
+requirement; `check_producer` and `check_consumer` do the same as a call. A requirement is a
+function of an adapter, which says how a library makes or takes arrays, and a lab, which is where it
+is judged.
 """
 
 from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
 from cai_bridge.testing._kit.dlpack_structures import fields_of
 
-from .adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
+from .adapter import ConsumerAdapter, Late, ProducerAdapter
 from .check import check_consumer, check_producer
 from .consumer.arrays import Refusal, asked_with, attempt, expect_copied
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .named import as_consumer, as_producer, consumer_named, producer_named
+from .places import handle_of
 from .producer.arrays import (
     backwards,
     cai_of,

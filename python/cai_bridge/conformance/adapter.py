@@ -12,29 +12,21 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cai_bridge.testing._kit.description import describe
-
 from .missing import missing
-from .requirement import NotApplicableError, UnmetError
+from .places import (
+    BEFORE,
+    NOT_SO,
+    expect_behind,
+    handle_of,
+    indexed,
+    place_of_items,
+    shared_places,
+)
+from .requirement import NotApplicableError
 from .stand_in import speaking_only
 
 if TYPE_CHECKING:
     from .lab import Hold, Lab
-
-LEGACY = 1
-
-
-def handle_of(stream: Any) -> int:
-    """Tell a stream's handle, with the legacy default stream as 1.
-
-    Parameters
-    ----------
-    stream : int or object with ``__cuda_stream__``
-        Where the handle is 0, the legacy default stream is meant.
-    """
-    if isinstance(stream, int):
-        return stream or LEGACY
-    return int(stream.__cuda_stream__()[1]) or LEGACY
 
 
 @dataclass
@@ -139,15 +131,15 @@ class ProducerAdapter(Streams):
 
     def strided(self, array: Any) -> Any:
         """Take every second column of an array of two dimensions; by default by indexing."""
-        return _indexed(self, "strided(array)", array, "x[:, ::2]")
+        return indexed(self, "strided(array)", array, "x[:, ::2]")
 
     def sliced(self, array: Any) -> Any:
         """Take all rows but the first of an array of two dimensions; by default by indexing."""
-        return _indexed(self, "sliced(array)", array, "x[1:, :]")
+        return indexed(self, "sliced(array)", array, "x[1:, :]")
 
     def reversed(self, array: Any) -> Any:
         """Take the rows of an array of two dimensions from the last; by default by indexing."""
-        return _indexed(self, "reversed(array)", array, "x[::-1, :]")
+        return indexed(self, "reversed(array)", array, "x[::-1, :]")
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
@@ -176,13 +168,13 @@ class ProducerAdapter(Streams):
         if lab.timed:
             # What has to be compiled for it would take longer than the hold lasts. Zeros, for which
             # some have another way, would not do.
-            self.fill(array, _BEFORE)
+            self.fill(array, BEFORE)
         lab.synchronize()
-        place = _place(array)
+        place = place_of_items(array)
         with self.on(stream):
             hold = lab.hold(handle_of(stream))
             self.fill(array, value)
-        _expect_behind(lab, stream, hold, place, words)
+        expect_behind(lab, stream, hold, place, words)
         return Late(array, stream, value, hold)
 
     def late_on_two(self, lab: Lab, value: float) -> Late:
@@ -193,11 +185,11 @@ class ProducerAdapter(Streams):
         array = self.make((1024,), "float32")
         try:
             halves = (array[:512], array[512:])
-        except _NOT_SO as error:
+        except NOT_SO as error:
             raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
-        places = _shared_places(array, halves)
+        places = shared_places(array, halves)
         if lab.timed:
-            self.fill(array, _BEFORE)
+            self.fill(array, BEFORE)
         lab.synchronize()
         # One at a time is held back: to wait for the one must not do for the other.
         held, holds = lab.turn(2), []
@@ -207,73 +199,8 @@ class ProducerAdapter(Streams):
                     holds.append(lab.hold(handle_of(stream)))
                 self.fill(half, value)
             if number == held or not lab.timed:
-                _expect_behind(lab, stream, holds[-1], places[number], 512)
+                expect_behind(lab, stream, holds[-1], places[number], 512)
         return Late(array, streams[1], value, holds[-1], keep=streams[0])
-
-
-_BEFORE = -1.0
-"""What an array holds before the write that is held back."""
-
-_NOT_SO = (TypeError, IndexError, ValueError, NotImplementedError)
-"""What is raised by indexing that a library does not have; whatever else is a failure."""
-
-_PICKED = {
-    "x[:, ::2]": (slice(None), slice(None, None, 2)),
-    "x[1:, :]": (slice(1, None), slice(None)),
-    "x[::-1, :]": (slice(None, None, -1), slice(None)),
-}
-
-
-def _indexed(adapter: Streams, member: str, array: Any, picked: str) -> Any:
-    """Index an array, where it can be."""
-    if not hasattr(array, "__getitem__"):
-        raise missing(adapter, member, "and the arrays cannot be indexed")
-    try:
-        return array[_PICKED[picked]]
-    except _NOT_SO as error:
-        what = f"and {picked} raised {type(error).__name__}: {error}"
-        raise missing(adapter, member, what) from error
-
-
-def _place(array: Any) -> int:
-    """Tell where an array begins, by whichever of its protocols says so."""
-    return next((said.ptr for said in describe(array) if said.ptr), 0)
-
-
-def _shared_places(array: Any, halves: tuple[Any, Any]) -> list[int]:
-    """Tell where the halves of an array of 1024 float32 items begin.
-
-    Raises
-    ------
-    NotApplicableError
-        They are copies.
-    UnmetError
-        They are in the array's memory, and not where their items are.
-    """
-    begin, places = _place(array), [_place(half) for half in halves]
-    if not any(begin <= place < begin + 4096 for place in places):
-        raise NotApplicableError("slices of the arrays are copies")
-    for name, place, wanted in zip(("x[:512]", "x[512:]"), places, (0, 2048), strict=True):
-        if place != begin + wanted:
-            raise UnmetError(
-                f"{name} is said to begin {place - begin} bytes behind x, and not {wanted}"
-            )
-    return places
-
-
-def _expect_behind(lab: Lab, stream: Any, hold: Hold, place: int, words: int) -> None:
-    """Fail where a write is not on the stream that was the current one.
-
-    Raises
-    ------
-    UnmetError
-        It is elsewhere, so that whatever is seen of it would tell nothing of that stream.
-    """
-    if place and not lab.is_behind(handle_of(stream), hold, lab.words(place, words), _BEFORE):
-        raise UnmetError(
-            "on(stream) does not make the stream the current one: what fill() wrote inside is not "
-            "on it"
-        )
 
 
 class ConsumerAdapter(Streams):

@@ -155,7 +155,9 @@ class Requirement:
 _REQUIREMENTS: dict[str, Requirement] = {}
 _MODULES = (
     "producer.cai",
+    "producer.cai_streams",
     "producer.dlpack",
+    "producer.dlpack_layout",
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
@@ -201,7 +203,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Ask for the name that comes closest to one that there is not; empty where none does."""
     import difflib  # noqa: PLC0415
 
-    found = difflib.get_close_matches(name, list(known), n=1)
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
     return f" (did you mean {found[0]!r}?)" if found else ""
 
 

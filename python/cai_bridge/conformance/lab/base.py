@@ -167,7 +167,7 @@ class Lab(ABC):
 
     def called(self, stream: object) -> str:
         """Name a stream as reports do, by the handle that a protocol has for it."""
-        return _DEFAULT_STREAMS.get(stream) or (  # type: ignore[call-overload, no-any-return]
+        return _DEFAULT_STREAMS.get(stream) or (  # type: ignore[call-overload]
             f"stream {stream:#x}" if type(stream) is int else repr(stream)
         )
 

@@ -17,8 +17,9 @@ if not hasattr(np, "row_stack"):
 
 from numba import cuda
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
+from ..adapter import ConsumerAdapter, Late, ProducerAdapter
 from ..lab import Lab
+from ..places import handle_of
 from ..requirement import NotApplicableError
 from ._dtypes import STANDARD, host_list
 

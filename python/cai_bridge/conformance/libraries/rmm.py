@@ -10,9 +10,10 @@ import numpy as np
 import rmm
 from rmm.pylibrmm.stream import DEFAULT_STREAM, CudaStreamFlags, Stream
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
+from ..adapter import ConsumerAdapter, Late, ProducerAdapter
 from ..lab import Lab
 from ..lab.cuda import load
+from ..places import handle_of
 from ..requirement import NotApplicableError
 from ._dtypes import STANDARD, host_list
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +18,8 @@ from .routes import ROUTES
 from .run import Progress
 
 LIMIT_S = 300.0
+_LOOK_S = 0.25
+"""How long it takes to look for cells that are new."""
 
 
 def run_isolated(
@@ -45,17 +49,27 @@ def run_isolated(
     for producer in producers:
         left = list(consumers)
         while left:
-            part, ended = _run_child(producer, left, rounds, wanted, limit_s)
+            told = len(cells)
+
+            def tell(cell: Cell) -> None:
+                nonlocal told
+                told += 1
+                if progress is not None:
+                    progress(told, count, cell)
+
+            part, ended = _run_child(producer, left, rounds, wanted, limit_s=limit_s, tell=tell)
             found = list(part.cells)
+            for cell in found[told - len(cells) :]:
+                tell(cell)
             if len(found) < len(left) * len(ROUTES):
-                found += _crashed(producer, left[len(found) // len(ROUTES)], found, wanted, ended)
+                crashed = _crashed(producer, left[len(found) // len(ROUTES)], found, wanted, ended)
+                found += crashed
+                for cell in crashed:
+                    tell(cell)
             left = left[len(found) // len(ROUTES) :]
             versions |= part.versions
             first = first or part
-            for cell in found:
-                cells.append(cell)
-                if progress is not None:
-                    progress(len(cells), count, cell)
+            cells += found
     if first is None:
         raise ValueError("producers: got none; allowed: one or more, and as many consumers")
     return replace(
@@ -85,9 +99,11 @@ def _run_child(
     consumers: Sequence[str],
     rounds: int | None,
     aspects: Sequence[str],
+    *,
     limit_s: float,
+    tell: Callable[[Cell], object],
 ) -> tuple[Matrix, str]:
-    """Run one row, and tell how the process ended."""
+    """Run one row, tell its cells as they come, and how the process ended."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "row.json")
         command = [sys.executable, "-m", "cai_bridge.conformance.matrix", "--json", str(path)]
@@ -95,21 +111,38 @@ def _run_child(
         command += [text for one in consumers for text in ("--consumer", one)]
         command += [text for one in aspects for text in ("--aspect", one)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
-        try:
-            done = subprocess.run(  # noqa: S603
-                command,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=limit_s,
-                env=environment(),
+        said_in = Path(folder, "said")
+        with said_in.open("wb") as said_to:
+            child = subprocess.Popen(  # noqa: S603
+                command, stdout=subprocess.DEVNULL, stderr=said_to, env=environment()
             )
-            code, said = done.returncode, done.stderr
-        except subprocess.TimeoutExpired as late:
-            code, said = None, str(late.stderr or "")
+            try:
+                code = _watched(child, path, limit_s, tell)
+            finally:
+                # Also where whoever runs it is interrupted: nobody else would end the child.
+                child.kill()
+                child.wait()
+        said = said_in.read_bytes().decode(errors="backslashreplace")
         if not path.exists():
             raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
         return Matrix.from_dict(json.loads(path.read_text())), _ending(code, said, limit_s)
+
+
+def _watched(
+    child: subprocess.Popen[bytes], path: Path, limit_s: float, tell: Callable[[Cell], object]
+) -> int | None:
+    """Tell the cells that a child writes; return its exit code, or None where it takes too long."""
+    end, told, code = time.monotonic() + limit_s, 0, None
+    while code is None and time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = child.wait(min(_LOOK_S, max(end - time.monotonic(), 0.0)))
+        if path.exists():
+            # It is whole at any time.
+            cells = Matrix.from_dict(json.loads(path.read_text())).cells
+            for cell in cells[told:]:
+                tell(cell)
+            told = len(cells)
+    return code
 
 
 def _ending(code: int | None, said: str, limit_s: float) -> str:

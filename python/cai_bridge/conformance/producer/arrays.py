@@ -9,7 +9,7 @@ import re
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
 from cai_bridge.testing._kit.said import Said
@@ -142,7 +142,7 @@ def can_be_late(p: ProducerAdapter) -> bool:
     return type(p).late is not ProducerAdapter.late or p.stream() is not None
 
 
-def is_int(value: object) -> bool:
+def is_int(value: object) -> TypeGuard[int]:
     """Tell whether it is an int, of a subclass or not; a bool is none."""
     return isinstance(value, int) and not isinstance(value, bool)
 

@@ -8,12 +8,11 @@ from cai_bridge.testing import describe
 
 from ..adapter import ProducerAdapter
 from ..lab import Lab, flat
-from ..requirement import CAI, Check, Level, expect, needs, requires
+from ..requirement import CAI, Check, Level, expect, requires
 from .arrays import (
     backwards,
     cai_of,
     can_be_late,
-    collect,
     descr_size,
     host_values,
     is_int,
@@ -21,7 +20,6 @@ from .arrays import (
     items,
     made,
     numbered,
-    reference_to,
     sliced,
     strided,
 )
@@ -29,13 +27,14 @@ from .arrays import (
 PYTHON = "Python Interface Specification: "
 
 
-def _cai(
+def cai(
     name: str, section: str, rule: str, why: str, level: Level = "must"
 ) -> Callable[[Check], Check]:
+    """Make a function the check of what is required of a dict."""
     return requires("producer", f"cai-{name}", CAI, section, rule=rule, why=why, level=level)
 
 
-@_cai(
+@cai(
     "entries",
     PYTHON + "the dictionary",
     "the dict has shape, typestr, data and version",
@@ -51,7 +50,7 @@ def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     return f"has {', '.join(entries)}"
 
 
-@_cai(
+@cai(
     "shape",
     PYTHON + "shape",
     "shape is a tuple of integers, one a dimension",
@@ -67,7 +66,7 @@ def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     return f"the last one is {shape!r}"
 
 
-@_cai(
+@cai(
     "typestr",
     PYTHON + "typestr",
     "typestr is NumPy's: byte order, kind and item size",
@@ -89,7 +88,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     return ", ".join(map(str, seen))
 
 
-@_cai(
+@cai(
     "data",
     PYTHON + "data",
     "data is a tuple of an int, the pointer, and a bool, the read-only flag",
@@ -104,7 +103,7 @@ def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     return f"data is {data!r}"
 
 
-@_cai(
+@cai(
     "pointer",
     PYTHON + "data: device-accessible",
     "the pointer is one that CUDA knows, and a device can use",
@@ -118,7 +117,7 @@ def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
     return f"{ptr:#x} is on {device}"
 
 
-@_cai(
+@cai(
     "zero-size",
     PYTHON + "data: zero-size arrays",
     "the pointer of an array without items is 0",
@@ -132,7 +131,7 @@ def cai_zero_size(p: ProducerAdapter, lab: Lab) -> str:
     return "0"
 
 
-@_cai(
+@cai(
     "strides",
     PYTHON + "strides",
     "strides is absent, None, or a tuple of integers, one a dimension; a C-contiguous array may "
@@ -156,7 +155,7 @@ def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
     return " and ".join(seen)
 
 
-@_cai(
+@cai(
     "values",
     PYTHON + "shape, typestr, data, strides",
     "together they say where the array's items are",
@@ -175,7 +174,7 @@ def cai_values(p: ProducerAdapter, lab: Lab) -> str:
     return f"every second column is read as {seen}"
 
 
-@_cai(
+@cai(
     "offset",
     PYTHON + "data",
     "the pointer of a slice is that of its own first item",
@@ -192,7 +191,7 @@ def cai_offset(p: ProducerAdapter, lab: Lab) -> str:
     return f"all rows but the first are read as {seen}"
 
 
-@_cai(
+@cai(
     "reversed",
     PYTHON + "strides",
     "the strides of a slice with a negative step are negative, and the pointer is that of its "
@@ -214,7 +213,7 @@ def cai_reversed(p: ProducerAdapter, lab: Lab) -> str:
     return f"the rows, from the last, are read as {seen}"
 
 
-@_cai(
+@cai(
     "version",
     PYTHON + "version",
     "version is an int, and at least 3",
@@ -228,7 +227,7 @@ def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     return f"{version}"
 
 
-@_cai(
+@cai(
     "mask",
     PYTHON + "mask",
     "mask is absent, None, or an object with __cuda_array_interface__",
@@ -242,7 +241,7 @@ def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
     return "none" if mask is None else "has one"
 
 
-@_cai(
+@cai(
     "descr",
     PYTHON + "descr",
     "descr is absent, or a list of fields that fills an item as typestr says",
@@ -262,7 +261,7 @@ def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
     return f"{descr!r}"
 
 
-@_cai(
+@cai(
     "readonly",
     PYTHON + "data: the read-only flag",
     "the flag is true for an array that may not be written",
@@ -275,7 +274,7 @@ def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
     return "true"
 
 
-@_cai(
+@cai(
     "stream",
     PYTHON + "stream",
     "stream is absent, None, 1, 2 or a handle; never 0",
@@ -293,103 +292,3 @@ def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
         expect(stream is None or stream > 0, f"stream is {stream}")
     names = [lab.called(stream) for stream in seen]
     return f"it names {names[0]}, and with work pending {names[-1]}"
-
-
-SYNCHRONIZATION = "Synchronization: Interface Requirements: "
-_RACE = "the consumer reads what has not been written yet"
-
-
-@_cai(
-    "pending",
-    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
-    "the dict names a stream to wait for while work on the array is pending on the current one",
-    _RACE,
-)
-def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        with p.on(late.stream):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
-
-
-@_cai(
-    "pending-elsewhere",
-    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
-    "the same when the dict is read while another stream is the library's current one",
-    _RACE,
-)
-def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late, other = p.late(lab, value), p.stream()
-        with p.on(other):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
-
-
-@_cai(
-    "pending-on-two",
-    SYNCHRONIZATION + "work on the data on multiple streams",
-    "one stream is named that waits for all that have work on the array",
-    _RACE,
-)
-def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
-    cai_of(made(p, lab))
-    for value in lab.values():
-        late = p.late_on_two(lab, value)
-        with p.on(late.stream):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
-
-
-@_cai(
-    "stream-lifetime",
-    "Lifetime management: Streams",
-    "the stream lives as long as the object whose dict names it",
-    "touching a destroyed stream ends the process",
-)
-def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
-    # Touching a stream that is gone ends the process, on a GPU.
-    needs(lab.expendable, "judged where this process may end: by `cai-bridge check`, for one")
-    late, mine = p.late(lab, next(lab.values())), lab.stream()
-    with p.on(late.stream):
-        said = describe(cai_of(late.array))["CAI"]
-    needs(is_int(said.stream), f"the dict names {lab.called(said.stream)}")
-    named = lab.called(said.stream)
-    late.stream = None
-    collect()
-    lab.order(int(said.stream or 0), mine.handle)
-    lab.wait(mine.handle)
-    dead = [one for one in lab.reports() if "destroyed" in one]
-    expect(not dead, f"the dict names {named}, which is gone with its object: {dead}")
-    return f"the dict names {named}, which is still there"
-
-
-@_cai(
-    "lifetime",
-    "Lifetime management: Data",
-    "reading the attribute has no effect on the object's lifetime",
-    "memory is kept for ever, or until a collection",
-)
-def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    entries = cai_of(x)
-    alive = reference_to(x)
-    del x
-    expect(alive() is None, "the object is still there while its dict is")
-    return f"gone, with the dict at hand: {entries['shape']}"
