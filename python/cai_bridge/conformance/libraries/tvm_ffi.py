@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tvm_ffi
@@ -100,6 +101,11 @@ class Consumer(ConsumerAdapter):
     def stream(self) -> Any:
         """Name the legacy default stream."""
         return LEGACY
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Change nothing: no other stream is the current one."""
+        del stream
+        return contextlib.nullcontext()
 
     def take(self, x: Any) -> Any:
         """Import by the exchange API, or by ``__dlpack__``."""
