@@ -68,6 +68,7 @@ def test_what_ends_the_process_costs_one_requirement():
         assert "SIGABRT" in one.evidence
         assert "about to end" in one.evidence
         assert "producer_named('dying:Aborting')" in one.program
+        assert "open_lab('simulated')" in one.program
     assert [one.name for one in report.verdicts] == [one.name for one in requirements("producer")]
     # What is told is what begins, so that the last is what ended it.
     assert judged == [one.name for one in report.verdicts]

@@ -77,7 +77,8 @@ def check_isolated(
         if seen.refusal:
             raise ValueError(seen.refusal)
         if seen.current is not None:
-            seen.verdicts.append(_died(seen.current, subject, ended, trace))
+            program = seen.current.program(subject, seen.where)
+            seen.verdicts.append(_died(seen.current, ended, program, trace))
             seen.current = None
         elif len(seen.verdicts) == before:
             raise RuntimeError(f"{subject}: the child process did not begin: {ended}")
@@ -91,6 +92,7 @@ class _Seen:
     current: Requirement | None = None
     name: str = ""
     place: str = ""
+    where: str = ""
     refusal: str = ""
 
     def take(self, line: dict[str, Any], requirements: dict[str, Requirement]) -> str | None:
@@ -98,8 +100,8 @@ class _Seen:
         match line:
             case {"refusal": text}:
                 self.refusal = text
-            case {"name": name, "place": place}:
-                self.name, self.place = name, place
+            case {"name": name, "place": place, "where": where}:
+                self.name, self.place, self.where = name, place, where
             case {"begin": name}:
                 self.current = requirements[name]
                 return self.current.name
@@ -114,8 +116,7 @@ _MORE = ("program", "traceback", "missing", "missing_in")
 """What a verdict has beside its outcome and evidence."""
 
 
-def _died(requirement: Requirement, subject: str, how: str, trace: str) -> Verdict:
-    program = requirement.program(subject)
+def _died(requirement: Requirement, how: str, program: str, trace: str) -> Verdict:
     return Verdict(requirement, "failed", f"the process ended: {how}", program, trace)
 
 
@@ -212,7 +213,7 @@ def _child(arguments: list[str]) -> None:
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
             lab.expendable = True
-            say(name=adapter.name, place=lab.name)
+            say(name=adapter.name, place=lab.name, where=lab.where)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
                 say(**judge(one, adapter, lab).to_dict())

@@ -224,5 +224,5 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
         trace = traceback_of(error)
     else:
         return Verdict(requirement, "passed", evidence)
-    program = requirement.program(adapter.subject)
+    program = requirement.program(adapter.subject, lab.where)
     return Verdict(requirement, "failed", evidence, program, trace)

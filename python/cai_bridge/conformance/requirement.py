@@ -127,7 +127,7 @@ class Requirement:
         """The specification and its section, in a line."""
         return f"{self.specification.name}, {self.section}"
 
-    def program(self, subject: str) -> str:
+    def program(self, subject: str, where: str = "") -> str:
         """Write the smallest program that shows whether `subject` meets it.
 
         Parameters
@@ -135,6 +135,8 @@ class Requirement:
         subject : str
             A library's name or ``module:factory``, as for `producer_named`; empty for one that has
             no name to find it by, which is then left to be filled in.
+        where : str, optional
+            As for `open_lab`; by default what that takes where nothing is said.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
@@ -146,7 +148,7 @@ class Requirement:
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
-            f"with open_lab() as lab, lab.fresh():\n"
+            f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {made}\n"
             f"    {self.check.__name__}({arguments})\n"
         )

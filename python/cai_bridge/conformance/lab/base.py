@@ -88,6 +88,8 @@ class Lab(ABC):
     ----------
     name : str
         What reports call the device.
+    where : str
+        What `open_lab` calls it.
     rounds : int
         How often what depends on timing is tried: once where nothing does.
     timed : bool
@@ -99,6 +101,7 @@ class Lab(ABC):
     """
 
     name: str
+    where: str
     rounds: int
     timed: bool
     device: tuple[int, int] = (2, 0)

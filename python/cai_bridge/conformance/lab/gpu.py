@@ -45,6 +45,7 @@ class GpuLab(Lab):
         held back, this is how long.
     """
 
+    where = "gpu"
     timed = True
 
     def __init__(self, rounds: int = 5, limit_ms: float = LIMIT_MS) -> None:

@@ -31,6 +31,7 @@ class SimulatedLab(Lab):
     """The simulated device that is in place, or one of its own."""
 
     name = "the simulated device"
+    where = "simulated"
     rounds = 1
     timed = False
     # The simulated driver reports what would end the process.
