@@ -183,6 +183,10 @@ def _report(report: Report, index: int) -> dict[str, Any]:
         "role": report.role,
         "summary": ", ".join(counts) + ".",
         "failed": [one for one in verdicts if one["failed"]],
+        "missing": [
+            {"member": member, "place": place, "names": names}
+            for (member, place), names in report.missing().items()
+        ],
         "verdicts": verdicts,
     }
 

@@ -72,11 +72,13 @@ def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
         try:
             taken = table.export(y)
         except Exception as refused:
-            expect(wanted == rows[::-1], f"{what} of {rows} raised {refused}")
+            # Only negative strides may be refused.
+            expect(wanted == rows[::-1], f"{what} of {rows}: refused: {refused}")
+            told.append(f"{what}: refused: {refused}")
             continue
         seen = items(lab, lab.tensor_region(taken.fields), base)
-        expect(seen == wanted, f"{what} of {rows} is read as {seen}")
-        told.append(f"{what} is read as {seen}")
+        expect(seen == wanted, f"{what} of {rows}: {seen} is read")
+        told.append(f"{what}: {seen}")
     return "; ".join(told)
 
 
