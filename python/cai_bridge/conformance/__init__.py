@@ -12,7 +12,7 @@ from cai_bridge.testing._kit.dlpack_structures import fields_of
 
 from .adapter import ConsumerAdapter, Late, ProducerAdapter
 from .check import check_consumer, check_producer
-from .consumer.arrays import Refusal, asked_with, attempt, expect_copied
+from .consumer.arrays import Refusal, asked_with, attempt, expect_copied, stream_of
 from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
 from .named import as_consumer, as_producer, consumer_named, producer_named
 from .places import handle_of
@@ -107,6 +107,7 @@ __all__ = [
     "sliced",
     "slices",
     "speaks_dlpack",
+    "stream_of",
     "strided",
     "table_of",
     "take",

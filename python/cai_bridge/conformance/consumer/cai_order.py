@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ..adapter import ConsumerAdapter, Late
 from ..lab import CaiArray, Lab
 from ..producer.arrays import collect
-from ..requirement import CAI, Check, Level, expect, needs
-from .arrays import Refusal, attempt, expect_copied, takes
+from ..requirement import CAI, Check, Level, expect
+from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
@@ -29,8 +29,7 @@ def _cai(
     _RACE,
 )
 def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x, theirs = CaiArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
@@ -49,8 +48,7 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x = CaiArray(lab, (1024,))
         late = x.write_late(1, value)
@@ -69,8 +67,7 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x = CaiArray(lab, (1024,))
         late = x.write_late(2, value)

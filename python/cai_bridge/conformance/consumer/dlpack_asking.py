@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab
-from ..requirement import ARRAY_API, Check, Level, expect, needs
-from .arrays import asked_with, attempt, expect_copied, takes
+from ..requirement import ARRAY_API, Check, Level, expect
+from .arrays import asked_with, attempt, expect_copied, stream_of, takes
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads what has not been written yet"
@@ -107,8 +107,7 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x, theirs = DLPackArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
