@@ -13,8 +13,10 @@ from cai_bridge.conformance import (
     check_producer,
     open_lab,
 )
+from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.conformance.stand_in import speaking_only
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
 
 @pytest.fixture
@@ -201,3 +203,20 @@ def test_an_array_is_shown_by_one_of_its_protocols():
 def test_an_array_of_one_protocol_is_shown_as_it_is():
     for door, array in (("cai", OfCai()), ("dlpack", OfDLPack())):
         assert speaking_only(door, array) is array
+
+
+def test_a_lab_on_the_device_that_is_in_place_leaves_it_there():
+    with simulated_cuda() as cuda:
+        with open_lab() as lab:
+            assert lab.cuda is cuda
+        assert SimulatedCuda.current() is cuda
+
+
+def test_what_of_an_array_could_not_be_compared_is_told(lab):
+    evidence = check_producer(simulated.Producer, lab=lab, only="both-agree")["both-agree"].evidence
+    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter says no")
+    whole = check_producer(Library, lab=lab, only="both-agree")["both-agree"].evidence
+    assert whole == (
+        "CAI and exchange API and __dlpack__; every second column; all rows but the first; "
+        "the rows from the last"
+    )
