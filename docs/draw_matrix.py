@@ -1,13 +1,23 @@
-"""Write the tables of docs/matrix.md from docs/matrix/h200.json, between its two marks."""
+"""Write the tables of docs/matrix.md from docs/matrix/h200.json, between its two marks.
+
+    python docs/draw_matrix.py [FILE]
+
+With a file, what `cai-bridge matrix --json` wrote, its cells take the places of those of the same
+pairs and routes in docs/matrix/h200.json first, or are added.
+"""
 
 from __future__ import annotations
 
+import itertools
 import json
+import sys
 import textwrap
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from cai_bridge._cli.marks import OUTCOMES
-from cai_bridge._cli.table import ASPECTS, DOORS, Table
+from cai_bridge._cli.table import ASPECTS, CONVERT, DOORS, Pair, Route, Table
 from cai_bridge.conformance.matrix import Matrix
 
 DATA = Path(__file__).with_name("matrix") / "h200.json"
@@ -27,19 +37,19 @@ def overview(table: Table) -> list[str]:
                 cells.append("")
                 continue
             native = [OUTCOMES[table.best(pair, door=door, bridged=False)] for door in DOORS]
-            bridged = OUTCOMES[table.with_bridge(pair)]
-            cells.append(f"{' '.join(one.letter for one in native)} → **{bridged.letter}**")
+            bridged = [OUTCOMES[table.with_bridge(pair)]]
+            if CONVERT in table.sides:
+                bridged.append(OUTCOMES[table.by_convert(pair)])
+            before, after = (" ".join(one.letter for one in some) for some in (native, bridged))
+            cells.append(f"{before} → **{after}**")
         rows.append(f"| **{producer}** | {' | '.join(cells)} |")
     return rows
 
 
 def not_right(table: Table) -> list[str]:
-    """List the pairs that are not right throughout on the advised route, and what was seen."""
+    """List the pairs that are not right throughout with the bridge, and what was seen."""
     rows = ["| pair | route | not right | seen |", "|---|---|---|---|"]
-    for pair in table.pairs:
-        route = table.advised(pair)
-        if route is None or pair[0] == pair[1]:
-            continue
+    for pair, route in _bridged(table):
         found = {aspect: table.seen(pair, route, aspect) for aspect in ASPECTS}
         bad = {
             aspect: seen
@@ -56,14 +66,29 @@ def not_right(table: Table) -> list[str]:
     return rows
 
 
+def _bridged(table: Table) -> Iterator[tuple[Pair, Route]]:
+    """List the ways over the bridge: of each pair the advised view, and `convert`."""
+    for pair in table.pairs:
+        if pair[0] == pair[1]:
+            continue
+        advised = table.advised(pair)
+        for route in table.routes:
+            if route == advised or route.side == CONVERT:
+                yield pair, route
+
+
 def tables() -> str:
     """Write both tables, and what they were measured on."""
     matrix = Matrix.from_dict(json.loads(DATA.read_text()))
     table = Table(matrix)
     versions = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
     letters = ", ".join(f"**{one.letter}** {one.word}" for one in OUTCOMES.values())
+    by_convert = " and by `convert`" if CONVERT in table.sides else ""
     return "\n".join(
         [
+            "In each cell, by themselves by CAI and by DLPack, then with the bridge by the view "
+            f"that is advised for the consumer{by_convert}; each is the worst that was seen.",
+            "",
             f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
             f"{versions}.",
             "",
@@ -86,5 +111,31 @@ def page() -> str:
     return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
 
 
+def joined(before: Matrix, after: Matrix) -> Matrix:
+    """Put the cells of a later run into an earlier one, a pair's routes in a row."""
+    cells = {
+        (cell.producer, cell.consumer, cell.route): cell
+        for matrix in (before, after)
+        for cell in matrix.cells
+    }
+    producers, consumers = before.producers, before.consumers
+    order = {pair: n for n, pair in enumerate(itertools.product(producers, consumers))}
+    return replace(
+        after,
+        versions={**before.versions, **after.versions},
+        producers=producers,
+        consumers=consumers,
+        cells=tuple(sorted(cells.values(), key=lambda one: order[one.producer, one.consumer])),
+    )
+
+
+def add(path: Path) -> None:
+    """Put what a run wrote into the data."""
+    before, after = (Matrix.from_dict(json.loads(one.read_text())) for one in (DATA, path))
+    DATA.write_text(json.dumps(joined(before, after).to_dict(), indent=1, ensure_ascii=False))
+
+
 if __name__ == "__main__":
+    for file in sys.argv[1:]:
+        add(Path(file))
     PAGE.write_text(page())

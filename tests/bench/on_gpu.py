@@ -18,6 +18,19 @@ os.environ.setdefault("NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS", "0")
 
 PENDING_MS = 100.0
 HOST_BUDGET_MS = 0.1
+CONVERT_BUDGET_MS = 0.05
+
+LIBRARIES = {
+    "torch": "torch",
+    "cupy": "cupy",
+    "numba": "numba.cuda",
+    "jax": "jax",
+    "cuda": "cuda.core",
+    "tvm_ffi": "tvm_ffi",
+    "warp": "warp",
+    "rmm": "rmm",
+}
+"""What `convert` makes arrays of without a wait of the host, and the modules that have them."""
 
 TABLE = Path(__file__).with_name("pairs.toml")
 
@@ -48,6 +61,8 @@ def names() -> dict[str, Any]:
             )
     if "t" in found:
         found["cai"] = to_cai(found["t"])
+        if "cuda" in found:
+            found["nt"] = convert(found["t"], "numba")
     if "c" in found:
         found["view"] = from_cai(found["c"])
         found["stub"] = Stub(dict(found["c"].__cuda_array_interface__))
@@ -132,7 +147,12 @@ def host_rows(found: dict[str, Any]) -> Iterator[Row]:
             lambda: found["tvm_ffi"].from_dlpack(from_cai(found["c"])),
         ),
     ]
+    budgets = dict.fromkeys((name for name, *_ in cases), HOST_BUDGET_MS)
+    for library in libraries_there():
+        source = "c" if library == "torch" else "t"
+        cases.append((f"convert({source}, {library})", source, converting(found, source, library)))
     for name, needs, action in cases:
+        budget = budgets.get(name, CONVERT_BUDGET_MS)
         try:
             if needs not in found:
                 continue
@@ -149,11 +169,26 @@ def host_rows(found: dict[str, Any]) -> Iterator[Row]:
                 remark=f"{type(error).__name__}: {error}",
             )
             continue
-        yield Row(
-            f"host held, {PENDING_MS:.0f} ms pending", name, held, "ms", budget=HOST_BUDGET_MS
-        )
+        yield Row(f"host held, {PENDING_MS:.0f} ms pending", name, held, "ms", budget=budget)
     driver.synchronize()
     driver("cuStreamDestroy_v2", consumer)
+
+
+def libraries_there() -> list[str]:
+    """List the libraries that are installed."""
+    there = []
+    for library, module in LIBRARIES.items():
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            print(f"left out: {library}: {type(error).__name__}: {error}", file=sys.stderr)
+        else:
+            there.append(library)
+    return there
+
+
+def converting(found: dict[str, Any], source: str, library: str) -> Callable[[], object]:
+    return lambda: found["convert"](found[source], library)
 
 
 def why_not() -> str | None:

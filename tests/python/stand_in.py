@@ -10,6 +10,10 @@ import pytest
 from cai_bridge import CaiView, Library, _libraries, register
 
 
+class OddError(Exception):
+    """What nobody but the test raises."""
+
+
 class Array:
     """An array of the stand-in. It speaks by the dict, whose stream is the one it is usable on."""
 

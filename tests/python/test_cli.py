@@ -15,7 +15,7 @@ from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import KNOWN
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge.conformance import requirements
-from cai_bridge.conformance.matrix import ASPECTS, ROUTES, Aspect, Cell, Matrix, Outcome
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Cell, Matrix, Outcome
 
 HERE = Path(__file__).parent
 MATRIX = HERE.parent / "data" / "matrix_example.json"
@@ -272,6 +272,20 @@ def test_matrix_runs_what_is_named(tmp_path, capsys):
     assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
 
 
+def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    asked = ["matrix", "simulated", "to_cai(simulated)", "--way", "convert", "--jobs", "2"]
+    assert main([*asked, "--json", "--output", str(written)]) == 0
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert [(one.producer, one.route) for one in matrix.cells] == [
+        ("simulated", "convert(x, library)"),
+        ("to_cai(simulated)", "convert(x, library)"),
+    ]
+    shown = table.Table(matrix)
+    assert [shown.by_convert(pair) for pair in shown.pairs] == ["right", "right"]
+    assert shown.sides == ["native", "views", "convert"]
+
+
 def shown_matrix(capsys, *arguments):
     assert main(["matrix", "--from", str(MATRIX), *arguments]) == 0
     return capsys.readouterr().out.splitlines()
@@ -350,7 +364,10 @@ def test_everything_goes_to_a_file_by_output(arguments, flags, tmp_path, capsys)
 def test_the_words_are_the_engines():
     assert tuple(table.ASPECTS) == ASPECTS
     assert set(OUTCOMES) == set(get_args(Outcome))
-    assert {route.door for route in ROUTES} == set(table.DOORS)
+    assert {route.door for route in ROUTES} == {*table.DOORS, table.CONVERT}
+    assert tuple(table.SIDES) == WAYS
+    for route in ROUTES:
+        assert table.Route(route.name, route.door, route.bridged).side == route.way
 
 
 @pytest.mark.parametrize(
@@ -377,6 +394,25 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert shown.best(("a", "b"), bridged=True) == "right"
     assert shown.with_bridge(("a", "b")) == "right"
     assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
+    assert shown.by_convert(("a", "b")) == "none"
+    assert shown.sides == ["native", "views"]
+
+
+def test_convert_is_counted_apart_from_the_views():
+    cells = [
+        Cell("a", "b", name, door, name != "x by CAI", {"values": Aspect(outcome)})
+        for name, door, outcome in (
+            ("x by CAI", "cai", "wrong"),
+            ("to_cai(x)", "cai", "waits"),
+            ("from_cai(x)", "dlpack", "refused"),
+            ("convert(x, library)", "convert", "right"),
+        )
+    ]
+    shown = table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
+    pair = ("a", "b")
+    assert (shown.with_bridge(pair), shown.by_convert(pair)) == ("refused", "right")
+    judged = {side: set(shown.outcomes(side)) - {"none"} for side in shown.sides}
+    assert judged == {"native": {"wrong"}, "views": {"refused"}, "convert": {"right"}}
 
 
 def a_matrix(**routes):
@@ -402,9 +438,9 @@ def test_the_best_route_counts():
     assert shown.best(pair, door="cai", bridged=False) == "wrong"
     assert shown.best(pair, door="cai", bridged=True) == "crashed"
     assert a_matrix(cai="none", dlpack="wrong").best(pair, bridged=False) == "wrong"
-    assert list(shown.outcomes(bridged=False)).count("waits") == 1
-    assert "right" in shown.outcomes(bridged=True)
-    assert "crashed" not in shown.outcomes(bridged=True)
+    assert list(shown.outcomes("native")).count("waits") == 1
+    assert "right" in shown.outcomes("views")
+    assert "crashed" not in shown.outcomes("views")
 
 
 def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
@@ -413,14 +449,14 @@ def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
     shown = pairs_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
     assert shown["shares"] == [
         {"name": "By themselves", "count": 0},
-        {"name": "With the bridge", "count": 1},
+        {"name": "By the bridge's views", "count": 1},
     ]
     (pair,) = shown["pairs"]
     assert [mark.word for mark in pair["native"]] == ["wrong", "ignored"]
-    assert pair["bridged"].word == "right"
+    assert [mark.word for mark in pair["bridged"]] == ["right"]
     assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
         ("native", ["x by CAI", "x by DLPack"]),
-        ("bridge", ["from_cai(x)"]),
+        ("views", ["from_cai(x)"]),
     ]
     assert [r["advised"] for one in pair["groups"] for r in one["routes"]] == [False, False, True]
     tally = {one["kind"].word: [n["count"] for n in one["counts"]] for one in shown["tally"]}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge.conformance.matrix import Matrix
+from cai_bridge._cli.marks import OUTCOMES
+from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
@@ -23,6 +24,32 @@ def test_the_list_of_requirements_is_the_one_that_is_judged():
 def test_the_tables_of_the_matrix_are_those_of_its_data():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
     assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
+
+
+def test_a_later_run_takes_the_place_of_what_it_judged_again():
+    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
+
+    def run(date, producers, **outcomes):
+        cells = [
+            Cell(one, "b", route, "convert", True, {"values": Aspect(outcome)})
+            for one in producers
+            for route, outcome in outcomes.items()
+        ]
+        versions = {date: "1"}
+        return Matrix("here", date, "0", versions, 1, tuple(producers), ("b",), tuple(cells))
+
+    first, second = run("1", "ac", p="wrong", q="right"), run("2", "a", p="right", r="right")
+    both = drawing["joined"](first, second)
+    assert [(one.producer, one.route, one["values"].outcome) for one in both.cells] == [
+        *(("a", "p", "right"), ("a", "q", "right"), ("a", "r", "right")),
+        *(("c", "p", "wrong"), ("c", "q", "right")),
+    ]
+    assert (both.date, both.producers, both.versions) == ("2", ("a", "c"), {"1": "1", "2": "1"})
+    none = OUTCOMES["none"].letter
+    assert drawing["overview"](drawing["Table"](both))[2:] == [
+        f"| **a** | {none} {none} → **{none} R** |",
+        f"| **c** | {none} {none} → **{none} W** |",
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

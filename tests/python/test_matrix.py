@@ -16,6 +16,7 @@ from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import (
     ASPECTS,
     ROUTES,
+    WAYS,
     Aspect,
     Matrix,
     advised,
@@ -30,6 +31,7 @@ from cai_bridge.testing._work import region_of_dict
 
 HERE = Path(__file__).parent
 NATIVE = [route.name for route in ROUTES if not route.bridged]
+CONVERT = "convert(x, library)"
 BRIDGED = [route.name for route in ROUTES if route.bridged]
 
 
@@ -68,11 +70,24 @@ class OldDict(Producer):
     name = "old dict"
 
 
+class Converted(simulated.Converted):
+    """What the consumer takes of a view."""
+
+    arrays = ()
+
+    def make(self, view, stream):
+        return self._consumer.take(view)
+
+
 class Heedless(simulated._Library, simulated.ConsumerAdapter):
     """Ignores the stream and the flag of a dict, and makes no return edge."""
 
     name = "heedless"
     dtypes = ("float32", "bfloat16")
+
+    def __init__(self):
+        super().__init__()
+        self.library = Converted(self)
 
     def take(self, x):
         if hasattr(type(x), "__dlpack__"):
@@ -186,6 +201,7 @@ def test_a_dict_that_says_nothing_of_streams_is_read_too_early_and_the_bridge_or
         "to_cai(x, stream=s)": "right",
         "from_cai(x)": "right",
         "from_cai(to_cai(x))": "right",
+        CONVERT: "right",
     }
     wrong = matrix.cell("old dict", "heedless", "x by CAI")["handover"]
     assert (wrong.wrong, wrong.rounds) == (1, 1)
@@ -216,11 +232,40 @@ def test_read_only_memory_that_is_written_is_told(lab):
     both = [Heedless, simulated.Consumer]
     matrix = run_matrix([Producer, Silent], both, lab=lab, aspects=["readonly"])
     for route in ROUTES:
-        assert matrix.cell("pool", "heedless", route.name)["readonly"].outcome == "ignored"
         assert matrix.cell("silent", "heedless", route.name)["readonly"].outcome == "wrong"
+        if route.name == CONVERT:
+            continue
+        assert matrix.cell("pool", "heedless", route.name)["readonly"].outcome == "ignored"
         honoured = matrix.cell("pool", "simulated", route.name)["readonly"]
         assert honoured.outcome == "right"
         assert "read-only" in honoured.detail
+
+
+def test_convert_makes_nothing_that_may_be_written_of_what_may_not(lab):
+    class Reads(simulated.Consumer):
+        """Says that it never writes, as JAX."""
+
+        def __init__(self):
+            super().__init__()
+            self.library.writes = False
+
+        name = "reads"
+
+        def check_writable(self, array):
+            pass
+
+    matrix = run_matrix([Producer], [Heedless, Reads], lab=lab, ways=["convert"])
+    refused = matrix.cell("pool", "heedless", CONVERT)
+    assert refused["readonly"].outcome == "refused"
+    assert refused["readonly"].detail.startswith("BufferError: readonly: got read-only memory")
+    # All else is only read, for which read-only memory is vouched for.
+    assert {name: one.outcome for name, one in refused.aspects.items()} == {
+        **dict.fromkeys(ASPECTS, "right"),
+        "readonly": "refused",
+        "lazy": "none",
+    }
+    # Who says so and writes is not told by anybody that it must not.
+    assert matrix.cell("pool", "reads", CONVERT)["readonly"].outcome == "wrong"
 
 
 def test_a_type_that_arrives_as_another_is_told(lab):
@@ -252,7 +297,8 @@ def test_a_refusal_says_what_was_raised(lab):
     matrix = run_matrix([Producer], [Refuses], lab=lab)
     for cell in matrix.cells:
         for aspect in ("values", "handover", "host", "release", "readonly"):
-            assert cell[aspect] == Aspect("refused", "BufferError: not today")
+            if (cell.route, aspect) != (CONVERT, "readonly"):  # the bridge refuses it before
+                assert cell[aspect] == Aspect("refused", "BufferError: not today")
 
 
 def test_a_route_that_needs_a_streams_name_is_none_where_it_has_none(lab):
@@ -286,7 +332,9 @@ def test_a_library_hands_its_arrays_to_itself_without_a_protocol(lab):
 
     matrix = run_matrix([Producer], [Same], lab=lab, aspects=["values"])
     assert {one.outcome for one in (c["values"] for c in matrix.cells if not c.bridged)} == {"none"}
-    assert {one.outcome for one in (c["values"] for c in matrix.cells if c.bridged)} == {"right"}
+    found = outcomes(matrix, "values")
+    assert found.pop(CONVERT) == "none"  # they are given back as they are
+    assert {found[name] for name in BRIDGED if name != CONVERT} == {"right"}
 
 
 def test_a_producer_that_can_make_nothing_is_none(lab):
@@ -335,9 +383,76 @@ def test_a_library_that_is_not_known_is_a_mistake(lab):
         run_matrix(["abacus"], ["simulated"], lab=lab)
 
 
+def test_ways_are_chosen_and_keep_their_order(lab):
+    matrix = run_matrix(
+        [Producer], [Heedless], lab=lab, aspects=["values"], ways=["convert", "native"]
+    )
+    assert [one.route for one in matrix.cells] == [*NATIVE, CONVERT]
+    assert {route.way for route in ROUTES} == set(WAYS)
+    with pytest.raises(ValueError, match="ways: got 'post'; allowed: native, views, convert"):
+        run_matrix([Producer], [Heedless], lab=lab, ways=["post"])
+
+
+def test_what_convert_does_not_know_is_none(lab):
+    class Unknown(Heedless):
+        name = "unknown"
+
+        def __init__(self):
+            super().__init__()
+            self.library = None
+
+    matrix = run_matrix([Producer], [Unknown], lab=lab, aspects=["values"], ways=["convert"])
+    (cell,) = matrix.cells
+    assert cell["values"] == Aspect("none", "convert() does not know the consumer")
+
+
+def test_a_host_that_waits_in_the_making_of_an_array_is_told(lab):
+    class Waits(simulated.Consumer):
+        name = "waits"
+
+        def convert(self, x, stream, *, readonly=None):
+            made = super().convert(x, stream, readonly=readonly)
+            self.current.synchronize()
+            return made
+
+    matrix = run_matrix([OldDict], [Waits, Heedless], lab=lab, ways=["convert"])
+    for name, outcome in (("waits", "waits"), ("heedless", "right")):
+        cell = matrix.cell("old dict", name, CONVERT)
+        assert (cell["handover"].outcome, cell["host"].outcome) == (outcome, outcome)
+
+
+def test_convert_is_judged_by_the_values_that_are_read(lab):
+    class Hasty(Heedless):
+        name = "hasty"
+
+        def convert(self, x, stream, *, readonly=None):
+            return self.take(x)
+
+    matrix = run_matrix([OldDict], [Hasty], lab=lab, ways=["convert"])
+    (cell,) = matrix.cells
+    assert cell["release"].outcome == "wrong"
+    assert cell["readonly"].outcome == "wrong"
+
+
+def test_a_host_that_waits_while_it_queues_the_hold_is_not_held_by_the_end(lab):
+    class Slow(simulated.Consumer):
+        name = "slow"
+
+        def hold(self, lab, stream):
+            self.current.synchronize()
+            return super().hold(lab, stream)
+
+    matrix = run_matrix([Producer], [Slow], lab=lab, aspects=["release"], ways=["views"])
+    found = outcomes(matrix, "release")
+    assert set(found.values()) == {"right"}
+
+
 def test_a_matrix_is_data_and_comes_back(lab):
     matrix = run_matrix([OldDict, Producer], [Heedless, Blocks], lab=lab)
     assert Matrix.from_dict(json.loads(json.dumps(matrix.to_dict()))) == matrix
+    lines = matrix.to_json().splitlines()
+    assert json.loads("\n".join(lines)) == matrix.to_dict()
+    assert sum('"aspects"' in line for line in lines) == len(matrix.cells)
     with pytest.raises(ValueError, match="outcome: got 'odd'; allowed: right"):
         Aspect.from_dict({"outcome": "odd"})
 
@@ -370,6 +485,19 @@ def importable(monkeypatch):
     monkeypatch.syspath_prepend(HERE)
 
 
+class Noted(simulated.Consumer):
+    """Takes its time, and notes when."""
+
+    name = "test_matrix:Noted"
+
+    def convert(self, x, stream, *, readonly=None):
+        with Path(os.environ["TEST_MATRIX_JOURNAL"]).open("a") as file:
+            print("begin", os.getpid(), file=file, flush=True)
+            time.sleep(0.3)
+            print("end", os.getpid(), file=file)
+        return super().convert(x, stream, readonly=readonly)
+
+
 def test_the_program_writes_the_file_and_a_line_a_cell(tmp_path, capsys):
     path = tmp_path / "row.json"
     arguments = ["--producer", "simulated", "--consumer", "simulated", "--json", str(path)]
@@ -390,14 +518,14 @@ def test_a_crash_costs_the_rest_of_a_pair(importable):
         progress=lambda *said: seen.append(said),
     )
     assert [one["values"].outcome for one in matrix.cells] == [
-        *["right"] * 6,
-        *["crashed"] * 6,
-        *["right"] * 6,
+        *["right"] * 7,
+        *["crashed"] * 7,
+        *["right"] * 7,
     ]
-    first, second = matrix.cells[6:8]
+    first, second = matrix.cells[7:9]
     assert first["values"].detail.startswith("the process ended by SIGKILL")
     assert second["values"].detail == "an earlier route ended the process"
-    assert [done for done, _, _ in seen] == list(range(1, 19))
+    assert [done for done, _, _ in seen] == list(range(1, 22))
     assert matrix.consumers == ("simulated", "test_matrix:Crashes", "simulated")
 
 
@@ -428,6 +556,32 @@ def test_cells_are_told_while_their_row_is_run(importable, monkeypatch, tmp_path
     ]
     # The second waits for what is done when the first is told.
     assert not seen[0][3]
+
+
+def test_rows_that_start_at_once_judge_one_after_another(importable, tmp_path, monkeypatch):
+    journal = tmp_path / "journal"
+    monkeypatch.setenv("TEST_MATRIX_JOURNAL", str(journal))
+    consumers = ["test_matrix:Noted", "simulated"]
+    seen = []
+    matrix = run_isolated(
+        ["simulated", "to_cai(simulated)"],
+        consumers,
+        aspects=["values"],
+        ways=["convert"],
+        jobs=2,
+        progress=lambda *said: seen.append(said),
+    )
+    assert [(one.producer, one.consumer, one.route) for one in matrix.cells] == [
+        (producer, consumer, CONVERT)
+        for producer in ("simulated", "to_cai(simulated)")
+        for consumer in consumers
+    ]
+    assert {one["values"].outcome for one in matrix.cells} == {"right"}
+    assert [(done, count) for done, count, _ in seen] == [(n, 4) for n in range(1, 5)]
+    # Who began has ended before the other begins.
+    begun = [line.split() for line in journal.read_text().splitlines()]
+    assert [word for word, _ in begun] == ["begin", "end"] * 2
+    assert len({process for _, process in begun}) == 2
 
 
 def test_a_process_that_hangs_is_ended(importable):

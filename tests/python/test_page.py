@@ -126,6 +126,25 @@ def test_all_that_was_seen_is_on_the_page(pages):
         assert said in text
 
 
+def test_convert_has_a_mark_of_its_own(tmp_path):
+    data = json.loads(MATRIX.read_text("utf-8"))
+    pairs = dict.fromkeys((one["producer"], one["consumer"]) for one in data["cells"])
+    crashed = {"values": {"outcome": "crashed", "detail": "by convert"}}
+    at = {"route": "convert(x, library)", "door": "convert", "bridged": True, "aspects": crashed}
+    data["cells"] += [{"producer": one, "consumer": other, **at} for one, other in pairs]
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    path = tmp_path / "page.html"
+    assert main(["matrix", "--from", str(tmp_path / "data.json"), "--html", str(path)]) == 0
+    text = path.read_text("utf-8")
+    assert "<dt>By convert()</dt><dd><b>0</b>" in text
+    cells = re.findall(r'<a class="three".*?</a>', text, flags=re.S)
+    letters = [re.findall(r'aria-hidden="true">(.)<', one) for one in cells]
+    assert len(letters) == len(pairs)
+    assert {len(one) for one in letters} == {4}
+    assert {one[3] for one in letters} == {"!"}
+    assert text.count("<code>convert(x, library)</code>") == len(pairs)
+
+
 def test_a_failure_is_shown_with_its_section_and_program(pages):
     text, _ = pages["check"]
     assert "cai-typestr" in text

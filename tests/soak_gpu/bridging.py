@@ -92,7 +92,6 @@ class Take(Step):
             "from_dlpack": f"{_from_dlpack(self.library)}({source})",
             "asked": f"{_from_dlpack(self.library)}({source} asked with {stream})",
             "convert": f"convert({source}, {self.library})",
-            "adapt": f"adapt(itself, {self.library}, returns=None)({source})",
             "capsule": f"{_from_dlpack(self.library)}({source})",
         }[self.how]
         return f"{inside(stream)}{self.name} = {made}"

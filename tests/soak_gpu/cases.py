@@ -50,7 +50,50 @@ RIGHT = {
         *(BY_TORCH, READ, p.Release("v2"), p.Write("x1", 9)),
     ),
 }
+CALL = p.Call(None, "x1", "cupy", "c2", "r4", value=8, at="t1")
+NEW = replace(CALL, name="y5", does="new", back="t1", value=0, fresh=9)
+BOTH = replace(CALL, name="y5", does="both", back="t1", fresh=9, again="r6")
+RIGHT |= {
+    "a write by a function, and one after it": (MAKE, CALL, p.Read("r7", "x1"), p.Write("x1", 9)),
+    "a new array of a function": (MAKE, NEW, p.Read("r7", "y5"), p.Write("y5", 9)),
+    "an array and a new one": (
+        *(MAKE, BOTH, p.Read("r7", "y5"), p.Drop("y5"), p.Sync(), p.Write("x1", 9)),
+    ),
+    "a new array of the function's library": (
+        *(MAKE, replace(NEW, returns="cupy", name="x5", back="c2")),
+        *(p.Read("r7", "x5"), p.Drop("x5"), p.Reuse("cupy", "c2", 64, 9)),
+    ),
+    "a new array of a third library": (
+        *(MAKE, replace(NEW, returns="tvm_ffi", back=None), p.Read("r7", "y5"), p.Drop("y5")),
+    ),
+    "JAX's array for a function that reads": (
+        p.Make("x1", "jax", None, 64, 1),
+        replace(NEW, at=None, back=None, readonly=False),
+    ),
+}
 WRONG = {
+    "a function that is given a stream that is not current": (MAKE, replace(CALL, at=None)),
+    "a function of the array's own library": (
+        *(MAKE, replace(CALL, library="torch", stream="t1")),
+    ),
+    "a function that writes what somebody reads": (MAKE, VIEW, TAKE, READ, CALL),
+    "a function that writes JAX's own": (
+        p.Make("x1", "jax", None, 64, 1),
+        replace(CALL, at=None, readonly=False),
+    ),
+    "JAX's array without a word that it is only read": (
+        p.Make("x1", "jax", None, 64, 1),
+        replace(NEW, at=None, back=None),
+    ),
+    "a function of JAX's that writes": (MAKE, replace(CALL, library="jax", stream=None)),
+    "a new array of tvm-ffi": (MAKE, replace(NEW, library="tvm_ffi", stream=None)),
+    "a result on another stream than its library's current one": (
+        *(p.NewStream("t8", "torch", "pool"), MAKE, replace(NEW, back="t8")),
+    ),
+    "a function on a stream that the default one stands for, as for the producer's": (
+        *(p.Make("x1", "numba", "n3", 64, 1), p.FromCai("v2", "x1", as_dict=True)),
+        p.Take("y3", "v2", "numba", "convert", "n3"),
+    ),
     "a write while a consumer reads": (MAKE, VIEW, TAKE, READ, p.Write("x1", 9)),
     "a write when only the array was dropped": (
         *(MAKE, VIEW, TAKE, READ),
@@ -92,4 +135,16 @@ LISTED = {
     ),
     replace(TAKE, how="memory"): "with c2: y3 = ndarray_over(UnownedMemory(v2.ptr, owner=v2))",
     p.Release("v2", "c2.handle"): "v2.release(c2.ptr)",
+    CALL: (
+        "with torch.cuda.stream(t1), c2: "
+        "adapt(lambda a: (r4 = copy(a); fill(a, 8); None), 'cupy')(x1)"
+    ),
+    replace(NEW, returns="cupy", back="c2", readonly=False): (
+        "with torch.cuda.stream(t1), c2: y5 = adapt(lambda a: (r4 = copy(a); new = full(9); new), "
+        "'cupy', returns='cupy', readonly=False)(x1)"
+    ),
+    BOTH: (
+        "with torch.cuda.stream(t1), c2: same, y5 = adapt(lambda a: (r4 = copy(a); fill(a, 8); "
+        "new = full(9); (a, new)), 'cupy')(x1); r6 = copy(same); del same"
+    ),
 }

@@ -17,6 +17,9 @@ made of it through the bridge.
   orders a parent on a default or a blocking stream, and nobody else before the host has waited. It
   lets go of the parent when the consumer's work is done, so that what the parent itself gives back
   comes at some later moment.
+- `convert` makes Numba's arrays for its default stream, which stands for the blocking ones that it
+  may work on as well, but not for the producer's stream at the same time: no wait would be made.
+- A function that is called by `adapt` gives back when it has returned (see `calls`).
 - When the last handle is gone, the producer's allocator may use the memory again at once.
 - A program of the manner "unsaid" names no stream. A consumer of a dict works on the stream that is
   its library's current one when it takes over; the bridge notes it there. Views are dropped while
@@ -41,13 +44,12 @@ Threads run side by side. What one does counts for another once the two have met
 from __future__ import annotations
 
 from .bridging import Export, FromCai, Take, ToCai
+from .calls import KNOWN_STREAM, Calls
 from .clocks import Clock, Knowledge, Refused, join
 from .handles import Lease, Thing, library_of, wants
-from .labour import Labour
 from .program import Program
-from .step import Step, stream_of
+from .step import Step, is_handle, stream_of
 
-KNOWN_STREAM = {"torch", "tvm_ffi", "numba"}
 SPEAK_CAI = {"torch", "cupy", "numba"}
 OF_DICTS = {
     "torch": {"as_tensor"},
@@ -55,15 +57,15 @@ OF_DICTS = {
     "numba": {"as_cuda_array", "no_sync", "argument"},
 }
 OF_TENSORS = {
-    "torch": {"from_dlpack", "asked", "capsule", "convert", "adapt"},
-    "cupy": {"from_dlpack", "asked", "capsule", "convert", "adapt"},
-    "numba": {"convert", "adapt"},
-    "jax": {"from_dlpack", "convert", "adapt"},
-    "tvm_ffi": {"from_dlpack", "convert", "adapt"},
+    "torch": {"from_dlpack", "asked", "capsule", "convert"},
+    "cupy": {"from_dlpack", "asked", "capsule", "convert"},
+    "numba": {"convert"},
+    "jax": {"from_dlpack", "convert"},
+    "tvm_ffi": {"from_dlpack", "convert"},
 }
 
 
-class Discipline(Labour):
+class Discipline(Calls):
     """The account of a program; `take` refuses a step that makes it wrong."""
 
     def take(self, step: Step) -> None:
@@ -100,6 +102,7 @@ class Discipline(Labour):
             wants(declared is None and not step.as_dict)
         made = self._view("dlpack", step, source, "source", now)
         made.live = source.kind == "array" or source.live
+        _lease(made).by_handle |= step.as_dict or is_handle(step.stream)
 
     def _exporter(self, step: ToCai | FromCai, now: Clock, view: str) -> Thing:
         """Find what a view is made of: an array, or a view of the other protocol."""
@@ -118,23 +121,13 @@ class Discipline(Labour):
         array = source if source.kind == "array" else _behind(source)
         made = Thing(step.name, kind, source.block, None, None, now, keeps=[array], source=array)
         made.lease = Lease(array, back if source is array else _lease(source).back)
+        made.lease.by_handle = source is not array and _lease(source).by_handle
         made.knows = self._ready(source, now)
         made.frozen = source.frozen
         readonly = source.library == "jax" or source.readonly
         made.readonly = readonly if step.readonly is None else step.readonly
         source.used = join(source.used, now)
         return self.add(made)
-
-    def _is_exporting(self, array: Thing, at: str | None, thread: int) -> None:
-        """The exporter names its library's current stream, which must be the array's."""
-        wants(array.names_its_stream, "its dict names another stream")
-        if array.library not in {"torch", "cupy"}:
-            wants(at is None)
-            return
-        assert array.stream is not None
-        current = at or self.current(thread, array.stream[0])
-        default = current is None and self.kinds[array.stream] == "default"
-        wants(default or current == array.stream, "its stream is not the current one")
 
     def _argument(self, argument: str | None) -> str | None:
         stream = stream_of(argument)
@@ -178,11 +171,14 @@ class Discipline(Labour):
             wants(step.how in OF_TENSORS.get(step.library, ()) and step.how != "capsule")
             wants(step.how != "asked" or self.manner == "told")
             wants(step.library != "jax" or not source.readonly)
-            writes = step.how in {"convert", "adapt"} and step.library != "jax"
+            writes = step.how == "convert" and step.library != "jax"
             wants(not (writes and source.readonly))
             made.names_its_stream = step.library != "numba"
             back = "never" if step.library == "jax" else _lease(source).back
             made.source, made.lease = _behind(source), Lease(_behind(source), back)
+            made.lease.by_handle = _lease(source).by_handle
+            if step.how == "convert":
+                self._has_two_sides(made)
             made.keeps, made.knows = [_behind(source)], self._ready(source, now)
         else:
             wants(step.how == "capsule" and not source.spent and step.stream == source.stream)

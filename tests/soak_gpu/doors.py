@@ -7,6 +7,9 @@ from typing import Any
 import cai_bridge
 
 from .bridging import FromCai, ToCai
+from .calling import LIKE, Call
+
+Libraries = tuple[Any, Any]
 
 
 class Asked:
@@ -35,7 +38,7 @@ class Bridge:
     shares_current : bool
         Whether all libraries have one current stream between them.
     converts : bool
-        Whether `convert` and `adapt` know the libraries, as they do no stand-ins.
+        Whether `convert` knows the libraries, as it does no stand-ins over NumPy.
     keeps_cycles : bool
         Whether arrays survive the collector as long as somebody holds them.
     """
@@ -61,6 +64,16 @@ class Bridge:
         version = {"max_version": (1, 0)} if versioned else {}
         return view.__dlpack__(stream=stream, **version)
 
+    def adapted(self, function: Any, step: Call, source: Any, libraries: Libraries) -> Any:
+        """Call a function by `adapt`; what it returns comes back as the step says.
+
+        `libraries` are the adapters of the function's library, and of what it returns.
+        """
+        del libraries
+        returns = {} if step.returns == LIKE else {"returns": step.returns}
+        given = _given(readonly=step.readonly)
+        return cai_bridge.adapt(function, step.library, **returns, **given)(source)
+
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
         if block:
             with view:
@@ -83,8 +96,25 @@ class Nothing(Bridge):
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         return view
 
+    def adapted(self, function: Any, step: Call, source: Any, libraries: Libraries) -> Any:
+        def taken(adapter: Any, array: Any) -> Any:
+            return adapter.take_natively("from_dlpack", array, None)
+
+        return called(function, source, libraries, taken)
+
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
         return
+
+
+def called(function: Any, source: Any, libraries: Libraries, taken: Any) -> Any:
+    """Do what `adapt` does, by the libraries' own ways of taking arrays over."""
+    there, back = libraries
+    result = function(taken(there, source))
+    if result is None or back is there:
+        return result
+    if isinstance(result, tuple):
+        return tuple(taken(back, one) for one in result)
+    return taken(back, result)
 
 
 def _given(**arguments: Any) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import program as p
+from .calling import DOES, LIKE
 from .discipline import OF_DICTS, OF_TENSORS, SPEAK_CAI
-from .draw import LATE, Drawing, Setup
+from .draw import LATE, SPINS, Drawing, Setup
 from .handles import Block, Thing
 from .labour import PRODUCERS
 from .step import STREAMS
@@ -109,6 +110,51 @@ class Draw(Drawing):
         if taken is not None:
             self.push(self.read(taken))
 
+    # --- calls ------------------------------------------------------------------------------------
+
+    def call(self) -> None:
+        """A function of another library's arrays is called; nobody names a stream."""
+        source = self.one("array")
+        if source is None or not source.names_its_stream:
+            return
+        others = [one for one in self.libraries if one != source.library]
+        library = self.pick(others or [""])
+        if not library:
+            return
+        stream, does = self.stream(library), self.pick(DOES)
+        returns = self.pick([LIKE, LIKE, *others])
+        to = source.library if returns == LIKE else returns
+        back = None
+        if does != "write":
+            back = stream if to == library else self.stream(to)
+            back = source.stream if to == source.library and to in {"torch", "cupy"} else back
+        thread = self.thread(source)
+        made = self.pushed(
+            p.Call(
+                None if does == "write" else self.name("y" if to != library else "x"),
+                source.name,
+                library,
+                stream,
+                self.name("r"),
+                does,
+                returns,
+                back,
+                self.value() if does != "new" else 0,
+                self.value() if does != "write" else 0,
+                self.name("r") if does == "both" else "",
+                self.exporting(source, thread),
+                False if source.library == "jax" else None,
+                self.pick(SPINS),
+                thread=thread,
+            )
+        )
+        if made is not None:
+            self.push(self.read(self.account.things[made]))
+        if self.chance(0.5):
+            self.push(self.write(source))
+        if made is not None and self.chance(0.5):
+            self._let_go([made])
+
     # --- giving back ------------------------------------------------------------------------------
 
     def _handles(self, block: Block) -> list[Thing]:
@@ -205,6 +251,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.new_block: 14,
     Draw.hand_on: 16,
     Draw.take_again: 6,
+    Draw.call: 10,
     Draw.read: 12,
     Draw.write: 6,
     Draw.write_on: 6,

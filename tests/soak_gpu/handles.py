@@ -101,6 +101,8 @@ class Lease:
         Whether the consumer's stream is known at the end.
     current : str or None
         The stream that is known only where it is CuPy's current one just then.
+    by_handle : bool
+        Whether the producer's stream is known by its handle alone, which keeps no stream alive.
     streams : set
         Those of the arrays that were made of a dict.
     used : Clock or None
@@ -111,6 +113,7 @@ class Lease:
     back: str
     covered: bool = True
     current: str | None = None
+    by_handle: bool = False
     streams: set[str | None] = field(default_factory=set)
     used: Clock | None = None
     knows: Knowledge = field(default_factory=Knowledge)

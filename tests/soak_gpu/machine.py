@@ -42,7 +42,8 @@ class Machine(Objects):
     def at(self) -> int | None:
         """The step that went wrong first."""
         if self.raised_at is None and self.reads.first is not None:
-            return [step.makes() for step in self.program.steps].index(self.reads.first)
+            named = (self.reads.first in step.named() for step in self.program.steps)
+            return list(named).index(True)
         return self.raised_at
 
     def run(self) -> None:

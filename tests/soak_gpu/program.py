@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from .bridging import Collect, Cycle, Drop, Export, FromCai, Release, Take, ToCai
+from .calling import Call
 from .step import LIBRARIES, Step
 from .work import Enter, Leave, Make, Meet, NewStream, Read, Reuse, Sync, Write
 
 __all__ = [
     "LIBRARIES",
     "MANNERS",
+    "Call",
     "Collect",
     "Cycle",
     "Drop",

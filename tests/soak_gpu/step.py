@@ -13,7 +13,7 @@ from ..soak import step as simulated
 
 LIBRARIES = ("torch", "cupy", "numba", "jax", "tvm_ffi")
 OF_STREAM = {"t": "torch", "c": "cupy", "n": "numba"}
-REFERENCES = {"source", "stream", "at", "current", "view", "array", "what"}
+REFERENCES = {"source", "stream", "at", "back", "current", "view", "array", "what"}
 
 # How a stream of a kind is made, and how it is ordered beside the legacy default stream.
 STREAMS = {
@@ -40,6 +40,10 @@ class Step(simulated.Step):
     def needs(self) -> set[str]:
         found = {getattr(self, one.name) for one in fields(self) if one.name in REFERENCES}
         return {name.partition(".")[0] for name in found if name}
+
+    def named(self) -> set[str | None]:
+        """Give the names that reads of this step are known by, too."""
+        return {self.makes()}
 
     def library_used(self) -> str | None:
         """Name the library that does something in this step."""

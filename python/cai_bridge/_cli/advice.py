@@ -177,7 +177,8 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("warp"),
         "Warp's dict has version 2 and names no stream, and Warp ignores the stream of the dicts "
         "that it takes.",
-        "Hand Warp to_cai(x, stream=s) with its stream; hand out from_cai(y, stream=s).",
+        "Use convert(x, 'warp'), or hand it to_cai(x, stream=s) with its stream; hand out "
+        "from_cai(y, stream=s).",
         "Warp 1.19, source of warp.array",
     ),
     Advice(

@@ -11,6 +11,7 @@ from typing import Any
 from cai_bridge import __version__
 
 from .exits import USAGE, UsageError
+from .table import SIDES
 from .text import line, prepare_streams
 
 _INTERRUPTED = 130
@@ -53,6 +54,8 @@ def _matrix(asked: argparse.Namespace) -> int:
         as_json=asked.json,
         path=asked.output,
         html=asked.html,
+        ways=asked.way,
+        jobs=asked.jobs,
     )
 
 
@@ -147,6 +150,14 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         metavar="subject",
         help="the libraries; by default all that are found",
     )
+    made.add_argument(
+        "--way",
+        action="append",
+        choices=tuple(SIDES),
+        default=[],
+        help="hand over by themselves, by views or by convert(); repeatable, by default all",
+    )
+    made.add_argument("--jobs", type=int, default=1, metavar="n", help="start so many rows at once")
     _add_output(made)
     made.add_argument("--html", metavar="path", help="write a page")
     made.add_argument(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from . import output, page
 from .exits import OK, UsageError
@@ -12,7 +12,7 @@ from .marks import COLOURS, OUTCOMES
 from .pairs_page import of_matrix
 from .progress import Progress
 from .subjects import adapters_named
-from .table import ASPECTS, Pair, Table, read
+from .table import ASPECTS, CONVERT, SIDES, Pair, Table, read
 from .text import line
 
 
@@ -23,6 +23,8 @@ def run(
     as_json: bool,
     path: str | None,
     html: str | None,
+    ways: Sequence[str] = (),
+    jobs: int = 1,
 ) -> int:
     """Run all pairs, or read what a run wrote, and show it.
 
@@ -35,7 +37,7 @@ def run(
     output.check_asked(path)
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
-    table = read(source) if source else _run(subjects)
+    table = read(source) if source else _run(subjects, ways, jobs)
     pages = {html: of_matrix(table)} if html else {}
     if as_json or path is not None:
         data = table.matrix.to_dict()
@@ -47,7 +49,7 @@ def run(
     return OK
 
 
-def _run(subjects: Sequence[str]) -> Table:
+def _run(subjects: Sequence[str], ways: Sequence[str], jobs: int) -> Table:
     from cai_bridge.conformance.matrix import Cell, run_isolated
 
     producers, consumers = _roles(subjects or _found())
@@ -57,7 +59,9 @@ def _run(subjects: Sequence[str]) -> Table:
             progress.done(count, total, f"{cell.producer} -> {cell.consumer}, {cell.route}")
 
         try:
-            return Table(run_isolated(producers, consumers, progress=told))
+            return Table(
+                run_isolated(producers, consumers, ways=ways or None, jobs=jobs, progress=told)
+            )
         except (ValueError, RuntimeError) as error:
             raise UsageError(str(error)) from error
 
@@ -131,20 +135,26 @@ def _lines(table: Table) -> Iterator[list[Span]]:
 
 
 def _grid(table: Table) -> Iterator[list[Span]]:
-    """Tell of each pair its best route without the bridge, and the one that is advised with it."""
+    """Tell of each pair its best route without the bridge, its advised view, and `convert`."""
+    judged: dict[str, Callable[[Pair], str]] = {
+        "native": lambda pair: table.best(pair, bridged=False),
+        "views": table.with_bridge,
+        CONVERT: table.by_convert,
+    }
+    sides = [(SIDES[side], judged[side]) for side in table.sides]
+    room = len(sides) * _CELL
     consumers = [line(one) for one in table.matrix.consumers]
     producers = [line(one) for one in table.matrix.producers]
     first = max(len(_TO), *map(len, producers))
-    widths = [max(2 * _CELL, len(one) + 2) for one in consumers]
-    yield [("Each pair by its best route without the bridge, and with it.", _PLAIN)]
+    widths = [max(room, len(one) + 2) for one in consumers]
+    yield [(f"Each pair at its best {', '.join(name for name, _ in sides)}.", _PLAIN)]
     heads = [f"{one:{width}}" for one, width in zip(consumers, widths, strict=True)]
     yield [(f"{_TO:{first}}  {''.join(heads)}", _PLAIN)]
     for producer, name in zip(table.matrix.producers, producers, strict=True):
         row: list[Span] = [(f"{name:{first}}  ", _PLAIN)]
         for consumer, width in zip(table.matrix.consumers, widths, strict=True):
             pair = (producer, consumer)
-            without, bridged = table.best(pair, bridged=False), table.with_bridge(pair)
-            row += [_cell(without), _cell(bridged), (" " * (width - 2 * _CELL), _PLAIN)]
+            row += [*(_cell(best(pair)) for _, best in sides), (" " * (width - room), _PLAIN)]
         yield row
 
 

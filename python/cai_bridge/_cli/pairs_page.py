@@ -8,9 +8,8 @@ from typing import Any
 
 from . import page
 from .marks import OUTCOMES, Mark
-from .table import ASPECTS, DOORS, Pair, Table
+from .table import ASPECTS, CONVERT, DOORS, SIDES, Pair, Table
 
-_SIDES = {"native": False, "bridge": True}
 _GOOD = ("right", "waits")
 
 
@@ -40,9 +39,10 @@ def _shown(table: Table) -> dict[str, Any]:
     return {
         "shares": [
             {"name": "By themselves", "count": _good(table.best(p, bridged=False) for p in pairs)},
-            {"name": "With the bridge", "count": _good(table.with_bridge(p) for p in pairs)},
+            {"name": "By the bridge's views", "count": _good(map(table.with_bridge, pairs))},
+            *_share_of_convert(table, pairs),
         ],
-        "sides": list(_SIDES),
+        "sides": [SIDES[side] for side in table.sides],
         "aspects": [{"name": name, "meaning": text} for name, text in ASPECTS.items()],
         "tally": _tally(table),
         "consumers": matrix.consumers,
@@ -54,12 +54,18 @@ def _shown(table: Table) -> dict[str, Any]:
     }
 
 
+def _share_of_convert(table: Table, pairs: Iterable[Pair]) -> list[dict[str, Any]]:
+    if CONVERT not in table.sides:
+        return []
+    return [{"name": "By convert()", "count": _good(map(table.by_convert, pairs))}]
+
+
 def _good(outcomes: Iterable[str]) -> int:
     return sum(outcome in _GOOD for outcome in outcomes)
 
 
 def _tally(table: Table) -> list[dict[str, Any]]:
-    counts = [Counter(table.outcomes(bridged=bridged)) for bridged in _SIDES.values()]
+    counts = [Counter(table.outcomes(side)) for side in table.sides]
     return [
         {"kind": mark, "counts": [_counted(count, name) for count in counts]}
         for name, mark in _best_first()
@@ -83,16 +89,20 @@ def _pair(table: Table, pair: Pair, index: int) -> dict[str, Any]:
         "producer": pair[0],
         "consumer": pair[1],
         "native": [OUTCOMES[table.best(pair, door=door, bridged=False)] for door in DOORS],
-        "bridged": OUTCOMES[table.with_bridge(pair)],
-        "groups": [
-            {"side": side, "routes": _routes(table, pair, bridged=bridged)}
-            for side, bridged in _SIDES.items()
-        ],
+        "bridged": _bridged(table, pair),
+        "groups": [{"side": side, "routes": _routes(table, pair, side)} for side in table.sides],
         "seen": _seen(table, pair),
     }
 
 
-def _routes(table: Table, pair: Pair, *, bridged: bool) -> list[dict[str, Any]]:
+def _bridged(table: Table, pair: Pair) -> list[Mark]:
+    """List the mark of the advised view, and that of `convert`."""
+    found = [table.with_bridge(pair)]
+    found += [table.by_convert(pair)] if CONVERT in table.sides else []
+    return [OUTCOMES[one] for one in found]
+
+
+def _routes(table: Table, pair: Pair, side: str) -> list[dict[str, Any]]:
     return [
         {
             "name": route.name,
@@ -100,7 +110,7 @@ def _routes(table: Table, pair: Pair, *, bridged: bool) -> list[dict[str, Any]]:
             "kinds": [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS],
         }
         for route in table.routes
-        if route.bridged == bridged
+        if route.side == side
     ]
 
 

@@ -27,6 +27,16 @@ ASPECTS: dict[str, str] = {
 
 DOORS: dict[str, str] = {"cai": "CAI", "dlpack": "DLPack"}
 
+CONVERT = "convert"
+"""The door of the routes on which the bridge makes the consumer's array."""
+
+SIDES: dict[str, str] = {
+    "native": "by themselves",
+    "views": "by the bridge's views",
+    "convert": "by convert()",
+}
+"""The ways between two libraries, by the names that the engine has for them."""
+
 FIRST_ASPECT = "values"
 """Where this is refused there is no route."""
 
@@ -38,6 +48,11 @@ class Route:
     name: str
     door: str
     bridged: bool
+
+    @property
+    def side(self) -> str:
+        """Which of `SIDES` it belongs to."""
+        return CONVERT if self.door == CONVERT else "views" if self.bridged else "native"
 
 
 Pair = tuple[str, str]
@@ -98,7 +113,7 @@ class Table:
         return max(there, key=list(OUTCOMES).index, default="none")
 
     def advised(self, pair: Pair) -> Route | None:
-        """Find the route through the bridge that is advised for the consumer."""
+        """Find the route by the bridge's views that is advised for the consumer."""
         cell = self.matrix.advised(*pair)
         return None if cell is None else Route(cell.route, cell.door, cell.bridged)
 
@@ -107,15 +122,26 @@ class Table:
         route = self.advised(pair)
         return "none" if route is None else self.worst(pair, route)
 
-    def outcomes(self, *, bridged: bool) -> Iterator[str]:
-        """List the outcomes of all aspects of all pairs.
+    def by_convert(self, pair: Pair) -> str:
+        """Tell how `convert` is, by its worst."""
+        found = [self.worst(pair, route) for route in self.routes if route.side == CONVERT]
+        return worst(found)
 
-        Without the bridge those of every route; with it those of the one that is advised.
+    @property
+    def sides(self) -> list[str]:
+        """List those of `SIDES` that were judged; older files have no `convert`."""
+        there = {route.side for route in self.routes}
+        return [side for side in SIDES if side in there or side != CONVERT]
+
+    def outcomes(self, side: str) -> Iterator[str]:
+        """List the outcomes of all aspects of all pairs on one of `SIDES`.
+
+        Of views those of the route that is advised, else those of every route.
         """
         for pair in self.pairs:
             advised = self.advised(pair)
             for route in self.routes:
-                if route == advised if bridged else not route.bridged:
+                if route.side == side and (side != "views" or route == advised):
                     yield from (self.outcome(pair, route, aspect) for aspect in ASPECTS)
 
 
@@ -152,6 +178,7 @@ def _check(matrix: Matrix) -> None:
     if not isinstance(matrix.versions, dict):
         raise ValueError(f"versions: got {matrix.versions!r}; allowed: an object")
     for one in matrix.cells:
-        if one.door not in DOORS or not isinstance(one.bridged, bool):
+        if one.door not in {*DOORS, CONVERT} or not isinstance(one.bridged, bool):
             got = f"{one.door!r} and {one.bridged!r}"
-            raise ValueError(f"door and bridged: got {got}; allowed: 'cai' or 'dlpack', and a bool")
+            allowed = "'cai', 'dlpack' or 'convert', and a bool"
+            raise ValueError(f"door and bridged: got {got}; allowed: {allowed}")

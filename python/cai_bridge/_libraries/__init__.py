@@ -25,6 +25,8 @@ KNOWN = {
     "jax": "_jax:JAX",
     "jaxlib": "_jax:JAX",
     "cuda": "_cuda_core:CUDA_CORE",
+    "warp": "_warp:WARP",
+    "rmm": "_rmm:RMM",
     "numpy": "_numpy:NUMPY",
 }
 

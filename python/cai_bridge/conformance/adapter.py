@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from cai_bridge import convert
+
 from .missing import missing
 from .places import (
     BEFORE,
@@ -214,10 +216,13 @@ class ConsumerAdapter(Streams):
         What it takes arrays in by: ``"cai"``, ``"dlpack"``.
     dtypes : tuple of str
         The element types that it takes.
+    library : object
+        What `cai_bridge.convert` knows the library by; None where it does not.
     """
 
     doors: tuple[str, ...] = ("cai", "dlpack")
     dtypes: tuple[str, ...] = ("float32",)
+    library: Any = None
 
     def take(self, x: Any) -> Any:
         """Take an array of another library in, without a copy; return the library's own array."""
@@ -229,6 +234,14 @@ class ConsumerAdapter(Streams):
         By default `take` is handed a stand-in that speaks only that one.
         """
         return self.take(speaking_only(door, x))
+
+    def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
+        """Take an array in by `cai_bridge.convert`; `stream` is one of the library's, or None.
+
+        By default no stream is said, as where the library has a current one.
+        """
+        del stream
+        return convert(x, self.library, readonly=readonly)
 
     def hold(self, lab: Lab, stream: Any) -> Hold:
         """Hold back what the library queues on one of its streams from here on.

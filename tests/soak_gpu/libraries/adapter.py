@@ -64,6 +64,11 @@ class Adapter:
         del stream
         return contextlib.nullcontext()
 
+    def works_on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Have `convert` find a stream as this library's; the libraries tell theirs themselves."""
+        del stream
+        return contextlib.nullcontext()
+
     def handle(self, stream: Any) -> int:
         """Tell the bare handle; the legacy default stream is 1."""
         return 1 if stream is None else int(stream.__cuda_stream__()[1]) or gpu.LEGACY
@@ -106,6 +111,10 @@ class Adapter:
     def pointer(self, array: Any) -> int | None:
         """Tell where an array is, where that does not wait."""
         raise NotImplementedError
+
+    def has(self, array: Any) -> bool:
+        """Whether an array is one of this library's."""
+        return type(array).__module__.partition(".")[0] == self.name
 
     def take(self, how: str, source: Any, stream: Any) -> Any:
         """Take a view over in one of the ways of `discipline.OF_DICTS` and `OF_TENSORS`."""

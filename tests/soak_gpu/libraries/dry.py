@@ -17,6 +17,7 @@ import numpy as np
 
 from .. import doors
 from ..bridging import FromCai, ToCai
+from ..calling import Call
 from . import adapter
 
 POOL: dict[tuple[str, int, int], list[Any]] = {}
@@ -84,6 +85,12 @@ class Bridge(doors.Bridge):
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         return View(view, self.fault)
 
+    def adapted(self, function: Any, step: Call, source: Any, libraries: doors.Libraries) -> Any:
+        def taken(adapter: Any, array: Any) -> Any:
+            return adapter.take("convert", View(array, self.fault), None)
+
+        return doors.called(function, source, libraries, taken)
+
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
         while self.fault == "hang" and block:
             time.sleep(1)
@@ -138,6 +145,9 @@ class Adapter(adapter.Adapter):
 
     def pointer(self, array: Any) -> int | None:
         return int(array.memory.values.ctypes.data)
+
+    def has(self, array: Any) -> bool:
+        return isinstance(array, Array)
 
     def take(self, how: str, source: Any, stream: Any) -> Any:
         if how == "argument":

@@ -94,6 +94,9 @@ class Adapter(adapter.Adapter):
     def pointer(self, array: Any) -> int | None:
         return None
 
+    def has(self, array: Any) -> bool:
+        return isinstance(array, jax.Array)
+
     def take(self, how: str, source: Any, stream: Any) -> Any:
         return jax.dlpack.from_dlpack(source)
 

@@ -10,12 +10,17 @@ Python, before what holds them; so nothing is put into cycles.
 
 from __future__ import annotations
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
+import cai_bridge
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing._array import class_for
 from cai_bridge.testing._kit.dlpack_abi import read_capsule, take
 from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 from cai_bridge.testing._region import Region
@@ -88,14 +93,35 @@ class OfJax(WithTensor):
         return super().__dlpack__(stream=stream)
 
 
-TAKEN = {"torch": WithDict, "tvm_ffi": WithDict, "numba": WithDict, "cupy": WithBoth, "jax": OfJax}
+BASES = {"torch": WithDict, "tvm_ffi": WithDict, "numba": WithDict, "cupy": WithBoth, "jax": OfJax}
+TAKEN: dict[str, type[Any]] = {
+    name: type(f"Of_{name}", (base,), {}) for name, base in BASES.items()
+}
+"""A type for each library, by which its arrays are told apart."""
+
+
+class Library(cai_bridge.Library):
+    """What `convert` and `adapt` have to know of a stand-in."""
+
+    def __init__(self, name: str, cuda: SimulatedCuda, own: Any) -> None:
+        self.name, self.cuda, self.own = name, cuda, own
+        self.writes = name != "jax"  # type: ignore[misc]
+        self.working = threading.local()
+        speaks = (SPEAKS[name],) if name in SPEAKS else ()
+        self.types = (TAKEN[name], *map(class_for, speaks))  # type: ignore[misc]
+
+    def current_stream(self, device: int) -> Any:
+        return getattr(self.working, "stream", self.own)
+
+    def make(self, view: Any, stream: Any) -> Any:
+        region = region_of_dict(view.__cuda_array_interface__, view)
+        return TAKEN[self.name](region, view, stream, self.cuda)
 
 
 class Bridge(doors.Bridge):
     """The bridge, for stand-ins of which not all have what their libraries have."""
 
     shares_current = True
-    converts = False
     keeps_cycles = False
 
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
@@ -114,12 +140,26 @@ class Adapter(adapter.Adapter):
     def start(self) -> None:
         legacy = self.cuda.default_stream(0)
         self.own = self.cuda.stream("JAX's", blocking=False) if self.name == "jax" else legacy
+        self.library = Library(self.name, self.cuda, self.own)
+        cai_bridge.register(self.library)
 
     def new_stream(self, kind: str) -> Any:
         return self.own if kind == "default" else self.cuda.stream(blocking=kind == "blocking")
 
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         return self.cuda.current_stream(stream)
+
+    @contextlib.contextmanager
+    def works_on(self, stream: Any) -> Iterator[None]:
+        working = self.library.working
+        before = working.__dict__.copy()
+        if self.name in {"torch", "cupy"} and stream is not None:
+            working.stream = stream
+        try:
+            yield
+        finally:
+            working.__dict__.clear()
+            working.__dict__.update(before)
 
     def handle(self, stream: Any) -> int:
         return int((stream or self.own).handle)
@@ -150,6 +190,9 @@ class Adapter(adapter.Adapter):
 
     def pointer(self, array: Any) -> int | None:
         return int(array.region.ptr if isinstance(array, Taken) else array.ptr)
+
+    def has(self, array: Any) -> bool:
+        return isinstance(array, self.library.types)
 
     def take(self, how: str, source: Any, stream: Any) -> Any:
         stream = stream or self.own

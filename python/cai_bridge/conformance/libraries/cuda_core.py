@@ -9,6 +9,8 @@ from typing import Any
 from cuda.core import Device
 from cuda.core.utils import StridedMemoryView
 
+from cai_bridge import convert
+
 from ..adapter import ConsumerAdapter
 from ..places import handle_of
 from ..stand_in import DLPACK, speaks
@@ -27,6 +29,7 @@ class Consumer(ConsumerAdapter):
     """Views that are told the stream that they will be read on."""
 
     dtypes = (*STANDARD, "bfloat16")
+    library = "cuda"
 
     def __init__(self) -> None:
         self._device = Device()
@@ -56,6 +59,10 @@ class Consumer(ConsumerAdapter):
         if door == "dlpack":
             return StridedMemoryView.from_dlpack(x, stream_ptr=stream)
         return StridedMemoryView.from_cuda_array_interface(x, stream_ptr=stream)
+
+    def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
+        """Convert for a stream, which has to be said: cuda.core has no current one."""
+        return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:
         """Queue a read by the driver."""

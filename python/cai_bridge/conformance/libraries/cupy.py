@@ -37,6 +37,7 @@ class Consumer(ConsumerAdapter):
     """``cupy.asarray`` and ``cupy.from_dlpack``."""
 
     dtypes = DTYPES
+    library = "cupy"
 
     def __init__(self) -> None:
         self.copy(cupy.zeros(8, np.float32))

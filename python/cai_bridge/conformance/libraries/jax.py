@@ -171,6 +171,7 @@ class Consumer(ConsumerAdapter):
     """``jax.dlpack.from_dlpack``, and ``jax.numpy.asarray`` for CAI."""
 
     dtypes = DTYPES
+    library = "jax"
 
     def __init__(self) -> None:
         jax.devices("gpu")

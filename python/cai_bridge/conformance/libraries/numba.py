@@ -17,6 +17,8 @@ if not hasattr(np, "row_stack"):
 
 from numba import cuda
 
+from cai_bridge import convert
+
 from ..adapter import ConsumerAdapter, Late, ProducerAdapter
 from ..lab import Lab
 from ..places import handle_of
@@ -106,6 +108,7 @@ class Consumer(_Current, ConsumerAdapter):
 
     doors = ("cai",)
     dtypes = STANDARD
+    library = "numba"
 
     def __init__(self) -> None:
         # Targets are kept: to allocate one may wait for the device.
@@ -118,6 +121,10 @@ class Consumer(_Current, ConsumerAdapter):
     def take(self, x: Any) -> Any:
         """Import by CAI."""
         return cuda.as_cuda_array(x)
+
+    def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
+        """Convert for a stream, which has to be said: Numba has no current one."""
+        return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:
         """Queue a copy of the bytes, or of the items where they have gaps."""

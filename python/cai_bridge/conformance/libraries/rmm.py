@@ -10,6 +10,8 @@ import numpy as np
 import rmm
 from rmm.pylibrmm.stream import DEFAULT_STREAM, CudaStreamFlags, Stream
 
+from cai_bridge import convert, to_cai
+
 from ..adapter import ConsumerAdapter, Late, ProducerAdapter
 from ..lab import Lab
 from ..lab.cuda import load
@@ -74,20 +76,20 @@ class Producer(_Current, ProducerAdapter):
 
 
 class _Taken:
-    """An array to be copied from: RMM reads the dict when it copies."""
+    """An array to be copied from, and what its items are: RMM reads the dict when it copies."""
 
-    def __init__(self, x: Any) -> None:
+    def __init__(self, x: Any, described: dict[str, Any]) -> None:
         self.source = x
-        dict_ = x.__cuda_array_interface__
-        self.dtype = np.dtype(dict_["typestr"])
-        self.shape = tuple(dict_["shape"])
+        self.dtype = np.dtype(described["typestr"])
+        self.shape = tuple(described["shape"])
 
 
 class Consumer(_Current, ConsumerAdapter):
-    """``DeviceBuffer.copy_from_device``, of arrays of one dimension."""
+    """``DeviceBuffer.copy_from_device``, of arrays of one dimension, or of buffers over others."""
 
     doors = ("cai",)
     dtypes = STANDARD
+    library = "rmm"
 
     def __init__(self) -> None:
         self._pool = rmm.mr.CudaAsyncMemoryResource()
@@ -95,7 +97,13 @@ class Consumer(_Current, ConsumerAdapter):
 
     def take(self, x: Any) -> Any:
         """Remember the array."""
-        return _Taken(x)
+        return _Taken(x, x.__cuda_array_interface__)
+
+    def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
+        """Convert for a stream, which has to be said: RMM has no current one."""
+        made = convert(x, self.library, stream=stream, readonly=readonly)
+        with to_cai(x, stream=-1) as view:
+            return _Taken(made, view.__cuda_array_interface__)
 
     def copy(self, array: Any) -> Any:
         """Queue a copy into a new buffer."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from cai_bridge import Library
 from cai_bridge.testing import Pending, SimulatedArray, SimulatedCuda, SimulatedStream
 from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule, take
 from cai_bridge.testing._kit.dtypes import dlpack_name
@@ -102,11 +103,41 @@ class Array:
     held: Any
 
 
+class Converted(Library):
+    """What `convert` makes for a consumer: arrays that hold a view, and order nothing themselves.
+
+    Parameters
+    ----------
+    consumer : object
+        Whose ``current`` stream they are made for.
+    """
+
+    name = "simulated"
+    arrays = (f"{__name__}:Array",)
+
+    def __init__(self, consumer: _Library) -> None:
+        self._consumer = consumer
+
+    def current_stream(self, device: int) -> SimulatedStream:
+        """Tell the consumer's stream."""
+        del device
+        return self._consumer.current
+
+    def make(self, view: Any, stream: Any) -> Array:
+        """Make an array that is ready by now."""
+        del stream
+        return Array(region_of_dict(view.__cuda_array_interface__, view), None, view)
+
+
 class Consumer(_Library, ConsumerAdapter):
     """A consumer that works on its own stream, and keeps both edges by events."""
 
     name = "simulated"
     dtypes = tuple(DTYPES)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.library = Converted(self)
 
     def take(self, x: Any) -> Array:
         """Take an array in by the protocol that it speaks; CAI first."""

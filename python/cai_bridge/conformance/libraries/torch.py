@@ -54,6 +54,7 @@ class Consumer(ConsumerAdapter):
     """``torch.from_dlpack``, and ``torch.as_tensor`` with a device: without one it copies."""
 
     dtypes = DTYPES
+    library = "torch"
 
     def __init__(self) -> None:
         self.copy(torch.zeros(8, device="cuda"))

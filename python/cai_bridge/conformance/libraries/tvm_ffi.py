@@ -97,6 +97,7 @@ class Consumer(ConsumerAdapter):
 
     doors = ("dlpack",)
     dtypes = DTYPES
+    library = "tvm_ffi"
 
     def stream(self) -> Any:
         """Name the legacy default stream."""

@@ -6,12 +6,13 @@ right, is the order kept both ways, does the host wait.
 
 from .isolated import run_isolated
 from .result import ASPECTS, Aspect, Cell, Matrix, Outcome
-from .routes import ROUTES, Route, advised
+from .routes import ROUTES, WAYS, Route, advised
 from .run import run_matrix
 
 __all__ = [
     "ASPECTS",
     "ROUTES",
+    "WAYS",
     "Aspect",
     "Cell",
     "Matrix",

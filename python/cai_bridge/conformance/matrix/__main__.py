@@ -8,10 +8,10 @@ The file is written after every cell, so that what a crash leaves behind is read
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from cai_bridge import __version__
 from ..lab import open_lab
 from ..named import LIBRARIES, consumer_named, producer_named
 from .result import ASPECTS, Cell, Matrix
+from .routes import WAYS
 from .run import run_matrix
 from .versions import versions_of
 
@@ -31,8 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--producer", action="append", required=True, help=f"{known}; repeatable")
     parser.add_argument("--consumer", action="append", required=True, help="the same")
     parser.add_argument("--aspect", action="append", choices=ASPECTS, help="by default all")
+    parser.add_argument("--way", action="append", choices=WAYS, help="by default all")
     parser.add_argument("--rounds", type=int, help="how often what depends on timing is tried")
     parser.add_argument("--json", type=Path, required=True, help="the file to write")
+    parser.add_argument("--turn", type=Path, help="a file that is locked while pairs are judged")
     wished = parser.parse_args(arguments)
     cells: list[Cell] = []
     with open_lab() as lab:
@@ -56,17 +59,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sources = [producer_named(one) for one in wished.producer]
         sinks = [consumer_named(one) for one in wished.consumer]
         write()
-        matrix = run_matrix(
-            sources, sinks, lab=lab, rounds=rounds, aspects=wished.aspect, progress=progress
-        )
+        with _turn(wished.turn):
+            matrix = run_matrix(
+                sources,
+                sinks,
+                lab=lab,
+                rounds=rounds,
+                aspects=wished.aspect,
+                ways=wished.way,
+                progress=progress,
+            )
     _write(wished.json, matrix)
     return 0
+
+
+@contextlib.contextmanager
+def _turn(path: Path | None) -> Iterator[None]:
+    """Wait until no other process judges: they would share the device, and times with it.
+
+    The lock ends with the process, however that ends.
+    """
+    if path is None:
+        yield
+        return
+    import fcntl  # noqa: PLC0415 - not on every system
+
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _write(path: Path, matrix: Matrix) -> None:
     """Write a file that is whole at any time."""
     fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(matrix.to_dict(), indent=1))
+    fresh.write_text(matrix.to_json())
     os.replace(fresh, path)  # noqa: PTH105
 
 

@@ -63,7 +63,7 @@ def judge_readonly(pair: Pair) -> Aspect:
     pair.lab.put(place, samples(dtype, place.shape))
     before = pair.lab.get(place)
     mine = pair.consumer.stream()
-    handed = pair.hand(array, None, mine)
+    handed = pair.hand(array, None, mine, writes=True)
     told = _says_readonly(handed, pair.route.door)
     with pair.on(None, mine):
         taken = pair.take(handed)
@@ -84,7 +84,12 @@ def judge_readonly(pair: Pair) -> Aspect:
 
 
 def _says_readonly(handed: Any, door: str) -> bool:
-    """Tell whether the consumer is told, by the protocol that it takes the array in by."""
+    """Tell whether the consumer is told, by the protocol that it takes the array in by.
+
+    `convert` tells nothing: it makes no array that may be written of one that may not.
+    """
+    if door == "convert":
+        return False
     return any(one.readonly for one in describe(handed) if (one.door == "CAI") == (door == "cai"))
 
 

@@ -107,9 +107,11 @@ def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
     handed = pair.hand(array, theirs, mine)
     with pair.on(None if pair.route.bridged else theirs, mine):
         taken = pair.take(handed)
+    with pair.on(None, mine):
+        # To queue this may take longer than a hand-over: JAX's hold is many kernels.
+        hold = pair.consumer.hold(lab, mine)
     with lab.watched() as watch:
         with pair.on(None, mine):
-            hold = pair.consumer.hold(lab, mine)
             copied = pair.consumer.copy(taken)
         pair.route.end(handed, mine)
         del array, handed, taken

@@ -48,8 +48,15 @@ class Pair:
         with _on(self.producer, theirs), _on(self.consumer, mine):
             yield
 
-    def hand(self, array: Any, theirs: Any, mine: Any) -> Any:
-        """Make what the consumer is handed, on the producer's stream."""
+    def hand(self, array: Any, theirs: Any, mine: Any, *, writes: bool = False) -> Any:
+        """Make what the consumer is handed, on the producer's stream.
+
+        That is the consumer's array where the bridge makes it: each library is on its own stream
+        then. Unless the consumer `writes`, read-only arrays are vouched for, as users do.
+        """
+        if self.route.way == "convert":
+            with self.on(theirs, mine):
+                return self.consumer.convert(array, mine, readonly=None if writes else False)
         if self.route.tells and mine is None:
             raise NotApplicableError("the consumer's streams have no names")
         with _on(self.producer, theirs):
@@ -57,6 +64,8 @@ class Pair:
 
     def take(self, handed: Any) -> Any:
         """Let the consumer take it in."""
+        if self.route.way == "convert":
+            return handed
         return self.consumer.take_by(self.route.door, handed)
 
     def passed_on(self, array: Any) -> Any:

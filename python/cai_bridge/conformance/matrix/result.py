@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -64,7 +65,8 @@ class Cell:
         The route's name: what the consumer is handed, with ``x`` the producer's array, and by
         which protocol. See `ROUTES`.
     door : str
-        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``.
+        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``; or ``"convert"``
+        where the bridge makes the consumer's array.
     bridged : bool
         Whether the route leads through `cai_bridge`.
     aspects : dict of str to Aspect
@@ -77,7 +79,8 @@ class Cell:
         and fills another one of the size; the read sees the first one's values. The view of
         ``to_cai(x)``, which was not told the consumer's stream, is released on it.
         ``host``: how long the host is held while the producer's write is pending.
-        ``readonly``: a read-only array cannot be written through.
+        ``readonly``: a read-only array cannot be written through. Everywhere else the consumer only
+        reads, and `convert` is told so by ``readonly=False``.
         ``dtypes``: which of the element types that both have arrive as they are.
         ``lazy``: values that are only noted, such as a conjugate's, arrive as they are.
     """
@@ -167,7 +170,7 @@ class Matrix:
         raise KeyError((producer, consumer, route))
 
     def advised(self, producer: str, consumer: str) -> Cell | None:
-        """Find the cell of the route that is advised for a consumer; None where none exists."""
+        """Find the cell of the view that is advised for a consumer; None where none exists."""
         for route in advised(consumer):
             with contextlib.suppress(KeyError):
                 cell = self.cell(producer, consumer, route)
@@ -180,6 +183,12 @@ class Matrix:
         plain = {name: getattr(self, name) for name in _MATRIX}
         lists = {name: list(getattr(self, name)) for name in ("producers", "consumers")}
         return {**plain, **lists, "cells": [one.to_dict() for one in self.cells]}
+
+    def to_json(self) -> str:
+        """Give it as JSON, one cell a line, so that two of them can be compared by lines."""
+        data = self.to_dict()
+        cells = ",\n".join(json.dumps(cell) for cell in data.pop("cells"))
+        return f'{json.dumps(data, indent=1)[:-2]},\n "cells": [\n{cells}\n]}}\n'
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Matrix:

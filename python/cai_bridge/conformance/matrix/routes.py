@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,13 @@ class Route:
     name : str
         What the consumer is handed, and by which protocol.
     door : str
-        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``.
+        The protocol that the consumer takes it in by: ``"cai"`` or ``"dlpack"``; or ``"convert"``
+        where the bridge makes the consumer's array.
     needs : tuple of str
         The protocols of which the producer has to speak one.
     hand : callable
-        Called with the array and the consumer's stream, while the producer's is its current one.
+        Called with the array and the consumer's stream, while the producer's is its current one;
+        not where the consumer's adapter converts.
     bridged : bool
         Whether it leads through `cai_bridge`.
     tells : bool
@@ -49,9 +51,17 @@ class Route:
     tells: bool = False
     end: Hand = _nothing
 
+    @property
+    def way(self) -> str:
+        """Which of `WAYS` it belongs to."""
+        return "convert" if self.door == "convert" else "views" if self.bridged else "native"
+
     def missing(self, array: Any, consumer: ConsumerAdapter) -> str | None:
         """Tell why an array cannot go this way to a consumer; None where it can."""
-        if self.door not in consumer.doors:
+        if self.door == "convert":
+            if consumer.library is None:
+                return "convert() does not know the consumer"
+        elif self.door not in consumer.doors:
             return f"the consumer does not speak {_CALLED[self.door]}"
         if not any(speaks(array, name) for name in self.needs):
             called = dict.fromkeys(_CALLED[one] for one in self.needs)
@@ -72,6 +82,13 @@ def _release(view: Any, stream: Any) -> None:
     view.release(stream)
 
 
+def _not_by_view(x: Any, stream: Any) -> Any:
+    raise NotImplementedError("the consumer's adapter converts it")
+
+
+WAYS = ("native", "views", "convert")
+"""The libraries by themselves, views of the bridge, and arrays that it makes."""
+
 ROUTES = (
     Route("x by CAI", "cai", (CAI,), _itself, bridged=False),
     Route("x by DLPack", "dlpack", (DLPACK,), _itself, bridged=False),
@@ -85,8 +102,25 @@ ROUTES = (
     Route("to_cai(x)", "cai", (DLPACK, EXCHANGE, CAI), lambda x, _: to_cai(x), end=_release),
     Route("from_cai(x)", "dlpack", (CAI,), lambda x, _: from_cai(x)),
     Route("from_cai(to_cai(x))", "dlpack", (DLPACK, EXCHANGE), lambda x, _: from_cai(to_cai(x))),
+    Route("convert(x, library)", "convert", (DLPACK, EXCHANGE, CAI), _not_by_view),
 )
 """The protocols by themselves, and the bridge; ``s`` is the consumer's stream."""
+
+
+def chosen(ways: Iterable[str] | None) -> tuple[Route, ...]:
+    """List the routes of some ways; by default all.
+
+    Raises
+    ------
+    ValueError
+        There is no such way.
+    """
+    wanted = WAYS if ways is None else tuple(ways)
+    for way in wanted:
+        if way not in WAYS:
+            raise ValueError(f"ways: got {way!r}; allowed: {', '.join(WAYS)}")
+    return tuple(route for route in ROUTES if route.way in wanted)
+
 
 _BY_DLPACK = ("from_cai(to_cai(x))", "from_cai(x)")
 _TOLD = ("to_cai(x, stream=s)", "to_cai(x)")
@@ -103,5 +137,5 @@ _ADVISED = {
 
 
 def advised(consumer: str) -> tuple[str, ...]:
-    """List the names of the routes that the bridge is best used by, the best first."""
+    """List the names of the routes by views that suit a consumer, the best first."""
     return _ADVISED.get(consumer, (*_BY_DLPACK, *_TOLD))

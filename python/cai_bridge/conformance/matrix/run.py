@@ -18,7 +18,7 @@ from .at_rest import judge_dtypes, judge_lazy, judge_readonly, judge_values
 from .at_work import judge_handover, judge_release
 from .pair import Pair, refusal
 from .result import ASPECTS, Aspect, Cell, Matrix
-from .routes import ROUTES, Route
+from .routes import Route, chosen
 from .versions import versions_of
 
 Progress = Callable[[int, int, Cell], object]
@@ -33,6 +33,7 @@ def run_matrix(
     lab: Lab | None = None,
     rounds: int | None = None,
     aspects: Iterable[str] | None = None,
+    ways: Iterable[str] | None = None,
     progress: Progress | None = None,
 ) -> Matrix:
     """Hand each producer's arrays to each consumer by each route, and judge what comes of it.
@@ -47,6 +48,8 @@ def run_matrix(
         How often what depends on timing is tried; by default as often as the lab does.
     aspects : iterable of str, optional
         Which of `ASPECTS`; by default all.
+    ways : iterable of str, optional
+        Which of `WAYS`; by default all.
     progress : callable, optional
         Called after each cell with how many are done, how many there are, and the cell.
 
@@ -58,13 +61,13 @@ def run_matrix(
     Raises
     ------
     ValueError
-        A library that is not known or not installed, or an aspect that there is not.
+        A library that is not known or not installed, or an aspect or a way that there is not.
 
     Notes
     -----
     What crashes ends this process: see `run_isolated`.
     """
-    wanted = _chosen(aspects)
+    wanted, routes = _chosen(aspects), chosen(ways)
     with contextlib.ExitStack() as stack:
         place = stack.enter_context(open_lab()) if lab is None else lab
         stack.callback(setattr, place, "rounds", place.rounds)
@@ -73,10 +76,10 @@ def run_matrix(
         sources = [_producer(one) for one in producers]
         sinks = [_consumer(one) for one in consumers]
         cells: list[Cell] = []
-        count = len(sources) * len(sinks) * len(ROUTES)
+        count = len(sources) * len(sinks) * len(routes)
         for source in sources:
             for sink in sinks:
-                for route in ROUTES:
+                for route in routes:
                     cells.append(_cell(Pair(source, sink, route, place), wanted))
                     if progress is not None:
                         progress(len(cells), count, cells[-1])
@@ -119,8 +122,11 @@ def _cell(pair: Pair, wanted: tuple[str, ...]) -> Cell:
 
 def _missing(pair: Pair, route: Route) -> str | None:
     name = pair.producer.name
-    if not route.bridged and name == pair.consumer.name and name != NO_LIBRARY:
-        return "the library hands its arrays to itself without a protocol"
+    if name == pair.consumer.name and name != NO_LIBRARY:
+        if route.way == "native":
+            return "the library hands its arrays to itself without a protocol"
+        if route.way == "convert":
+            return "arrays of the library itself are given back as they are"
     try:
         shape = (12,)
         return route.missing(pair.made(pair.dtype, shape), pair.consumer)

@@ -1,0 +1,89 @@
+"""RMM: a DeviceBuffer, which is bytes. It has no current stream: unsaid, it is its default one.
+
+A ``DeviceBuffer`` allocates from a memory resource, and copies what it is handed; no call of RMM's
+Python API wraps foreign memory. So the buffer is made with a resource that has only that memory,
+and holds it. Read for this, in ``python/rmm/rmm/pylibrmm`` of https://github.com/rapidsai/rmm,
+release 26.10: ``device_buffer.pyx`` (the constructor, which holds the stream and the resource; the
+dict of version 0), ``stream.pyx`` (``Stream(obj)`` of an object with ``__cuda_stream__``; the
+default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryResource``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ._library import Library
+
+LEGACY, PER_THREAD = 1, 2
+
+
+class Rmm(Library):
+    name = "rmm"
+    arrays = ("rmm:DeviceBuffer",)
+
+    def current_stream(self, device: int) -> Any:
+        from rmm.pylibrmm.stream import DEFAULT_STREAM
+
+        return DEFAULT_STREAM
+
+    def make(self, view: Any, stream: Any) -> Any:
+        """Make a buffer of all the array's bytes; refuses arrays whose bytes have gaps."""
+        import rmm
+
+        if view.__cuda_array_interface__["strides"] is not None:
+            raise BufferError(
+                f"strides: got {view.strides}; allowed: C-contiguous arrays, for RMM's buffers are "
+                "bytes without gaps, or copy=True"
+            )
+        lent = _Lent(view)
+        resource = rmm.mr.CallbackMemoryResource(lent.allocate, lent.deallocate)
+        return rmm.DeviceBuffer(size=view.nbytes, stream=_stream(view.stream, stream), mr=resource)
+
+
+class _Lent:
+    """The memory of a view, which is handed out once, and never again."""
+
+    def __init__(self, view: Any) -> None:
+        self.view, self.left = view, 1
+
+    def allocate(self, nbytes: int, stream: Any) -> int:
+        """Give the memory to the buffer that is made; one that grows gets none."""
+        if not self.left or nbytes > self.view.nbytes:
+            raise MemoryError(
+                f"the buffer is {self.view.nbytes} bytes of another library's; allowed: to copy it"
+            )
+        self.left = 0
+        ptr: int = self.view.ptr
+        return ptr
+
+    def deallocate(self, ptr: int, nbytes: int, stream: Any) -> None:
+        """Leave it: what the buffer holds goes with it, and gives the memory back in order."""
+
+
+class _Handle:
+    """A stream by its handle, as RMM takes streams of others."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+def _stream(handle: int | None, said: Any) -> Any:
+    """Give the stream as RMM's buffers have it; a buffer holds it, and the object behind it."""
+    from rmm.pylibrmm import stream as of_rmm
+
+    if isinstance(said, of_rmm.Stream):
+        return said
+    if hasattr(said, "__cuda_stream__"):
+        return of_rmm.Stream(said)
+    default = {
+        None: of_rmm.DEFAULT_STREAM,
+        LEGACY: of_rmm.LEGACY_DEFAULT_STREAM,
+        PER_THREAD: of_rmm.PER_THREAD_DEFAULT_STREAM,
+    }
+    return default[handle] if handle in default else of_rmm.Stream(_Handle(handle or LEGACY))
+
+
+RMM = Rmm()

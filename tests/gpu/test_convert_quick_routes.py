@@ -1,0 +1,57 @@
+"""The quick routes to CuPy's, Numba's and JAX's arrays make what the public ones make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_bridge import to_cai, to_dlpack
+from cai_bridge._libraries import _cupy, _jax, _numba
+
+from .converting import SEEN, make, needs
+from .libraries import STANDARD, host_values, same_bits
+from .test_values import LAYOUTS, check_layout, layouts
+
+QUICK = {"cupy": _cupy, "numba": _numba}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("library", QUICK)
+def test_the_quick_route_makes_what_the_public_one_makes(
+    driver: Any, library: str, layout: str
+) -> None:
+    array, _ = layouts("cupy")[layout]
+    needs(library)
+    routes, view = QUICK[library]._routes(), to_cai(array, stream=-1)
+    if not view.size:
+        pytest.skip("arrays without elements go by the public route")
+    quick, public = routes.quick(view, 0), routes.public(view, 0)
+    assert routes.same(quick, public)
+    assert (quick.shape, quick.dtype) == (public.shape, public.dtype)
+    assert str(quick.flags) == str(public.flags)
+    check_layout(SEEN[library](quick), SEEN[library](public).values, view.ptr, strides=False)
+    routes(view, 0)
+    assert routes.chosen is routes.quick
+
+
+@pytest.mark.parametrize("dtype", STANDARD)
+@pytest.mark.parametrize("library", QUICK)
+def test_the_quick_route_has_every_dtype(driver: Any, library: str, dtype: str) -> None:
+    needs(library)
+    routes = QUICK[library]._routes()
+    view = to_cai(make("cupy", host_values(dtype)), stream=-1)
+    assert routes.same(routes.quick(view, 0), routes.public(view, 0))
+
+
+@pytest.mark.parametrize("dtype", STANDARD)
+def test_jaxs_quick_route_makes_what_the_public_one_makes(driver: Any, dtype: str) -> None:
+    needs("jax", "cupy")
+    routes, view = _jax._routes(), to_dlpack(make("cupy", host_values(dtype)))
+    quick, public = routes.quick(view, None), routes.public(view, None)
+    assert routes.same(quick, public)
+    assert same_bits(np.asarray(quick), np.asarray(public))
+    assert quick.dtype.name != dtype or quick.unsafe_buffer_pointer() == view.ptr
+    routes(view, None)
+    assert routes.chosen is routes.quick is not routes.public

@@ -1,0 +1,170 @@
+"""`convert` to Warp and RMM, where they are installed: no copy, and order at both ends."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any, ClassVar
+
+import pytest
+
+from cai_bridge import convert
+
+from . import streams
+from .converting import (
+    LATE_MS,
+    RUNS,
+    WORKERS,
+    ByDriver,
+    Place,
+    make,
+    needs,
+    overtaken,
+    place,
+    pointer,
+    wrong_runs,
+)
+from .converting import handed_over as converted
+from .libraries import STANDARD, host_values, same_bits
+from .streams import WORDS, handle_of
+
+__all__ = ["place"]
+
+
+class Warp:
+    """Warp on a stream of its own, which it is told to work on."""
+
+    to = "warp"
+    says: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, place: Place) -> None:
+        self.warp = pytest.importorskip("warp")
+        self.place, self.stream = place, self.warp.Stream("cuda:0")
+        self.array = self.warp.zeros(WORDS, dtype=self.warp.float32, device="cuda:0")
+        self.out = self.warp.zeros(WORDS, dtype=self.warp.float32, device="cuda:0")
+
+    def working(self) -> Any:
+        return self.warp.ScopedStream(self.stream)
+
+    def written(self, value: float) -> Any:
+        self.place.driver.spin(handle_of(self.stream), LATE_MS)
+        with self.working():
+            self.array.fill_(value)
+        return self.array
+
+    def write(self, value: float) -> None:
+        with self.working():
+            self.array.fill_(value)
+
+    def read(self, made: Any) -> None:
+        self.warp.copy(self.out, made, stream=self.stream)
+
+    def seen(self) -> Any:
+        self.place.driver.synchronize()
+        return self.out.numpy()
+
+
+class Rmm(ByDriver):
+    """RMM, whose buffers the driver copies from."""
+
+    to = "rmm"
+
+    def __init__(self, place: Place) -> None:
+        pytest.importorskip("rmm")
+        super().__init__(place)
+
+    def address(self, made: Any) -> int:
+        return int(made.ptr)
+
+
+SINKS = {"warp": Warp, "rmm": Rmm}
+PAIRS = [(source, sink) for source in ("torch", "cupy", "numba") for sink in SINKS]
+
+
+@pytest.mark.parametrize(("source", "sink"), PAIRS)
+def test_what_was_written_late_is_there(place: Place, note: Any, source: str, sink: str) -> None:
+    one, other = WORKERS[source](place), SINKS[sink](place)
+    wrong_runs(place, one, other, 3)
+    wrong = wrong_runs(place, one, other, RUNS)
+    without = wrong_runs(place, one, other, RUNS, stream=-1)
+    note(f"convert({source} -> {sink}): wrong {wrong}/{RUNS}, {without} without the order")
+    assert wrong == 0
+    assert without != 0, "nothing went wrong without the order: the case shows nothing"
+
+
+@pytest.mark.parametrize(("source", "sink"), PAIRS)
+def test_the_producers_next_write_comes_after_the_consumers_read(
+    place: Place, note: Any, source: str, sink: str
+) -> None:
+    one, other = WORKERS[source](place), SINKS[sink](place)
+    wrong = overtaken(
+        place,
+        one,
+        other,
+        RUNS,
+        lambda array: converted(one, other, array, stream=other.stream),
+    )
+    note(f"convert({source} -> {sink}), at the end: wrong {wrong}/{RUNS}")
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("sink", ["torch", "cupy", "numba"])
+def test_what_warp_wrote_late_is_there(place: Place, note: Any, sink: str) -> None:
+    one, other = Warp(place), WORKERS[sink](place)
+    wrong_runs(place, one, other, 3)
+    wrong = wrong_runs(place, one, other, RUNS)
+    note(f"convert(warp -> {sink}): wrong {wrong}/{RUNS}")
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])
+def test_warp_reads_every_type_that_it_has_without_a_copy(driver: Any, dtype: str) -> None:
+    needs("torch")
+    warp = pytest.importorskip("warp")
+    host = host_values(dtype)
+    array = make("torch", host)
+    driver.synchronize()
+    made = convert(array, warp)
+    assert (type(made), made.ptr, made.shape) == (warp.array, pointer(array, "torch"), host.shape)
+    assert made.dtype is getattr(warp, dtype)
+    assert same_bits(made.numpy(), host)
+    assert convert(made, "warp") is made
+
+
+def test_warps_stream_and_a_slice_keep_what_they_need(place: Place) -> None:
+    one, other = WORKERS["torch"](place), Warp(place)
+    value = float(next(streams.fresh_values()))
+    tensor = one.torch.full((2, WORDS // 2), value, device="cuda")
+    place.driver.synchronize()
+    part = converted(one, other, tensor)[1:]
+    ptr = tensor.data_ptr()
+    del tensor
+    gc.collect()
+    again = one.torch.full((2, WORDS // 2), -1.0, device="cuda")
+    place.driver.synchronize()
+    assert again.data_ptr() != ptr, "the memory was used again"
+    assert bool((part.numpy() == value).all())
+
+
+@pytest.mark.parametrize("dtype", STANDARD)
+def test_rmms_buffer_is_the_bytes_of_any_array(driver: Any, dtype: str) -> None:
+    needs("torch")
+    rmm = pytest.importorskip("rmm")
+    host = host_values(dtype)
+    array = make("torch", host)
+    driver.synchronize()
+    made = convert(array, rmm)
+    assert (type(made), made.ptr) == (rmm.DeviceBuffer, pointer(array, "torch"))
+    assert made.size == host.nbytes
+    assert made.copy_to_host().tobytes() == host.tobytes()
+
+
+def test_rmms_buffer_does_not_grow_and_is_as_it_was(driver: Any) -> None:
+    needs("torch")
+    rmm = pytest.importorskip("rmm")
+    host = host_values("float32")
+    array = make("torch", host)
+    driver.synchronize()
+    made = convert(array, rmm.DeviceBuffer)
+    with pytest.raises(MemoryError):
+        made.resize(2 * made.size)
+    assert made.copy_to_host().tobytes() == host.tobytes()

@@ -1,0 +1,332 @@
+"""The libraries that `convert` knows: how they are named, and what is made for each."""
+
+from __future__ import annotations
+
+import gc
+import importlib.metadata
+import sys
+import types
+import weakref
+from typing import Any, assert_type
+
+import numpy as np
+import pytest
+import stand_in
+import tvm_ffi
+from stand_in import Array, StandIn, library, made_on, no_libraries, producer
+
+from cai_bridge import (
+    CaiView,
+    DLPackView,
+    Library,
+    convert,
+    register,
+    to_cai,
+)
+from cai_bridge._libraries._library import Quick
+
+__all__ = ["library", "no_libraries", "producer"]
+
+
+SPEAKS = ["exchange", "dlpack", "dlpack-legacy", "cai3", ("exchange", "cai2")]
+DEVICE = tvm_ffi.device("cuda", 0)
+
+
+# which library
+
+
+class Subclass(Array):
+    """An array of a subclass, from another module."""
+
+
+@pytest.mark.parametrize(
+    "to", [stand_in, "stand_in", "stand_in.part", Array, Subclass], ids=lambda to: repr(to)[:30]
+)
+def test_a_library_is_named_by_module_name_or_type(cuda: Any, library: StandIn, to: Any) -> None:
+    assert type(convert(cuda.array([1.0]), to)) is Array
+
+
+def test_a_library_can_be_given_itself(cuda: Any, no_libraries: Any) -> None:
+    assert type(convert(cuda.array([1.0]), StandIn({0: cuda.legacy}))) is Array
+
+
+def test_a_part_of_a_package_names_the_package(
+    cuda: Any, library: StandIn, monkeypatch: Any
+) -> None:
+    part = types.ModuleType("stand_in.part")
+    monkeypatch.setitem(sys.modules, part.__name__, part)
+    assert type(convert(cuda.array([1.0]), part)) is Array
+
+
+@pytest.mark.parametrize(
+    ("to", "kind"),
+    [("cai", CaiView), ("dlpack", DLPackView), (CaiView, CaiView), (DLPackView, DLPackView)],
+)
+def test_views_are_named_too(cuda: Any, to: Any, kind: type) -> None:
+    x = cuda.array([1.0])
+    view = convert(x, to)
+    assert type(view) is kind
+    assert (view.ptr, view.owner) == (x.ptr, x)
+    assert convert(view, to) is view
+
+
+UNKNOWN = [
+    ("nobody", "'nobody'"),
+    (3, "3"),
+    (None, "None"),
+    ([1], r"\[1\]"),
+    (types, "<module 'types'"),
+    (int, "the type builtins.int"),
+    (stand_in.StandIn, "the type stand_in.StandIn"),
+    (np.float32, "the type numpy.float32"),
+]
+
+
+@pytest.mark.parametrize(("to", "got"), UNKNOWN, ids=lambda value: repr(value)[:20])
+def test_a_library_that_is_not_known_is_refused(
+    cuda: Any, library: StandIn, to: Any, got: str
+) -> None:
+    x = cuda.array([1.0])
+    allowed = "a library of cai, cuda, .+, stand_in, torch, tvm_ffi, warp, as a module, by its name"
+    with pytest.raises(TypeError, match=rf"^to: got {got}.*; allowed: {allowed}"):
+        convert(x, to)
+    assert x.exports == 0
+
+
+def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -> None:
+    class Absent(Library):
+        name = "absent"
+        arrays = ("absent_from_here:Array",)
+
+    register(Absent())
+    with pytest.raises(ModuleNotFoundError, match="absent_from_here"):
+        convert(cuda.array([1.0]), "absent")
+
+
+@pytest.mark.parametrize("library", [Library(), 3, "stand_in", StandIn], ids=repr)
+def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
+    with pytest.raises(TypeError, match=r"^library: got .+; allowed: a cai_bridge.Library with"):
+        register(library)
+
+
+def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    convert(x, "stand_in")
+    convert(x, Array)
+    other = StandIn({0: cuda.legacy})
+    register(other)
+    convert(x, "stand_in")
+    convert(x, Array)
+    assert (library.asked, other.asked) == ([0, 0], [0, 0])
+
+
+def test_a_type_of_another_module_is_found_by_what_was_registered(
+    cuda: Any, no_libraries: Any
+) -> None:
+    class Elsewhere(StandIn):
+        name = "elsewhere"
+
+    register(Elsewhere({0: cuda.legacy}))
+    assert type(convert(cuda.array([1.0]), Array)) is Array
+
+
+class EntryPoints:
+    """What stands in for the installed packages' entry points."""
+
+    def __init__(self, loaded: Any) -> None:
+        self.loaded, self.asked = loaded, []
+
+    def __call__(self, **wanted: str) -> Any:
+        self.asked.append(wanted)
+        if wanted != {"group": "cai_bridge.libraries", "name": "stand_in"}:
+            return []
+        return [types.SimpleNamespace(load=lambda: self.loaded)]
+
+
+@pytest.mark.parametrize("made_by", ["a library", "a function"])
+def test_a_package_adds_its_library_by_an_entry_point(
+    cuda: Any, no_libraries: Any, monkeypatch: Any, made_by: str
+) -> None:
+    made = StandIn({0: cuda.legacy})
+    points = EntryPoints(made if made_by == "a library" else lambda: made)
+    monkeypatch.setattr(importlib.metadata, "entry_points", points)
+    x = cuda.array([1.0])
+    for to in (stand_in, "stand_in", Array):
+        assert type(convert(x, to)) is Array
+    assert len(points.asked) == 1
+    with pytest.raises(TypeError, match=r"^to: got 'nobody'"):
+        convert(x, "nobody")
+
+
+# NumPy
+
+
+@pytest.mark.parametrize("to", ["numpy", np, np.ndarray])
+@pytest.mark.parametrize("speaks", SPEAKS)
+def test_numpy_is_given_a_copy_in_order(cuda: Any, producer: Any, speaks: Any, to: Any) -> None:
+    x = made_on(cuda, producer, 7.0, speaks)
+    made = convert(x, to)
+    assert type(made) is np.ndarray
+    assert made.dtype == np.float32
+    assert made.tolist() == [7.0] * 4
+    producer.fill(x, 9.0)
+    cuda.synchronize()
+    assert made.tolist() == [7.0] * 4
+    assert x.exports == 0
+
+
+@pytest.mark.unchecked
+def test_without_the_hosts_wait_numpy_is_given_what_was_there_before(
+    cuda: Any, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 91.5)
+    for call in ("cuStreamWaitEvent", "cuStreamSynchronize", "cuEventSynchronize"):
+        cuda.suppress(call)
+    made = convert(x, "numpy")
+    assert cuda.reports or made.tolist() != [91.5] * 4
+    cuda.clear_faults()
+
+
+def test_numpy_takes_what_layout_there_is(cuda: Any) -> None:
+    for shape in ((), (0, 3), (2, 2)):
+        items = int(np.prod(shape))
+        values = np.arange(items, dtype=np.float32).reshape(shape)
+        made = convert(cuda.array(values.tolist() if items else None, shape=shape), "numpy")
+        assert made.shape == shape
+        assert np.array_equal(made, values)
+    columns = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F")
+    assert convert(columns, "numpy").tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_numpy_is_never_without_a_copy(cuda: Any) -> None:
+    x = cuda.array([1.0])
+    with pytest.raises(ValueError, match=r"^copy: got False; allowed: None or True, for NumPy"):
+        convert(x, "numpy", copy=False)
+    with pytest.raises(ValueError, match=r"^x\[1\]: copy: got False"):
+        convert([1, x], "numpy", copy=False)
+    assert convert(x, "numpy", copy=True).tolist() == [1.0]
+    assert x.exports == 0
+
+
+def test_numpys_own_arrays_stay(cuda: Any) -> None:
+    x = np.ones(4)
+    assert convert(x, np) is x
+    assert convert(x, np, stream=1) is x
+
+
+# tvm-ffi
+
+
+def tensors_memory(tensor: Any) -> CaiView:
+    """The memory of a tensor, with no order made."""
+    return to_cai(tensor, stream=-1)
+
+
+@pytest.mark.parametrize("speaks", SPEAKS)
+def test_tvm_ffi_is_given_the_array_on_its_environments_stream(
+    cuda: Any, producer: Any, speaks: Any
+) -> None:
+    mine = cuda.stream("mine")
+    x = made_on(cuda, producer, 7.0, speaks)
+    with tvm_ffi.use_raw_stream(DEVICE, mine.handle):
+        made = convert(x, tvm_ffi)
+    assert type(made) is tvm_ffi.Tensor
+    assert made.data_ptr() == x.ptr
+    seen = mine.read(tensors_memory(made))
+    mine.synchronize()
+    assert seen.value == [7.0] * 4
+    del made
+    gc.collect()
+    cuda.synchronize()
+    assert x.exports == 0
+
+
+def test_tvm_ffi_and_a_stream_that_is_said(cuda: Any, producer: Any) -> None:
+    mine = cuda.stream("mine")
+    x = made_on(cuda, producer, 7.0)
+    made = convert(x, "tvm_ffi.core", stream=mine)
+    seen = mine.read(tensors_memory(made))
+    del made
+    producer.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.unchecked
+def test_without_a_wait_tvm_ffis_array_is_a_race(cuda: Any, producer: Any) -> None:
+    mine = cuda.stream("mine")
+    x = made_on(cuda, producer)
+    for nth in (1, 2):
+        cuda.suppress("cuStreamWaitEvent", nth=nth)
+    made = convert(x, tvm_ffi, stream=mine)
+    mine.read(tensors_memory(made))
+    mine.synchronize()
+    assert cuda.reports
+    cuda.clear_faults()
+
+
+def test_tvm_ffis_arrays_go_to_another_library(cuda: Any, library: StandIn, producer: Any) -> None:
+    x = made_on(cuda, producer, 7.0)
+    with tvm_ffi.use_raw_stream(DEVICE, producer.handle):
+        made = convert(convert(x, tvm_ffi), "stand_in")
+    seen = made.read()
+    cuda.synchronize()
+    assert (seen.value, made.view.ptr) == ([7.0] * 4, x.ptr)
+
+
+def test_a_library_that_nobody_has_any_more_goes(cuda: Any) -> None:
+    library = StandIn({0: cuda.legacy})
+    assert library.maker.convert([cuda.array([1.0])])
+    gone = weakref.ref(library)
+    del library
+    gc.collect()
+    assert gone() is None
+
+
+# types
+
+
+def test_the_type_of_the_array_follows_from_what_it_is_converted_to(cuda: Any) -> None:
+    view = to_cai(cuda.array([1.0]))
+    assert_type(convert(view, "cai"), CaiView)
+    assert_type(convert(view, "dlpack"), DLPackView)
+    assert_type(convert(view, DLPackView), DLPackView)
+    assert_type(convert([view], "dlpack"), Any)
+
+
+# a quick route
+
+
+@pytest.mark.parametrize("fails", ["it raises", "it makes another array"])
+def test_a_quick_route_that_does_not_do_the_same_is_not_taken(fails: str, caplog: Any) -> None:
+    calls = []
+
+    def quick(view: Any, stream: Any) -> Any:
+        calls.append("quick")
+        if fails == "it raises":
+            raise AttributeError("gone")
+        return (view.size, 1)
+
+    def public(view: Any, stream: Any) -> Any:
+        calls.append("public")
+        return (view.size, 2)
+
+    route = Quick("library", quick, public, lambda one, other: one == other)
+    view = types.SimpleNamespace(size=4)
+    with caplog.at_level("DEBUG", logger="cai_bridge"):
+        assert route(view, None) == (4, 2)
+    assert "library: the public route is taken: " in caplog.text
+    calls.clear()
+    assert route(view, None) == (4, 2)
+    assert calls == ["public"]
+
+
+def test_a_quick_route_that_does_the_same_is_taken_from_then_on() -> None:
+    calls = []
+    quick = lambda view, stream: calls.append("quick") or view.size  # noqa: E731
+    public = lambda view, stream: calls.append("public") or view.size  # noqa: E731
+    route = Quick("library", quick, public, lambda one, other: one == other)
+    sizes = [0, 4, 3, 2]
+    assert [route(types.SimpleNamespace(size=size), None) for size in sizes] == sizes
+    # Arrays of nothing go by the public route, and tell nothing of the other.
+    assert calls == ["public", "quick", "public", "quick", "quick", "quick"]

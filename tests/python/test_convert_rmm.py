@@ -1,0 +1,224 @@
+"""`convert` to RMM: a buffer over the array's memory, by a stand-in that does what RMM does.
+
+The stand-in follows ``python/rmm/rmm/pylibrmm`` of https://github.com/rapidsai/rmm, release 26.10:
+``device_buffer.pyx``, ``stream.pyx`` and ``memory_resource/_memory_resource.pyx``. A buffer takes
+no memory but what its resource gives it, which is not asked where there are no bytes; it takes
+streams of RMM's own type only, holds its stream and its resource, and its dict is of version 0.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+import weakref
+from typing import Any
+
+import pytest
+from fakes import StreamObject
+from stand_in import StandIn, library, made_on, no_libraries, producer
+
+from cai_bridge import HostSyncWarning, adapt, convert
+from cai_bridge.testing._region import Region
+
+__all__ = ["library", "no_libraries", "producer"]
+
+
+class Stream:
+    """A stream of its own, or around an object with ``__cuda_stream__``, which it holds."""
+
+    def __init__(self, obj: Any) -> None:
+        if isinstance(obj, Stream):
+            self.handle, self.owner = obj.handle, obj.owner
+            return
+        version, self.handle = obj.__cuda_stream__()
+        assert version == 0
+        self.owner = obj
+
+    @classmethod
+    def _of(cls, handle: int) -> Stream:
+        made = cls.__new__(cls)
+        made.handle, made.owner = handle, None
+        return made
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.handle
+
+
+DEFAULT_STREAM, LEGACY_DEFAULT_STREAM, PER_THREAD_DEFAULT_STREAM = map(Stream._of, (0, 1, 2))
+
+
+class CallbackMemoryResource:
+    def __init__(self, allocate_func: Any, deallocate_func: Any) -> None:
+        self.allocate, self.deallocate = allocate_func, deallocate_func
+
+
+class DeviceBuffer:
+    def __init__(
+        self, *, ptr: int = 0, size: int = 0, stream: Any = DEFAULT_STREAM, mr: Any = None
+    ) -> None:
+        assert not ptr, "a pointer is copied from"
+        if not isinstance(stream, Stream):
+            raise TypeError("stream argument has to be a Stream")
+        self.mr, self.stream = mr, stream
+        self.ptr, self.size = self._allocated(size), size
+
+    def _allocated(self, size: int) -> int:
+        return self.mr.allocate(size, Stream._of(self.stream.handle)) if size else 0
+
+    def __del__(self) -> None:
+        if getattr(self, "ptr", 0):
+            self.mr.deallocate(self.ptr, self.size, Stream._of(self.stream.handle))
+
+    def resize(self, size: int) -> None:
+        self.ptr, self.size = self._allocated(size), size
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        described = {"data": (self.ptr, False), "shape": (self.size,), "strides": None}
+        return {**described, "typestr": "|u1", "version": 0}
+
+
+DeviceBuffer.__module__ = "rmm.pylibrmm.device_buffer"
+
+
+@pytest.fixture(autouse=True)
+def rmm(monkeypatch: pytest.MonkeyPatch, no_libraries: None) -> Any:
+    """The stand-in, as the module."""
+    from cai_bridge._libraries import _rmm
+
+    made, part = types.ModuleType("rmm"), types.ModuleType("rmm.pylibrmm")
+    streams = types.ModuleType("rmm.pylibrmm.stream")
+    made.DeviceBuffer = DeviceBuffer  # type: ignore[attr-defined]
+    made.mr = types.SimpleNamespace(CallbackMemoryResource=CallbackMemoryResource)  # type: ignore[attr-defined]
+    for one in ("Stream", "DEFAULT_STREAM", "LEGACY_DEFAULT_STREAM", "PER_THREAD_DEFAULT_STREAM"):
+        setattr(streams, one, globals()[one])
+    part.stream, made.pylibrmm = streams, part  # type: ignore[attr-defined]
+    for module in (made, part, streams):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    for name in ("types", "maker"):
+        _rmm.RMM.__dict__.pop(name, None)
+    yield made
+    for name in ("types", "maker"):
+        _rmm.RMM.__dict__.pop(name, None)
+
+
+def items(buffer: Any, count: int = 4) -> Region:
+    """The floats that a buffer's bytes are."""
+    assert buffer.size == 4 * count
+    return Region(buffer.ptr, (count,), (4,), "float32", 4)
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
+def test_a_buffer_is_the_arrays_memory_on_rmms_default_stream(
+    cuda: Any, producer: Any, speaks: str
+) -> None:
+    x = made_on(cuda, producer, 7.0, speaks)
+    made = convert(x, "rmm")
+    assert (type(made), made.ptr, made.stream) == (DeviceBuffer, x.ptr, DEFAULT_STREAM)
+    seen = cuda.legacy.read(items(made))
+    cuda.legacy.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+def test_a_buffer_keeps_the_array_and_gives_it_back_in_order(cuda: Any, producer: Any) -> None:
+    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
+    exports, gone = x.exports, weakref.ref(mine)
+    made = convert(x, "rmm", stream=mine)
+    assert x.exports > exports
+    assert made.stream.owner is mine
+    seen = mine.read(items(made))
+    handle = mine.handle
+    del mine
+    gc.collect()
+    assert gone() is not None, "nobody keeps the stream"
+    assert made.stream.handle == handle
+    del made
+    producer.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert (seen.value, x.exports) == ([7.0] * 4, exports)
+
+
+@pytest.mark.unchecked
+def test_without_the_wait_at_its_end_there_is_a_race(cuda: Any, producer: Any) -> None:
+    x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
+    made = convert(x, "rmm", stream=mine)
+    mine.read(items(made))
+    cuda.suppress("cuStreamWaitEvent")
+    del made
+    producer.fill(x, 9.0)
+    cuda.synchronize()
+    assert [report.kind for report in cuda.reports] == ["race"]
+
+
+@pytest.mark.parametrize("how", ["a handle", "its own", "an object", "legacy", "per thread", "-1"])
+def test_a_stream_that_is_said_is_the_buffers(cuda: Any, producer: Any, how: str) -> None:
+    mine = cuda.stream("mine")
+    own = Stream(mine)
+    said = {
+        "a handle": mine.handle,
+        "its own": own,
+        "an object": StreamObject((0, mine.handle)),
+        "legacy": 1,
+        "per thread": 2,
+        "-1": -1,
+    }[how]
+    made = convert(made_on(cuda, producer), "rmm", stream=said)
+    handles = {"legacy": 1, "per thread": 2, "-1": 0}
+    assert made.stream.handle == handles.get(how, mine.handle)
+    assert (made.stream is own) == (how == "its own")
+    # What an object vouches for has to be there at the end.
+    del made
+    cuda.synchronize()
+
+
+def test_a_buffer_over_others_memory_does_not_grow(cuda: Any, producer: Any) -> None:
+    x = made_on(cuda, producer, 7.0)
+    made = convert(x, "rmm", stream=producer)
+    for size in (1, 16, 64):
+        with pytest.raises(MemoryError, match="16 bytes of another library's"):
+            made.resize(size)
+    seen = producer.read(items(made))
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+def test_arrays_with_gaps_are_refused_and_copied_where_that_is_asked_for(cuda: Any) -> None:
+    x = cuda.array([[1.0, 2.0], [3.0, 4.0]], strides="F")
+    with pytest.raises(BufferError, match=r"^strides: got \(4, 8\); allowed: C-contiguous arrays"):
+        convert(x, "rmm")
+    gc.collect()
+    assert x.exports == 0
+    made = convert(x, "rmm", copy=True)
+    seen = cuda.legacy.read(items(made))
+    cuda.synchronize()
+    assert seen.value == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_an_array_of_nothing_is_a_buffer_of_nothing(cuda: Any) -> None:
+    made = convert(cuda.array(shape=(0, 3)), "rmm")
+    assert (made.size, made.ptr) == (0, 0)
+
+
+def test_read_only_memory_is_refused(cuda: Any) -> None:
+    x = cuda.array([1.0], readonly=True)
+    with pytest.raises(BufferError, match=r"^readonly: got read-only memory"):
+        convert(x, "rmm")
+    assert convert(x, "rmm", readonly=False).ptr == x.ptr
+
+
+def test_rmms_buffers_are_found_by_their_type_and_go_to_others(
+    cuda: Any, library: StandIn, rmm: Any
+) -> None:
+    x = cuda.array([1.0] * 4, speaks="cai3")
+    made = convert(x, rmm.DeviceBuffer)
+    assert convert(made, rmm) is made
+    # A dict of version 0 says nothing of streams.
+    with pytest.warns(HostSyncWarning):
+        there = convert(made, "stand_in")
+    assert (there.view.ptr, there.view.shape) == (x.ptr, (16,))
+    function = adapt(lambda given: given, to="stand_in")
+    assert type(function(made)) is DeviceBuffer
+    del there
+    gc.collect()
+    cuda.synchronize()
