@@ -529,6 +529,35 @@ def test_a_crash_costs_the_rest_of_a_pair(importable):
     assert matrix.consumers == ("simulated", "test_matrix:Crashes", "simulated")
 
 
+class Waits(Heedless):
+    """Goes on when a file is there: so that it can be seen how far it is told to be."""
+
+    name = "test_matrix:Waits"
+
+    def take(self, x):
+        if hasattr(type(x), "__dlpack__"):
+            while not Path(os.environ["TEST_MATRIX_GOES_ON"]).exists():
+                time.sleep(0.02)
+        return super().take(x)
+
+
+def test_cells_are_told_while_their_row_is_run(importable, monkeypatch, tmp_path):
+    goes_on = tmp_path / "goes-on"
+    monkeypatch.setenv("TEST_MATRIX_GOES_ON", str(goes_on))
+    seen = []
+
+    def told(count, total, cell):
+        seen.append((count, total, cell.route, goes_on.exists()))
+        goes_on.touch()
+
+    run_isolated(["simulated"], ["test_matrix:Waits"], aspects=["values"], progress=told)
+    assert [(count, total, route) for count, total, route, _ in seen] == [
+        (number, len(ROUTES), route.name) for number, route in enumerate(ROUTES, 1)
+    ]
+    # The second waits for what is done when the first is told.
+    assert not seen[0][3]
+
+
 def test_rows_that_start_at_once_judge_one_after_another(importable, tmp_path, monkeypatch):
     journal = tmp_path / "journal"
     monkeypatch.setenv("TEST_MATRIX_JOURNAL", str(journal))

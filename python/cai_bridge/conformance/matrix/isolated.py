@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 
 from ..children import ended_by, environment
 from .result import ASPECTS, Aspect, Cell, Matrix
@@ -17,6 +20,8 @@ from .routes import WAYS, Route, chosen
 from .run import Progress
 
 LIMIT_S = 300.0
+_LOOK_S = 0.25
+"""How long it takes to look for cells that are new."""
 
 
 def run_isolated(
@@ -57,16 +62,19 @@ def run_isolated(
         )
         count = len(producers) * len(consumers) * len(rows.routes)
         with ThreadPoolExecutor(jobs) as pool:
-            running = [pool.submit(rows.run, one) for one in producers]
+            told: SimpleQueue[Cell | None] = SimpleQueue()
+            running = [pool.submit(rows.run, one, told.put) for one in producers]
+            for row in running:
+                row.add_done_callback(lambda _: told.put(None))
             try:
+                for done, cell in enumerate(_until_done(told, running), 1):
+                    if progress is not None:
+                        progress(done, count, cell)
                 for row in running:
                     found, part = row.result()
                     versions |= part.versions
                     first = first or part
-                    for cell in found:
-                        cells.append(cell)
-                        if progress is not None:
-                            progress(len(cells), count, cell)
+                    cells += found
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
     if first is None:
@@ -78,6 +86,25 @@ def run_isolated(
         consumers=tuple(consumers),
         cells=tuple(cells),
     )
+
+
+def _until_done(
+    told: SimpleQueue[Cell | None], running: Sequence[Future[tuple[list[Cell], Matrix]]]
+) -> Iterator[Cell]:
+    """Give cells as rows tell them, until all rows are done; raise what ended one."""
+    left = len(running)
+    while left:
+        cell = told.get()
+        if cell is not None:
+            yield cell
+            continue
+        left -= 1
+        for row in running:
+            if row.done() and not row.cancelled():
+                row.result()
+
+
+Tell = Callable[[Cell], object]
 
 
 @dataclass(frozen=True)
@@ -95,16 +122,22 @@ class _Rows:
     def routes(self) -> tuple[Route, ...]:
         return chosen(self.ways)
 
-    def run(self, producer: str) -> tuple[list[Cell], Matrix]:
-        """Run a row, in as many processes as it takes; its cells, and what it was found on."""
+    def run(self, producer: str, tell: Tell) -> tuple[list[Cell], Matrix]:
+        """Run a row, in as many processes as it takes; its cells, and what it was found on.
+
+        Each cell is told when it is there.
+        """
         cells: list[Cell] = []
         first: Matrix | None = None
         left, each = list(self.consumers), len(self.routes)
         while left:
-            part, ended = self._run_child(producer, left)
+            part, ended = self._run_child(producer, left, tell)
             found = list(part.cells)
             if len(found) < len(left) * each:
-                found += self._crashed(producer, left[len(found) // each], found, ended)
+                crashed = self._crashed(producer, left[len(found) // each], found, ended)
+                found += crashed
+                for cell in crashed:
+                    tell(cell)
             left = left[len(found) // each :]
             cells += found
             first = first or part
@@ -122,22 +155,24 @@ class _Rows:
             made.append(Cell(producer, consumer, route.name, route.door, route.bridged, every))
         return made
 
-    def _run_child(self, producer: str, consumers: Sequence[str]) -> tuple[Matrix, str]:
-        """Run what is left of a row, and tell how the process ended."""
+    def _run_child(self, producer: str, consumers: Sequence[str], tell: Tell) -> tuple[Matrix, str]:
+        """Run what is left of a row, tell its cells as they come, and how the process ended."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "row.json")
-            try:
-                done = subprocess.run(  # noqa: S603
+            path, said_in = Path(folder, "row.json"), Path(folder, "said")
+            with said_in.open("wb") as said_to:
+                child = subprocess.Popen(  # noqa: S603
                     self._command(producer, consumers, path),
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    timeout=self.limit_s,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said_to,
                     env=environment(),
                 )
-                code, said = done.returncode, done.stderr
-            except subprocess.TimeoutExpired as late:
-                code, said = None, str(late.stderr or "")
+                try:
+                    code = _watched(child, path, self.limit_s, tell)
+                finally:
+                    # Also where whoever runs it is interrupted: nobody else would end the child.
+                    child.kill()
+                    child.wait()
+            said = said_in.read_bytes().decode(errors="backslashreplace")
             if not path.exists():
                 raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
             matrix = Matrix.from_dict(json.loads(path.read_text()))
@@ -155,6 +190,29 @@ class _Rows:
         command += [] if self.rounds is None else ["--rounds", str(self.rounds)]
         command += [] if self.turn is None else ["--turn", str(self.turn)]
         return command
+
+
+def _watched(child: subprocess.Popen[bytes], path: Path, limit_s: float, tell: Tell) -> int | None:
+    """Tell the cells that a child writes; return its exit code, or None where it takes too long."""
+    end, told, code = time.monotonic() + limit_s, 0, None
+    while code is None and time.monotonic() < end:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = child.wait(min(_LOOK_S, max(end - time.monotonic(), 0.0)))
+        told = _told(path, told, tell)
+    if code is None:
+        child.kill()
+        child.wait()
+        # It may have written one more.
+        _told(path, told, tell)
+    return code
+
+
+def _told(path: Path, told: int, tell: Tell) -> int:
+    """Tell the cells of a file that are new, and count all; it is whole at any time."""
+    cells = Matrix.from_dict(json.loads(path.read_text())).cells if path.exists() else ()
+    for cell in cells[told:]:
+        tell(cell)
+    return len(cells)
 
 
 def _ending(code: int | None, said: str, limit_s: float) -> str:
