@@ -120,6 +120,16 @@ WRONG = {
         *(p.Make("x1", "numba", "n3", 64, 1), p.FromCai("v2", "x1")),
         *(p.Cycle("x1"), p.Cycle("v2")),
     ),
+    "a release beside work that does not go back to the array": (
+        *(
+            MAKE,
+            VIEW,
+            TAKE,
+            p.ToCai("v5", "y3", "c4", at="c2"),
+            p.Take("y6", "v5", "cupy", "asarray", "c4"),
+        ),
+        *(p.Write("y6", 9), p.Drop("v5"), p.Drop("y6"), p.Release("v2")),
+    ),
     "a name that is gone": (MAKE, p.Drop("x1"), p.Read("r4", "x1")),
 }
 
