@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
-.PHONY: loom asan tsan fuzz fuzz-minimise flat mutants
+.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -32,8 +32,33 @@ $(VENV)/.installed: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet --no-deps --target $(PACKAGE) $(VENV)/wheel/*.whl
 	@touch $@
 
+# The examples that are extensions of their own, installed where the package is.
+EXTENSIONS := examples/rust_extension examples/memory_class
+EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
+
+$(VENV)/.extensions: $(VENV)/.installed $(EXTENSION_SOURCES)
+	rm -rf $(VENV)/extensions
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(PACKAGE) $(VENV)/extensions/*.whl
+	@touch $@
+
 $(VENV)/.tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group test --group lint
+	@touch $@
+
+# A driver of stubs and stand-ins for the libraries, beside a bridge that kept its symbols.
+FAKES := $(VENV)/fakes
+COUNTED := $(VENV)/counted
+FAKE_SOURCES := $(shell find tests/fake_driver tests/fake_libraries -name '*.rs' -o -name 'Cargo.*')
+
+$(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
+	mkdir -p $(FAKES)
+	cargo build --quiet --release --manifest-path tests/fake_driver/Cargo.toml --target-dir target/fakes
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo build --quiet --release \
+		--manifest-path tests/fake_libraries/Cargo.toml --target-dir target/fakes
+	cp target/fakes/release/libcuda.so $(FAKES)/libcuda.so.1
+	cp target/fakes/release/libfake_libraries.so $(FAKES)/fake_libraries.abi3.so
 	@touch $@
 
 demo: $(VENV)/.installed  ## Run the bridge both ways, on a GPU where there is one, else simulated
@@ -43,17 +68,20 @@ test: test-rust test-python  ## Run every test that needs no GPU
 
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
+	cargo test --quiet --no-default-features --features cudarc --doc
 
-test-python: $(VENV)/.installed $(VENV)/.tools  ## Run the Python tests on the simulated device
+extensions: $(VENV)/.extensions  ## Build the examples that are Rust extensions, as wheels, and install them
+
+test-python: $(VENV)/.extensions $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
 
 soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
 
-gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
+gpu: $(VENV)/.extensions  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
 	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu
 
-soak-gpu: $(VENV)/.installed  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
+soak-gpu: $(VENV)/.extensions  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
 	status=0; for manner in $(MANNERS); do \
 		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak_gpu \
 			--manner $$manner --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
@@ -62,11 +90,27 @@ soak-gpu: $(VENV)/.installed  ## Run random programs over PYTHON=...'s libraries
 bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
 	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py
 
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
+$(COUNTED)/.built: $(BIN)/python $(SOURCES)
+	PYO3_BUILD_EXTENSION_MODULE=1 PYO3_PYTHON=$(BIN)/python \
+		cargo build --quiet --release --lib --target-dir target/counted
+	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
+	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
+	@touch $@
+
+fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over
+
+counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
+	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)
+
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --all-targets -- -D warnings
 	cargo clippy --quiet --all-targets --no-default-features -- -D warnings
+	cargo clippy --quiet --all-targets --no-default-features --features cudarc,python -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --no-default-features --features cudarc,python
 	$(BIN)/ruff format --check python tests examples docs
 	$(BIN)/ruff check python tests examples docs
 	$(BIN)/mypy
@@ -145,6 +189,14 @@ $(VENV)/cargo/bin/cargo-mutants:
 
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
+
+# cbindgen and cargo-public-api are the developer's to install; the second reads rustdoc's JSON.
+header:  ## Write include/cai_bridge.h from src/py/c.rs
+	cbindgen --quiet --config cbindgen.toml --output include/cai_bridge.h src/py/c.rs
+
+public-api: export RUSTC_BOOTSTRAP = 1
+public-api:  ## Write docs/public-api.txt, which a change of what the crate promises changes
+	cargo public-api --no-default-features --features cudarc,python -sss > docs/public-api.txt
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

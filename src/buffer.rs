@@ -2,7 +2,7 @@
 //!
 //! A copy on a GPU is made without the host: [`Buffer::filled`] takes memory in the order of a stream,
 //! which the caller has ordered after the producer's, and queues the copy there. A copy for the CPU is
-//! [`on_host`]'s: its consumers have no stream, so the host waits. Nothing is decided here: which stream,
+//! [`on_host`]'s and [`into_host`]'s: its consumers have no stream, so the host waits. Nothing is decided here: which stream,
 //! and when the memory is freed, is the caller's to say. No Python here.
 
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl Buffer {
         let calls = driver.get()?;
         let made = within(calls, on.place(), |context| {
             let life = calls.life(context)?;
-            Ok(Self { ptr: calls.allocate(bytes, on)?, context: Some((context, life)) })
+            let ptr = calls.allocate(bytes, on)?;
+            Ok::<_, Error>(Self { ptr, context: Some((context, life)) })
         })?;
         let copied = before().and_then(|()| {
             let copied = within(calls, on.place(), |to| {
@@ -131,24 +132,39 @@ pub fn on_host(
     array: &Descriptor,
     on: Alive<'_>,
 ) -> Result<Option<Arc<HostMemory>>> {
-    let element = array.dtype().element_size();
-    let bytes = array.layout().size() * element;
-    let Some(plan) = Plan::new(array.layout(), element) else { return Ok(None) };
+    let bytes = array.layout().size() * array.dtype().element_size();
+    if bytes == 0 {
+        return Ok(None);
+    }
     let memory = usize::try_from(bytes).ok().and_then(HostMemory::new).map(Arc::new);
-    let none = || Error::new(Kind::HostMemory, format!("{bytes} bytes, which the host has not"));
-    let memory = memory.ok_or_else(none)?;
+    let memory = memory.ok_or_else(|| no_host_memory(bytes))?;
+    into_host(driver, array, on, &memory).map(|()| Some(memory))
+}
+
+/// The host has no memory for a copy.
+#[cold]
+pub fn no_host_memory(bytes: i64) -> Error {
+    Error::new(Kind::HostMemory, format!("{bytes} bytes, which the host has not"))
+}
+
+/// The same in `memory`, which has room for it.
+pub fn into_host(
+    driver: &Handle,
+    array: &Descriptor,
+    on: Alive<'_>,
+    memory: &Arc<HostMemory>,
+) -> Result<()> {
+    let Some(plan) = Plan::new(array.layout(), array.dtype().element_size()) else { return Ok(()) };
     let driver = driver.get()?;
     within(driver, on.place(), |_| {
-        let route = Route::Host(&memory);
-        let copied = fill(driver, &plan, array.ptr(), memory.address(), route, on);
+        let copied = fill(driver, &plan, array.ptr(), memory.address(), Route::Host(memory), on);
         let waited = driver.wait_stream(on);
         if waited.is_err() {
             // What was queued may still write there.
-            std::mem::forget(Arc::clone(&memory));
+            std::mem::forget(Arc::clone(memory));
         }
         copied.and(waited)
-    })?;
-    Ok(Some(memory))
+    })
 }
 
 /// What a compact copy of `array` at `ptr` is; on the host the device says nothing.

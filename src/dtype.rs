@@ -75,6 +75,15 @@ const fn key(text: &[u8]) -> u32 {
 }
 
 /// An element type, with DLPack's lanes.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Dtype;
+///
+/// let half = Dtype::from_name("float16").unwrap();
+/// assert_eq!((half.itemsize(), half.typestr()), (2, "<f2"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
     /// The place of its row in the table.
@@ -109,6 +118,9 @@ impl Dtype {
         Self::find(|row| row.name == name)
     }
 
+    /// How many there are.
+    pub const COUNT: usize = TABLE.len();
+
     /// All types, one lane each, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..).take(TABLE.len()).map(|at| Self { at, lanes: 1 })
@@ -135,6 +147,11 @@ impl Dtype {
     /// Its typestr.
     pub const fn typestr(self) -> &'static str {
         self.row().typestr
+    }
+
+    /// Whether NumPy has no letter for it, so that its typestr does not say which type it is.
+    pub const fn is_opaque(self) -> bool {
+        self.row().typestr.as_bytes()[1] == b'V'
     }
 
     /// DLPack's type code.
@@ -240,7 +257,7 @@ impl Typestr {
             (Self::Exact(dtype), _) => Ok(dtype),
             (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
             (Self::Opaque(size), Some(name)) => Dtype::from_name(name)
-                .filter(|dtype| dtype.itemsize() == size && dtype.typestr().as_bytes()[1] == b'V')
+                .filter(|dtype| dtype.itemsize() == size && dtype.is_opaque())
                 .ok_or_else(|| {
                     Error::new(
                         Kind::DtypeAmbiguous,

@@ -28,6 +28,14 @@ impl Dims {
         Self::Inline(0, [0; INLINE])
     }
 
+    /// As many zeros.
+    fn zeros(count: usize) -> Self {
+        match u8::try_from(count) {
+            Ok(short) if count <= INLINE => Self::Inline(short, [0; INLINE]),
+            _ => Self::Heap(vec![0; count]),
+        }
+    }
+
     /// Adds `value` at the end.
     #[inline]
     pub fn push(&mut self, value: i64) {
@@ -88,17 +96,10 @@ impl Eq for Dims {}
 /// A checked shape with its strides, in elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout {
-    /// Extents, then strides.
-    lists: Lists,
-    ndim: u8,
+    shape: Dims,
+    strides: Dims,
     contiguous: bool,
     size: i64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Lists {
-    Inline([[i64; INLINE]; 2]),
-    Heap(Box<[Box<[i64]>; 2]>),
 }
 
 /// The bytes that an array reaches: below the first element's address, and from it to the end of
@@ -119,23 +120,24 @@ impl Layout {
         strides: Option<&[i64]>,
         element_size: i64,
     ) -> Result<(Self, Reach)> {
-        let ndim = u8::try_from(shape.len()).ok().filter(|&ndim| usize::from(ndim) <= MAX_NDIM);
-        let Some(ndim) = ndim else {
+        if shape.len() > MAX_NDIM {
             return Err(Error::new(Kind::Ndim, shape.len().to_string()));
-        };
+        }
         if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
             return Err(count_of_strides(strides.len(), shape.len()));
         }
-        let mut lists = Lists::new(shape);
         let mut walk = Walk::new(element_size);
-        let [_, written] = lists.as_mut_slices(ndim);
+        let mut lists = [Dims::zeros(shape.len()), Dims::zeros(shape.len())];
+        let [extents, written] = lists.each_mut().map(Dims::as_mut_slice);
+        extents.copy_from_slice(shape);
         for axis in (0..shape.len()).rev() {
             let stride = strides.map(|strides| strides[axis]);
             written[axis] = walk.step(shape, axis, stride)?;
         }
         let reach = walk.reach(shape, strides)?;
         let contiguous = walk.contiguous || walk.size == 0;
-        Ok((Self { lists, ndim, contiguous, size: walk.size }, reach))
+        let [shape, strides] = lists;
+        Ok((Self { shape, strides, contiguous, size: walk.size }, reach))
     }
 
     /// From the CUDA Array Interface: `strides` in bytes, `None` meaning C-contiguous.
@@ -160,17 +162,17 @@ impl Layout {
 
     /// The extents.
     pub fn shape(&self) -> &[i64] {
-        self.lists.as_slices(self.ndim)[0]
+        self.shape.as_slice()
     }
 
     /// The strides, in elements.
     pub fn strides(&self) -> &[i64] {
-        self.lists.as_slices(self.ndim)[1]
+        self.strides.as_slice()
     }
 
-    /// The number of dimensions.
-    pub const fn ndim(&self) -> u8 {
-        self.ndim
+    /// The number of dimensions, [`MAX_NDIM`] at most.
+    pub fn ndim(&self) -> u8 {
+        u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
 
     /// The number of elements.
@@ -181,44 +183,6 @@ impl Layout {
     /// Whether it is C-contiguous; an array without elements is.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
-    }
-}
-
-impl Lists {
-    /// `shape`, and as many strides of 0.
-    #[inline]
-    fn new(shape: &[i64]) -> Self {
-        let mut inline = [[0; INLINE]; 2];
-        match inline[0].get_mut(..shape.len()) {
-            Some(extents) => {
-                extents.copy_from_slice(shape);
-                Self::Inline(inline)
-            }
-            None => Self::Heap(Box::new([shape.into(), vec![0; shape.len()].into()])),
-        }
-    }
-
-    fn as_slices(&self, ndim: u8) -> [&[i64]; 2] {
-        match self {
-            Self::Inline([shape, strides]) => {
-                let ndim = usize::from(ndim).min(INLINE);
-                [&shape[..ndim], &strides[..ndim]]
-            }
-            Self::Heap(lists) => [&lists[0], &lists[1]],
-        }
-    }
-
-    fn as_mut_slices(&mut self, ndim: u8) -> [&mut [i64]; 2] {
-        match self {
-            Self::Inline([shape, strides]) => {
-                let ndim = usize::from(ndim).min(INLINE);
-                [&mut shape[..ndim], &mut strides[..ndim]]
-            }
-            Self::Heap(lists) => {
-                let [shape, strides] = &mut **lists;
-                [shape, strides]
-            }
-        }
     }
 }
 

@@ -1,14 +1,15 @@
-//! Host memory by its address: what copies for the CPU are made in, and what stands in for a device's
-//! memory in the simulated one.
+//! Host memory by its address: what copies for the CPU are made in, our own or somebody else's, and what
+//! stands in for a device's memory in the simulated one.
 //!
 //! Addresses are handed out, so whoever holds one may write at any time without asking, as a device
 //! does; hence no reference to the bytes is ever made, they are only copied.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
+use std::fmt::Debug;
 use std::ptr::NonNull;
 
-/// The alignment of every allocation: that of `cuMemAlloc`, which DLPack asks for as well
+/// The alignment of our own: that of `cuMemAlloc`, which DLPack asks for as well
 /// (`dlpack.h`, `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
 
@@ -16,11 +17,19 @@ pub const ALIGNMENT: usize = 256;
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
-    layout: Layout,
+    length: usize,
+    owner: Owner,
 }
 
-// SAFETY: the block is owned by this value alone, is not tied to a thread, and is read and written
-// only by copies below.
+/// Who frees a block.
+#[derive(Debug)]
+enum Owner {
+    Here(Layout),
+    Other { _keeper: Box<dyn Debug + Send + Sync> },
+}
+
+// SAFETY: the block is this value's alone or its keeper's, which is `Send`; it is not tied to a thread,
+// and is read and written only by copies below.
 unsafe impl Send for HostMemory {}
 
 // SAFETY: as above; no reference into the block exists. Copies that run at the same time on the same
@@ -33,13 +42,27 @@ impl HostMemory {
         let layout = Layout::from_size_align(length.max(1), ALIGNMENT).ok()?;
         // SAFETY: the layout's size is at least 1, by the line above.
         let start = NonNull::new(unsafe { alloc(layout) })?;
-        Some(Self { start, layout })
+        Some(Self { start, length: layout.size(), owner: Owner::Here(layout) })
+    }
+
+    /// `length` bytes of somebody else's, from `start` on.
+    ///
+    /// # Safety
+    ///
+    /// They stay there until `keeper` is dropped, and whoever else reads or writes them orders that after the
+    /// copies that are made here.
+    pub unsafe fn kept(
+        start: NonNull<u8>,
+        length: usize,
+        keeper: Box<dyn Debug + Send + Sync>,
+    ) -> Self {
+        Self { start, length, owner: Owner::Other { _keeper: keeper } }
     }
 
     /// The same, each byte of it `pattern`.
     pub fn filled(length: usize, pattern: u8) -> Option<Self> {
         let memory = Self::new(length)?;
-        memory.fill(0, memory.layout.size(), pattern)?;
+        memory.fill(0, memory.length, pattern)?;
         Some(memory)
     }
 
@@ -50,7 +73,7 @@ impl HostMemory {
     }
 
     /// `length` bytes from `offset` on, which were written before; `None` past the end.
-    pub(super) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
         // SAFETY: `at` checked that `length` bytes from `from` on lie inside the block, which is
@@ -80,13 +103,15 @@ impl HostMemory {
     /// The address of the byte at `offset`, if `length` bytes from there on lie inside the block.
     fn at(&self, offset: usize, length: usize) -> Option<*mut u8> {
         let end = offset.checked_add(length)?;
-        (end <= self.layout.size()).then(|| self.start.as_ptr().wrapping_add(offset))
+        (end <= self.length).then(|| self.start.as_ptr().wrapping_add(offset))
     }
 }
 
 impl Drop for HostMemory {
     fn drop(&mut self) {
-        // SAFETY: `start` came from `alloc` with this very layout, in `new`, and is freed once.
-        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+        if let Owner::Here(layout) = self.owner {
+            // SAFETY: `start` came from `alloc` with this very layout, in `new`, and is freed once.
+            unsafe { dealloc(self.start.as_ptr(), layout) };
+        }
     }
 }

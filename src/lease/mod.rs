@@ -65,6 +65,20 @@ pub trait Holder: Send {
     fn is_done(&self, mark: &mut Self::Mark) -> Result<bool, Error>;
 }
 
+impl<H: Holder> Holder for Box<H> {
+    type Lock<'l> = H::Lock<'l>;
+    type Mark = H::Mark;
+    type Interrupt = H::Interrupt;
+
+    fn settle(&mut self, lock: H::Lock<'_>) -> Result<Settled<H::Mark>, Trouble<H::Interrupt>> {
+        (**self).settle(lock)
+    }
+
+    fn is_done(&self, mark: &mut H::Mark) -> Result<bool, Error> {
+        (**self).is_done(mark)
+    }
+}
+
 /// What an end that was settled waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Settled<M> {

@@ -74,6 +74,22 @@ pub(crate) fn enter<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok()))
 }
 
+/// Runs `call` at the end of an object of ours; as [`enter`] does it, but for the lock.
+///
+/// CPython calls a type's `tp_dealloc` with the interpreter's lock held, since it changes the object's reference
+/// count before; PyO3's own frame around this relies on it, too.
+#[inline]
+pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
+    // SAFETY: may be called at any time.
+    if unsafe { ffi::Py_IsInitialized() } == 0 || (is_over() && is_ending()) {
+        return None;
+    }
+    // SAFETY: called by `Drop` of what a Python object holds, which has the lock by the above.
+    let py = unsafe { Python::assume_attached() };
+    let _inside = Inside::now();
+    undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok())
+}
+
 /// The same for what may leave an exception behind, and minds one that is pending itself.
 pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     locked(|py| catch_unwind(AssertUnwindSafe(|| call(py))).ok())

@@ -2,6 +2,8 @@
 //!
 //! Nothing here decides on streams or layouts; the core does. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
+// An extension that links this crate has Rust's arrays alone.
+#![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
 
 mod errors;
 
@@ -9,9 +11,15 @@ mod native;
 
 mod text;
 
+mod by_type;
+
 mod flag;
 
 mod interpreter;
+
+mod anywhere;
+
+mod numpy;
 
 mod table;
 
@@ -29,23 +37,31 @@ mod producers;
 
 mod doors;
 
+pub(crate) mod rust;
+
+#[cfg(feature = "wheel")]
+mod c;
+
+#[cfg(feature = "wheel")]
 mod simulated;
 
+#[cfg(feature = "wheel")]
 use pyo3::prelude::*;
 
+#[cfg(feature = "wheel")]
 #[pymodule(gil_used = false)]
 mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_is_on_gpu, Maker, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
     use super::streams::current::_stream_of_cupy;
-    use super::views::{CaiView, DLPackView, View};
+    use super::views::{_to_numpy, CaiView, DLPackView, View};
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -75,15 +91,18 @@ mod _core {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
         module.add_class::<Maker>()?;
+        module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
+        module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_end, module)?)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
+        super::c::register(module)?;
         super::simulated::register(module)?;
         super::table::install_table!(View => DLPackView, py)
     }

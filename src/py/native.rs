@@ -13,7 +13,7 @@ use std::ptr;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use crate::cai::Fields;
 use crate::layout::{Dims, MAX_NDIM};
@@ -29,6 +29,75 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
+}
+
+/// A question that a type's objects answer: an attribute, or a method without arguments.
+#[derive(Debug)]
+pub(super) enum Question {
+    /// An attribute of an extension type: its descriptor, and what that has as `tp_descr_get`.
+    Attribute(Py<PyAny>, ffi::descrgetfunc),
+    /// A method of an extension type.
+    Method(Py<PyAny>),
+    /// Any other attribute, by its name.
+    NamedAttribute(Py<PyString>),
+    /// Any other method.
+    NamedMethod(Py<PyString>),
+}
+
+impl Question {
+    /// The attribute of `kind`, or its method where it `is_method`; `None` where it has none of that name. What an
+    /// extension type has under it stays, and is asked without looking the name up.
+    pub(super) fn of(
+        kind: &Bound<'_, PyType>,
+        name: &Bound<'_, PyString>,
+        is_method: bool,
+    ) -> PyResult<Option<Self>> {
+        let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
+        let named = found.get_type().name()?;
+        let slot = if named == "getset_descriptor" {
+            // SAFETY: the type of a live object; a slot is NULL or what its name says (`PyType_GetSlot`).
+            unsafe {
+                let slot = ffi::PyType_GetSlot(found.get_type_ptr(), ffi::Py_tp_descr_get);
+                std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::descrgetfunc>>(slot)
+            }
+        } else {
+            None
+        };
+        Ok(Some(match (is_method, slot) {
+            (true, _) if named == "method_descriptor" => Self::Method(found.unbind()),
+            (false, Some(slot)) => Self::Attribute(found.unbind(), slot),
+            (true, _) => Self::NamedMethod(name.clone().unbind()),
+            (false, None) => Self::NamedAttribute(name.clone().unbind()),
+        }))
+    }
+
+    /// Whether `x`, an object of the type, answers yes.
+    pub(super) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = x.py();
+        let answer = match self {
+            Self::Attribute(descriptor, get) => {
+                // SAFETY: both objects are alive, and `x` shows that this thread is attached; the slot is the
+                // descriptor's own, and gives a new reference, or NULL with an exception set.
+                unsafe {
+                    let kind = x.get_type_ptr().cast();
+                    let answer = get(descriptor.as_ptr(), x.as_ptr(), kind);
+                    Bound::from_owned_ptr_or_err(py, answer)?
+                }
+            }
+            Self::Method(method) => {
+                // SAFETY: as above; the list of arguments ends with NULL.
+                unsafe {
+                    let end = ptr::null_mut::<ffi::PyObject>();
+                    let answer =
+                        ffi::PyObject_CallFunctionObjArgs(method.as_ptr(), x.as_ptr(), end);
+                    Bound::from_owned_ptr_or_err(py, answer)?
+                }
+            }
+            Self::NamedAttribute(name) => x.getattr(name)?,
+            Self::NamedMethod(name) => x.call_method0(name)?,
+        };
+        answer.is_truthy()
+    }
 }
 
 /// The first characters of `text`, `most` at most.

@@ -17,7 +17,7 @@ use crate::stream::{Alive, Ready, Request, Stream, plan};
 pub(crate) struct Source {
     pub(crate) array: Descriptor,
     pub(crate) ready: Ready,
-    pub(crate) holding: Holding,
+    pub(crate) holding: Box<Holding>,
     /// Where its streams are.
     pub(crate) place: Place,
     /// By which way it came.
@@ -37,6 +37,8 @@ pub(crate) enum By {
     Cai(i64),
     /// A view of the bridge's own.
     View,
+    /// Memory of Rust's.
+    Rust,
 }
 
 impl By {
@@ -51,6 +53,7 @@ impl By {
             Self::Cai(2) => "CAI v2",
             Self::Cai(_) => "CAI v3",
             Self::View => "view",
+            Self::Rust => "Rust",
         }
     }
 }

@@ -450,6 +450,9 @@ def test_a_host_that_waits_while_it_queues_the_hold_is_not_held_by_the_end(lab):
 def test_a_matrix_is_data_and_comes_back(lab):
     matrix = run_matrix([OldDict, Producer], [Heedless, Blocks], lab=lab)
     assert Matrix.from_dict(json.loads(json.dumps(matrix.to_dict()))) == matrix
+    lines = matrix.to_json().splitlines()
+    assert json.loads("\n".join(lines)) == matrix.to_dict()
+    assert sum('"aspects"' in line for line in lines) == len(matrix.cells)
     with pytest.raises(ValueError, match="outcome: got 'odd'; allowed: right"):
         Aspect.from_dict({"outcome": "odd"})
 

@@ -47,6 +47,16 @@ def test_importing_imports_no_framework(module):
     assert run(program) == "[]"
 
 
+def test_the_testing_module_loads_no_conformance_module_before_it_is_asked_for():
+    program = """
+        import sys, cai_bridge.testing as testing
+        def loaded():
+            return "cai_bridge.conformance" in sys.modules
+        print(loaded(), testing.check_producer.__name__, loaded(), hasattr(testing, "nothing"))
+    """
+    assert run(program) == "False check_producer True False"
+
+
 def test_importing_is_fast():
     program = """
         import time

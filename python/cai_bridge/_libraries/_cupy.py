@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cai_bridge._core import _stream_of_cupy
+from cai_bridge._core import _Ndarrays, _stream_of_cupy
 
 from ._library import Quick, Routed
 
@@ -23,13 +23,6 @@ def _routes() -> Quick:
     import cupy
     from cupy.cuda import MemoryPointer, UnownedMemory
 
-    ndarray = cupy.ndarray
-
-    def quick(view: Any, stream: Any) -> Any:
-        ptr, nbytes, device, shape, dtype, strides = view._fields()
-        memory = UnownedMemory(ptr, nbytes, view, device)
-        return ndarray(shape, dtype, MemoryPointer(memory, 0), strides)
-
     def public(view: Any, stream: Any) -> Any:
         with cupy.cuda.Device(view.device[1]):
             # The order is made by now: nobody has to wait.
@@ -41,7 +34,7 @@ def _routes() -> Quick:
             == (other.data.ptr, other.shape, other.strides, other.dtype, other.device)
         )
 
-    return Quick("cupy", quick, public, same)
+    return Quick("cupy", _Ndarrays(cupy.ndarray, MemoryPointer, UnownedMemory), public, same)
 
 
 class _Unordered:

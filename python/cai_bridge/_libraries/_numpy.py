@@ -1,8 +1,10 @@
-"""NumPy: a copy in memory of the host, made in order; the host waits for it."""
+"""NumPy: a copy in an array that owns its memory, made in order; the host waits for it."""
 
 from __future__ import annotations
 
 from typing import Any
+
+from cai_bridge._core import _to_numpy
 
 from ._library import DLPackView, Library
 
@@ -14,9 +16,7 @@ class Numpy(Library):
     writes = False
 
     def make(self, view: Any, stream: Any) -> Any:
-        import numpy
-
-        return numpy.from_dlpack(view, device="cpu")
+        return _to_numpy(view)
 
 
 NUMPY = Numpy()

@@ -9,6 +9,8 @@ whatever the timing. Arrays speak the protocols that they are told to, and stand
 arrays in as the real libraries do.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from ._array import SimulatedArray
 from ._consumer import Consumer
 from ._cuda import SimulatedCuda, simulated_cuda
@@ -22,8 +24,8 @@ from ._stream import SimulatedEvent, SimulatedStream
 from ._stream import _current_streams as _current_streams
 from ._values import SimulatedDtype
 
-# Last: it is made of what stands above, and imports it from here.
-from cai_bridge.conformance.check import check_consumer, check_producer  # isort: skip
+if TYPE_CHECKING:
+    from cai_bridge.conformance.check import check_consumer, check_producer
 
 __all__ = [
     "CallRecord",
@@ -49,3 +51,12 @@ __all__ = [
     "describe",
     "simulated_cuda",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is made of all the others when it is first asked for."""
+    if name not in {"check_consumer", "check_producer"}:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cai_bridge.conformance import check  # noqa: PLC0415
+
+    return globals().setdefault(name, getattr(check, name))

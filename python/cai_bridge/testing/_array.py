@@ -175,21 +175,17 @@ class _DLPackLegacy(_HasDevice):
         return capsule
 
 
-class _DLPackStrict(_HasDevice):
+class _DLPackStrict(_DLPack):
     def __dlpack__(
         self,
         *,
         stream: int | None = None,
         max_version: tuple[int, int] | None = None,
-        dl_device: tuple[int, int] | None = None,
-        copy: bool | None = None,
+        **request: Any,
     ) -> CapsuleType:
-        _check_request(self, dl_device, copy)
         if stream == -1:
             raise RuntimeError("stream: got -1, which this producer does not take")
-        capsule = self._tensor.legacy()
-        _order(self, stream)
-        return capsule
+        return super().__dlpack__(stream=stream, **request)
 
 
 class _DLPackBare(_HasDevice):

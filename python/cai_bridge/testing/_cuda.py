@@ -160,7 +160,7 @@ class SimulatedCuda(Queues, Findings):
         self,
         data: Any = None,
         *,
-        dtype: str = "float32",
+        dtype: str | None = None,
         shape: int | Sequence[int] | None = None,
         fill: Any = None,
         speaks: str | Iterable[str] = "dlpack",
@@ -176,10 +176,11 @@ class SimulatedCuda(Queues, Findings):
 
         Parameters
         ----------
-        data : nested sequences or a value, optional
+        data : NumPy array, nested sequences or a value, optional
             The values; with neither `data` nor `fill` the memory is what it happens to be.
         dtype : str, optional
-            The name of the element type: ``"float32"``, ``"bfloat16"``, ... Values are Python's
+            The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
+            NumPy array, else ``"float32"``. Values are Python's
             bool, int, float and complex; those of 8-bit floats are their bits.
         shape : int or sequence of int, optional
             The extents. Flat `data` is spread over them.
@@ -214,7 +215,8 @@ class SimulatedCuda(Queues, Findings):
             An argument that does not fit.
         """
         _work.check_open(self._session)
-        data, extents = values_and_shape(data, shape, fill)
+        own, data, extents = values_and_shape(data, shape, fill)
+        dtype = dtype or own or "float32"
         if device is None:
             device = self._device(None) if stream is None else stream.device
         self._arrays += 1

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cai_bridge import _core
+
 from ._values import flat, nested, packer, shape_of, unpacker
 
 
@@ -93,10 +95,12 @@ class Region:
             store(ptr, bytes(data[ptr - low : ptr - low + length]))
 
     def pack(self, data: Any) -> list[bytes]:
-        """Turn nested lists of the region's shape, or one value for all items, into items."""
-        pack, shape = packer(self.dtype), shape_of(data)
+        """Turn data of the region's shape, or one value for all items, into items."""
+        taken = _core._simulated_values(data)
+        shape, values = taken[1:] if taken else (shape_of(data), list(flat(data)))
+        pack = packer(self.dtype)
         if shape == () and self.shape != ():
-            return [pack(data)] * self.size
+            return [pack(values[0])] * self.size
         if shape != self.shape and not (math.prod(shape) == self.size == 0):
             raise ValueError(f"data: got the shape {shape}; allowed: {self.shape}, or one value")
-        return [pack(value) for value in flat(data)]
+        return [pack(value) for value in values]

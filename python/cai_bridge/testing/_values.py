@@ -1,4 +1,4 @@
-"""Element types, and Python values in strided memory, without NumPy."""
+"""Element types, and values in strided memory: Python's, or those of NumPy's arrays."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from cai_bridge import _core
 
 
 @dataclass(frozen=True)
@@ -154,24 +156,30 @@ def compact_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 def values_and_shape(
     data: Any, shape: int | Sequence[int] | None, fill: Any
-) -> tuple[Any, tuple[int, ...]]:
-    """Tell the values, and the extents that they have or are spread over."""
+) -> tuple[str | None, Any, tuple[int, ...]]:
+    """Tell a NumPy array's element type, the values, and the extents that they have or fill."""
     if data is not None and fill is not None:
         raise ValueError("fill: got a value beside data; allowed: one of the two")
     if data is None:
         if shape is None:
             raise ValueError("shape: got None without data; allowed: the extents")
-        return fill, (shape,) if isinstance(shape, int) else tuple(shape)
+        return None, fill, (shape,) if isinstance(shape, int) else tuple(shape)
+    dtype = None
+    taken = _core._simulated_values(data)
+    if taken is not None:
+        dtype, own, data = taken
+        dtype_named(dtype)
+        shape = own if shape is None else shape
     own = shape_of(data)
     if shape is None:
-        return data, own
+        return dtype, data, own
     wanted = (shape,) if isinstance(shape, int) else tuple(shape)
     if own != wanted:
         values = list(flat(data))
         if len(own) != 1 or len(values) != math.prod(wanted):
             raise ValueError(f"data: got the shape {own}; allowed: {wanted}, or as many flat")
         data = nested(iter(values), wanted)
-    return data, wanted
+    return dtype, data, wanted
 
 
 def strides_named(

@@ -1,159 +1,74 @@
 //! Copies on CUDA's own driver.
-//!
-//! The calls are looked up on first use: a driver that has no stream-ordered memory (before CUDA 11.2)
-//! does all else.
 #![allow(unsafe_code)]
 
-use std::ffi::{c_uint, c_void};
+use std::ffi::c_void;
+use std::mem::offset_of;
 use std::ptr;
-use std::sync::OnceLock;
 
-use libloading::Library;
+use cudarc::driver::sys::{
+    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr, CUmemorytype,
+};
 
-use super::calls::{CUcontext, CUstream, Code, Relaxed, calls};
 use super::{Cuda, native};
-use crate::copy::Pitch;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// `CUdeviceptr`.
-type Address = u64;
-
-calls! { Table:
-    allocate = "cuMemAllocAsync": fn(*mut Address, usize, CUstream);
-    free_on = "cuMemFreeAsync": fn(Address, CUstream);
-    linear = "cuMemcpyAsync": fn(Address, Address, usize, CUstream);
-    to_host = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, Address, usize, CUstream);
-    peer = "cuMemcpyPeerAsync": fn(Address, CUcontext, Address, CUcontext, usize, CUstream);
-    rows = "cuMemcpy2DAsync_v2": fn(*const Rows, CUstream);
-    planes = "cuMemcpy3DAsync_v2": fn(*const Planes, CUstream);
-    peer_planes = "cuMemcpy3DPeerAsync": fn(*const Planes, CUstream);
-    stream_synchronize = "cuStreamSynchronize": fn(CUstream);
+/// Whether each field of the copy between contexts lies where the one of the plain copy does.
+macro_rules! same_layout {
+    ($($field:ident, $plain:ident;)+) => {
+        size_of::<CUDA_MEMCPY3D_PEER_v1>() == size_of::<CUDA_MEMCPY3D_v2>()
+            $(&& offset_of!(CUDA_MEMCPY3D_PEER_v1, $field) == offset_of!(CUDA_MEMCPY3D_v2, $plain))+
+    };
 }
 
-/// One side of `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Debug)]
-struct RowSide {
-    x: usize,
-    y: usize,
-    memory_type: c_uint,
+// Contexts lie where the plain copy has reserved pointers, which have to be NULL.
+const _: () = assert!(same_layout! {
+    srcXInBytes, srcXInBytes; srcY, srcY; srcZ, srcZ; srcLOD, srcLOD; srcMemoryType, srcMemoryType;
+    srcHost, srcHost; srcDevice, srcDevice; srcArray, srcArray; srcContext, reserved0;
+    srcPitch, srcPitch; srcHeight, srcHeight;
+    dstXInBytes, dstXInBytes; dstY, dstY; dstZ, dstZ; dstLOD, dstLOD; dstMemoryType, dstMemoryType;
+    dstHost, dstHost; dstDevice, dstDevice; dstArray, dstArray; dstContext, reserved1;
+    dstPitch, dstPitch; dstHeight, dstHeight;
+    WidthInBytes, WidthInBytes; Height, Height; Depth, Depth;
+});
+
+/// An address with its kind: host memory is named by a pointer of its own.
+#[derive(Clone, Copy)]
+struct Side {
+    kind: CUmemorytype,
     host: *mut c_void,
-    device: Address,
-    array: *mut c_void,
-    pitch: usize,
-}
-
-/// `CUDA_MEMCPY2D`.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Rows {
-    source: RowSide,
-    target: RowSide,
-    width: usize,
-    height: usize,
-}
-
-/// One side of `CUDA_MEMCPY3D` and of `CUDA_MEMCPY3D_PEER`, which differ in the context alone: the
-/// first has a reserved pointer in its place, which has to be NULL.
-#[repr(C)]
-#[derive(Debug)]
-struct PlaneSide {
-    x: usize,
-    y: usize,
-    z: usize,
-    level: usize,
-    memory_type: c_uint,
-    host: *mut c_void,
-    device: Address,
-    array: *mut c_void,
-    context: CUcontext,
-    pitch: usize,
-    height: usize,
-}
-
-/// `CUDA_MEMCPY3D` and `CUDA_MEMCPY3D_PEER`.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct Planes {
-    source: PlaneSide,
-    target: PlaneSide,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-
-/// An address with its `CUmemorytype`: host memory is named by a pointer of its own.
-#[derive(Debug, Clone, Copy)]
-struct Place {
-    memory_type: c_uint,
-    host: *mut c_void,
-    device: Address,
+    device: CUdeviceptr,
     context: CUcontext,
 }
 
-impl Place {
-    /// The places that `transfer` copies from and to.
+impl Side {
+    /// The sides that `transfer` copies from and to.
     fn both(transfer: &Transfer<'_>) -> [Self; 2] {
-        /// `CU_MEMORYTYPE_HOST`, `_DEVICE` and `_UNIFIED`: an address of pinned or managed memory is
-        /// no device's, so without a peer the driver tells by the address.
-        const HOST: c_uint = 1;
-        const DEVICE: c_uint = 2;
-        const UNIFIED: c_uint = 4;
-        let device = |memory_type, device, context| Self {
-            memory_type,
+        // An address of pinned or managed memory is no device's, so without a peer the driver tells by
+        // the address.
+        let unified = |device| Self {
+            kind: CUmemorytype::CU_MEMORYTYPE_UNIFIED,
             host: ptr::null_mut(),
             device,
-            context,
+            context: ptr::null_mut(),
         };
+        let (source, target) = (unified(transfer.source), unified(transfer.target));
         match transfer.route {
-            Route::Device => [
-                device(UNIFIED, transfer.source, ptr::null_mut()),
-                device(UNIFIED, transfer.target, ptr::null_mut()),
-            ],
-            Route::Peer { from, to } => [
-                device(DEVICE, transfer.source, from.0.get() as CUcontext),
-                device(DEVICE, transfer.target, to.0.get() as CUcontext),
-            ],
-            Route::Host(_) => [
-                device(UNIFIED, transfer.source, ptr::null_mut()),
-                Self {
-                    memory_type: HOST,
-                    host: transfer.target as *mut c_void,
-                    device: 0,
-                    context: ptr::null_mut(),
-                },
-            ],
+            Route::Device => [source, target],
+            Route::Peer { from, to } => {
+                let kind = CUmemorytype::CU_MEMORYTYPE_DEVICE;
+                [
+                    Self { kind, context: from.0.get() as CUcontext, ..source },
+                    Self { kind, context: to.0.get() as CUcontext, ..target },
+                ]
+            }
+            Route::Host(_) => {
+                let (kind, host) =
+                    (CUmemorytype::CU_MEMORYTYPE_HOST, transfer.target as *mut c_void);
+                [source, Self { kind, host, device: 0, ..target }]
+            }
         }
-    }
-
-    fn rows(self, pitch: Pitch) -> Result<RowSide> {
-        Ok(RowSide {
-            x: 0,
-            y: 0,
-            memory_type: self.memory_type,
-            host: self.host,
-            device: self.device,
-            array: ptr::null_mut(),
-            pitch: size(pitch.row)?,
-        })
-    }
-
-    fn planes(self, pitch: Pitch) -> Result<PlaneSide> {
-        Ok(PlaneSide {
-            x: 0,
-            y: 0,
-            z: 0,
-            level: 0,
-            memory_type: self.memory_type,
-            host: self.host,
-            device: self.device,
-            array: ptr::null_mut(),
-            context: self.context,
-            pitch: size(pitch.row)?,
-            height: size(pitch.plane)?,
-        })
     }
 }
 
@@ -162,91 +77,104 @@ fn size(count: u64) -> Result<usize> {
     usize::try_from(count).map_err(|_| Error::new(Kind::ExtentOverflow, count.to_string()))
 }
 
-impl Cuda {
-    fn table(&self) -> Result<&'static Table> {
-        static TABLE: OnceLock<Result<Table>> = OnceLock::new();
-        TABLE.get_or_init(|| Table::load(self.library)).as_ref().map_err(Clone::clone)
+/// The arguments of `cuMemcpy3DPeerAsync` for `transfer`.
+fn planes(transfer: &Transfer<'_>) -> Result<CUDA_MEMCPY3D_PEER_v1> {
+    let ([source, target], block) = (Side::both(transfer), transfer.block);
+    Ok(CUDA_MEMCPY3D_PEER_v1 {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: source.kind,
+        srcHost: source.host,
+        srcDevice: source.device,
+        srcArray: ptr::null_mut(),
+        srcContext: source.context,
+        srcPitch: size(block.source.row)?,
+        srcHeight: size(block.source.plane)?,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: target.kind,
+        dstHost: target.host,
+        dstDevice: target.device,
+        dstArray: ptr::null_mut(),
+        dstContext: target.context,
+        dstPitch: size(block.target.row)?,
+        dstHeight: size(block.target.plane)?,
+        WidthInBytes: size(block.width)?,
+        Height: size(block.rows)?,
+        Depth: size(block.planes)?,
+    })
+}
+
+/// Those of `cuMemcpy2DAsync`, for one plane.
+fn rows(of: &CUDA_MEMCPY3D_PEER_v1) -> CUDA_MEMCPY2D_v2 {
+    CUDA_MEMCPY2D_v2 {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcMemoryType: of.srcMemoryType,
+        srcHost: of.srcHost,
+        srcDevice: of.srcDevice,
+        srcArray: ptr::null_mut(),
+        srcPitch: of.srcPitch,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstMemoryType: of.dstMemoryType,
+        dstHost: of.dstHost,
+        dstDevice: of.dstDevice,
+        dstArray: ptr::null_mut(),
+        dstPitch: of.dstPitch,
+        WidthInBytes: of.WidthInBytes,
+        Height: of.Height,
     }
 }
 
 impl Copies for Cuda {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
-        let (table, bytes) = (self.table()?, size(bytes)?);
-        let mut pointer: Address = 0;
-        let relaxed = Relaxed::enter(&self.calls)?;
-        // SAFETY: `pointer` outlives the call; for the stream as for `record_event`.
-        let code = unsafe { (table.allocate)(&raw mut pointer, bytes, native(stream)) };
-        drop(relaxed);
-        self.calls.check("cuMemAllocAsync", code)?;
+        let mut pointer: CUdeviceptr = 0;
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `pointer` outlives the call; `Alive` is the proof for the stream.
+        unsafe { self.calls.allocate(&raw mut pointer, size(bytes)?, native(stream)) }?;
         Ok(pointer)
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
-        let (table, relaxed) = (self.table()?, Relaxed::enter(&self.calls)?);
-        // SAFETY: the pointer is one of `allocate`'s, and whoever owns it gives it up here; for the
-        // stream as for `record_event`.
-        let code = unsafe { (table.free_on)(pointer, native(stream)) };
-        drop(relaxed);
-        self.calls.check("cuMemFreeAsync", code)
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `Buffer::free`, the one caller, has the pointer from `allocate`, and has just found the
+        // context that it was taken in alive; `Alive` is the proof for the stream.
+        unsafe { self.calls.free_on(pointer, native(stream)) }
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
-        let (table, stream, block) = (self.table()?, native(stream), transfer.block);
-        let [source, target] = Place::both(&transfer);
-        let (width, height, depth) = (size(block.width)?, size(block.rows)?, size(block.planes)?);
-        let rows = Rows {
-            source: source.rows(block.source)?,
-            target: target.rows(block.target)?,
-            width,
-            height,
-        };
-        let planes = Planes {
-            source: source.planes(block.source)?,
-            target: target.planes(block.target)?,
-            width,
-            height,
-            depth,
-        };
-        // SAFETY: the bytes that the block reads are the array's, whose owner is held until the
-        // copy is ordered before its end; those that it writes are of memory that was allocated for
-        // it, with room for the plan's compact copy. The structures are laid out as the driver's
-        // header has them, fully initialised, and are read before the call returns. The contexts are
-        // as for `push_context`, the stream as for `record_event`.
-        let (name, code) = unsafe {
+        let (calls, stream, at) = (&self.calls, native(stream), planes(&transfer)?);
+        // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
+        // returns; the assertion above shows that `at` is a plain copy's arguments as well. `Alive` is the
+        // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile;
+        // those that are written are of memory with room for the plan's compact copy.
+        unsafe {
             match transfer.entry() {
-                Entry::Linear => {
-                    ("cuMemcpyAsync", (table.linear)(target.device, source.device, width, stream))
-                }
-                Entry::ToHost => (
-                    "cuMemcpyDtoHAsync",
-                    (table.to_host)(target.host, source.device, width, stream),
+                Entry::Linear => calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream),
+                Entry::ToHost => calls.to_host(at.dstHost, at.srcDevice, at.WidthInBytes, stream),
+                Entry::Peer => calls.peer(
+                    at.dstDevice,
+                    at.dstContext,
+                    at.srcDevice,
+                    at.srcContext,
+                    at.WidthInBytes,
+                    stream,
                 ),
-                Entry::Peer => (
-                    "cuMemcpyPeerAsync",
-                    (table.peer)(
-                        target.device,
-                        target.context,
-                        source.device,
-                        source.context,
-                        width,
-                        stream,
-                    ),
-                ),
-                Entry::Rows => ("cuMemcpy2DAsync", (table.rows)(&raw const rows, stream)),
-                Entry::Planes => ("cuMemcpy3DAsync", (table.planes)(&raw const planes, stream)),
-                Entry::PeerPlanes => {
-                    ("cuMemcpy3DPeerAsync", (table.peer_planes)(&raw const planes, stream))
-                }
+                Entry::Rows => calls.rows(&rows(&at), stream),
+                Entry::Planes => calls.planes((&raw const at).cast(), stream),
+                Entry::PeerPlanes => calls.peer_planes(&raw const at, stream),
             }
-        };
-        self.calls.check(name, code)
+        }
     }
 
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
-        let relaxed = Relaxed::enter(&self.calls)?;
-        // SAFETY: for the stream as for `record_event`.
-        let code = unsafe { (self.table()?.stream_synchronize)(native(stream)) };
-        drop(relaxed);
-        self.calls.check("cuStreamSynchronize", code)
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: `Alive` is the proof for the stream.
+        unsafe { self.calls.stream_synchronize(native(stream)) }
     }
 }

@@ -2,12 +2,19 @@
 //!
 //! The thread's last one is kept where no lock is needed. Events of a context's earlier life are
 //! forgotten: the driver took them down with it.
+#![allow(unsafe_code)]
 
 use std::cell::Cell;
+use std::ffi::c_uint;
+use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
+use cudarc::driver::sys::{CUevent, CUevent_flags};
+
 use super::Cuda;
+use super::calls::Calls;
 use crate::driver::{Context, Event};
+use crate::error::Result;
 
 static SPARE: Mutex<Vec<Event>> = Mutex::new(Vec::new());
 
@@ -31,6 +38,15 @@ fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
         SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(event);
     }
+}
+
+/// A new event in the current context, which is `context` in that life.
+pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
+    let flags = CUevent_flags::CU_EVENT_DISABLE_TIMING as c_uint;
+    let mut event: CUevent = ptr::null_mut();
+    // SAFETY: `event` outlives the call.
+    unsafe { calls.event_create(&raw mut event, flags) }?;
+    Ok(Event { handle: event as usize, context, life })
 }
 
 /// An event of that life of `context` which nobody uses.

@@ -1,8 +1,8 @@
 //! CUDA's own driver, found at run time.
 //!
-//! The library is looked for once, on first use; where it or a symbol is missing every call fails
-//! with an error that says so. Result codes stay numbers: a driver newer than any enumeration of
-//! today answers with codes that it does not have, which as a Rust `enum` would be undefined.
+//! [cudarc](https://docs.rs/cudarc) finds and opens the library, and gives the C types, structures and
+//! constants. The library is looked for once, on first use; where it or a symbol is missing every call
+//! fails with an error that says so.
 #![allow(unsafe_code)]
 
 mod calls;
@@ -14,9 +14,13 @@ use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::OnceLock;
 
-use libloading::Library;
+use cudarc::driver::sys::{
+    CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUresult,
+    CUstream, CUstream_flags, CUstreamCaptureStatus,
+};
 
-use self::calls::{CUcontext, CUdevice, CUevent, CUstream, Calls, Code, Relaxed};
+use self::calls::{Calls, Code, library, versioned_library};
+use super::codes::{CONTEXT_IS_DESTROYED, NOT_INITIALIZED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
@@ -28,9 +32,6 @@ use crate::stream::Alive;
 #[derive(Debug)]
 pub struct Cuda {
     calls: Calls,
-    /// `cuCtxGetId`, since CUDA 12.
-    ctx_get_id: Option<unsafe extern "C" fn(CUcontext, *mut u64) -> Code>,
-    library: &'static Library,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
     primary: Box<[OnceLock<Context>]>,
@@ -38,15 +39,6 @@ pub struct Cuda {
 
 /// The driver and the process that found it.
 static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
-
-/// `CUDA_ERROR_NOT_INITIALIZED`.
-const NOT_INITIALIZED: Code = 3;
-/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
-const CONTEXT_IS_DESTROYED: Code = 709;
-
-/// The driver's library, by the names that its installers give it. The versioned name comes first:
-/// the plain one may be the toolkit's stub.
-const LIBRARIES: [&str; 3] = ["libcuda.so.1", "libcuda.so", "nvcuda.dll"];
 
 impl Cuda {
     /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
@@ -70,20 +62,17 @@ impl Cuda {
     }
 
     fn probe() -> Result<Self> {
-        // SAFETY: opens the driver's library by its well-known names; its initialisers are the
-        // driver's own, which every CUDA program runs.
-        let library = LIBRARIES.iter().find_map(|name| unsafe { Library::new(*name) }.ok());
-        let Some(library) = library else {
-            return Err(Error::new(
-                Kind::DriverMissing,
-                "no CUDA driver library (libcuda.so.1) on this machine",
-            ));
-        };
-        // Kept open for good: the entry points are called until the process ends.
-        let library: &'static Library = Box::leak(Box::new(library));
-        let calls = Calls::load(library)?;
+        let mut calls = Calls::load(library()?)?;
         // SAFETY: 0 is the only value that is defined.
-        let initialised = unsafe { (calls.init)(0) };
+        let mut initialised = unsafe { (calls.init)(0) };
+        // cudarc looks for the plain name first, which may be the toolkit's stub.
+        if initialised == CUresult::CUDA_ERROR_STUB_LIBRARY as Code
+            && let Some(library) = versioned_library()
+        {
+            calls = Calls::load(library)?;
+            // SAFETY: as above.
+            initialised = unsafe { (calls.init)(0) };
+        }
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
                 // Somebody else had initialised it in the process that this one was forked from.
@@ -94,15 +83,11 @@ impl Cuda {
         })?;
         let mut count: c_int = 0;
         // SAFETY: the driver is initialised; `count` outlives the call.
-        calls.check("cuDeviceGetCount", unsafe { (calls.device_count)(&raw mut count) })?;
-        let devices = usize::try_from(count).unwrap_or(0);
-        if devices == 0 {
+        unsafe { calls.device_count(&raw mut count) }?;
+        if count <= 0 {
             return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
         }
-        // SAFETY: the signature is the one that the driver's header gives the symbol.
-        let ctx_get_id = unsafe { calls::symbol(library, "cuCtxGetId") }.ok();
-        let primary = (0..devices).map(|_| OnceLock::new()).collect();
-        Ok(Self { calls, ctx_get_id, library, primary })
+        Ok(Self { calls, primary: (0..count).map(|_| OnceLock::new()).collect() })
     }
 
     /// Whether [`Cuda::get`] has an answer already.
@@ -116,19 +101,10 @@ impl Cuda {
         slot.is_none_or(|slot| slot.get().is_some())
     }
 
-    /// How many devices the driver shows.
-    pub fn device_count(&self) -> usize {
-        self.primary.len()
-    }
-
-    fn new_event(&self, context: Context, life: u64) -> Result<Event> {
-        /// `CU_EVENT_DISABLE_TIMING`.
-        const DISABLE_TIMING: c_uint = 2;
-        let mut event: CUevent = ptr::null_mut();
-        // SAFETY: `event` outlives the call; the context that is to own it is current.
-        let code = unsafe { (self.calls.event_create)(&raw mut event, DISABLE_TIMING) };
-        self.calls.check("cuEventCreate", code)?;
-        Ok(Event { handle: event as usize, context, life })
+    fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
+        let event = event.handle as CUevent;
+        // SAFETY: as for `record_event`.
+        unsafe { self.calls.stream_wait_event(native(stream), event, flags as c_uint) }
     }
 }
 
@@ -142,8 +118,13 @@ fn context(raw: CUcontext) -> Option<Context> {
 
 impl Driver for Cuda {
     fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
-        /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`, `_DEVICE_ORDINAL`, `_IS_MANAGED` and `_CONTEXT`.
-        const NAMES: [c_uint; 4] = [2, 9, 8, 1];
+        const HOST: c_uint = CUmemorytype::CU_MEMORYTYPE_HOST as c_uint;
+        let mut names = [
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_IS_MANAGED,
+            CUpointer_attribute::CU_POINTER_ATTRIBUTE_CONTEXT,
+        ];
         let mut memory_type: c_uint = 0;
         let mut ordinal: c_int = -2;
         let mut managed: c_uint = 0;
@@ -155,17 +136,18 @@ impl Driver for Cuda {
             (&raw mut owner).cast(),
         ];
         // SAFETY: four names and four places, each of the type that the driver's table of attributes
-        // gives: unsigned int, int, a boolean of at most unsigned int's size (zeroed), CUcontext.
-        let code = unsafe {
-            (self.calls.pointer_attributes)(4, NAMES.as_ptr(), values.as_mut_ptr(), pointer)
-        };
-        self.calls.check("cuPointerGetAttributes", code)?;
-        // CU_MEMORYTYPE_HOST is 1, _DEVICE 2; a pointer that CUDA does not know is 0 with ordinal -2
-        // (measured on an H200, driver 580, 2026-11).
+        // gives: unsigned int, int, a boolean of at most unsigned int's size (zeroed), CUcontext. All of
+        // them outlive the call.
+        unsafe {
+            let (names, values) = (names.as_mut_ptr(), values.as_mut_ptr());
+            self.calls.pointer_attributes(4, names, values, pointer)
+        }?;
+        // A pointer that CUDA does not know is of memory type 0, with ordinal -2 (measured on an H200,
+        // driver 580, 2026-11).
         let kind = match (memory_type, managed & 0xFF) {
             (0, _) => return Ok(None),
             (_, 1) => MemoryKind::Managed,
-            (1, _) => MemoryKind::Host,
+            (HOST, _) => MemoryKind::Host,
             _ => MemoryKind::Device,
         };
         Ok(Some(Pointer { ordinal, kind, context: context(owner) }))
@@ -182,13 +164,11 @@ impl Driver for Cuda {
         }
         let mut device: CUdevice = 0;
         // SAFETY: `device` outlives the call.
-        let code = unsafe { (self.calls.device_get)(&raw mut device, ordinal) };
-        self.calls.check("cuDeviceGet", code)?;
+        unsafe { self.calls.device_get(&raw mut device, ordinal) }?;
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: `device` is the driver's own answer; `raw` outlives the call. The reference is kept
         // for the life of the process.
-        let code = unsafe { (self.calls.primary_retain)(&raw mut raw, device) };
-        self.calls.check("cuDevicePrimaryCtxRetain", code)?;
+        unsafe { self.calls.primary_retain(&raw mut raw, device) }?;
         context(raw).map(|made| *slot.get_or_init(|| made)).ok_or_else(|| {
             Error::new(Kind::DriverMissing, format!("no primary context for device {ordinal}"))
         })
@@ -197,45 +177,44 @@ impl Driver for Cuda {
     fn current_context(&self) -> Result<Option<Context>> {
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: `raw` outlives the call.
-        let code = unsafe { (self.calls.ctx_get_current)(&raw mut raw) };
-        self.calls.check("cuCtxGetCurrent", code)?;
+        unsafe { self.calls.ctx_get_current(&raw mut raw) }?;
         Ok(context(raw))
     }
 
     fn current_ordinal(&self) -> Result<i32> {
         let mut device: CUdevice = 0;
         // SAFETY: `device` outlives the call.
-        let code = unsafe { (self.calls.ctx_get_device)(&raw mut device) };
-        self.calls.check("cuCtxGetDevice", code)?;
+        unsafe { self.calls.ctx_get_device(&raw mut device) }?;
         Ok(device)
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        // SAFETY: a `Context` comes from the driver: a primary context that is never released, or the
-        // owner of memory that its producer keeps alive.
-        let code = unsafe { (self.calls.ctx_push)(context.0.get() as CUcontext) };
-        self.calls.check("cuCtxPushCurrent", code)
+        // SAFETY: a `Context` comes from the driver: a primary context, which `primary` keeps, or the owner
+        // of memory or of a stream that somebody keeps alive.
+        unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 
     fn pop_context(&self) -> Result<()> {
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: `raw` outlives the call.
-        self.calls.check("cuCtxPopCurrent", unsafe { (self.calls.ctx_pop)(&raw mut raw) })
+        unsafe { self.calls.ctx_pop(&raw mut raw) }
     }
 
     /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
     fn life(&self, context: Context) -> Result<u64> {
-        let Some(ctx_get_id) = self.ctx_get_id else { return Ok(0) };
+        if self.calls.ctx_get_id.is_none() {
+            return Ok(0);
+        }
         let mut life = 0;
         // SAFETY: the driver knows a context that is gone by its address (CONTEXT_IS_DESTROYED, H200,
         // driver 580, 2026-11); `life` outlives the call.
-        let code = unsafe { ctx_get_id(context.0.get() as CUcontext, &raw mut life) };
-        self.calls.check("cuCtxGetId", code).map(|()| life)
+        unsafe { self.calls.ctx_get_id(context.0.get() as CUcontext, &raw mut life) }?;
+        Ok(life)
     }
 
     fn take_event(&self, context: Context) -> Result<Event> {
         let life = self.life(context)?;
-        events::take(context, life).map_or_else(|| self.new_event(context, life), Ok)
+        events::take(context, life).map_or_else(|| events::new(&self.calls, context, life), Ok)
     }
 
     fn spare_event(&self, event: Event) {
@@ -243,96 +222,77 @@ impl Driver for Cuda {
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
-        /// `CUDA_ERROR_NOT_READY`.
-        const NOT_READY: Code = 600;
+        let call = "cuEventQuery";
         if self.life(event.context)? != event.life {
-            return Err(self.calls.failed("cuEventQuery", CONTEXT_IS_DESTROYED));
+            return Err(self.calls.failed(call, CONTEXT_IS_DESTROYED));
         }
-        let relaxed = Relaxed::enter(&self.calls)?;
-        // SAFETY: an event is one that `new_event` made, and none is destroyed but with its context,
-        // which lives, by the line above.
-        let code = unsafe { (self.calls.event_query)(event.handle as CUevent) };
-        drop(relaxed);
-        match code {
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: no event is destroyed but with its context, which lives, by the check above.
+        match unsafe { (self.calls.event_query)(event.handle as CUevent) } {
             NOT_READY => Ok(false),
-            code => self.calls.check("cuEventQuery", code).map(|()| true),
+            code => self.calls.check(call, code).map(|()| true),
         }
     }
 
     fn part(&self, stream: Alive<'_>) -> Result<Part> {
-        /// `CU_STREAM_CAPTURE_STATUS_NONE`.
-        const NONE: c_uint = 0;
-        /// `CUDA_ERROR_STREAM_CAPTURE_IMPLICIT`, for the legacy default stream alone.
-        const IMPLICIT: Code = 906;
-        let mut status: c_uint = NONE;
-        // SAFETY: as for `record_event`; `status` outlives the call.
-        let code = unsafe { (self.calls.stream_is_capturing)(native(stream), &raw mut status) };
-        if code == IMPLICIT {
-            return Ok(Part::Beside);
+        const NONE: c_uint = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
+        let (call, stream) = ("cuStreamIsCapturing", native(stream));
+        let mut status = NONE;
+        // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
+        match unsafe { (self.calls.stream_is_capturing)(stream, &raw mut status) } {
+            // Of the legacy default stream alone.
+            STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
+            code => self.calls.check(call, code)?,
         }
-        self.calls.check("cuStreamIsCapturing", code)?;
         if status == NONE {
             return Ok(Part::Outside);
         }
-        let mut id = 0;
+        let (mut id, none) = (0, ptr::null_mut());
         // SAFETY: as above; the graph and its dependencies are not asked for, which NULL says.
-        let code = unsafe {
-            (self.calls.stream_capture_info)(
-                native(stream),
-                &raw mut status,
-                &raw mut id,
-                ptr::null_mut(),
+        unsafe {
+            let (status, id) = (&raw mut status, &raw mut id);
+            self.calls.stream_capture_info(
+                stream,
+                status,
+                id,
+                none,
                 ptr::null_mut(),
                 ptr::null_mut(),
             )
-        };
-        self.calls.check("cuStreamGetCaptureInfo", code)?;
+        }?;
         Ok(Part::Inside(id))
     }
 
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
-        /// `CU_STREAM_NON_BLOCKING`.
-        const NON_BLOCKING: c_uint = 1;
         let mut flags: c_uint = 0;
-        // SAFETY: as for `record_event`; `flags` outlives the call.
-        let code = unsafe { (self.calls.stream_get_flags)(native(stream), &raw mut flags) };
-        self.calls.check("cuStreamGetFlags", code)?;
-        Ok(flags & NON_BLOCKING == 0)
+        // SAFETY: `Alive` is the proof for the stream; `flags` outlives the call.
+        unsafe { self.calls.stream_get_flags(native(stream), &raw mut flags) }?;
+        Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint == 0)
     }
 
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
         let mut raw: CUcontext = ptr::null_mut();
-        // SAFETY: as for `record_event`; `raw` outlives the call.
-        let code = unsafe { (self.calls.stream_get_ctx)(native(stream), &raw mut raw) };
-        self.calls.check("cuStreamGetCtx", code)?;
+        // SAFETY: `Alive` is the proof for the stream; `raw` outlives the call.
+        unsafe { self.calls.stream_get_ctx(native(stream), &raw mut raw) }?;
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
     }
 
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
-        // SAFETY: `take_event` has just compared the life of the event's context; `Alive` is the proof
-        // for the stream.
-        let code = unsafe { (self.calls.event_record)(event.handle as CUevent, native(stream)) };
-        self.calls.check("cuEventRecord", code)
+        // SAFETY: no event is destroyed but with its context, whose life `take_event` has compared with the
+        // event's before it handed it out; `Alive` is the proof for the stream.
+        unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 
     fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()> {
-        let event = event.handle as CUevent;
-        // SAFETY: as for `record_event`; 0 asks for the default behaviour.
-        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event, 0) };
-        self.calls.check("cuStreamWaitEvent", code)
+        self.wait(stream, event, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
     }
 
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()> {
-        /// `CU_EVENT_WAIT_EXTERNAL`.
-        const EXTERNAL: c_uint = 1;
-        let event = event.handle as CUevent;
-        // SAFETY: as for `record_event`; the event is never destroyed, so the graph may keep it.
-        let code = unsafe { (self.calls.stream_wait_event)(native(stream), event, EXTERNAL) };
-        self.calls.check("cuStreamWaitEvent", code)
+        self.wait(stream, event, CUevent_wait_flags::CU_EVENT_WAIT_EXTERNAL)
     }
 
     fn synchronize_context(&self) -> Result<()> {
         // SAFETY: the call takes nothing and waits for the current context.
-        self.calls.check("cuCtxSynchronize", unsafe { (self.calls.ctx_synchronize)() })
+        unsafe { self.calls.ctx_synchronize() }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::clock::{Clock, Lane};
-use super::codes::{self, failed};
+use super::codes;
 use super::history::{Access, Who};
 use super::report::{AccessKind, Report, ReportKind, Side, Touched};
 use super::work::Span;
@@ -71,6 +71,18 @@ impl State {
         })
     }
 
+    /// The host is ordered after `point` from here on, which has run.
+    pub(super) fn learn(&mut self, point: &Clock) {
+        self.host.join(point);
+        self.learned = self.learned.saturating_add(1);
+        // Now and then, so that it is a few steps a call however many streams and events there are.
+        if self.learned >= (self.streams.ids().len() + self.events.len()) / 16 {
+            self.learned = 0;
+            let clocks = self.streams.clocks().chain(self.events.points());
+            clocks.for_each(|clock| clock.forget(&self.host));
+        }
+    }
+
     fn host_touch(&mut self, name: &str, reads: &[Span], writes: &[Span]) {
         let who = self.host_access(name);
         let clock = self.host.clone();
@@ -82,23 +94,25 @@ impl Simulated {
     /// Reads memory from the host. Checked against all other accesses; makes nothing run.
     pub fn host_read(&self, ptr: u64, len: u64, name: &str) -> Result<Vec<u8>> {
         let span = Span { ptr, len };
-        let mut state = self.lock();
-        state.host_touch(name, &[span], &[]);
-        if len == 0 {
-            return Ok(Vec::new());
-        }
-        state.memory.load(span).ok_or_else(|| failed(COPY, codes::INVALID_VALUE))
+        self.make(COPY, |state| {
+            state.host_touch(name, &[span], &[]);
+            if len == 0 {
+                return Ok(Vec::new());
+            }
+            state.memory.load(span).ok_or(codes::INVALID_VALUE)
+        })
     }
 
     /// Writes memory from the host. Checked against all other accesses; makes nothing run.
     pub fn host_write(&self, ptr: u64, bytes: &[u8], name: &str) -> Result<()> {
-        let len = u64::try_from(bytes.len()).map_err(|_| failed(COPY, codes::INVALID_VALUE))?;
-        let mut state = self.lock();
-        state.host_touch(name, &[], &[Span { ptr, len }]);
-        if len == 0 {
-            return Ok(());
-        }
-        state.memory.store(ptr, bytes).ok_or_else(|| failed(COPY, codes::INVALID_VALUE))
+        self.make(COPY, |state| {
+            let len = u64::try_from(bytes.len()).map_err(|_| codes::INVALID_VALUE)?;
+            state.host_touch(name, &[], &[Span { ptr, len }]);
+            if len == 0 {
+                return Ok(());
+            }
+            state.memory.store(ptr, bytes).ok_or(codes::INVALID_VALUE)
+        })
     }
 
     /// One access of the host to all of `reads` and `writes`: checked against all other accesses, and
@@ -113,10 +127,8 @@ impl Simulated {
         if len == 0 {
             return Ok(Vec::new());
         }
-        self.lock()
-            .memory
-            .load(Span { ptr, len })
-            .ok_or_else(|| failed(COPY, codes::ILLEGAL_ADDRESS))
+        let span = Span { ptr, len };
+        self.make(COPY, |state| state.memory.load(span).ok_or(codes::ILLEGAL_ADDRESS))
     }
 
     /// Writes memory as the work that runs does.
@@ -124,6 +136,6 @@ impl Simulated {
         if bytes.is_empty() {
             return Ok(());
         }
-        self.lock().memory.store(ptr, bytes).ok_or_else(|| failed(COPY, codes::ILLEGAL_ADDRESS))
+        self.make(COPY, |state| state.memory.store(ptr, bytes).ok_or(codes::ILLEGAL_ADDRESS))
     }
 }

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
+use super::calls::Coded;
 use super::clock::Clock;
-use super::codes::{self, failed};
+use super::codes;
 use super::history::{Access, History, Who};
 use super::report::{AccessKind, Report, ReportKind, Side, Touched};
 use super::streams::StreamId;
@@ -25,14 +26,9 @@ const FREE_ON: &str = "cuMemFreeAsync";
 impl State {
     /// Whether `start` can be freed, and the pool that it goes back to; reports and refuses where it
     /// cannot.
-    fn freeable(
-        &mut self,
-        call: &'static str,
-        start: u64,
-        place: Arc<str>,
-    ) -> Result<Option<StreamId>> {
+    fn freeable(&mut self, start: u64, place: Arc<str>) -> Coded<Option<StreamId>> {
         if self.memory.is_gone(start) {
-            return Err(failed(call, codes::CONTEXT_IS_DESTROYED));
+            return Err(codes::CONTEXT_IS_DESTROYED);
         }
         let nowhere = Touched { allocation: None, bytes: 0..0, access: AccessKind::Free };
         let (first, touched, why) = if let Some(block) = self.memory.at(start) {
@@ -43,9 +39,10 @@ impl State {
         } else {
             (None, nowhere, "nothing is allocated there")
         };
-        let second = Side { operation: call.into(), place, sequence: 0, touched: Some(touched) };
+        let second =
+            Side { operation: self.call.into(), place, sequence: 0, touched: Some(touched) };
         self.reports.push(|| Report::new(ReportKind::InvalidFree, first, second, why));
-        Err(failed(call, codes::INVALID_VALUE))
+        Err(codes::INVALID_VALUE)
     }
 
     fn free_now(&mut self, start: u64) {
@@ -62,11 +59,11 @@ impl State {
     }
 
     /// Frees an allocation in the order of a stream.
-    pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> Result<()> {
+    pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> Coded<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
-        self.freeable(FREE_ON, start, place)?;
-        self.refuse_implicit(FREE_ON, stream)?;
-        self.refuse_capturing(FREE_ON, stream)?;
+        self.freeable(start, place)?;
+        self.refuse_implicit(stream)?;
+        self.refuse_capturing(stream)?;
         self.free_on(start, stream);
         Ok(())
     }
@@ -75,13 +72,12 @@ impl State {
     /// 0 bytes are the pointer 0.
     pub(super) fn take_from_pool(
         &mut self,
-        call: &'static str,
         pool: StreamId,
         nbytes: u64,
         label: &str,
-    ) -> Result<u64> {
+    ) -> Coded<u64> {
         let context = self.streams.get(pool).context;
-        let ordinal = self.contexts.ordinal(call, context)?;
+        let ordinal = self.contexts.ordinal(context)?;
         if nbytes == 0 {
             return Ok(0);
         }
@@ -89,8 +85,7 @@ impl State {
             return Ok(start);
         }
         let pointer = Pointer { ordinal, kind: MemoryKind::Device, context: Some(context) };
-        let added = self.memory.add(nbytes, pointer, label, Some(pool));
-        added.ok_or_else(|| failed(call, codes::OUT_OF_MEMORY))
+        self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
     /// Marks the block as freed by `who`, after the check that nothing races with that.
@@ -114,7 +109,7 @@ impl Simulated {
     /// Allocates `nbytes` on a device (0 bytes are the pointer 0), aligned to 256 and filled with
     /// [`FRESH`](super::FRESH). It belongs to the device's primary context; managed memory names none.
     pub fn alloc(&self, ordinal: i32, nbytes: u64, kind: MemoryKind, label: &str) -> Result<u64> {
-        let context = self.lock().contexts.primary(ALLOCATE, ordinal)?;
+        let context = self.make(ALLOCATE, |state| state.contexts.primary(ordinal))?;
         self.alloc_in(context, nbytes, kind, label)
     }
 
@@ -126,23 +121,29 @@ impl Simulated {
         kind: MemoryKind,
         label: &str,
     ) -> Result<u64> {
-        let mut state = self.lock();
-        let ordinal = state.contexts.ordinal(ALLOCATE, context)?;
-        if nbytes == 0 {
-            return Ok(0);
-        }
-        let context = (kind != MemoryKind::Managed).then_some(context);
-        let pointer = Pointer { ordinal, kind, context };
-        let added = state.memory.add(nbytes, pointer, label, None);
-        added.ok_or_else(|| failed(ALLOCATE, codes::OUT_OF_MEMORY))
+        self.make(ALLOCATE, |state| {
+            let ordinal = state.contexts.ordinal(context)?;
+            if nbytes == 0 {
+                return Ok(0);
+            }
+            let context = (kind != MemoryKind::Managed).then_some(context);
+            let pointer = Pointer { ordinal, kind, context };
+            state.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
+        })
     }
 
     /// Allocates device memory from the pool of `stream`: a block of the same length that was freed
     /// there is handed out again at once, whatever else is still to run on it.
     pub fn alloc_from_pool(&self, stream: Stream, nbytes: u64, label: &str) -> Result<u64> {
-        let mut state = self.lock();
-        let pool = state.stream(ALLOCATE, stream)?;
-        state.take_from_pool(ALLOCATE, pool, nbytes, label)
+        self.make(ALLOCATE, |state| {
+            let pool = state.stream(stream)?;
+            state.take_from_pool(pool, nbytes, label)
+        })
+    }
+
+    /// How many bytes are allocated and not freed.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.lock().memory.in_use()
     }
 
     /// The device of the allocation that an address lies in. No driver call, unlike the question what
@@ -161,15 +162,18 @@ impl Simulated {
         if ptr == 0 {
             return Ok(());
         }
-        let mut state = self.lock();
-        let Some(stream) = on else {
-            match state.freeable(FREE, ptr, "host".into())? {
-                Some(pool) => state.free_on(ptr, pool),
-                None => state.free_now(ptr),
-            }
-            return Ok(());
-        };
-        let id = state.stream(FREE_ON, stream)?;
-        state.free_in_order(ptr, id)
+        match on {
+            None => self.make(FREE, |state| {
+                match state.freeable(ptr, "host".into())? {
+                    Some(pool) => state.free_on(ptr, pool),
+                    None => state.free_now(ptr),
+                }
+                Ok(())
+            }),
+            Some(stream) => self.make(FREE_ON, |state| {
+                let id = state.stream(stream)?;
+                state.free_in_order(ptr, id)
+            }),
+        }
     }
 }

@@ -1,25 +1,20 @@
-//! The driver calls that are made: a log of them, and faults to be made by the nth.
-//!
-//! A call can be made to fail with a code of the driver, or to report success and do nothing. The
-//! second is how a test proves that a wait is needed. Refused: names that are no entry point here, a
-//! zeroth call, a failure with the code of success, and success without effect for a call whose
-//! result its caller goes on to use. The log keeps the last [`LOGGED`] calls.
+//! The driver calls that are made, and a log of them, which keeps the last [`LOGGED`].
 
 use std::collections::VecDeque;
-use std::fmt;
 
 use super::codes;
+use super::faults::{Fault, Faults};
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident = $entry:literal, $result:ident;)+) => {
+    ($($name:ident = $entry:literal, $result:ident;)+) => {
         /// An entry point of the driver that is logged and can be made to fail.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         pub enum Call {
-            $($(#[$doc])* $name,)+
+            $(#[doc = concat!("`", $entry, "`.")] $name,)+
         }
 
         impl Call {
@@ -32,7 +27,7 @@ macro_rules! calls {
             }
 
             /// Whether its caller gets nothing from it but success or failure.
-            const fn is_effect_only(self) -> bool {
+            pub(super) const fn is_effect_only(self) -> bool {
                 match self { $(Self::$name => calls!(@ $result),)+ }
             }
         }
@@ -42,113 +37,33 @@ macro_rules! calls {
 }
 
 calls! {
-    /// What a pointer is.
     PointerGetAttributes = "cuPointerGetAttributes", value;
-    /// The primary context of a device; called once a device.
     PrimaryCtxRetain = "cuDevicePrimaryCtxRetain", value;
-    /// The thread's context.
     CtxGetCurrent = "cuCtxGetCurrent", value;
-    /// The device of the thread's context.
     CtxGetDevice = "cuCtxGetDevice", value;
-    /// Which life of a context it is.
     CtxGetId = "cuCtxGetId", value;
-    /// Makes a context the thread's.
     CtxPushCurrent = "cuCtxPushCurrent", nothing;
-    /// Gives the thread the context before.
     CtxPopCurrent = "cuCtxPopCurrent", nothing;
-    /// The host waits for a context.
     CtxSynchronize = "cuCtxSynchronize", nothing;
-    /// Makes an event.
     EventCreate = "cuEventCreate", value;
-    /// Records an event on a stream.
     EventRecord = "cuEventRecord", nothing;
-    /// Asks whether an event has been reached.
     EventQuery = "cuEventQuery", value;
-    /// The host waits for an event.
     EventSynchronize = "cuEventSynchronize", nothing;
-    /// A stream waits for an event.
     StreamWaitEvent = "cuStreamWaitEvent", nothing;
-    /// The host waits for a stream.
     StreamSynchronize = "cuStreamSynchronize", nothing;
-    /// Asks whether a stream is a blocking one.
     StreamGetFlags = "cuStreamGetFlags", value;
-    /// The context of a stream.
     StreamGetCtx = "cuStreamGetCtx", value;
-    /// Asks whether a stream is being captured.
     StreamIsCapturing = "cuStreamIsCapturing", value;
-    /// Takes memory in the order of a stream.
     MemAllocAsync = "cuMemAllocAsync", value;
-    /// Gives it back in the order of a stream.
     MemFreeAsync = "cuMemFreeAsync", nothing;
-    /// Copies a run of bytes.
     MemcpyAsync = "cuMemcpyAsync", nothing;
-    /// The same into memory of the host.
     MemcpyDtoHAsync = "cuMemcpyDtoHAsync", nothing;
-    /// The same to another device.
     MemcpyPeerAsync = "cuMemcpyPeerAsync", nothing;
-    /// Copies rows.
     Memcpy2DAsync = "cuMemcpy2DAsync", nothing;
-    /// Copies planes of rows.
     Memcpy3DAsync = "cuMemcpy3DAsync", nothing;
-    /// The same to another device.
     Memcpy3DPeerAsync = "cuMemcpy3DPeerAsync", nothing;
-    /// Asks which capture it is.
     StreamGetCaptureInfo = "cuStreamGetCaptureInfo", value;
 }
-
-impl Call {
-    /// The call of that name.
-    pub fn named(name: &str) -> Result<Self, FaultError> {
-        Self::ALL
-            .iter()
-            .copied()
-            .find(|call| call.name() == name)
-            .ok_or_else(|| FaultError::UnknownCall(name.to_owned()))
-    }
-}
-
-/// Why a fault was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FaultError {
-    /// Not the name of an entry point that the simulated device has.
-    UnknownCall(String),
-    /// Calls are counted from 1.
-    ZerothCall,
-    /// 0 is `CUDA_SUCCESS`.
-    SuccessCode,
-    /// The caller uses the call's result, so it cannot succeed without one.
-    ResultNeeded(Call),
-}
-
-impl fmt::Display for FaultError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::UnknownCall(name) => {
-                write!(f, "call: got {name:?}; allowed: ")?;
-                list(f, Call::ALL.iter().copied())
-            }
-            Self::ZerothCall => {
-                f.write_str("nth: got 0; allowed: 1 for the next call, 2 for the one after, ...")
-            }
-            Self::SuccessCode => {
-                f.write_str("code: got 0, which is CUDA_SUCCESS; allowed: the code of an error")
-            }
-            Self::ResultNeeded(call) => {
-                write!(f, "call: got {:?}, whose result the caller uses; allowed: ", call.name())?;
-                list(f, Call::ALL.iter().copied().filter(|call| call.is_effect_only()))
-            }
-        }
-    }
-}
-
-fn list(f: &mut fmt::Formatter<'_>, calls: impl Iterator<Item = Call>) -> fmt::Result {
-    for (at, call) in calls.enumerate() {
-        write!(f, "{}{}", if at == 0 { "" } else { ", " }, call.name())?;
-    }
-    Ok(())
-}
-
-impl std::error::Error for FaultError {}
 
 /// How a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -177,6 +92,10 @@ impl Arguments {
         Self { stream: Some(stream), ..Self::default() }
     }
 
+    pub(super) fn stream_and_event(stream: Stream, event: Event) -> Self {
+        Self { stream: Some(stream), event: Some(event), context: None }
+    }
+
     pub(super) fn event(event: Event) -> Self {
         Self { event: Some(event), ..Self::default() }
     }
@@ -199,14 +118,6 @@ pub struct CallRecord {
     pub outcome: Outcome,
 }
 
-/// What shall become of a later call: it fails with the code, or (`None`) does nothing.
-#[derive(Debug)]
-struct Fault {
-    call: Call,
-    left: u32,
-    code: Option<u32>,
-}
-
 /// How many calls the log keeps: those that were made last. A program that runs for long does not
 /// grow by what it calls.
 pub const LOGGED: usize = 1 << 16;
@@ -215,96 +126,71 @@ pub const LOGGED: usize = 1 << 16;
 #[derive(Debug, Default)]
 pub(super) struct Calls {
     log: VecDeque<CallRecord>,
-    faults: Vec<Fault>,
+    pub(super) faults: Faults,
 }
 
-impl Calls {
-    /// Counts this call against every fault for it; the first that is due is taken.
-    fn due(&mut self, call: Call) -> Option<Fault> {
-        let mut due = None;
-        for (at, fault) in self.faults.iter_mut().enumerate() {
-            if fault.call == call {
-                fault.left = fault.left.saturating_sub(1);
-                if fault.left == 0 && due.is_none() {
-                    due = Some(at);
-                }
-            }
-        }
-        due.map(|at| self.faults.remove(at))
+/// What a call comes to: an answer, or the code of CUDA's that it fails with. The call's name is added where it
+/// is made.
+pub(super) type Coded<T> = Result<T, u32>;
+
+impl Simulated {
+    /// Makes a call that is neither logged nor made to fail.
+    pub(super) fn make<T>(
+        &self,
+        call: &'static str,
+        body: impl FnOnce(&mut State) -> Coded<T>,
+    ) -> Result<T> {
+        let mut state = self.lock();
+        state.call = call;
+        body(&mut state).map_err(|code| codes::failed(call, code))
     }
-}
 
-impl State {
     /// Makes the call that `body` carries out, unless a fault is due; `None` where it is suppressed.
     pub(super) fn called<T>(
-        &mut self,
+        &self,
         call: Call,
         arguments: Arguments,
-        body: impl FnOnce(&mut Self) -> Result<T>,
+        body: impl FnOnce(&mut State) -> Coded<T>,
     ) -> Result<Option<T>> {
-        let result = match self.calls.due(call) {
-            Some(Fault { code: Some(code), .. }) => Err(codes::failed(call.name(), code)),
-            Some(Fault { code: None, .. }) => Ok(None),
-            None => body(self).map(Some),
-        };
-        let outcome = match &result {
-            Ok(Some(_)) => Outcome::Done,
-            Ok(None) => Outcome::Suppressed,
-            Err(error) => Outcome::Failed(codes::of(error)),
-        };
-        if self.calls.log.len() == LOGGED {
-            self.calls.log.pop_front();
-        }
-        self.calls.log.push_back(CallRecord {
-            call,
-            arguments,
-            thread: Thread::current(),
-            outcome,
-        });
-        result
+        self.make(call.name(), |state| {
+            let result = match state.calls.faults.due(call) {
+                Some(Fault { code: Some(code), .. }) => Err(code),
+                Some(Fault { code: None, .. }) => Ok(None),
+                None => body(state).map(Some),
+            };
+            let outcome = match &result {
+                Ok(Some(_)) => Outcome::Done,
+                Ok(None) => Outcome::Suppressed,
+                Err(code) => Outcome::Failed(*code),
+            };
+            if state.calls.log.len() == LOGGED {
+                state.calls.log.pop_front();
+            }
+            let thread = Thread::current();
+            state.calls.log.push_back(CallRecord { call, arguments, thread, outcome });
+            result
+        })
     }
 
     /// The same for a call whose result is used, which is never suppressed.
-    pub(super) fn called_for<T>(
-        &mut self,
+    pub(super) fn ask<T>(
+        &self,
         call: Call,
         arguments: Arguments,
-        body: impl FnOnce(&mut Self) -> Result<T>,
+        body: impl FnOnce(&mut State) -> Coded<T>,
     ) -> Result<T> {
         self.called(call, arguments, body)?
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
     }
-}
 
-impl Simulated {
-    /// Makes the `nth` next call (from 1) of the entry point `call` fail with `code`, without effect.
-    pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<(), FaultError> {
-        if code == 0 {
-            return Err(FaultError::SuccessCode);
-        }
-        self.add_fault(call, nth, Some(code))
-    }
-
-    /// Makes the `nth` next call (from 1) of the entry point `call` report success and do nothing.
-    pub fn suppress(&self, call: &str, nth: u32) -> Result<(), FaultError> {
-        self.add_fault(call, nth, None)
-    }
-
-    fn add_fault(&self, call: &str, nth: u32, code: Option<u32>) -> Result<(), FaultError> {
-        let call = Call::named(call)?;
-        if nth == 0 {
-            return Err(FaultError::ZerothCall);
-        }
-        if code.is_none() && !call.is_effect_only() {
-            return Err(FaultError::ResultNeeded(call));
-        }
-        self.lock().calls.faults.push(Fault { call, left: nth, code });
-        Ok(())
-    }
-
-    /// Takes back the faults that have not come yet; returns how many there were.
-    pub fn clear_faults(&self) -> usize {
-        std::mem::take(&mut self.lock().calls.faults).len()
+    /// The same for a call that answers nothing.
+    pub(super) fn act(
+        &self,
+        call: Call,
+        arguments: Arguments,
+        body: impl FnOnce(&mut State) -> Coded<()>,
+    ) -> Result<()> {
+        self.called(call, arguments, body).map(drop)
     }
 
     /// The driver calls so far, by whomever, in their order: the last [`LOGGED`] of them.

@@ -13,15 +13,15 @@
 
 use std::collections::HashMap;
 
-use super::calls::{Arguments, Call};
+use super::calls::{Arguments, Call, Coded};
 use super::clock::{Clock, Lane};
-use super::codes::{self, failed};
+use super::codes;
 use super::graph::Node;
 use super::streams::{Role, StreamId};
 use super::work::Operation;
 use super::{Simulated, State};
 use crate::driver::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 /// Whose unsafe calls spoil a capture, as in `CUstreamCaptureMode`.
@@ -105,30 +105,26 @@ impl State {
     }
 
     /// Refuses what cannot be done with a stream that is being captured.
-    pub(super) fn refuse_capturing(&mut self, call: &'static str, stream: StreamId) -> Result<()> {
+    pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> Coded<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
-        Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED))
+        Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Refuses a host sync of a context that has a stream that is being captured.
-    pub(super) fn refuse_context_capturing(
-        &mut self,
-        call: &'static str,
-        context: Context,
-    ) -> Result<()> {
+    pub(super) fn refuse_context_capturing(&mut self, context: Context) -> Coded<()> {
         let mut captures = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         match captures.find_map(|id| self.capture_of(id)) {
             Some(capture) => {
                 self.spoil(capture);
-                Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED))
+                Err(codes::STREAM_CAPTURE_UNSUPPORTED)
             }
             None => Ok(()),
         }
     }
 
     /// Refuses a call that is unsafe during a capture: it spoils those that it can spoil from here.
-    pub(super) fn refuse_unsafe(&mut self, call: &'static str) -> Result<()> {
+    pub(super) fn refuse_unsafe(&mut self) -> Coded<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
         let mut refused = false;
@@ -143,7 +139,7 @@ impl State {
             capture.spoiled |= reaches;
             refused |= reaches;
         }
-        if refused { Err(failed(call, codes::STREAM_CAPTURE_UNSUPPORTED)) } else { Ok(()) }
+        if refused { Err(codes::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 
     /// The capture that an action on the legacy default stream would be implicitly ordered with.
@@ -156,45 +152,36 @@ impl State {
     }
 
     /// Refuses an action on the legacy default stream while a blocking stream is being captured.
-    pub(super) fn refuse_implicit(&mut self, call: &'static str, stream: StreamId) -> Result<()> {
+    pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> Coded<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
-        Err(failed(call, codes::STREAM_CAPTURE_IMPLICIT))
+        Err(codes::STREAM_CAPTURE_IMPLICIT)
     }
 
     /// The open capture of that number, unless it is spoiled.
-    fn healthy(&mut self, call: &'static str, capture: CaptureId) -> Result<&mut Capture> {
+    fn healthy(&mut self, capture: CaptureId) -> Coded<&mut Capture> {
         match self.captures.open.get_mut(&capture) {
             Some(capture) if !capture.spoiled => Ok(capture),
-            Some(_) => Err(failed(call, codes::STREAM_CAPTURE_INVALIDATED)),
-            None => Err(failed(call, codes::CAPTURED_EVENT)),
+            Some(_) => Err(codes::STREAM_CAPTURE_INVALIDATED),
+            None => Err(codes::CAPTURED_EVENT),
         }
     }
 
     /// Where a stream stands inside its capture; `None` where it is not being captured.
-    pub(super) fn captured_point(
-        &mut self,
-        call: &'static str,
-        stream: StreamId,
-    ) -> Result<Option<(CaptureId, Clock)>> {
+    pub(super) fn captured_point(&mut self, stream: StreamId) -> Coded<Option<(CaptureId, Clock)>> {
         let Some(member) = &self.streams.get(stream).member else { return Ok(None) };
         let point = (member.capture, member.clock.clone());
-        self.healthy(call, point.0)?;
+        self.healthy(point.0)?;
         Ok(Some(point))
     }
 
     /// Keeps an operation that was launched on a stream that is being captured.
-    pub(super) fn capture(
-        &mut self,
-        call: &'static str,
-        stream: StreamId,
-        operation: Operation,
-    ) -> Result<()> {
-        let Some((id, mut clock)) = self.captured_point(call, stream)? else { return Ok(()) };
+    pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> Coded<()> {
+        let Some((id, mut clock)) = self.captured_point(stream)? else { return Ok(()) };
         let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
             return Ok(());
         };
-        let capture = self.healthy(call, id)?;
+        let capture = self.healthy(id)?;
         let time = capture.step(lane);
         clock.reach(lane, time);
         capture.nodes.push(Node { lane, time, clock: clock.clone(), operation });
@@ -209,14 +196,13 @@ impl State {
     /// A wait on an event that was recorded in a capture: the stream joins it, or waits inside it.
     pub(super) fn join_capture(
         &mut self,
-        call: &'static str,
         stream: StreamId,
         event: CaptureId,
         point: &Clock,
-    ) -> Result<()> {
+    ) -> Coded<()> {
         if self.streams.get(stream).role == Role::Legacy {
             self.spoil(event);
-            return Err(failed(call, codes::STREAM_CAPTURE_IMPLICIT));
+            return Err(codes::STREAM_CAPTURE_IMPLICIT);
         }
         let mine = self.capture_of(stream);
         let waits_inside = mine == Some(event);
@@ -224,13 +210,13 @@ impl State {
             && !waits_inside
         {
             if !self.captures.open.contains_key(&event) {
-                return Err(self.isolate(call, stream));
+                return Err(self.isolate(stream));
             }
             self.spoil(mine);
             self.spoil(event);
-            return Err(failed(call, codes::STREAM_CAPTURE_MERGE));
+            return Err(codes::STREAM_CAPTURE_MERGE);
         }
-        let capture = self.healthy(call, event)?;
+        let capture = self.healthy(event)?;
         // The fork itself is the first thing on its lane, so that it must be joined even where no
         // work follows.
         let fork = Lane::numbered(capture.times.len());
@@ -247,15 +233,15 @@ impl State {
     }
 
     /// A wait inside a capture on something outside it.
-    pub(super) fn isolate(&mut self, call: &'static str, stream: StreamId) -> Error {
+    pub(super) fn isolate(&mut self, stream: StreamId) -> u32 {
         self.spoil_capture_of(stream);
-        failed(call, codes::STREAM_CAPTURE_ISOLATION)
+        codes::STREAM_CAPTURE_ISOLATION
     }
 
     /// A call outside a capture on an event that was recorded inside it.
-    pub(super) fn captured_event(&mut self, call: &'static str, capture: CaptureId) -> Error {
+    pub(super) fn captured_event(&mut self, capture: CaptureId) -> u32 {
         self.spoil(capture);
-        failed(call, codes::CAPTURED_EVENT)
+        codes::CAPTURED_EVENT
     }
 }
 
@@ -263,11 +249,10 @@ impl Simulated {
     /// `cuStreamIsCapturing`. Legal at any time; fails for the legacy default stream while a
     /// blocking stream of its context is being captured, and spoils nothing.
     pub fn is_capturing(&self, stream: Stream) -> Result<bool> {
-        let call = Call::StreamIsCapturing;
-        self.lock().called_for(call, Arguments::stream(stream), |state| {
-            let id = state.native(call.name(), stream)?;
+        self.ask(Call::StreamIsCapturing, Arguments::stream(stream), |state| {
+            let id = state.native(stream)?;
             if state.implicit(id).is_some() {
-                return Err(failed(call.name(), codes::STREAM_CAPTURE_IMPLICIT));
+                return Err(codes::STREAM_CAPTURE_IMPLICIT);
             }
             Ok(state.capture_of(id).is_some())
         })
@@ -276,12 +261,10 @@ impl Simulated {
     /// `cuStreamGetCaptureInfo`: the number of the capture that a stream takes part in; no two captures
     /// have the same.
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
-        let call = Call::StreamGetCaptureInfo;
-        self.lock().called_for(call, Arguments::stream(stream), |state| {
-            let id = state.native(call.name(), stream)?;
-            let CaptureId(index) =
-                state.capture_of(id).ok_or_else(|| failed(call.name(), codes::ILLEGAL_STATE))?;
-            u64::try_from(index).map_err(|_| failed(call.name(), codes::UNKNOWN))
+        self.ask(Call::StreamGetCaptureInfo, Arguments::stream(stream), |state| {
+            let id = state.native(stream)?;
+            let CaptureId(index) = state.capture_of(id).ok_or(codes::ILLEGAL_STATE)?;
+            u64::try_from(index).map_err(|_| codes::UNKNOWN)
         })
     }
 

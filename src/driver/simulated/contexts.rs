@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use super::codes::{self, failed};
+use super::calls::Coded;
+use super::codes;
 use super::report::ReportKind;
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
@@ -16,6 +17,8 @@ use crate::stream::Thread;
 /// Contexts look like pointers, and are the same numbers in every run.
 const FIRST: usize = 0x4000_0000;
 const STEP: usize = 0x100;
+
+const SET_DEVICE: &str = "cudaSetDevice";
 
 /// All contexts (the first of each device is its primary one) and the stacks of the threads.
 #[derive(Debug)]
@@ -51,25 +54,25 @@ impl Contexts {
     }
 
     /// The primary context of a device.
-    pub(super) fn primary(&self, call: &'static str, ordinal: i32) -> Result<Context> {
+    pub(super) fn primary(&self, ordinal: i32) -> Coded<Context> {
         usize::try_from(ordinal)
             .ok()
             .filter(|index| *index < self.devices)
             .and_then(numbered)
-            .ok_or_else(|| failed(call, codes::INVALID_DEVICE))
+            .ok_or(codes::INVALID_DEVICE)
     }
 
     /// The device of a context.
-    pub(super) fn ordinal(&self, call: &'static str, context: Context) -> Result<i32> {
+    pub(super) fn ordinal(&self, context: Context) -> Coded<i32> {
         index(context)
             .and_then(|index| self.ordinals.get(index))
             .copied()
-            .ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+            .ok_or(codes::INVALID_CONTEXT)
     }
 
     /// The life of a context: a number that no other context, and no other life of it, has.
-    pub(super) fn life(&self, call: &'static str, context: Context) -> Result<u64> {
-        self.ordinal(call, context)?;
+    pub(super) fn life(&self, context: Context) -> Coded<u64> {
+        self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
     }
@@ -105,18 +108,18 @@ impl Contexts {
     }
 
     /// The same for a call that needs one.
-    pub(super) fn needed(&mut self, call: &'static str) -> Result<Context> {
-        self.current().ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    pub(super) fn needed(&mut self) -> Coded<Context> {
+        self.current().ok_or(codes::INVALID_CONTEXT)
     }
 
-    pub(super) fn push(&mut self, call: &'static str, context: Context) -> Result<()> {
-        self.ordinal(call, context)?;
+    pub(super) fn push(&mut self, context: Context) -> Coded<()> {
+        self.ordinal(context)?;
         self.stack().push(context);
         Ok(())
     }
 
-    pub(super) fn pop(&mut self, call: &'static str) -> Result<()> {
-        self.stack().pop().map(|_| ()).ok_or_else(|| failed(call, codes::INVALID_CONTEXT))
+    pub(super) fn pop(&mut self) -> Coded<()> {
+        self.stack().pop().map(|_| ()).ok_or(codes::INVALID_CONTEXT)
     }
 
     fn replace(&mut self, context: Option<Context>) {
@@ -125,10 +128,9 @@ impl Contexts {
         stack.extend(context);
     }
 
-    fn create(&mut self, ordinal: i32) -> Result<Context> {
-        self.primary("cuCtxCreate", ordinal)?;
-        let context = numbered(self.ordinals.len())
-            .ok_or_else(|| failed("cuCtxCreate", codes::OUT_OF_MEMORY))?;
+    fn create(&mut self, ordinal: i32) -> Coded<Context> {
+        self.primary(ordinal)?;
+        let context = numbered(self.ordinals.len()).ok_or(codes::OUT_OF_MEMORY)?;
         self.ordinals.push(ordinal);
         self.resets.push(0);
         Ok(context)
@@ -137,44 +139,41 @@ impl Contexts {
 
 impl State {
     /// Refuses an event of an earlier life of its context, with a report: a real driver dies of it.
-    pub(super) fn refuse_dead(&mut self, call: &'static str, event: Event) -> Result<()> {
-        if self.contexts.life(call, event.context)? == event.life {
+    pub(super) fn refuse_dead(&mut self, event: Event) -> Coded<()> {
+        if self.contexts.life(event.context)? == event.life {
             return Ok(());
         }
         let place = self.contexts.describe(event.context);
         let why = "its context was reset; a real driver dies of this (SIGSEGV)";
-        self.report_stream(ReportKind::DeadEvent, call, format!("an event of {place}").into(), why);
-        Err(failed(call, codes::INVALID_HANDLE))
-    }
-
-    /// The primary context of a device, as the driver's call gives it.
-    pub(super) fn primary(&self, ordinal: i32) -> Result<Context> {
-        self.contexts.primary("cuDevicePrimaryCtxRetain", ordinal)
+        self.report_stream(ReportKind::DeadEvent, format!("an event of {place}").into(), why);
+        Err(codes::INVALID_HANDLE)
     }
 }
 
 impl Simulated {
     /// `cudaSetDevice`: makes the device's primary context the calling thread's.
     pub fn set_device(&self, ordinal: i32) -> Result<()> {
-        let mut state = self.lock();
-        let context = state.contexts.primary("cudaSetDevice", ordinal)?;
-        state.contexts.replace(Some(context));
-        Ok(())
+        self.make(SET_DEVICE, |state| {
+            let context = state.contexts.primary(ordinal)?;
+            state.contexts.replace(Some(context));
+            Ok(())
+        })
     }
 
     /// `cudaGetDevice`: the device of the calling thread's context.
     pub fn device(&self) -> Option<i32> {
         let mut state = self.lock();
         let context = state.contexts.current()?;
-        state.contexts.ordinal("cudaGetDevice", context).ok()
+        state.contexts.ordinal(context).ok()
     }
 
     /// `cuDevicePrimaryCtxReset`: takes down the streams, events and memory of the device's primary
     /// context, once what is queued has run. The context has the same address when it is used again.
     pub fn reset_device(&self, ordinal: i32) -> Result<()> {
         self.run_all()?;
+        let reset = "cuDevicePrimaryCtxReset";
+        let context = self.make(reset, |state| state.contexts.primary(ordinal))?;
         let mut state = self.lock();
-        let context = state.contexts.primary("cuDevicePrimaryCtxReset", ordinal)?;
         if let Some(resets) = index(context).and_then(|at| state.contexts.resets.get_mut(at)) {
             *resets += 1;
         }
@@ -190,13 +189,12 @@ impl Simulated {
     /// Runs `call` with a device's primary context current, and the thread's own again afterwards.
     /// Unlike a push and a pop it is no driver call: not logged, and not made to fail.
     pub fn on_device<R>(&self, ordinal: i32, call: impl FnOnce() -> Result<R>) -> Result<R> {
-        {
-            let mut state = self.lock();
-            let context = state.contexts.primary("cudaSetDevice", ordinal)?;
-            state.contexts.push("cudaSetDevice", context)?;
-        }
+        self.make(SET_DEVICE, |state| {
+            let context = state.contexts.primary(ordinal)?;
+            state.contexts.push(context)
+        })?;
         let result = call();
-        self.lock().contexts.pop("cudaSetDevice")?;
+        self.make(SET_DEVICE, |state| state.contexts.pop())?;
         result
     }
 
@@ -208,6 +206,6 @@ impl Simulated {
 
     /// `cuCtxCreate`, without making it current: another context of a device.
     pub fn create_context(&self, ordinal: i32) -> Result<Context> {
-        self.lock().contexts.create(ordinal)
+        self.make("cuCtxCreate", |state| state.contexts.create(ordinal))
     }
 }

@@ -6,8 +6,8 @@
 
 use std::sync::Arc;
 
-use super::calls::{Arguments, Call};
-use super::codes::{self, failed};
+use super::calls::{Arguments, Call, Coded};
+use super::codes;
 use super::work::{Action, Operation, Span, Work};
 use super::{Simulated, State};
 use crate::driver::Context;
@@ -67,55 +67,53 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
 
 impl State {
     /// Refuses a peer copy whose memory is not where its contexts are.
-    fn check_peers(&mut self, call: &'static str, transfer: &Transfer<'_>) -> Result<()> {
+    fn check_peers(&mut self, transfer: &Transfer<'_>) -> Coded<()> {
         let Route::Peer { from, to } = transfer.route else { return Ok(()) };
-        let mut is_there = |address: u64, context: Context| -> Result<bool> {
-            let ordinal = self.contexts.ordinal(call, context)?;
+        let mut is_there = |address: u64, context: Context| -> Coded<bool> {
+            let ordinal = self.contexts.ordinal(context)?;
             Ok(self.memory.pointer(address).is_some_and(|found| found.ordinal == ordinal))
         };
         if is_there(transfer.source, from)? && is_there(transfer.target, to)? {
             return Ok(());
         }
-        Err(failed(call, codes::INVALID_VALUE))
+        Err(codes::INVALID_VALUE)
     }
 }
 
 impl Copies for Simulated {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
-        let (call, stream) = (Call::MemAllocAsync, stream.named_here());
+        let stream = stream.named_here();
         let call_it = |state: &mut State| {
-            let id = state.native(call.name(), stream)?;
-            state.refuse_unsafe(call.name())?;
+            let id = state.native(stream)?;
+            state.refuse_unsafe()?;
             if bytes == 0 {
-                return Err(failed(call.name(), codes::INVALID_VALUE));
+                return Err(codes::INVALID_VALUE);
             }
-            state.refuse_implicit(call.name(), id)?;
-            state.refuse_capturing(call.name(), id)?;
-            state.take_from_pool(call.name(), id, bytes, "")
+            state.refuse_implicit(id)?;
+            state.refuse_capturing(id)?;
+            state.take_from_pool(id, bytes, "")
         };
-        self.relaxed(|| self.lock().called_for(call, Arguments::stream(stream), call_it))
+        self.relaxed(|| self.ask(Call::MemAllocAsync, Arguments::stream(stream), call_it))
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
-        let (call, stream) = (Call::MemFreeAsync, stream.named_here());
+        let stream = stream.named_here();
         let call_it = |state: &mut State| {
-            let id = state.native(call.name(), stream)?;
-            state.refuse_unsafe(call.name())?;
+            let id = state.native(stream)?;
+            state.refuse_unsafe()?;
             state.free_in_order(pointer, id)
         };
-        self.relaxed(|| self.lock().called(call, Arguments::stream(stream), call_it)).map(drop)
+        self.relaxed(|| self.act(Call::MemFreeAsync, Arguments::stream(stream), call_it))
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (call, stream) = (call_of(transfer.entry()), stream.named_here());
         let operation = operation(call, &transfer);
-        self.lock()
-            .called(call, Arguments::stream(stream), |state| {
-                let id = state.native(call.name(), stream)?;
-                state.check_peers(call.name(), &transfer)?;
-                state.launch(call.name(), id, &operation)
-            })
-            .map(drop)
+        self.act(call, Arguments::stream(stream), |state| {
+            let id = state.native(stream)?;
+            state.check_peers(&transfer)?;
+            state.launch(id, &operation)
+        })
     }
 
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {

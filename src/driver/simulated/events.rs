@@ -4,15 +4,15 @@
 //! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
 //! event of one context recorded on a stream of another.
 
-use super::calls::{Arguments, Call};
+use super::calls::{Arguments, Call, Coded};
 use super::capture::CaptureId;
 use super::clock::Clock;
-use super::codes::{self, failed};
+use super::codes;
 use super::streams::StreamId;
 use super::work::Operation;
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stream::Stream;
 
 /// Events look like pointers, and are the same numbers in every run.
@@ -43,10 +43,9 @@ pub(super) struct Events {
 }
 
 impl Events {
-    fn create(&mut self, context: Context, life: u64) -> Result<Event> {
+    fn create(&mut self, context: Context, life: u64) -> Coded<Event> {
         let handle = self.all.len().checked_mul(STEP).and_then(|offset| FIRST.checked_add(offset));
-        let handle =
-            handle.ok_or_else(|| failed(Call::EventCreate.name(), codes::OUT_OF_MEMORY))?;
+        let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
         let event = Event { handle, context, life };
         self.all.push(EventState { event, recorded: Recorded::Never });
         Ok(event)
@@ -64,32 +63,19 @@ impl Events {
         })
     }
 
-    fn get_mut(&mut self, call: Call, event: Event) -> Result<&mut EventState> {
+    fn get_mut(&mut self, event: Event) -> Coded<&mut EventState> {
         let offset = event.handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0);
-        offset
-            .and_then(|offset| self.all.get_mut(offset / STEP))
-            .ok_or_else(|| failed(call.name(), codes::INVALID_HANDLE))
+        offset.and_then(|offset| self.all.get_mut(offset / STEP)).ok_or(codes::INVALID_HANDLE)
     }
 }
 
 impl State {
-    pub(super) fn create_event(&mut self) -> Result<Event> {
-        self.called_for(Call::EventCreate, Arguments::default(), |state| {
-            let name = Call::EventCreate.name();
-            let context = state.contexts.needed(name)?;
-            let life = state.contexts.life(name, context)?;
-            state.events.create(context, life)
-        })
-    }
-
-    /// An event of nobody else's, used again where one was given back.
-    pub(super) fn take_event(&mut self, context: Context) -> Result<Event> {
-        let life = self.contexts.life(Call::EventCreate.name(), context)?;
+    /// An event that was given back, if there is one of the context.
+    pub(super) fn spared_event(&mut self, context: Context) -> Coded<Option<Event>> {
+        let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
-        match self.events.spare.iter().position(fits) {
-            Some(at) => Ok(self.events.spare.swap_remove(at)),
-            None => self.create_event(),
-        }
+        let at = self.events.spare.iter().position(fits);
+        Ok(at.map(|at| self.events.spare.swap_remove(at)))
     }
 
     pub(super) fn spare_event(&mut self, event: Event) {
@@ -97,41 +83,37 @@ impl State {
     }
 
     /// An event that can be touched: of the life that its context is in.
-    fn alive_event(&mut self, call: Call, event: Event) -> Result<&mut EventState> {
-        let known = self.events.get_mut(call, event)?.event;
-        self.refuse_dead(call.name(), known)?;
-        self.events.get_mut(call, event)
+    fn alive_event(&mut self, event: Event) -> Coded<&mut EventState> {
+        let known = self.events.get_mut(event)?.event;
+        self.refuse_dead(known)?;
+        self.events.get_mut(event)
     }
 
-    pub(super) fn record(&mut self, event: Event, stream: Stream) -> Result<()> {
-        let call = Call::EventRecord;
-        let id = self.native(call.name(), stream)?;
-        let context = self.alive_event(call, event)?.event.context;
+    pub(super) fn record(&mut self, event: Event, stream: Stream) -> Coded<()> {
+        let id = self.native(stream)?;
+        let context = self.alive_event(event)?.event.context;
         if context != self.streams.get(id).context {
-            return Err(failed(call.name(), codes::INVALID_HANDLE));
+            return Err(codes::INVALID_HANDLE);
         }
-        self.refuse_implicit(call.name(), id)?;
-        let recorded = if let Some((capture, clock)) = self.captured_point(call.name(), id)? {
+        self.refuse_implicit(id)?;
+        let recorded = if let Some((capture, clock)) = self.captured_point(id)? {
             Recorded::Captured(capture, clock)
         } else {
             self.advance(id);
             Recorded::Point(self.streams.get(id).clock.clone())
         };
-        self.events.get_mut(call, event)?.recorded = recorded;
+        self.events.get_mut(event)?.recorded = recorded;
         Ok(())
     }
 
-    pub(super) fn wait(&mut self, stream: Stream, event: Event) -> Result<()> {
-        let call = Call::StreamWaitEvent;
-        let id = self.native(call.name(), stream)?;
-        let recorded = self.alive_event(call, event)?.recorded.clone();
-        self.refuse_implicit(call.name(), id)?;
+    pub(super) fn wait(&mut self, stream: Stream, event: Event) -> Coded<()> {
+        let id = self.native(stream)?;
+        let recorded = self.alive_event(event)?.recorded.clone();
+        self.refuse_implicit(id)?;
         match recorded {
-            Recorded::Captured(capture, clock) => {
-                self.join_capture(call.name(), id, capture, &clock)
-            }
+            Recorded::Captured(capture, clock) => self.join_capture(id, capture, &clock),
             Recorded::Never | Recorded::Point(_) if self.streams.get(id).member.is_some() => {
-                Err(self.isolate(call.name(), id))
+                Err(self.isolate(id))
             }
             Recorded::Never => Ok(()),
             Recorded::Point(clock) => {
@@ -144,50 +126,47 @@ impl State {
 
     /// A wait for what is outside the capture, which is a node of the graph: whenever the graph is
     /// launched it waits for what the event stands for then. Outside a capture it is a wait like any.
-    pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> Result<()> {
-        let call = Call::StreamWaitEvent;
-        let id = self.native(call.name(), stream)?;
+    pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> Coded<()> {
+        let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
             return self.wait(stream, event);
         }
-        self.alive_event(call, event)?;
-        self.capture(call.name(), id, Operation::external(event))
+        self.alive_event(event)?;
+        self.capture(id, Operation::external(event))
     }
 
     /// What an event stands for now, for a node of a graph that waits for it.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
-        match self.events.get_mut(Call::StreamWaitEvent, event).map(|event| &event.recorded) {
+        match self.events.get_mut(event).map(|event| &event.recorded) {
             Ok(Recorded::Point(clock)) => clock.clone(),
             _ => Clock::default(),
         }
     }
 
     /// The point that an event stands for, for a call by which the host learns of it.
-    fn point(&mut self, call: Call, event: Event) -> Result<Clock> {
-        let recorded = self.alive_event(call, event)?.recorded.clone();
-        self.refuse_unsafe(call.name())?;
+    fn point(&mut self, event: Event) -> Coded<Clock> {
+        let recorded = self.alive_event(event)?.recorded.clone();
+        self.refuse_unsafe()?;
         match recorded {
             Recorded::Never => Ok(Clock::default()),
             Recorded::Point(clock) => Ok(clock),
-            Recorded::Captured(capture, _) => Err(self.captured_event(call.name(), capture)),
+            Recorded::Captured(capture, _) => Err(self.captured_event(capture)),
         }
     }
 
-    fn end_of_stream(&mut self, stream: Stream) -> Result<Clock> {
-        let call = Call::StreamSynchronize.name();
-        let id = self.native(call, stream)?;
-        self.refuse_unsafe(call)?;
-        self.refuse_implicit(call, id)?;
-        self.refuse_capturing(call, id)?;
+    fn end_of_stream(&mut self, stream: Stream) -> Coded<Clock> {
+        let id = self.native(stream)?;
+        self.refuse_unsafe()?;
+        self.refuse_implicit(id)?;
+        self.refuse_capturing(id)?;
         self.advance(id);
         Ok(self.streams.get(id).clock.clone())
     }
 
-    fn end_of_context(&mut self) -> Result<Clock> {
-        let call = Call::CtxSynchronize.name();
-        let context = self.contexts.needed(call)?;
-        self.refuse_unsafe(call)?;
-        self.refuse_context_capturing(call, context)?;
+    fn end_of_context(&mut self) -> Coded<Clock> {
+        let context = self.contexts.needed()?;
+        self.refuse_unsafe()?;
+        self.refuse_context_capturing(context)?;
         let mut end = self.host.clone();
         let streams: Vec<StreamId> = self.streams.ids().collect();
         for id in streams
@@ -204,45 +183,42 @@ impl State {
 impl Simulated {
     /// `cuEventCreate` in the calling thread's context, without timing.
     pub fn create_event(&self) -> Result<Event> {
-        self.lock().create_event()
+        self.ask(Call::EventCreate, Arguments::default(), |state| {
+            let context = state.contexts.needed()?;
+            let life = state.contexts.life(context)?;
+            state.events.create(context, life)
+        })
     }
 
     /// The event of that handle, for a program that keeps handles.
     pub fn event(&self, handle: usize) -> Result<Event> {
         let nowhere = Event { handle, context: Context(std::num::NonZeroUsize::MIN), life: 0 };
-        Ok(self.lock().events.get_mut(Call::EventQuery, nowhere)?.event)
+        self.make("cuEventQuery", |state| Ok(state.events.get_mut(nowhere)?.event))
     }
 
     /// `cuEventRecord`.
     pub fn record_on(&self, event: Event, stream: Stream) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::EventRecord, arguments, |state| state.record(event, stream))
-            .map(drop)
+        let arguments = Arguments::stream_and_event(stream, event);
+        self.act(Call::EventRecord, arguments, |state| state.record(event, stream))
     }
 
     /// `cuStreamWaitEvent`.
     pub fn wait_on(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
-            .map(drop)
+        let arguments = Arguments::stream_and_event(stream, event);
+        self.act(Call::StreamWaitEvent, arguments, |state| state.wait(stream, event))
     }
 
     /// `cuStreamWaitEvent` with `CU_EVENT_WAIT_EXTERNAL`.
     pub fn wait_external_on(&self, stream: Stream, event: Event) -> Result<()> {
-        let arguments = Arguments { event: Some(event), ..Arguments::stream(stream) };
-        self.lock()
-            .called(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
-            .map(drop)
+        let arguments = Arguments::stream_and_event(stream, event);
+        self.act(Call::StreamWaitEvent, arguments, |state| state.wait_external(stream, event))
     }
 
     /// `cuEventQuery`: whether the event has been reached. Makes nothing run; where it says yes, the
     /// host is ordered after the event.
     pub fn query_event(&self, event: Event) -> Result<bool> {
-        let call = Call::EventQuery;
-        self.lock().called_for(call, Arguments::event(event), |state| {
-            let point = state.point(call, event)?;
+        self.ask(Call::EventQuery, Arguments::event(event), |state| {
+            let point = state.point(event)?;
             let reached = state.schedule.reached(&point);
             if reached {
                 state.learn(&point);
@@ -253,15 +229,15 @@ impl Simulated {
 
     /// `cuEventSynchronize`: the host waits for the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
-        let call = Call::EventSynchronize;
-        self.synchronize(call, Arguments::event(event), |state| state.point(call, event))
+        let arguments = Arguments::event(event);
+        self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event))
     }
 
     /// `cuStreamSynchronize`: the host waits for all work of the stream; for the legacy default
     /// stream that is also all work of its context's blocking streams.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
-        let call = Call::StreamSynchronize;
-        self.synchronize(call, Arguments::stream(stream), |state| state.end_of_stream(stream))
+        let arguments = Arguments::stream(stream);
+        self.synchronize(Call::StreamSynchronize, arguments, |state| state.end_of_stream(stream))
     }
 
     pub(super) fn synchronize_current(&self) -> Result<()> {
@@ -271,11 +247,7 @@ impl Simulated {
     /// The host waits for all work of all devices. Not a driver call: neither logged, nor made to
     /// fail, nor refused in a capture.
     pub fn synchronize_all(&self) -> Result<()> {
-        let end = {
-            let state = self.lock();
-            state.refuse_inside_work("synchronize_all")?;
-            state.schedule.everything()
-        };
+        let end = self.everything("synchronize_all")?;
         self.run_until(&end);
         self.lock().learn(&end);
         Ok(())
@@ -285,10 +257,10 @@ impl Simulated {
         &self,
         call: Call,
         arguments: Arguments,
-        end: impl FnOnce(&mut State) -> Result<Clock, Error>,
+        end: impl FnOnce(&mut State) -> Coded<Clock>,
     ) -> Result<()> {
-        let end = self.lock().called(call, arguments, |state| {
-            state.refuse_inside_work(call.name())?;
+        let end = self.called(call, arguments, |state| {
+            state.refuse_inside_work()?;
             end(state)
         })?;
         if let Some(end) = end {

@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
+use super::calls::Coded;
 use super::capture::{Capture, CaptureId, CaptureMode, Member};
 use super::clock::{Clock, Lane};
-use super::codes::{self, failed};
+use super::codes;
 use super::streams::{Role, StreamId};
 use super::work::{Operation, Work};
 use super::{Simulated, State};
 use crate::device::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
 /// A graph that was captured.
@@ -41,18 +42,14 @@ pub(super) struct Executable {
     end: Clock,
 }
 
-const BEGIN: &str = "cuStreamBeginCapture";
-const END: &str = "cuStreamEndCapture";
-const LAUNCH: &str = "cuGraphLaunch";
-
 impl State {
-    fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> Result<()> {
-        let origin = self.stream(BEGIN, stream)?;
+    fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> Coded<()> {
+        let origin = self.stream(stream)?;
         if self.streams.get(origin).role == Role::Legacy {
-            return Err(failed(BEGIN, codes::STREAM_CAPTURE_UNSUPPORTED));
+            return Err(codes::STREAM_CAPTURE_UNSUPPORTED);
         }
         if self.capture_of(origin).is_some() {
-            return Err(failed(BEGIN, codes::ILLEGAL_STATE));
+            return Err(codes::ILLEGAL_STATE);
         }
         let id = CaptureId::numbered(self.captures.begun);
         self.captures.begun += 1;
@@ -67,19 +64,19 @@ impl State {
         Ok(())
     }
 
-    fn end_capture(&mut self, stream: Stream) -> Result<Graph, (Error, Vec<Node>)> {
-        let plain = |error| (error, Vec::new());
-        let id = self.stream(END, stream).map_err(plain)?;
-        let illegal = || plain(failed(END, codes::ILLEGAL_STATE));
+    fn end_capture(&mut self, stream: Stream) -> Result<Graph, (u32, Vec<Node>)> {
+        let plain = |code| (code, Vec::new());
+        let id = self.stream(stream).map_err(plain)?;
+        let illegal = || plain(codes::ILLEGAL_STATE);
         let capture = self.capture_of(id).ok_or_else(illegal)?;
         let open = self.captures.open.get_mut(&capture).ok_or_else(illegal)?;
         if open.origin != id {
             open.spoiled = true;
-            return Err(plain(failed(END, codes::STREAM_CAPTURE_UNMATCHED)));
+            return Err(plain(codes::STREAM_CAPTURE_UNMATCHED));
         }
         if open.mode != CaptureMode::Relaxed && open.thread != Thread::current() {
             open.spoiled = true;
-            return Err(plain(failed(END, codes::STREAM_CAPTURE_WRONG_THREAD)));
+            return Err(plain(codes::STREAM_CAPTURE_WRONG_THREAD));
         }
         let origin = self
             .streams
@@ -90,10 +87,10 @@ impl State {
             .unwrap_or_default();
         let done = self.leave_capture(capture).ok_or_else(illegal)?;
         if done.spoiled {
-            return Err((failed(END, codes::STREAM_CAPTURE_INVALIDATED), done.nodes));
+            return Err((codes::STREAM_CAPTURE_INVALIDATED, done.nodes));
         }
         if !done.is_joined(&origin) {
-            return Err((failed(END, codes::STREAM_CAPTURE_UNJOINED), done.nodes));
+            return Err((codes::STREAM_CAPTURE_UNJOINED, done.nodes));
         }
         Ok(self.add_graph(done.nodes, done.times))
     }
@@ -133,12 +130,12 @@ impl State {
         external.map(|(lane, time, event)| (lane, time, self.latest(event))).collect()
     }
 
-    fn launch_graph(&mut self, graph: Graph, stream: Stream) -> Result<()> {
-        let id = self.stream(LAUNCH, stream)?;
-        self.refuse_implicit(LAUNCH, id)?;
-        self.refuse_capturing(LAUNCH, id)?;
+    fn launch_graph(&mut self, graph: Graph, stream: Stream) -> Coded<()> {
+        let id = self.stream(stream)?;
+        self.refuse_implicit(id)?;
+        self.refuse_capturing(id)?;
         let Some(executable) = self.graphs.get(graph.0) else {
-            return Err(failed(LAUNCH, codes::INVALID_VALUE));
+            return Err(codes::INVALID_VALUE);
         };
         let (nodes, lanes, times) =
             (Arc::clone(&executable.nodes), executable.lanes.clone(), executable.times.clone());
@@ -186,20 +183,25 @@ impl State {
 impl Simulated {
     /// `cuStreamBeginCapture`.
     pub fn begin_capture(&self, stream: Stream, mode: CaptureMode) -> Result<()> {
-        self.lock().begin_capture(stream, mode)
+        self.make("cuStreamBeginCapture", |state| state.begin_capture(stream, mode))
     }
 
     /// `cuStreamEndCapture` and `cuGraphInstantiate`: the graph, unless the capture was spoiled or a
     /// fork was not joined. Either way the capture is over.
     pub fn end_capture(&self, stream: Stream) -> Result<Graph> {
-        let ended = self.lock().end_capture(stream);
-        // What the captured work holds goes here, with the lock released: dropping it may call back.
-        ended.map_err(|(error, _nodes)| error)
+        // What the captured work holds goes with the lock released: dropping it may call back.
+        let mut kept = Vec::new();
+        self.make("cuStreamEndCapture", |state| {
+            state.end_capture(stream).map_err(|(code, nodes)| {
+                kept = nodes;
+                code
+            })
+        })
     }
 
     /// `cuGraphLaunch`: queues the captured work, after the stream and after the launch before.
     pub fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
-        self.lock().launch_graph(graph, stream)
+        self.make("cuGraphLaunch", |state| state.launch_graph(graph, stream))
     }
 
     /// Ends every capture, and drops what the work of all graphs holds: their launches do nothing

@@ -23,10 +23,13 @@ mod clock;
 mod contexts;
 mod copies;
 mod events;
+mod faults;
 mod graph;
 mod history;
+mod machine;
 mod memory;
 mod report;
+mod schedule;
 mod streams;
 mod work;
 
@@ -34,9 +37,11 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use super::codes;
-pub use calls::{Arguments, Call, CallRecord, FaultError, LOGGED, Outcome};
+pub use calls::{Arguments, Call, CallRecord, LOGGED, Outcome};
 pub use capture::CaptureMode;
+pub use faults::FaultError;
 pub use graph::Graph;
+pub use machine::{Machine, Task};
 pub use memory::{FREED, FRESH};
 pub use report::{AccessKind, REPORTED, Report, ReportKind, Side, Touched};
 pub use work::{Action, Span};
@@ -56,12 +61,14 @@ struct State {
     captures: capture::Captures,
     graphs: Vec<graph::Executable>,
     memory: memory::Memory,
-    schedule: work::Schedule,
+    schedule: schedule::Schedule,
     /// What the host, and so whatever it launches next, is ordered after.
     host: clock::Clock,
     /// How often the host has learned of work since the clocks were last freed of it.
     learned: usize,
     calls: calls::Calls,
+    /// The entry point that is being called.
+    call: &'static str,
     reports: report::Reports,
     /// The number of the last operation or host access.
     sequence: u64,
@@ -87,10 +94,11 @@ impl Simulated {
             captures: capture::Captures::default(),
             graphs: Vec::new(),
             memory: memory::Memory::default(),
-            schedule: work::Schedule::default(),
+            schedule: schedule::Schedule::default(),
             host: clock::Clock::default(),
             learned: 0,
             calls: calls::Calls::default(),
+            call: "",
             reports: report::Reports::default(),
             sequence: 0,
         };
@@ -124,61 +132,51 @@ impl fmt::Debug for Simulated {
 
 impl Driver for Simulated {
     fn pointer(&self, pointer: u64) -> Result<Option<Pointer>> {
-        let call = Call::PointerGetAttributes;
-        self.lock()
-            .called_for(call, Arguments::default(), |state| Ok(state.memory.pointer(pointer)))
+        self.ask(Call::PointerGetAttributes, Arguments::default(), |state| {
+            Ok(state.memory.pointer(pointer))
+        })
     }
 
     fn primary_context(&self, ordinal: i32) -> Result<Context> {
-        let mut state = self.lock();
-        if state.contexts.is_retained(ordinal) {
-            return state.primary(ordinal);
+        let call = Call::PrimaryCtxRetain;
+        if self.lock().contexts.is_retained(ordinal) {
+            return self.make(call.name(), |state| state.contexts.primary(ordinal));
         }
-        state.called_for(Call::PrimaryCtxRetain, Arguments::default(), |state| {
-            let context = state.primary(ordinal)?;
+        self.ask(call, Arguments::default(), |state| {
+            let context = state.contexts.primary(ordinal)?;
             state.contexts.retain(ordinal);
             Ok(context)
         })
     }
 
     fn current_context(&self) -> Result<Option<Context>> {
-        self.lock().called_for(Call::CtxGetCurrent, Arguments::default(), |state| {
-            Ok(state.contexts.current())
-        })
+        self.ask(Call::CtxGetCurrent, Arguments::default(), |state| Ok(state.contexts.current()))
     }
 
     fn current_ordinal(&self) -> Result<i32> {
-        let call = Call::CtxGetDevice;
-        self.lock().called_for(call, Arguments::default(), |state| {
-            let context = state.contexts.needed(call.name())?;
-            state.contexts.ordinal(call.name(), context)
+        self.ask(Call::CtxGetDevice, Arguments::default(), |state| {
+            let context = state.contexts.needed()?;
+            state.contexts.ordinal(context)
         })
     }
 
     fn push_context(&self, context: Context) -> Result<()> {
-        let call = Call::CtxPushCurrent;
         let arguments = Arguments::context(context);
-        self.lock()
-            .called(call, arguments, |state| state.contexts.push(call.name(), context))
-            .map(drop)
+        self.act(Call::CtxPushCurrent, arguments, |state| state.contexts.push(context))
     }
 
     fn pop_context(&self) -> Result<()> {
-        let call = Call::CtxPopCurrent;
-        self.lock()
-            .called(call, Arguments::default(), |state| state.contexts.pop(call.name()))
-            .map(drop)
+        self.act(Call::CtxPopCurrent, Arguments::default(), |state| state.contexts.pop())
     }
 
     fn life(&self, context: Context) -> Result<u64> {
-        let call = Call::CtxGetId;
-        self.lock().called_for(call, Arguments::context(context), |state| {
-            state.contexts.life(call.name(), context)
-        })
+        let arguments = Arguments::context(context);
+        self.ask(Call::CtxGetId, arguments, |state| state.contexts.life(context))
     }
 
     fn take_event(&self, context: Context) -> Result<Event> {
-        self.lock().take_event(context)
+        let spared = self.make(Call::EventCreate.name(), |state| state.spared_event(context))?;
+        spared.map_or_else(|| self.create_event(), Ok)
     }
 
     fn spare_event(&self, event: Event) {
@@ -186,10 +184,13 @@ impl Driver for Simulated {
     }
 
     fn is_reached(&self, event: Event) -> Result<bool> {
-        let name = Call::EventQuery.name();
-        if self.lock().contexts.life(name, event.context)? != event.life {
-            return Err(codes::failed(name, codes::CONTEXT_IS_DESTROYED));
-        }
+        self.make(Call::EventQuery.name(), |state| {
+            if state.contexts.life(event.context)? == event.life {
+                Ok(())
+            } else {
+                Err(codes::CONTEXT_IS_DESTROYED)
+            }
+        })?;
         self.relaxed(|| self.query_event(event))
     }
 
@@ -205,20 +206,20 @@ impl Driver for Simulated {
     }
 
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
-        let (call, stream) = (Call::StreamGetFlags, stream.named_here());
-        self.lock().called_for(call, Arguments::stream(stream), |state| {
-            let id = state.native(call.name(), stream)?;
+        let stream = stream.named_here();
+        self.ask(Call::StreamGetFlags, Arguments::stream(stream), |state| {
+            let id = state.native(stream)?;
             // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
             // and `cuStreamIsCapturing` do not.
-            state.refuse_capturing(call.name(), id)?;
+            state.refuse_capturing(id)?;
             Ok(state.streams.get(id).role == streams::Role::Blocking)
         })
     }
 
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
-        let (call, stream) = (Call::StreamGetCtx, stream.named_here());
-        self.lock().called_for(call, Arguments::stream(stream), |state| {
-            let id = state.native(call.name(), stream)?;
+        let stream = stream.named_here();
+        self.ask(Call::StreamGetCtx, Arguments::stream(stream), |state| {
+            let id = state.native(stream)?;
             Ok(state.streams.get(id).context)
         })
     }

@@ -168,14 +168,8 @@ impl Reports {
 
 impl State {
     /// Reports a driver call that was given a stream it should not have been.
-    pub(super) fn report_stream(
-        &mut self,
-        kind: ReportKind,
-        call: &'static str,
-        place: Arc<str>,
-        why: &str,
-    ) {
-        let second = Side { operation: call.into(), place, sequence: 0, touched: None };
+    pub(super) fn report_stream(&mut self, kind: ReportKind, place: Arc<str>, why: &str) {
+        let second = Side { operation: self.call.into(), place, sequence: 0, touched: None };
         self.reports.push(|| Report::new(kind, None, second, why));
     }
 }
@@ -199,7 +193,7 @@ impl Simulated {
     /// How many entries the clocks of all streams and events have, for tests of what they take.
     pub fn clock_entries(&self) -> usize {
         let state = &mut *self.lock();
-        let streams: usize = state.streams.ids().map(|id| state.streams.get(id).clock.len()).sum();
-        streams + state.events.points().map(|clock| clock.len()).sum::<usize>()
+        let clocks = state.streams.clocks().chain(state.events.points());
+        clocks.map(|clock| clock.len()).sum()
     }
 }

@@ -8,9 +8,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::calls::Coded;
 use super::capture::Member;
 use super::clock::{Clock, Lane};
-use super::codes::{self, failed};
+use super::codes;
 use super::report::ReportKind;
 use super::{Simulated, State};
 use crate::driver::Context;
@@ -30,6 +31,16 @@ pub(super) enum Role {
     Legacy,
     Blocking,
     NonBlocking,
+}
+
+impl Role {
+    /// What it is called where a stream is named.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::NonBlocking => "non-blocking",
+            Self::Legacy | Self::Blocking => "blocking",
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,8 +79,13 @@ impl Streams {
         &mut self.all[id.0]
     }
 
-    pub(super) fn ids(&self) -> impl Iterator<Item = StreamId> + use<> {
+    pub(super) fn ids(&self) -> impl ExactSizeIterator<Item = StreamId> + use<> {
         (0..self.all.len()).map(StreamId)
+    }
+
+    /// What the next work on each is ordered after.
+    pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
+        self.all.iter_mut().map(|stream| &mut stream.clock)
     }
 
     fn add(&mut self, name: String, context: Context, role: Role, lane: Lane) -> StreamId {
@@ -120,33 +136,33 @@ impl Streams {
 impl State {
     /// The stream of that name, for the simulated device's own calls: a per-thread default stream
     /// is the named thread's, whoever calls.
-    pub(super) fn stream(&mut self, call: &'static str, stream: Stream) -> Result<StreamId> {
+    pub(super) fn stream(&mut self, stream: Stream) -> Coded<StreamId> {
         match stream {
-            Stream::Legacy => self.contexts.needed(call).map(|context| self.legacy(context)),
+            Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
             Stream::PerThread(thread) => {
-                self.contexts.needed(call).map(|context| self.per_thread(thread, context))
+                self.contexts.needed().map(|context| self.per_thread(thread, context))
             }
-            Stream::Handle(handle) => self.alive(call, handle),
+            Stream::Handle(handle) => self.alive(handle),
         }
     }
 
     /// The stream that a driver call takes: its handle 2 means the calling thread's, whoever is named.
-    pub(super) fn native(&mut self, call: &'static str, stream: Stream) -> Result<StreamId> {
+    pub(super) fn native(&mut self, stream: Stream) -> Coded<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
             && thread != here
         {
-            let context = self.contexts.needed(call)?;
+            let context = self.contexts.needed()?;
             let named = self.per_thread(thread, context);
             let name = Arc::clone(&self.streams.get(named).name);
             let why = "the handle 2 names the calling thread's stream, which a real driver takes";
-            self.report_stream(ReportKind::ForeignThread, call, name, why);
+            self.report_stream(ReportKind::ForeignThread, name, why);
             return Ok(self.per_thread(here, context));
         }
-        self.stream(call, stream)
+        self.stream(stream)
     }
 
-    fn alive(&mut self, call: &'static str, handle: u64) -> Result<StreamId> {
+    fn alive(&mut self, handle: u64) -> Coded<StreamId> {
         let known = self.streams.known(handle);
         let (name, why) = match known.map(|id| (id, self.streams.get(id))) {
             Some((id, stream)) if stream.alive => return Ok(id),
@@ -159,8 +175,8 @@ impl State {
                 (name.into(), "no stream has this handle; a real driver may die of this (SIGSEGV)")
             }
         };
-        self.report_stream(ReportKind::DeadStream, call, name, why);
-        Err(failed(call, codes::INVALID_HANDLE))
+        self.report_stream(ReportKind::DeadStream, name, why);
+        Err(codes::INVALID_HANDLE)
     }
 
     fn legacy(&mut self, context: Context) -> StreamId {
@@ -211,41 +227,19 @@ impl State {
         self.streams.get_mut(id).clock = clock;
     }
 
-    /// The host is ordered after `point` from here on, which has run.
-    pub(super) fn learn(&mut self, point: &Clock) {
-        self.host.join(point);
-        self.learned = self.learned.saturating_add(1);
-        // Now and then, so that it is a few steps a call however many streams and events there are.
-        if self.learned >= (self.streams.all.len() + self.events.len()) / 16 {
-            self.learned = 0;
-            let events = self.events.points();
-            self.streams
-                .all
-                .iter_mut()
-                .map(|stream| &mut stream.clock)
-                .chain(events)
-                .for_each(|clock| clock.forget(&self.host));
-        }
-    }
-
     /// The blocking streams of a context.
     pub(super) fn blocking(&self, context: Context) -> &[StreamId] {
         self.streams.blocking.get(&context).map_or(&[], Vec::as_slice)
     }
 
-    fn create_stream(&mut self, context: Context, blocking: bool) -> Result<u64> {
+    fn create_stream(&mut self, context: Context, blocking: bool) -> Coded<u64> {
         let number = self.streams.handles.len();
         let place = self.contexts.describe(context);
-        let (role, word) = if blocking {
-            (Role::Blocking, "blocking")
-        } else {
-            (Role::NonBlocking, "non-blocking")
-        };
-        let handle = u64::try_from(number)
-            .ok()
-            .and_then(|number| FIRST.checked_add(number.checked_mul(STEP)?));
-        let handle = handle.ok_or_else(|| failed(CREATE, codes::OUT_OF_MEMORY))?;
-        let name = format!("stream#{} ({place}, {word})", number + 1);
+        let role = if blocking { Role::Blocking } else { Role::NonBlocking };
+        let offset = u64::try_from(number).ok().and_then(|number| number.checked_mul(STEP));
+        let handle = offset.and_then(|offset| FIRST.checked_add(offset));
+        let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
+        let name = format!("stream#{} ({place}, {})", number + 1, role.as_str());
         let id = self.streams.add(name, context, role, self.schedule.add_lane());
         self.streams.handles.push(id);
         Ok(handle)
@@ -253,50 +247,54 @@ impl State {
 }
 
 const CREATE: &str = "cuStreamCreate";
-const DESTROY: &str = "cuStreamDestroy";
 
 impl Simulated {
     /// Makes a stream in a device's primary context; returns its handle, which is above 2 and never
     /// used for another stream.
     pub fn create_stream(&self, ordinal: i32, blocking: bool) -> Result<u64> {
-        let context = self.lock().contexts.primary(CREATE, ordinal)?;
-        self.create_stream_in(context, blocking)
+        self.make(CREATE, |state| {
+            let context = state.contexts.primary(ordinal)?;
+            state.create_stream(context, blocking)
+        })
     }
 
     /// The same in a context of the caller's choice.
     pub fn create_stream_in(&self, context: Context, blocking: bool) -> Result<u64> {
-        let mut state = self.lock();
-        state.contexts.ordinal(CREATE, context)?;
-        state.create_stream(context, blocking)
+        self.make(CREATE, |state| {
+            state.contexts.ordinal(context)?;
+            state.create_stream(context, blocking)
+        })
     }
 
     /// Gives a stream a name of the program's own, for reports.
     pub fn name_stream(&self, handle: u64, name: &str) -> Result<()> {
-        let mut state = self.lock();
-        let id = state.alive("cuStreamSetName", handle)?;
-        let place = state.contexts.describe(state.streams.get(id).context);
-        let stream = state.streams.get_mut(id);
-        let word = if stream.role == Role::Blocking { "blocking" } else { "non-blocking" };
-        stream.name = format!("stream '{name}' ({place}, {word})").into();
-        Ok(())
+        self.make("cuStreamSetName", |state| {
+            let id = state.alive(handle)?;
+            let place = state.contexts.describe(state.streams.get(id).context);
+            let stream = state.streams.get_mut(id);
+            stream.name = format!("stream '{name}' ({place}, {})", stream.role.as_str()).into();
+            Ok(())
+        })
     }
 
     /// Destroys a stream. What is queued on it still runs; the handle is dead.
     pub fn destroy_stream(&self, handle: u64) -> Result<()> {
-        let mut state = self.lock();
-        if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
-            return Err(failed(DESTROY, codes::CONTEXT_IS_DESTROYED));
-        }
-        let id = state.alive(DESTROY, handle)?;
-        state.spoil_capture_of(id);
-        state.streams.get_mut(id).alive = false;
-        Ok(())
+        self.make("cuStreamDestroy", |state| {
+            if state.streams.known(handle).is_some_and(|id| state.streams.get(id).gone) {
+                return Err(codes::CONTEXT_IS_DESTROYED);
+            }
+            let id = state.alive(handle)?;
+            state.spoil_capture_of(id);
+            state.streams.get_mut(id).alive = false;
+            Ok(())
+        })
     }
 
     /// How reports name a stream.
     pub fn stream_name(&self, stream: Stream) -> Result<String> {
-        let mut state = self.lock();
-        let id = state.stream("cuStreamGetId", stream)?;
-        Ok(state.streams.get(id).name.as_ref().to_owned())
+        self.make("cuStreamGetId", |state| {
+            let id = state.stream(stream)?;
+            Ok(state.streams.get(id).name.as_ref().to_owned())
+        })
     }
 }

@@ -1,20 +1,20 @@
 //! Queued work: what it reads and writes, and when it runs.
 //!
-//! Nothing runs when it is launched. Work runs when something forces it, and then only what the
-//! forced point is ordered after, always the one that was launched last among those that are ready.
-//! That is the least helpful order that is legal, so a missing wait shows in the values.
+//! Nothing runs when it is launched. Work runs when something forces it, in the order of
+//! [`super::schedule`].
 //!
 //! One piece of work runs at a time, with the lock released, so that it may call back. Refused: a
 //! host sync from inside work, which on a real device waits for itself.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
+use super::calls::Coded;
 use super::clock::{Clock, Lane};
-use super::codes::{self, failed};
+use super::codes;
 use super::history::Who;
 use super::report::AccessKind;
+use super::schedule::Queued;
 use super::streams::StreamId;
 use super::{Simulated, State};
 use crate::driver::Event;
@@ -75,91 +75,6 @@ impl Operation {
     }
 }
 
-#[derive(Debug)]
-struct Queued {
-    sequence: u64,
-    time: u64,
-    clock: Clock,
-    work: Work,
-}
-
-/// The lanes with what is queued on each.
-#[derive(Debug)]
-pub(super) struct Schedule {
-    lanes: Vec<VecDeque<Queued>>,
-    times: Vec<u64>,
-    /// The thread that runs a piece of work just now, and the lane that the piece heads.
-    running: Option<(Thread, usize)>,
-}
-
-impl Default for Schedule {
-    fn default() -> Self {
-        // The host's lane is there from the start; nothing is ever queued on it.
-        Self { lanes: vec![VecDeque::new()], times: vec![0], running: None }
-    }
-}
-
-impl Schedule {
-    pub(super) fn add_lane(&mut self) -> Lane {
-        self.lanes.push(VecDeque::new());
-        self.times.push(0);
-        Lane::numbered(self.lanes.len() - 1)
-    }
-
-    /// The number of the next piece of work on `lane`, `steps` further on.
-    pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
-        let time = &mut self.times[lane.index()];
-        *time = time.saturating_add(steps);
-        *time
-    }
-
-    pub(super) fn time(&self, lane: Lane) -> u64 {
-        self.times[lane.index()]
-    }
-
-    fn is_done(&self, lane: Lane, time: u64) -> bool {
-        self.lanes[lane.index()].front().is_none_or(|first| first.time > time)
-    }
-
-    /// Whether nothing that `clock` is ordered after is still to run.
-    pub(super) fn reached(&self, clock: &Clock) -> bool {
-        clock.entries().all(|(lane, time)| self.is_done(lane, time))
-    }
-
-    fn is_ready(&self, own: usize, work: &Queued) -> bool {
-        work.clock.entries().all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
-    }
-
-    /// The piece of work to run next on the way to `target`: of those ready, the one launched last.
-    fn next(&self, target: &Clock) -> Option<(usize, Work)> {
-        let mut heads: Vec<(usize, &Queued)> = target
-            .entries()
-            .filter_map(|(lane, time)| {
-                Some((
-                    lane.index(),
-                    self.lanes[lane.index()].front().filter(|work| work.time <= time)?,
-                ))
-            })
-            .collect();
-        heads.sort_unstable_by_key(|(_, work)| std::cmp::Reverse(work.sequence));
-        let ready = heads.into_iter().find(|(lane, work)| self.is_ready(*lane, work))?;
-        Some((ready.0, ready.1.work.clone()))
-    }
-
-    /// A clock that is after everything that is queued.
-    pub(super) fn everything(&self) -> Clock {
-        let mut clock = Clock::default();
-        for (lane, time) in self.times.iter().enumerate().skip(1) {
-            clock.reach(Lane::numbered(lane), *time);
-        }
-        clock
-    }
-
-    pub(super) fn pending(&self) -> usize {
-        self.lanes.iter().map(VecDeque::len).sum()
-    }
-}
-
 impl State {
     pub(super) fn next_sequence(&mut self) -> u64 {
         self.sequence = self.sequence.saturating_add(1);
@@ -204,15 +119,10 @@ impl State {
 
     /// Queues an operation, and checks what it declares; during a capture it becomes a part of the
     /// graph. The caller keeps the operation: what it holds is not to go while the state is locked.
-    pub(super) fn launch(
-        &mut self,
-        call: &'static str,
-        stream: StreamId,
-        operation: &Operation,
-    ) -> Result<()> {
-        self.refuse_implicit(call, stream)?;
+    pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> Coded<()> {
+        self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
-            return self.capture(call, stream, operation.clone());
+            return self.capture(stream, operation.clone());
         }
         self.advance(stream);
         let (who, clock) = self.enqueue(stream, &operation.name, operation.work.clone());
@@ -257,8 +167,6 @@ impl Drop for Running<'_> {
     }
 }
 
-const LAUNCH: &str = "cuLaunchKernel";
-
 impl Simulated {
     /// Queues work on a stream: `action` runs when something forces it, `reads` and `writes` are
     /// checked now against every access before. During a capture it becomes a part of the graph.
@@ -273,20 +181,25 @@ impl Simulated {
         let work = Work::Run(Arc::new(action));
         let operation =
             Operation { name: name.into(), reads: reads.into(), writes: writes.into(), work };
-        let mut state = self.lock();
-        let id = state.stream(LAUNCH, stream)?;
-        state.launch(LAUNCH, id, &operation)
+        self.make("cuLaunchKernel", |state| {
+            let id = state.stream(stream)?;
+            state.launch(id, &operation)
+        })
     }
 
     /// Runs what is queued, everywhere. The host does not learn of it: this orders nothing.
     pub fn run_all(&self) -> Result<()> {
-        let everything = {
-            let state = self.lock();
-            state.refuse_inside_work("run_all")?;
-            state.schedule.everything()
-        };
+        let everything = self.everything("run_all")?;
         self.run_until(&everything);
         Ok(())
+    }
+
+    /// A clock that is after everything that is queued; refused from inside work.
+    pub(super) fn everything(&self, call: &'static str) -> Result<Clock> {
+        self.make(call, |state| {
+            state.refuse_inside_work()?;
+            Ok(state.schedule.everything())
+        })
     }
 
     /// Drops what is queued, everywhere, without running it.
@@ -310,7 +223,7 @@ impl Simulated {
 
     /// Whether the calling thread runs a piece of work just now.
     pub fn is_inside_work(&self) -> bool {
-        self.lock().refuse_inside_work("").is_err()
+        self.lock().refuse_inside_work().is_err()
     }
 
     /// Runs what `target` is ordered after.
@@ -337,9 +250,9 @@ impl Simulated {
 
 impl State {
     /// Refuses a host sync from inside work: it would wait for itself.
-    pub(super) fn refuse_inside_work(&self, call: &'static str) -> Result<()> {
+    pub(super) fn refuse_inside_work(&self) -> Coded<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
-            return Err(failed(call, codes::NOT_PERMITTED));
+            return Err(codes::NOT_PERMITTED);
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
 use super::means::{Class, DOOR, Means, Way};
+use super::ndarray::Ndarrays;
 use super::of_dlpack::export;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
@@ -33,6 +34,8 @@ pub(crate) struct Maker {
     #[pyo3(get)]
     library: Py<PyAny>,
     means: PyOnceLock<Means>,
+    /// CuPy's quick route, once it is known to be right.
+    quick: PyOnceLock<Py<Ndarrays>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is.
     foreign: Mutex<Vec<Py<PyType>>>,
 }
@@ -44,7 +47,12 @@ const MOST: usize = 16;
 impl Maker {
     #[new]
     fn new(library: Py<PyAny>) -> Self {
-        Self { library, means: PyOnceLock::new(), foreign: Mutex::default() }
+        Self {
+            library,
+            means: PyOnceLock::new(),
+            quick: PyOnceLock::new(),
+            foreign: Mutex::default(),
+        }
     }
 
     /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
@@ -216,15 +224,24 @@ impl Maker {
         };
         let view = View::new(source, readonly);
         let view = match class {
-            Class::Cai => view.into_object(py, CaiView)?.into_any(),
-            Class::DLPack => view.into_object(py, DLPackView)?.into_any(),
+            Class::Cai => view.into_object(py, CaiView)?.into_super(),
+            Class::DLPack => view.into_object(py, DLPackView)?.into_super(),
         };
-        began.exchanged(view.cast::<View>()?.get().passage_in(DOOR));
-        if calls {
-            self.library.bind(py).call_method1(intern!(py, "make"), (view, stream))
-        } else {
-            Ok(view)
+        began.exchanged(view.get().passage_in(DOOR));
+        if !calls {
+            return Ok(view.into_any());
         }
+        if let Some(quick) = self.quick.get(py) {
+            return quick.get().make(&view);
+        }
+        let library = self.library.bind(py);
+        let made = library.call_method1(intern!(py, "make"), (view, stream))?;
+        if means.on_cupys
+            && let Ok(quick) = library.getattr(intern!(py, "make"))?.cast_into::<Ndarrays>()
+        {
+            self.quick.get_or_init(py, || quick.unbind());
+        }
+        Ok(made)
     }
 }
 

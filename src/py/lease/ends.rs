@@ -28,7 +28,7 @@ use crate::py::observe::{Began, Came};
 
 /// An end, and when it began.
 pub(super) struct Next {
-    pub(super) ending: Ending<Holding>,
+    pub(super) ending: Ending<Box<Holding>>,
     pub(super) began: Began,
     /// Whether it is a log handler's doing, of which nothing is told.
     pub(super) quiet: bool,
@@ -112,7 +112,7 @@ pub(super) fn run(py: Python<'_>, Next { ending, began, .. }: Next) {
 }
 
 /// Goes on with `ending`, and says what it came to.
-fn came(py: Python<'_>, ending: &mut Ending<Holding>) -> Came {
+fn came(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Came {
     // One that lacks memory is as due as before.
     if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
         interrupt.write_unraisable(py, None);
@@ -127,7 +127,7 @@ fn came(py: Python<'_>, ending: &mut Ending<Holding>) -> Came {
 /// What a process has. A fork begins anew: the locks of its parent may be held for good there.
 #[derive(Default)]
 struct Pending {
-    queue: Queue<Ending<Holding>>,
+    queue: Queue<Ending<Box<Holding>>>,
     watch: Mutex<Watch>,
     told: Condvar,
 }
@@ -156,7 +156,7 @@ const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
 /// Keeps `ending` until it is over.
-fn keep(ending: Ending<Holding>) {
+fn keep(ending: Ending<Box<Holding>>) {
     // Time alone changes nothing on the simulated device.
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {

@@ -100,7 +100,7 @@ impl Holding {
         driver: &Handle,
         place: Place,
         home: Option<Kept>,
-    ) -> Self {
+    ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
         Self::new(Held::Array(object, managed), driver, place, home)
     }
@@ -119,15 +119,16 @@ impl Holding {
         place: Place,
         home: Kept,
         context: Option<Box<super::Tenant>>,
-    ) -> Self {
+    ) -> Box<Self> {
         let ptr = buffer.ptr();
         let mut copy = Self::new(Held::Copy(buffer, context), driver, place, Some(home));
         copy.tag = (End::Copy, ptr);
         copy
     }
 
-    fn new(held: Held, driver: &Handle, place: Place, home: Option<Kept>) -> Self {
-        Self {
+    /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
+    fn new(held: Held, driver: &Handle, place: Place, home: Option<Kept>) -> Box<Self> {
+        Box::new(Self {
             held,
             driver: driver.clone(),
             process: Process::current(),
@@ -139,12 +140,12 @@ impl Holding {
             consumer: Consumer::Nobody,
             lent: None,
             tag: (End::Call, 0),
-        }
+        })
     }
 
     /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
     /// it is.
-    pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Self> {
+    pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         self.process.check()?;
         let held = match &mut self.held {
             Held::Array(object, managed) => Held::Array(object.clone_ref(py), managed.share()),
@@ -152,7 +153,7 @@ impl Holding {
             Held::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
         let clone = |kept: &Option<Kept>| kept.as_ref().map(|kept| kept.clone_ref(py));
-        Ok(Self {
+        Ok(Box::new(Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
@@ -164,11 +165,11 @@ impl Holding {
             consumer: Consumer::Nobody,
             lent: None,
             tag: (End::Call, self.tag.1),
-        })
+        }))
     }
 
     /// The same for the consumer that this is for, until another is named.
-    pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Self> {
+    pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.share(py)?;
         shared.consumer = match &self.consumer {
             Consumer::Nobody => Consumer::Nobody,

@@ -6,27 +6,34 @@ use super::ends::{Next, flat, look, queued, run};
 use super::holding::Holding;
 use crate::lease::{Ending, Settled};
 use crate::order::Mark;
-use crate::py::interpreter::enter;
+use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{Began, Came};
 
 /// Who holds memory, and gives it back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Tenant(Option<Holding>);
+pub(crate) struct Tenant(Option<Box<Holding>>);
 
 impl Tenant {
     /// Holds `holding`.
-    pub(crate) const fn new(holding: Holding) -> Self {
+    pub(crate) const fn new(holding: Box<Holding>) -> Self {
         Self(Some(holding))
     }
 
     /// What it holds.
     pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
-        self.0.as_mut()
+        self.0.as_deref_mut()
     }
 
     /// The same to look at.
-    pub(crate) const fn look(&self) -> Option<&Holding> {
-        self.0.as_ref()
+    pub(crate) fn look(&self) -> Option<&Holding> {
+        self.0.as_deref()
+    }
+
+    /// Ends with the object of ours that it is in, where the interpreter's lock is held.
+    pub(crate) fn end(mut self) {
+        if let Some(holding) = self.0.take() {
+            end(holding, |call| ending(call));
+        }
     }
 
     /// Lets go where the orders are made already.
@@ -43,22 +50,26 @@ impl Drop for Tenant {
     /// going, everything is left as it is: a leak at the end of a process harms nobody, a foreign deleter
     /// without its interpreter may.
     fn drop(&mut self) {
-        let Some(holding) = self.0.take() else { return };
-        let mut next =
-            Some(Next { ending: Ending::new(holding), began: Began::now(), quiet: false });
-        // Where an end is under way on this thread, that one has the lock.
-        if let Some(first) = next.take().and_then(queued) {
-            next = Some(first);
-            enter(|py| {
-                look(py);
-                if let Some(first) = next.take() {
-                    flat(py, || run(py, first));
-                }
-            });
+        if let Some(holding) = self.0.take() {
+            end(holding, |call| enter(call));
         }
-        if let Some(next) = next {
-            next.began.released(next.ending.holder().tag, Came::Lost);
-            std::mem::forget(next.ending);
+    }
+}
+
+/// Ends what is held; `enter` takes the interpreter's lock, unless there is no interpreter any more.
+fn end(holding: Box<Holding>, enter: impl FnOnce(&mut dyn FnMut(Python<'_>)) -> Option<()>) {
+    let began = Began::now();
+    // Where an end is under way on this thread, that one has the lock.
+    let next = queued(Next { ending: Ending::new(holding), began, quiet: false });
+    let Some(mut next) = next.map(Some) else { return };
+    enter(&mut |py| {
+        look(py);
+        if let Some(first) = next.take() {
+            flat(py, || run(py, first));
         }
+    });
+    if let Some(next) = next {
+        next.began.released(next.ending.holder().tag, Came::Lost);
+        std::mem::forget(next.ending);
     }
 }

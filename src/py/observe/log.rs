@@ -5,17 +5,15 @@
 //! event; those of level `TRACE`, and fields whose names begin with `trace.`, are for it alone.
 
 use std::cell::Cell;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
 
+use super::fields::{Fields, dict};
 use super::trace;
 use crate::py::interpreter::{enter, is_over};
 
@@ -125,56 +123,12 @@ impl Subscriber for ToPython {
 }
 
 fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
-    let mut fields = Fields { values: PyDict::new(py), text: String::new(), failed: None };
-    event.record(&mut fields);
-    if let Some(error) = fields.failed {
-        return Err(error);
-    }
-    py.import("cai_bridge._events")?.call_method1(
-        "emit",
-        (python_level(*event.metadata().level()), fields.text, fields.values),
-    )?;
+    let Fields { values, text, .. } = Fields::of(event, true);
+    let values = values.into_iter().filter(|(name, _)| !name.starts_with("trace."));
+    let level = python_level(*event.metadata().level());
+    let fields = dict(py, values)?;
+    py.import("cai_bridge._events")?.call_method1("emit", (level, text, fields))?;
     Ok(())
-}
-
-struct Fields<'py> {
-    values: Bound<'py, PyDict>,
-    text: String,
-    failed: Option<PyErr>,
-}
-
-impl<'py> Fields<'py> {
-    fn put(&mut self, field: &Field, value: impl IntoPyObject<'py>) {
-        if field.name().starts_with("trace.") {
-            return;
-        }
-        if let Err(error) = self.values.set_item(field.name(), value) {
-            self.failed = Some(error);
-        }
-    }
-}
-
-impl Visit for Fields<'_> {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() == "message" {
-            // Writing to a string does not fail.
-            let _ = write!(self.text, "{value:?}");
-        } else {
-            self.put(field, format!("{value:?}"));
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.put(field, value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, value);
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, value);
-    }
 }
 
 /// Tells which level of Python's `logging` is wanted; 0 for none.

@@ -1,5 +1,6 @@
 //! What is told of the bridge's doings: records of Python's `logging`, and traces.
 
+mod fields;
 pub(crate) mod log;
 mod told;
 pub(crate) mod trace;

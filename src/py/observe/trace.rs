@@ -6,7 +6,6 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -14,9 +13,9 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use tracing::field::{Field, Visit};
 use tracing::{Event, Level};
 
+use super::fields::{Fields, Value, dict};
 use crate::driver::fork::Process;
 use crate::py::interpreter::enter;
 use crate::stream::Thread;
@@ -51,14 +50,6 @@ struct Kept {
     fields: Vec<(&'static str, Value)>,
 }
 
-/// What a field may be.
-enum Value {
-    Signed(i64),
-    Unsigned(u64),
-    Flag(bool),
-    Text(Box<str>),
-}
-
 fn kept() -> MutexGuard<'static, Option<Session>> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,13 +79,13 @@ pub(crate) fn keep(event: &Event<'_>) {
     let at = clock(Instant::now());
     introduce();
     let metadata = event.metadata();
-    let mut fields = Fields {
-        values: Vec::with_capacity(metadata.fields().len()),
-        with_message: *metadata.level() <= Level::WARN,
-    };
-    event.record(&mut fields);
-    let thread = Thread::current().number();
-    let made = Kept { name: metadata.name(), at, thread, fields: fields.values };
+    // Elsewhere the event's name says what its message does.
+    let with_text = *metadata.level() <= Level::WARN;
+    let Fields { values: mut fields, text, .. } = Fields::of(event, with_text);
+    if with_text {
+        fields.push(("message", Value::Text(text.into())));
+    }
+    let made = Kept { name: metadata.name(), at, thread: Thread::current().number(), fields };
     if let Some(session) = &mut *kept() {
         if session.records.len() < session.limit {
             session.records.push_back(made);
@@ -124,39 +115,6 @@ fn name_of_thread(py: Python<'_>) -> String {
         error.write_unraisable(py, None);
         String::new()
     })
-}
-
-struct Fields {
-    values: Vec<(&'static str, Value)>,
-    /// Whether the text is worth keeping: elsewhere the event's name says it.
-    with_message: bool,
-}
-
-impl Visit for Fields {
-    fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        if field.name() != "message" || self.with_message {
-            let mut text = String::new();
-            // Writing to a string does not fail.
-            let _ = write!(text, "{value:?}");
-            self.values.push((field.name(), Value::Text(text.into())));
-        }
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.values.push((field.name(), Value::Text(value.into())));
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.values.push((field.name(), Value::Flag(value)));
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.values.push((field.name(), Value::Unsigned(value)));
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.values.push((field.name(), Value::Signed(value)));
-    }
 }
 
 /// Opens the trace, of at most `limit` events.
@@ -244,18 +202,7 @@ impl Recording {
             let most = most.min(session.records.len());
             session.records.drain(..most).collect()
         };
-        let told = |kept: Kept| {
-            let fields = PyDict::new(py);
-            for (name, value) in kept.fields {
-                match value {
-                    Value::Signed(value) => fields.set_item(name, value)?,
-                    Value::Unsigned(value) => fields.set_item(name, value)?,
-                    Value::Flag(value) => fields.set_item(name, value)?,
-                    Value::Text(value) => fields.set_item(name, &*value)?,
-                }
-            }
-            Ok((kept.name, kept.at, kept.thread, fields))
-        };
+        let told = |kept: Kept| Ok((kept.name, kept.at, kept.thread, dict(py, kept.fields)?));
         some.into_iter().map(told).collect()
     }
 }

@@ -169,7 +169,7 @@ fn holding(
     (driver, place): (&Handle, Place),
     (home, kept): (Option<Kept>, Option<Kept>),
     said: &Said<'_, '_>,
-) -> PyResult<Holding> {
+) -> PyResult<Box<Holding>> {
     let py = owner.py();
     if facts.speaks == Speaks::Dict
         && let Ok(view) = owner.cast::<View>()
@@ -199,7 +199,7 @@ fn interface<'a, 'py>(
     if let Some(owner) = owner {
         return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into());
     }
-    if facts.has_lazy_bits {
+    if facts.lazy.is_some() {
         guards::check_layout(x, facts)?;
         guards::check(x, facts, None)?;
     }

@@ -13,19 +13,14 @@ use crate::py::text::printed;
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
 /// the questions whose answer the type fixes; `None` asks all of them.
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
-    if !facts.has_lazy_bits {
-        return Ok(());
-    }
-    let py = x.py();
-    if dtype.is_none_or(Dtype::is_inexact)
-        && x.getattr(intern!(py, "requires_grad"))?.is_truthy()?
-    {
+    let Some(lazy) = &facts.lazy else { return Ok(()) };
+    if dtype.is_none_or(Dtype::is_inexact) && lazy.requires_grad.ask(x)? {
         return Err(Error::new(Kind::RequiresGrad, "True").into());
     }
-    if x.call_method0(intern!(py, "is_neg"))?.is_truthy()? {
+    if lazy.is_neg.ask(x)? {
         return Err(Error::new(Kind::NegBit, "a tensor with the negative bit set").into());
     }
-    if dtype.is_none_or(Dtype::is_complex) && x.call_method0(intern!(py, "is_conj"))?.is_truthy()? {
+    if dtype.is_none_or(Dtype::is_complex) && lazy.is_conj.ask(x)? {
         return Err(Error::new(Kind::ConjBit, "a tensor with the conjugate bit set").into());
     }
     Ok(())
@@ -57,7 +52,7 @@ pub(crate) fn check_layout(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<()> 
 }
 
 fn unstrided(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<String>> {
-    if !facts.has_lazy_bits {
+    if facts.lazy.is_none() {
         return Ok(None);
     }
     let layout = answered(x.py(), x.getattr(intern!(x.py(), "layout")))?;

@@ -1,9 +1,5 @@
 //! What is known of a producer's type, found out once and kept.
-//!
-//! The table is per thread and small, newest first, and holds its types, so that an address is never
-//! taken for a type that is gone.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use pyo3::intern;
@@ -12,8 +8,10 @@ use pyo3::types::{PyCapsule, PyDict, PyType};
 
 use super::habits::{self, Habit};
 use crate::dlpack::exchange::Table;
+use crate::py::by_type::ByType;
+use crate::py::native::Question;
 use crate::py::text::attribute;
-use crate::py::views::{CaiView, DLPackView};
+use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +28,14 @@ pub(crate) enum Speaks {
     Foreign,
 }
 
+/// The properties of a tensor whose memory does not hold its values, or that autograd follows.
+#[derive(Debug)]
+pub(super) struct Lazy {
+    pub(super) requires_grad: Question,
+    pub(super) is_neg: Question,
+    pub(super) is_conj: Question,
+}
+
 /// What is known of a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
@@ -38,9 +44,8 @@ pub(crate) struct Facts {
     pub(crate) speaks: Speaks,
     /// Its exchange API.
     pub(crate) table: Option<Table>,
-    /// Whether its tensors have the properties that DLPack cannot say and the exchange API does not
-    /// check: gradients, lazy conjugation and negation. Torch's do.
-    pub(crate) has_lazy_bits: bool,
+    /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's do.
+    pub(super) lazy: Option<Lazy>,
     /// What its library is known to do.
     habits: Vec<Habit>,
     /// Whether the type defines `__dlpack__`.
@@ -65,54 +70,21 @@ impl Facts {
     }
 }
 
-struct Entry {
-    address: usize,
-    /// Held so that the address stays this type's.
-    _kind: Py<PyType>,
-    facts: Rc<Facts>,
-}
-
-/// How many types are kept. A program has a handful of array types.
-const KEPT: usize = 32;
-
 thread_local! {
-    static KNOWN: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
+    static KNOWN: ByType<Facts> = const { ByType::new() };
 }
 
 /// The facts of the type of `x`.
+#[inline]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
-    let address = x.get_type_ptr() as usize;
-    let known = KNOWN.with_borrow(|known| {
-        known.iter().find(|entry| entry.address == address).map(|entry| Rc::clone(&entry.facts))
-    });
-    match known {
-        Some(facts) => Ok(facts),
-        None => learn(x, address),
-    }
-}
-
-#[cold]
-fn learn(x: &Bound<'_, PyAny>, address: usize) -> PyResult<Rc<Facts>> {
-    let kind = x.get_type();
-    let facts = Rc::new(examine(x, &kind)?);
-    let entry = Entry { address, _kind: kind.unbind(), facts: Rc::clone(&facts) };
-    // Dropped outside the borrow: letting a type go may run anything.
-    let mut gone = None;
-    KNOWN.with_borrow_mut(|known| {
-        if known.len() == KEPT {
-            gone = known.pop();
-        }
-        known.insert(0, entry);
-    });
-    drop(gone);
-    Ok(facts)
+    KNOWN.with(|known| known.get(x, examine))
 }
 
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
     let speaks = if x.is_instance_of::<CaiView>() {
         Speaks::CaiView
-    } else if x.is_instance_of::<DLPackView>() {
+    } else if x.is_instance_of::<DLPackView>() || x.is_instance_of::<ArrayView>() {
         Speaks::DLPackView
     } else if x.is_instance_of::<PyCapsule>() {
         Speaks::Capsule
@@ -121,14 +93,22 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     } else {
         Speaks::Foreign
     };
-    let has_lazy_bits = kind.hasattr(intern!(py, "requires_grad"))?
-        && kind.hasattr(intern!(py, "is_neg"))?
-        && kind.hasattr(intern!(py, "is_conj"))?;
+    let ask = |name, is_method| Question::of(kind, name, is_method);
+    let lazy = match (
+        ask(intern!(py, "requires_grad"), false)?,
+        ask(intern!(py, "is_neg"), true)?,
+        ask(intern!(py, "is_conj"), true)?,
+    ) {
+        (Some(requires_grad), Some(is_neg), Some(is_conj)) => {
+            Some(Lazy { requires_grad, is_neg, is_conj })
+        }
+        _ => None,
+    };
     let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,
-        has_lazy_bits,
+        lazy,
         habits: habits::of(&module),
         has_dlpack: kind.hasattr(intern!(py, "__dlpack__"))?,
         has_cai: kind.hasattr(intern!(py, "__cuda_array_interface__"))?,

@@ -29,8 +29,10 @@ pub(crate) struct Session(pub(super) Arc<Library>);
 #[derive(Debug)]
 pub(crate) struct CapturedGraph(Graph);
 
-fn fault(error: &FaultError) -> PyErr {
-    PyValueError::new_err(error.to_string())
+impl From<FaultError> for PyErr {
+    fn from(error: FaultError) -> Self {
+        PyValueError::new_err(error.to_string())
+    }
 }
 
 /// Runs `call`, which may run work, with the interpreter's lock let go.
@@ -235,11 +237,11 @@ impl Session {
     }
 
     fn fail(&self, call: &str, nth: u32, error: &Bound<'_, PyAny>) -> PyResult<()> {
-        self.0.machine()?.fail(call, nth, record::code(error)?).map_err(|error| fault(&error))
+        Ok(self.0.machine()?.fail(call, nth, record::code(error)?)?)
     }
 
     fn suppress(&self, call: &str, nth: u32) -> PyResult<()> {
-        self.0.machine()?.suppress(call, nth).map_err(|error| fault(&error))
+        Ok(self.0.machine()?.suppress(call, nth)?)
     }
 
     fn clear_faults(&self) -> PyResult<usize> {

@@ -22,6 +22,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Dims, Layout, Reach};
 use crate::py::interpreter::{Answer, entry, without_lock};
+use crate::py::numpy;
 use crate::py::views::View;
 use crate::stream::Stream;
 
@@ -103,6 +104,12 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
     entry(py, || view.cast::<View>().ok().map(|view| region(py, &view.get().array)).transpose())
+}
+
+/// The element type, shape and flat values of an array of NumPy's; None for anything else.
+#[pyfunction]
+pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(data.py(), || numpy::values(data))
 }
 
 /// An array in memory of its own.

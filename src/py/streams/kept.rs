@@ -19,8 +19,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::current::Takes;
-use super::object::handle_of;
+use super::object::{Keeps, handle_of, keeps};
 use super::{current, pools};
+use crate::array::KeptStream;
 use crate::capture::Part;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -51,6 +52,8 @@ enum Keeper {
     Object(Py<PyAny>),
     /// The exporter of a dict that names it.
     Exporter(Py<PyAny>),
+    /// Rust.
+    Held(KeptStream),
     /// Nobody: the legacy default stream stands in for it.
     StandIn,
 }
@@ -102,10 +105,18 @@ impl Kept {
         if pools::has(py, driver, handle, place.ordinal)? {
             return kept(Keeper::Always);
         }
-        match current::object(py, driver, handle, place.ordinal)? {
-            Some(object) if owns(&object)? => kept(Keeper::Object(object.unbind())),
-            _ => Ok(None),
+        let object = current::object(py, driver, handle, place.ordinal)?;
+        match object.map(|object| keeper(&object)).transpose()?.flatten() {
+            Some(keeper) => kept(keeper),
+            None => Ok(None),
         }
+    }
+
+    /// A stream that Rust holds.
+    pub(crate) fn held(driver: &Handle, held: KeptStream) -> Result<Self> {
+        let (stream, place) = (held.stream(), held.alive().place());
+        let life = life(driver, stream, place)?;
+        Ok(Self { stream, place, life, keeper: Keeper::Held(held) })
     }
 
     /// The stream that `exporter`'s dict names.
@@ -125,11 +136,11 @@ impl Kept {
     ) -> PyResult<Option<Self>> {
         let py = exporter.py();
         let Some(object) = exporter.getattr_opt(intern!(py, "stream"))? else { return Ok(None) };
-        let handle = answered(py, handle_of(&object))?;
-        if handle != Some(alive.native()) || !owns(&object)? {
+        if answered(py, handle_of(&object))? != Some(alive.native()) {
             return Ok(None);
         }
-        Ok(Some(Self::new(driver, alive, Keeper::Object(object.unbind()))?))
+        let keeper = keeper(&object)?;
+        Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
     }
 
     /// The streams that libraries work on now at `place`, as far as they are kept, and what each library does
@@ -190,8 +201,8 @@ impl Kept {
             (Keeper::Exporter(exporter), Stream::Handle(_)) => asked(exporter.bind(py), exported)?,
             _ => Some(self.stream),
         };
-        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, or one
-        // that its object, or the exporter, which is held as long as `self`, has just said that it has.
+        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
+        // Rust holds, or one that its object, or the exporter, which is held as long as `self`, has just said that it has.
         Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
     }
 
@@ -205,6 +216,7 @@ impl Kept {
         let keeper = match &self.keeper {
             Keeper::Always => Keeper::Always,
             Keeper::StandIn => Keeper::StandIn,
+            Keeper::Held(held) => Keeper::Held(held.clone()),
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
         };
@@ -214,7 +226,7 @@ impl Kept {
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
-            Keeper::Always | Keeper::StandIn => Ok(()),
+            Keeper::Always | Keeper::Held(_) | Keeper::StandIn => Ok(()),
             Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
         }
     }
@@ -257,9 +269,8 @@ pub(super) fn keep(
         return Ok(Keeping::Kept(Kept::new(driver, given, Keeper::Always)?));
     };
     if let Some(object) = object
-        && owns(object)?
+        && let Some(keeper) = keeper(object)?
     {
-        let keeper = Keeper::Object(object.clone().unbind());
         return Ok(Keeping::Kept(Kept::new(driver, given, keeper)?));
     }
     if let Some(vouched) = Kept::vouched(py, driver, given)? {
@@ -269,6 +280,15 @@ pub(super) fn keep(
         Keeping::StandIn(Kept::standing_in(place))
     } else {
         Keeping::Nobody(handle)
+    })
+}
+
+/// Who keeps the stream of `object`, if that does.
+fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
+    Ok(match keeps(object)? {
+        Keeps::Forever => Some(Keeper::Always),
+        Keeps::WhileHeld => Some(Keeper::Object(object.clone().unbind())),
+        Keeps::Not => None,
     })
 }
 
@@ -291,23 +311,4 @@ fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
             && driver.is_blocking(given)?
             && driver.stream_context(given)? == context_of(driver, given.place())?)
     })
-}
-
-/// Whether a stream object keeps its stream alive. One that fails to say does not.
-fn owns(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    Ok(answered(object.py(), says_it_owns(object))?.unwrap_or(false))
-}
-
-fn says_it_owns(object: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let py = object.py();
-    if let Some(id) = object.getattr_opt(intern!(py, "stream_id"))? {
-        return Ok(pools::is_pooled(id.extract()?));
-    }
-    if object.get_type().name()? == "ExternalStream" {
-        return Ok(false);
-    }
-    match object.getattr_opt(intern!(py, "external"))? {
-        Some(external) => Ok(!external.is_truthy()?),
-        None => Ok(true),
-    }
 }

@@ -1,12 +1,15 @@
 //! Stream objects: what their `__cuda_stream__` answers, by
 //! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
+//! And how long they keep their streams.
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType};
 
 use crate::error::{Error, Kind};
+use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
+use crate::py::native;
 use crate::py::text::{refused, shown};
 
 /// The handle that a stream object names.
@@ -23,6 +26,11 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.ok_or_else(malformed)?;
     let (version, handle) = (pair.get_item(0)?, pair.get_item(1)?);
+    if let (Some(0), Some(handle)) = (native::small(&version), native::small(&handle))
+        && let Ok(handle) = u64::try_from(handle)
+    {
+        return Ok(handle);
+    }
     if version.is_instance_of::<PyBool>() || handle.is_instance_of::<PyBool>() {
         return Err(malformed());
     }
@@ -31,4 +39,81 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
         return Err(Error::new(Kind::StreamProtocol, format!("version {version}")).into());
     }
     answered(py, handle.extract::<u64>())?.ok_or_else(malformed)
+}
+
+/// How long a stream object keeps its stream alive.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// Its library destroys no stream.
+    Forever,
+    /// As long as it is held, and is not closed.
+    WhileHeld,
+    /// It is around somebody else's handle, or fails to say.
+    Not,
+}
+
+/// Where an object says that.
+enum Said {
+    /// Nowhere: it owns its stream.
+    Nowhere,
+    /// In its own dict, if anywhere.
+    InDict,
+    /// In an attribute, which has to be asked for.
+    Asked,
+    /// By the name of its type.
+    ByName,
+}
+
+/// How long `object` keeps its stream alive.
+pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Keeps> {
+    let py = object.py();
+    thread_local! {
+        static KNOWN: ByType<Said> = const { ByType::new() };
+    }
+    let keeps = || match *KNOWN.with(|known| known.get(object, examine))? {
+        Said::Nowhere => Ok(Keeps::WhileHeld),
+        Said::ByName => Ok(Keeps::Not),
+        Said::InDict => {
+            let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
+            says(py, |name| dict.get_item(name))
+        }
+        Said::Asked => says(py, |name| object.getattr_opt(name)),
+    };
+    Ok(answered(py, keeps())?.unwrap_or(Keeps::Not))
+}
+
+/// What the attributes of an object say, by `get`: PyTorch's id of a stream is an odd number for one of its pools,
+/// and the address of one that is external (torch 2.11); Numba's and others' `external`.
+fn says<'py>(
+    py: Python<'py>,
+    get: impl Fn(&Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>>,
+) -> PyResult<Keeps> {
+    if let Some(id) = get(intern!(py, "stream_id"))? {
+        return Ok(if id.extract::<i64>()? & 1 == 1 { Keeps::Forever } else { Keeps::Not });
+    }
+    match get(intern!(py, "external"))? {
+        Some(external) if external.is_truthy()? => Ok(Keeps::Not),
+        _ => Ok(Keeps::WhileHeld),
+    }
+}
+
+/// Where the objects of a type say it. Asked for in vain, an attribute costs an exception.
+fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Said> {
+    let py = kind.py();
+    if kind.hasattr(intern!(py, "stream_id"))? {
+        return Ok(Said::Asked);
+    }
+    if kind.name()? == "ExternalStream" {
+        return Ok(Said::ByName);
+    }
+    let plain = py.get_type::<PyAny>().getattr(intern!(py, "__getattribute__"))?;
+    let is_plain = kind.getattr(intern!(py, "__getattribute__"))?.is(&plain)
+        && !kind.hasattr(intern!(py, "__getattr__"))?;
+    Ok(if !is_plain || kind.hasattr(intern!(py, "external"))? {
+        Said::Asked
+    } else if kind.getattr(intern!(py, "__dictoffset__"))?.extract::<isize>()? != 0 {
+        Said::InDict
+    } else {
+        Said::Nowhere
+    })
 }

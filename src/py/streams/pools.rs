@@ -64,12 +64,6 @@ fn known(library: &str, ordinal: i32, handle: u64) -> Option<bool> {
     Some(pool.handles.binary_search(&handle).is_ok())
 }
 
-/// Whether the id that PyTorch gives a stream is that of one of its own: an odd number, where that of an
-/// external one is its address (torch 2.11).
-pub(super) const fn is_pooled(stream_id: i64) -> bool {
-    stream_id & 1 == 1
-}
-
 fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<Vec<u64>>> {
     let Some(torch) = library(py, intern!(py, "torch"))? else { return Ok(None) };
     let cuda = torch.getattr("cuda")?;

@@ -5,10 +5,11 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::View;
+use super::{Parts, View};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
 use crate::py::lease::Holding;
+use crate::py::numpy;
 use crate::py::observe::End;
 use crate::stream::Thread;
 
@@ -37,7 +38,7 @@ impl View {
     /// floats where that package is installed, else a void type of their size.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || self.numpy_dtype(py))
+        entry(py, || numpy::dtype(py, self.array.dtype()))
     }
 
     /// The size of an item, in bytes.
@@ -97,14 +98,8 @@ impl View {
     /// C-contiguous.
     fn _fields<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
-            let _ = self.held(Holding::read);
-            let (array, (_, device)) = (&self.array, self.pair());
-            let bytes = array.cai_size() * array.dtype().itemsize();
-            let shape = PyTuple::new(py, array.cai_shape().as_slice())?;
-            let strides = (!array.layout().is_contiguous())
-                .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
-                .transpose()?;
-            Ok((array.ptr(), bytes, device, shape, self.numpy_dtype(py)?, strides))
+            let Parts { ptr, nbytes, device, shape, dtype, strides } = self.parts(py)?;
+            Ok((ptr, nbytes, device, shape, dtype, strides))
         })
     }
 

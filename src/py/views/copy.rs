@@ -6,6 +6,8 @@
 //! ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are copies while a stream that
 //! they would be made on or after is being captured.
 
+use std::sync::Arc;
+
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
@@ -15,11 +17,13 @@ use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
+use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Settled;
 use crate::order::{self, Door};
-use crate::py::interpreter::detach;
+use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
+use crate::py::numpy;
 use crate::py::observe::Began;
 use crate::py::source::{check_stream, ready_stream};
 use crate::py::streams::{Argument, Keeping, Kept, check_host_wait};
@@ -154,12 +158,12 @@ fn holder(
     Ok(Tenant::new(holding))
 }
 
-/// A capsule with a copy in the host's memory, which is there when this returns.
-pub(super) fn to_host<'py>(
-    py: Python<'py>,
+/// A copy in the host's memory, which `copy` makes on the stream that it is given, as [`buffer::on_host`].
+fn copied_to_host(
+    py: Python<'_>,
     view: &View,
-    versioned: bool,
-) -> PyResult<Bound<'py, PyAny>> {
+    copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
+) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
     let mut source = Tenant::new(view.share(py)?);
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
@@ -169,11 +173,38 @@ pub(super) fn to_host<'py>(
     let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
     check_host_wait(py, &view.driver, on.place(), why)?;
     let began = Began::now();
-    let memory = detach(py, || buffer::on_host(&view.driver, &view.array, on))?;
+    let memory = detach(py, || copy(on))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     began.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
+    Ok((address, memory))
+}
+
+/// A capsule with a copy in the host's memory, which is there when this returns.
+pub(super) fn to_host<'py>(
+    py: Python<'py>,
+    view: &View,
+    versioned: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let copy = |on: Alive<'_>| buffer::on_host(&view.driver, &view.array, on);
+    let (address, memory) = copied_to_host(py, view, copy)?;
     let array = buffer::described(&view.array, address, view.array.device())?;
     capsule(py, &array, true, versioned, Box::new(memory))
+}
+
+/// A copy as an array of NumPy's, which owns its memory.
+#[pyfunction]
+pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
+    let (py, view) = (view.py(), view.get());
+    entry(py, || {
+        view.check_leased()?;
+        let (array, memory) = numpy::empty(py, &view.array)?;
+        copied_to_host(py, view, |on| {
+            let memory = Arc::new(memory);
+            buffer::into_host(&view.driver, &view.array, on, &memory)?;
+            Ok((view.array.ptr() != 0).then_some(memory))
+        })?;
+        Ok(array)
+    })
 }
 
 /// A capsule of either form with a copy.

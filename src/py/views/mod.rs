@@ -1,5 +1,6 @@
 //! What both views are, whichever protocol they speak: their state, and what is done with it.
 
+mod array;
 mod cai;
 mod class;
 mod copy;
@@ -7,17 +8,17 @@ mod dlpack;
 mod export;
 mod wish;
 
+pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
+pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;
 
-use pyo3::exceptions::PyModuleNotFoundError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::PyDict;
+use pyo3::types::PyTuple;
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::interpreter::answered;
 use super::lease::{Holding, Tenant, look};
+use super::numpy;
 use super::observe::{Began, Came, End, Passage};
 use super::source::{By, Source, check_stream, consumers_place};
 use super::streams::Argument;
@@ -42,6 +43,21 @@ pub(crate) struct View {
     /// By which way it came in.
     by: By,
     lease: Lease<Tenant>,
+}
+
+/// What makes an array.
+#[derive(Debug)]
+pub(crate) struct Parts<'py> {
+    /// The address of the first item; 0 where there is none.
+    pub(crate) ptr: u64,
+    /// The bytes of all items, gaps not counted.
+    pub(crate) nbytes: i64,
+    /// The number of its GPU.
+    pub(crate) device: i32,
+    pub(crate) shape: Bound<'py, PyTuple>,
+    pub(crate) dtype: Bound<'py, PyAny>,
+    /// In bytes, where it is not C-contiguous.
+    pub(crate) strides: Option<Bound<'py, PyTuple>>,
 }
 
 impl View {
@@ -84,7 +100,7 @@ impl View {
     }
 
     /// A holder of its own for somebody else who needs the memory.
-    pub(crate) fn share(&self, py: Python<'_>) -> Result<Holding> {
+    pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
         self.held(|holding| holding.share(py))?
     }
 
@@ -161,38 +177,21 @@ impl View {
         (device.kind.code(), device.id)
     }
 
-    /// The element type as a `numpy.dtype`, which is kept for the next array of that type.
-    pub(crate) fn numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        static KNOWN: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-        let known = KNOWN.get_or_init(py, || PyDict::new(py).unbind()).bind(py);
-        let name = self.array.dtype().name();
-        if let Some(dtype) = known.get_item(name)? {
-            return Ok(dtype);
-        }
-        let dtype = self.make_numpy_dtype(py)?;
-        // Those that are not NumPy's own may be of another package next time.
-        if self.array.dtype().typestr().as_bytes().get(1) != Some(&b'V') {
-            known.set_item(name, &dtype)?;
-        }
-        Ok(dtype)
-    }
-
-    #[cold]
-    fn make_numpy_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let dtype = self.array.dtype();
-        let numpy = py.import("numpy")?;
-        if dtype.typestr().as_bytes().get(1) == Some(&b'V') {
-            match py.import("ml_dtypes") {
-                Ok(extended) => {
-                    if let Some(scalar) = answered(py, extended.getattr(dtype.name()))? {
-                        return numpy.call_method1("dtype", (scalar,));
-                    }
-                }
-                Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        numpy.call_method1("dtype", (dtype.typestr(),))
+    /// What makes an array of it; whoever asks reads it.
+    pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
+        let _ = self.held(Holding::read);
+        let (array, (_, device)) = (&self.array, self.pair());
+        let strides = (!array.layout().is_contiguous())
+            .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
+            .transpose()?;
+        Ok(Parts {
+            ptr: array.ptr(),
+            nbytes: array.cai_size() * array.dtype().itemsize(),
+            device,
+            shape: PyTuple::new(py, array.cai_shape().as_slice())?,
+            dtype: numpy::dtype(py, array.dtype())?.into_any(),
+            strides,
+        })
     }
 
     /// What `repr` shows after the class's name.
@@ -218,6 +217,14 @@ impl View {
             tuple_text(shape.as_slice()),
             self.array.ptr(),
         )
+    }
+}
+
+impl Drop for View {
+    fn drop(&mut self) {
+        if let Some(tenant) = self.lease.end() {
+            tenant.end();
+        }
     }
 }
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -93,7 +92,7 @@ def _turn(path: Path | None) -> Iterator[None]:
 def _write(path: Path, matrix: Matrix) -> None:
     """Write a file that is whole at any time."""
     fresh = path.with_suffix(".part")
-    fresh.write_text(json.dumps(matrix.to_dict(), indent=1))
+    fresh.write_text(matrix.to_json())
     os.replace(fresh, path)  # noqa: PTH105
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -182,6 +183,12 @@ class Matrix:
         plain = {name: getattr(self, name) for name in _MATRIX}
         lists = {name: list(getattr(self, name)) for name in ("producers", "consumers")}
         return {**plain, **lists, "cells": [one.to_dict() for one in self.cells]}
+
+    def to_json(self) -> str:
+        """Give it as JSON, one cell a line, so that two of them can be compared by lines."""
+        data = self.to_dict()
+        cells = ",\n".join(json.dumps(cell) for cell in data.pop("cells"))
+        return f'{json.dumps(data, indent=1)[:-2]},\n "cells": [\n{cells}\n]}}\n'
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Matrix:

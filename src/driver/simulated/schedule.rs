@@ -1,0 +1,96 @@
+//! What is queued, and which of it runs next.
+//!
+//! Only what the forced point is ordered after runs, always the piece that was launched last among those
+//! that are ready. That is the least helpful order that is legal, so a missing wait shows in the values.
+
+use std::collections::VecDeque;
+
+use super::clock::{Clock, Lane};
+use super::work::Work;
+use crate::stream::Thread;
+
+/// A piece of work: number `time` of its lane.
+#[derive(Debug)]
+pub(super) struct Queued {
+    pub(super) sequence: u64,
+    pub(super) time: u64,
+    pub(super) clock: Clock,
+    pub(super) work: Work,
+}
+
+/// The lanes with what is queued on each.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    pub(super) lanes: Vec<VecDeque<Queued>>,
+    times: Vec<u64>,
+    /// The thread that runs a piece of work just now, and the lane that the piece heads.
+    pub(super) running: Option<(Thread, usize)>,
+}
+
+impl Default for Schedule {
+    fn default() -> Self {
+        // The host's lane is there from the start; nothing is ever queued on it.
+        Self { lanes: vec![VecDeque::new()], times: vec![0], running: None }
+    }
+}
+
+impl Schedule {
+    pub(super) fn add_lane(&mut self) -> Lane {
+        self.lanes.push(VecDeque::new());
+        self.times.push(0);
+        Lane::numbered(self.lanes.len() - 1)
+    }
+
+    /// The number of the next piece of work on `lane`, `steps` further on.
+    pub(super) fn advance(&mut self, lane: Lane, steps: u64) -> u64 {
+        let time = &mut self.times[lane.index()];
+        *time = time.saturating_add(steps);
+        *time
+    }
+
+    pub(super) fn time(&self, lane: Lane) -> u64 {
+        self.times[lane.index()]
+    }
+
+    fn is_done(&self, lane: Lane, time: u64) -> bool {
+        self.lanes[lane.index()].front().is_none_or(|first| first.time > time)
+    }
+
+    /// Whether nothing that `clock` is ordered after is still to run.
+    pub(super) fn reached(&self, clock: &Clock) -> bool {
+        clock.entries().all(|(lane, time)| self.is_done(lane, time))
+    }
+
+    fn is_ready(&self, own: usize, work: &Queued) -> bool {
+        work.clock.entries().all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
+    }
+
+    /// The piece of work to run next on the way to `target`: of those ready, the one launched last.
+    pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
+        let mut heads: Vec<(usize, &Queued)> = target
+            .entries()
+            .filter_map(|(lane, time)| {
+                Some((
+                    lane.index(),
+                    self.lanes[lane.index()].front().filter(|work| work.time <= time)?,
+                ))
+            })
+            .collect();
+        heads.sort_unstable_by_key(|(_, work)| std::cmp::Reverse(work.sequence));
+        let ready = heads.into_iter().find(|(lane, work)| self.is_ready(*lane, work))?;
+        Some((ready.0, ready.1.work.clone()))
+    }
+
+    /// A clock that is after everything that is queued.
+    pub(super) fn everything(&self) -> Clock {
+        let mut clock = Clock::default();
+        for (lane, time) in self.times.iter().enumerate().skip(1) {
+            clock.reach(Lane::numbered(lane), *time);
+        }
+        clock
+    }
+
+    pub(super) fn pending(&self) -> usize {
+        self.lanes.iter().map(VecDeque::len).sum()
+    }
+}

@@ -1,0 +1,69 @@
+//! What is known of types, found out once and kept: a table for each thread, small, newest first. It holds
+//! its types, so that an address is never taken for a type that is gone.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+/// How many types are kept. A program has a handful of array types, and of stream types.
+const KEPT: usize = 32;
+
+/// The table of a thread.
+#[derive(Debug)]
+pub(crate) struct ByType<T>(RefCell<Vec<Entry<T>>>);
+
+#[derive(Debug)]
+struct Entry<T> {
+    address: usize,
+    /// Held so that the address stays this type's.
+    _kind: Py<PyType>,
+    known: Rc<T>,
+}
+
+impl<T> ByType<T> {
+    /// An empty table.
+    pub(crate) const fn new() -> Self {
+        Self(RefCell::new(Vec::new()))
+    }
+
+    /// What is known of the type of `x`, by `examine` where it is a new one.
+    #[inline]
+    pub(crate) fn get(
+        &self,
+        x: &Bound<'_, PyAny>,
+        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+    ) -> PyResult<Rc<T>> {
+        let address = x.get_type_ptr() as usize;
+        let known = self.0.borrow();
+        if let Some(entry) = known.iter().find(|entry| entry.address == address) {
+            return Ok(Rc::clone(&entry.known));
+        }
+        drop(known);
+        self.learn(x, address, examine)
+    }
+
+    #[cold]
+    fn learn(
+        &self,
+        x: &Bound<'_, PyAny>,
+        address: usize,
+        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+    ) -> PyResult<Rc<T>> {
+        let kind = x.get_type();
+        let known = Rc::new(examine(x, &kind)?);
+        let entry = Entry { address, _kind: kind.unbind(), known: Rc::clone(&known) };
+        // Dropped outside the borrow: letting a type go may run anything.
+        let mut gone = None;
+        {
+            let mut all = self.0.borrow_mut();
+            if all.len() == KEPT {
+                gone = all.pop();
+            }
+            all.insert(0, entry);
+        }
+        drop(gone);
+        Ok(known)
+    }
+}

@@ -1,0 +1,118 @@
+//! NumPy, by its C API: element types as its objects, arrays that it owns, and arrays that are taken in.
+//!
+//! It is imported when it is first needed. The `numpy` crate panics where NumPy is missing or too new, so
+//! whatever is below goes through [`reach`] first.
+#![allow(unsafe_code)]
+
+use std::ffi::c_int;
+use std::ptr::NonNull;
+
+use numpy::npyffi::{NPY_VERSION, npy_intp};
+use numpy::{
+    PY_ARRAY_API, PyArrayDescr, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray,
+    PyUntypedArrayMethods, get_array_module,
+};
+use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyTuple};
+
+use super::anywhere::Anywhere;
+use super::interpreter::answered;
+use crate::buffer::no_host_memory;
+use crate::descriptor::Descriptor;
+use crate::driver::host::HostMemory;
+use crate::dtype::Dtype;
+
+/// Imports NumPy, and makes sure that its C API is there. Once that is so, it stays.
+fn reach(py: Python<'_>) -> PyResult<()> {
+    static REACHED: PyOnceLock<()> = PyOnceLock::new();
+    let check = || {
+        let multiarray = get_array_module(py)?;
+        multiarray.getattr("_ARRAY_API")?.cast_into::<PyCapsule>()?;
+        let version: u32 = multiarray.call_method0("_get_ndarray_c_version")?.extract()?;
+        if version > NPY_VERSION {
+            return Err(PyImportError::new_err(format!(
+                "numpy: got the ABI version {version:#x}; allowed: {NPY_VERSION:#x} at most"
+            )));
+        }
+        Ok(())
+    };
+    REACHED.get_or_try_init(py, check).copied()
+}
+
+/// An element type as a `numpy.dtype`. NumPy's own are kept for the next array of that type; those of
+/// `ml_dtypes` may be of another package next time.
+pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
+    static KNOWN: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
+        [const { PyOnceLock::new() }; Dtype::COUNT];
+    let known = &KNOWN[dtype.index()];
+    if let Some(dtype) = known.get(py) {
+        return Ok(dtype.bind(py).clone());
+    }
+    reach(py)?;
+    if !dtype.is_opaque() {
+        let made = PyArrayDescr::new(py, dtype.typestr())?;
+        return Ok(known.get_or_init(py, || made.unbind()).bind(py).clone());
+    }
+    match py.import("ml_dtypes") {
+        Ok(extended) => {
+            if let Some(scalar) = answered(py, extended.getattr(dtype.name()))? {
+                return PyArrayDescr::new(py, scalar);
+            }
+        }
+        Err(error) if error.is_instance_of::<PyModuleNotFoundError>(py) => {}
+        Err(error) => return Err(error),
+    }
+    PyArrayDescr::new(py, dtype.typestr())
+}
+
+/// A C-contiguous array that owns its memory, and that memory, which holds whatever it does.
+pub(crate) fn empty<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+) -> PyResult<(Bound<'py, PyUntypedArray>, HostMemory)> {
+    let (shape, bytes) = (array.cai_shape(), array.cai_size() * array.dtype().itemsize());
+    let extents = shape.as_slice().iter().map(|extent| npy_intp::try_from(*extent));
+    let mut shape = extents.collect::<Result<Vec<_>, _>>()?;
+    let (ndim, length) = (c_int::try_from(shape.len())?, usize::try_from(bytes)?);
+    let dtype = dtype(py, array.dtype())?;
+    // SAFETY: `dtype` has reached NumPy. `shape` has `ndim` extents, outlives the call and is not kept; the
+    // call takes over the reference to the element type, and answers an array or NULL with an exception.
+    let made = unsafe {
+        let (extents, dtype) = (shape.as_mut_ptr(), dtype.into_dtype_ptr());
+        let made = PY_ARRAY_API.PyArray_Empty(py, ndim, extents, dtype, 0);
+        Bound::from_owned_ptr_or_err(py, made).map(|made| made.cast_into_unchecked())
+    };
+    let made: Bound<'py, PyUntypedArray> = made.map_err(|error| {
+        if error.is_instance_of::<PyMemoryError>(py) { no_host_memory(bytes).into() } else { error }
+    })?;
+    let keeper = Box::new(Anywhere::new(Some(made.clone().into_any().unbind())));
+    // SAFETY: an array of NumPy's own has this field, whatever its element type. It is not NULL, and `length`
+    // bytes from there on are the array's, which the keeper holds; nobody else has the array yet.
+    let memory = unsafe {
+        let start = NonNull::new_unchecked(made.cast_unchecked::<PyArrayDyn<u8>>().data());
+        HostMemory::kept(start, length, keeper)
+    };
+    Ok((made, memory))
+}
+
+/// The name of the element type, the shape and the flat values of `data`, where that is an array of NumPy's.
+/// NumPy is not imported for it. The values of 8-bit floats are their bits.
+pub(crate) fn values<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+    let py = data.py();
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let numpy = modules.call_method1(intern!(py, "get"), (intern!(py, "numpy"),))?;
+    match numpy.getattr_opt(intern!(py, "ndarray"))? {
+        Some(class) if data.is_instance(&class)? => {}
+        _ => return Ok(None),
+    }
+    reach(py)?;
+    let array = data.cast::<PyUntypedArray>()?;
+    let name = array.dtype().getattr("name")?;
+    let flat = array.call_method0("ravel")?;
+    let bits = name.extract::<&str>()?.starts_with("float8_");
+    let flat = if bits { flat.call_method1("view", ("u1",))? } else { flat };
+    PyTuple::new(py, [name, array.getattr("shape")?, flat.call_method0("tolist")?]).map(Some)
+}

@@ -1,0 +1,174 @@
+"""`python -m tests.counts`: what each conversion costs, beside the committed table.
+
+    python -m tests.counts LIBRARIES PACKAGE [--write]
+
+LIBRARIES is a folder with libcuda.so.1 (tests/fake_driver) and fake_libraries.abi3.so
+(tests/fake_libraries), PACKAGE one with a cai_bridge that kept its symbols. Exits with 1 where a
+row costs over 2 % more instructions than tests/counts/table.toml says, or more of anything else.
+`--write` writes the table anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from .callgrind import Counted, read
+
+HERE = Path(__file__).parent
+ROUNDS = 1000
+TABLE = HERE / "table.toml"
+# More than this is a row that grew. Less is the allocator's and the dict's luck.
+SLACK = 0.02
+HEAD = """\
+# What each conversion costs, a call: instructions, allocations of the bridge, calls of Python that
+# may run anything, and calls of the driver, of which each is there for a reason:
+#
+# cuCtxGetCurrent         whether the right context is current, for each order
+# cuCtxGetId              whether the context is still the one that an event or a stream was of
+# cuEventRecord           an order, with cuStreamWaitEvent
+# cuPointerGetAttributes  whose memory a dict's pointer is
+# cuStreamGetCtx          whether a stream that was named is of the array's device
+# cuStreamGetFlags        whether the legacy default stream is ordered with it already
+# cuStreamIsCapturing     whether the order would spoil a graph capture
+#
+# Each `release` of the interpreter's lock is around an order: a full queue blocks whoever queues.
+#
+# Written by `make counts WRITE=1`. Instructions are compared where these are the same:
+"""
+
+
+def rows() -> list[str]:
+    return [row["statement"] for row in tomllib.loads((HERE / "rows.toml").read_text())["row"]]
+
+
+def count(libraries: Path, package: Path) -> dict[str, Counted]:
+    """Run all rows once, in one process."""
+    statements = rows()
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "callgrind"
+        command = [
+            "valgrind",
+            "--tool=callgrind",
+            f"--callgrind-out-file={output}",
+            "--zero-before=*counts_begin",
+            "--dump-before=*counts_end",
+            # The interpreter itself: a virtual environment's is a link, and takes longer to start.
+            sys.executable,
+            str(HERE / "child.py"),
+            str(ROUNDS),
+            *statements,
+        ]
+        path = os.pathsep.join(map(str, (libraries, package)))
+        # Symbols are bound at the start, and hashes are the same, in each run.
+        settings = {
+            "LD_BIND_NOW": "1",
+            "LD_LIBRARY_PATH": str(libraries),
+            "PYTHONHASHSEED": "0",
+            # Its pools, which come and go at their edges, would cost a row or not by luck.
+            "PYTHONMALLOC": "malloc",
+            "PYTHONPATH": path,
+        }
+        done = subprocess.run(
+            command, env={**os.environ, **settings}, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise SystemExit(f"counts: the rows did not run\n{done.stdout}{done.stderr}")
+        files = [Path(f"{output}.{number + 1}") for number in range(len(statements))]
+        return {row: read(file) for row, file in zip(statements, files, strict=True)}
+
+
+def line(counted: Counted) -> dict[str, Any]:
+    driver = {name: round(calls / ROUNDS) for name, calls in sorted(counted.driver.items())}
+    return {
+        "instructions": round(counted.instructions / ROUNDS),
+        "allocations": round(counted.allocations / ROUNDS),
+        "python": round(counted.python.total() / ROUNDS),
+        "releases": round(counted.releases / ROUNDS),
+        "driver": {name: calls for name, calls in driver.items() if calls},
+    }
+
+
+def versions() -> dict[str, str]:
+    """Give what instructions depend on."""
+    compiler = subprocess.run(["rustc", "-V"], capture_output=True, text=True, check=False).stdout
+    return {
+        "python": platform.python_version(),
+        "rustc": compiler.strip(),
+        "libc": " ".join(platform.libc_ver()),
+        "machine": platform.machine(),
+    }
+
+
+def text(found: dict[str, dict[str, Any]]) -> str:
+    parts = [f"{HEAD}[versions]", *(f'{name} = "{what}"' for name, what in versions().items()), ""]
+    for row, costs in found.items():
+        driver = ", ".join(f"{name} = {calls}" for name, calls in costs["driver"].items())
+        parts.append(f'["{row}"]')
+        parts += [f"{name} = {costs[name]}" for name in ("instructions", "allocations", "python")]
+        parts += [f"releases = {costs['releases']}", f"driver = {{{driver}}}", ""]
+    return "\n".join(parts)
+
+
+def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> list[str]:
+    """Say what costs more than it is known to; `like` where instructions can be compared."""
+    found = []
+    for name in ("instructions", "allocations", "python", "releases"):
+        if name == "instructions" and not like:
+            continue
+        limit = known[name] * (1 + SLACK) if name == "instructions" else known[name]
+        if costs[name] > limit:
+            found.append(f"{name} {known[name]} -> {costs[name]}")
+    for name, calls in costs["driver"].items():
+        if calls > known["driver"].get(name, 0):
+            found.append(f"{name} {known['driver'].get(name, 0)} -> {calls}")
+    return found
+
+
+def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
+    before = known["instructions"] if known else 0
+    change = f"{100 * (costs['instructions'] / before - 1):+6.1f} %" if before else "    new"
+    driver = sum(costs["driver"].values())
+    print(
+        f"{row:<42} {costs['instructions']:>8,} {change}  allocations {costs['allocations']:>2}"
+        f"  python {costs['python']:>3}  driver {driver:>3}  releases {costs['releases']}"
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="tests.counts", description=__doc__)
+    parser.add_argument("libraries", type=Path)
+    parser.add_argument("package", type=Path)
+    parser.add_argument("--write", action="store_true", help="write the table anew")
+    options = parser.parse_args()
+    if shutil.which("valgrind") is None:
+        print("counts: valgrind is not installed, so nothing is counted")
+        return 0
+    counted = count(options.libraries.resolve(), options.package.resolve())
+    found = {row: line(costs) for row, costs in counted.items()}
+    known = {} if options.write else tomllib.loads(TABLE.read_text())
+    failed, like = [], options.write or known["versions"] == versions()
+    if not like:
+        print("instructions are not compared: the table is of", known["versions"])
+    for row, costs in found.items():
+        show(row, costs, known.get(row))
+        if not options.write:
+            more = grown(known[row], costs, like) if row in known else ["not in the table"]
+            failed += [f"{row}: {one}" for one in more]
+    if options.write:
+        TABLE.write_text(text(found))
+    for one in failed:
+        print(f"grown: {one}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""Reads what callgrind wrote down of each row."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
+# What the bridge's own library is called in a path.
+OURS = "_core"
+
+
+@dataclass
+class Counted:
+    """What a row costs, of all its rounds together."""
+
+    instructions: int
+    # The bridge's allocations on Rust's heap.
+    allocations: int
+    # The driver's entry points, by name.
+    driver: Counter[str]
+    # Functions of Python's C API that the bridge called and that may run Python code, by name.
+    python: Counter[str]
+    # How often the interpreter's lock was let go.
+    releases: int
+
+
+PYTHON = re.compile(
+    r"PyObject_(Call|Vectorcall|GetAttr|SetAttr|IsTrue|GetItem|RichCompare|IsInstance)|PyImport_"
+)
+HEAP = {"malloc", "calloc", "realloc", "posix_memalign", "aligned_alloc"}
+
+
+class Names:
+    """Callgrind's abbreviations: a number stands for the name that it was given first."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, str] = {}
+
+    def of(self, text: str) -> str:
+        match = NAMED.match(text)
+        if match is None:
+            return text
+        number, name = match.groups()
+        if name:
+            self.known[number] = name
+        return self.known.get(number, "")
+
+
+def read(file: Path) -> Counted:
+    functions, objects = Names(), Names()
+    counted = Counted(0, 0, Counter(), Counter(), 0)
+    ours, callee = False, ""
+    for line in file.read_text(errors="replace").splitlines():
+        key, _, rest = line.partition("=")
+        match key:
+            case "ob":
+                ours = OURS in objects.of(rest)
+            case "cob":
+                objects.of(rest)
+            case "fn":
+                functions.of(rest)
+            case "cfn":
+                callee = functions.of(rest).split("'")[0]
+            case "calls":
+                note(counted, callee, int(rest.split()[0]), ours)
+            case _ if line.startswith("totals:"):
+                counted.instructions = int(line.split()[1])
+    return counted
+
+
+def note(counted: Counted, callee: str, calls: int, ours: bool) -> None:
+    if callee == "PyEval_SaveThread":
+        counted.releases += calls
+    if callee.startswith("cu") and callee[2:3].isupper():
+        counted.driver[callee] += calls
+    if ours and callee in HEAP:
+        counted.allocations += calls
+    if ours and PYTHON.match(callee):
+        counted.python[callee] += calls

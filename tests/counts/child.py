@@ -1,0 +1,197 @@
+"""Runs each row under callgrind, between two functions that mark where it counts.
+
+The libraries are stand-ins, so that the counts are the bridge's and Python's own:
+t a torch tensor, c a CuPy array, n a Numba array, stub a ready-made dict, t8 a tensor of eight
+dimensions, tensors ten tensors; view = from_cai(c), cai = to_cai(t); side a handle of torch's pool,
+pooled its object, object_ one that owns its stream; torch, cupy the modules.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+import types
+from typing import Any
+
+import numpy as np
+
+import fake_libraries
+
+WARM = 30
+SIDE = 0x5000_0000
+
+
+def module(name: str, **attributes: Any) -> types.ModuleType:
+    made = types.ModuleType(name)
+    vars(made).update(attributes)
+    sys.modules[name] = made
+    return made
+
+
+class TorchStream:
+    """torch hands the streams of its pools out in turn; this pool has one a priority."""
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        return (0, -1)
+
+    def __init__(self, device: int, priority: int) -> None:
+        self.cuda_stream, self.stream_id = SIDE + priority * 16, 1
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.cuda_stream)
+
+
+torch = module("torch", Tensor=fake_libraries.Tensor)
+torch.cuda = module("torch.cuda", Stream=TorchStream, is_initialized=lambda: True)
+
+
+class Memory:
+    """CuPy's way to memory that somebody else owns."""
+
+    __slots__ = ("device", "owner", "ptr", "size")
+
+    def __init__(self, ptr: int, size: int, owner: Any, device: int) -> None:
+        self.ptr, self.size, self.owner, self.device = ptr, size, owner, device
+
+
+class Pointer:
+    __slots__ = ("mem", "ptr")
+
+    def __init__(self, mem: Memory, offset: int) -> None:
+        self.mem, self.ptr = mem, mem.ptr + offset
+
+
+class Made:
+    """What CuPy's `ndarray(shape, dtype, pointer, strides)` makes, and `asarray`."""
+
+    def __init__(self, shape: Any, dtype: Any, data: Any, strides: Any = None) -> None:
+        self.shape, self.dtype, self.data, self.strides, self.device = (
+            shape,
+            dtype,
+            data,
+            strides,
+            0,
+        )
+
+
+class CupyMeta(type):
+    """`cupy.ndarray` is what is converted and what is made."""
+
+    def __instancecheck__(cls, x: object) -> bool:
+        return isinstance(x, Made | fake_libraries.NdArray)
+
+
+class Device:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def asarray(x: Any) -> Made:
+    described = x.__cuda_array_interface__
+    pointer = Pointer(Memory(described["data"][0], 0, x, 0), 0)
+    return Made(described["shape"], np.dtype(described["typestr"]), pointer)
+
+
+cupy = module("cupy", ndarray=Made, asarray=asarray)
+cupy.cuda = module("cupy.cuda", UnownedMemory=Memory, MemoryPointer=Pointer, Device=Device)
+stream_ptr = {"get_stream_ptr": fake_libraries.get_stream_ptr}
+module("cupy_backends.cuda.stream", __pyx_capi__=stream_ptr)
+
+
+class StreamObject:
+    """A stream of cuda.core: it owns its handle."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+class NumbaStream(StreamObject):
+    external = False
+
+
+class NumbaArray:
+    """A device array of Numba's, which reads its dict's parts when it is asked."""
+
+    __module__ = "numba.cuda.cudadrv.devicearray"
+
+    def __init__(self, pointer: int, shape: tuple[int, ...]) -> None:
+        self.pointer, self.shape, self.stream = pointer, shape, NumbaStream(SIDE)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return {
+            "shape": self.shape,
+            "strides": None,
+            "data": (self.pointer, False),
+            "typestr": "<f4",
+            "stream": self.stream.handle,
+            "version": 3,
+        }
+
+
+class Stub:
+    def __init__(self, pointer: int, shape: tuple[int, ...], stream: int | None = None) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": shape,
+            "typestr": "<f4",
+            "data": (pointer, False),
+            "version": 3,
+            "strides": None,
+            "stream": stream,
+        }
+
+
+def names() -> dict[str, Any]:
+    import cai_bridge
+
+    t = fake_libraries.Tensor(0x7000_0000, [2, 3])
+    c = fake_libraries.NdArray(0x8000_0000, (2, 3))
+    return {
+        "torch": torch,
+        "cupy": cupy,
+        "t": t,
+        "c": c,
+        "n": NumbaArray(0x9000_0000, (2, 3)),
+        "t8": fake_libraries.Tensor(0x7100_0000, [2] * 8),
+        "stub": Stub(0xA000_0000, (2, 3)),
+        "view": cai_bridge.from_cai(c),
+        "cai": cai_bridge.to_cai(t),
+        "side": SIDE,
+        "object_": StreamObject(SIDE),
+        "pooled": TorchStream(0, 0),
+        "tensors": [fake_libraries.Tensor(0x7200_0000 + at * 256, [4]) for at in range(10)],
+        **{
+            name: getattr(cai_bridge, name)
+            for name in ("to_cai", "from_cai", "to_dlpack", "convert")
+        },
+    }
+
+
+def run(count: int, rows: list[str]) -> None:
+    known = names()
+    for row in rows:
+        scope = dict(known)
+        source = f"def rounds(many):\n    for _ in many:\n        {row}\n"
+        exec(source, scope)
+        rounds = scope["rounds"]
+        rounds(itertools.repeat(None, WARM))
+        gc.collect()
+        gc.disable()
+        many = itertools.repeat(None, count)
+        fake_libraries.counted(rounds, many)
+        gc.enable()
+
+
+if __name__ == "__main__":
+    run(int(sys.argv[1]), sys.argv[2:])

@@ -1,0 +1,94 @@
+"""The gate of `make counts`: what it reads of callgrind, and when it fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.counts.__main__ import grown, line, rows, text
+from tests.counts.callgrind import read
+
+OUTPUT = """\
+version: 1
+ob=(1) /somewhere/cai_bridge/_core.abi3.so
+fn=(1) cai_bridge::py::doors::of_dlpack::to_cai
+12 300
+cob=(2) /usr/lib/libpython3.11.so.1.0
+cfn=(2) PyObject_GetAttr
+calls=2000 0
+12 5000
+cob=(3) /usr/lib/libc.so.6
+cfn=(3) malloc
+calls=1000 0
+12 800
+cfn=(4) PyEval_SaveThread
+calls=1000 0
+12 800
+cfn=(5) cuEventRecord
+calls=2000 0
+12 14
+
+ob=(2)
+fn=(6) PyDict_New
+9 100
+cob=(3)
+cfn=(3)
+calls=5000 0
+9 500
+
+totals: 4321000
+"""
+KNOWN: dict[str, Any] = {
+    "instructions": 4321,
+    "allocations": 1,
+    "python": 2,
+    "releases": 1,
+    "driver": {"cuEventRecord": 2},
+}
+
+
+@pytest.fixture
+def costs(tmp_path: Path) -> dict[str, Any]:
+    file = tmp_path / "callgrind.1"
+    file.write_text(OUTPUT)
+    return line(read(file))
+
+
+def test_what_callgrind_wrote_is_read_for_a_call(costs: dict[str, Any]) -> None:
+    # The allocations of Python's own are not the bridge's.
+    assert costs == KNOWN
+
+
+def test_what_costs_the_same_passes(costs: dict[str, Any]) -> None:
+    assert grown(KNOWN, costs) == []
+    assert grown(KNOWN, {**costs, "instructions": 4321 * 1.019}) == []
+    assert grown(KNOWN, {**costs, "instructions": 1, "python": 0, "driver": {}}) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"instructions": 4410}, "instructions 4321 -> 4410"),
+        ({"allocations": 2}, "allocations 1 -> 2"),
+        ({"python": 3}, "python 2 -> 3"),
+        ({"releases": 2}, "releases 1 -> 2"),
+        ({"driver": {"cuEventRecord": 3}}, "cuEventRecord 2 -> 3"),
+        ({"driver": {"cuCtxSynchronize": 1}}, "cuCtxSynchronize 0 -> 1"),
+    ],
+)
+def test_what_grows_is_named(costs: dict[str, Any], more: dict[str, Any], said: str) -> None:
+    assert grown(KNOWN, {**costs, **more}) == [said]
+
+
+def test_instructions_of_other_versions_are_not_compared(costs: dict[str, Any]) -> None:
+    assert grown(KNOWN, {**costs, "instructions": 9999}, like=False) == []
+
+
+def test_the_table_has_each_row_and_is_read_back_as_it_was_written(costs: dict[str, Any]) -> None:
+    import tomllib
+
+    from tests.counts.__main__ import TABLE
+
+    assert set(tomllib.loads(TABLE.read_text())) == {"versions", *rows()}
+    assert tomllib.loads(text({"row": costs}))["row"] == costs

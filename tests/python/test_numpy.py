@@ -1,0 +1,124 @@
+"""NumPy: its arrays are taken by the simulated device, and what it is given is its own."""
+
+import subprocess
+import sys
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from cai_bridge import convert, to_cai
+
+SOURCES = {
+    "of floats": np.arange(6.0).reshape(2, 3),
+    "of ints, big-endian, reversed": np.arange(6, dtype=">i4").reshape(2, 3)[::-1, ::2],
+    "of bools": np.array([True, False]),
+    "of complex": np.array([[1 + 2j]], dtype="complex64"),
+    "of bfloat16": np.array([1.5, -2.0], dtype=ml_dtypes.bfloat16),
+    "without a dimension": np.array(5, dtype="uint8"),
+    "without elements": np.zeros((2, 0, 3)),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_an_array_of_numpys_goes_to_the_device_and_back(source, cuda):
+    x = cuda.array(source)
+    assert (to_cai(x).dtype.name, x.shape) == (source.dtype.name, source.shape)
+    made = convert(x, "numpy")
+    assert made.tolist() == source.tolist() == x.tolist()
+
+
+def test_the_bits_of_small_floats_are_kept(cuda):
+    source = np.array([1.5, -2.0], dtype=ml_dtypes.float8_e5m2)
+    made = convert(cuda.array(source), "numpy")
+    assert made.dtype == source.dtype
+    assert made.tobytes() == source.tobytes()
+
+
+def test_what_is_said_of_an_array_of_numpys_goes_first(cuda):
+    x = cuda.array(np.arange(4), dtype="float32", shape=(2, 2))
+    assert (to_cai(x).typestr, x.tolist()) == ("<f4", [[0.0, 1.0], [2.0, 3.0]])
+
+
+def test_streams_fill_from_arrays_of_numpys(cuda):
+    x, mine = cuda.array(shape=(2, 2)), cuda.stream()
+    mine.fill(x, np.ones((2, 2)))
+    cuda.synchronize()
+    assert x.tolist() == [[1.0, 1.0], [1.0, 1.0]]
+    mine.fill(x, np.array(7))
+    cuda.synchronize()
+    assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
+    with pytest.raises(ValueError, match=r"data: got the shape \(3, 2\); allowed: \(2, 2\)"):
+        mine.fill(x, np.ones((3, 2)))
+
+
+@pytest.mark.parametrize("kind", ["U1", "O", "M8[s]", "i4,f4"])
+def test_element_types_that_no_array_on_a_gpu_has_are_refused(kind, cuda):
+    with pytest.raises(ValueError, match=r"dtype: got '.*'; allowed: bool, int8"):
+        cuda.array(np.zeros(2, dtype=kind))
+
+
+def test_a_copy_for_numpy_is_an_array_that_owns_its_memory(cuda):
+    x = cuda.array([1.0, 2.0])
+    made = convert(x, "numpy")
+    assert made.base is None
+    assert made.flags.owndata
+    made[0] = 5.0
+    assert x.tolist() == [1.0, 2.0]
+
+
+def test_a_copy_for_numpy_that_fails_is_lost_with_its_array(cuda):
+    x = cuda.array([1.0, 2.0])
+    cuda.fail("cuStreamSynchronize", 1, "CUDA_ERROR_LAUNCH_FAILED")
+    with pytest.raises(RuntimeError, match="cuStreamSynchronize: got CUDA_ERROR_LAUNCH_FAILED"):
+        convert(x, "numpy")
+    assert convert(x, "numpy").tolist() == [1.0, 2.0]
+
+
+CHILD = """
+    import sys
+    sys.modules["numpy"] = None
+    from cai_bridge import convert, to_cai
+    from cai_bridge.testing import simulated_cuda
+    with simulated_cuda() as cuda:
+        x = cuda.array([1.0, 2.0])
+        print(x.tolist(), sys.modules.get("numpy"))
+        for ask in (lambda: to_cai(x).dtype, lambda: convert(x, "numpy")):
+            try:
+                ask()
+            except ImportError as error:
+                print(type(error).__name__, error)
+"""
+
+
+def test_where_numpy_is_missing_the_error_says_so_and_nothing_else_needs_it():
+    program = textwrap.dedent(CHILD)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    missing = "ModuleNotFoundError import of numpy halted; None in sys.modules"
+    assert done.stdout.splitlines() == ["[1.0, 2.0] None", missing, missing]
+
+
+def test_a_numpy_of_another_abi_is_refused():
+    program = """
+        import numpy._core.multiarray
+        numpy._core.multiarray._get_ndarray_c_version = lambda: 0x3000000
+        from cai_bridge import to_cai
+        from cai_bridge.testing import simulated_cuda
+        with simulated_cuda() as cuda:
+            try:
+                to_cai(cuda.array([1.0])).dtype
+            except ImportError as error:
+                print(error)
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.stdout == "numpy: got the ABI version 0x3000000; allowed: 0x2000000 at most\n"
