@@ -81,6 +81,10 @@ WRONG = {
         p.Make("x1", "jax", None, 64, 1),
         replace(CALL, at=None, readonly=False),
     ),
+    "a function that writes what JAX has": (
+        *(MAKE, p.FromCai("v2", "x1", at="t1")),
+        *(p.Take("y3", "v2", "jax", "from_dlpack"), CALL),
+    ),
     "JAX's array without a word that it is only read": (
         p.Make("x1", "jax", None, 64, 1),
         replace(NEW, at=None, back=None),
