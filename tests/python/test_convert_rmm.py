@@ -238,8 +238,29 @@ def test_a_pointer_that_rmm_would_not_give_out_is_refused(cuda: Any) -> None:
 
 
 def test_an_array_of_nothing_is_a_buffer_of_nothing(cuda: Any) -> None:
-    made = convert(cuda.array(shape=(0, 3)), "rmm")
-    assert (made.size, made.ptr) == (0, 0)
+    x = cuda.array(shape=(0, 3))
+    made = convert(x, "rmm")
+    assert (made.size, made.ptr, x.exports) == (0, 0, 0)
+
+
+def test_what_rmm_raises_passes_through_and_gives_the_memory_back(
+    cuda: Any, monkeypatch: Any
+) -> None:
+    x = cuda.array([1.0])
+
+    def fails(self: Any, **arguments: Any) -> None:
+        self.ptr = 0
+        arguments["mr"].allocate(4, None)
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(DeviceBuffer, "__init__", fails)
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="no device"):
+            convert(x, "rmm")
+        assert x.exports == 0
+    finally:
+        gc.enable()
 
 
 def test_read_only_memory_is_refused(cuda: Any) -> None:

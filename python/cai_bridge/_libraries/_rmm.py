@@ -43,9 +43,16 @@ class Rmm(Library):
                 f"pointer: got {view.ptr:#x}; allowed: multiples of {ALIGNMENT}, as code "
                 "that takes RMM's buffers relies on, or copy=True"
             )
+        on = _stream(view.stream, stream)
+        if not view.nbytes:
+            return rmm.DeviceBuffer(stream=on)
         lent = _Lent(view)
-        resource = rmm.mr.CallbackMemoryResource(*lent.calls)
-        return rmm.DeviceBuffer(size=view.nbytes, stream=_stream(view.stream, stream), mr=resource)
+        try:
+            resource = rmm.mr.CallbackMemoryResource(*lent.calls)
+            return rmm.DeviceBuffer(size=view.nbytes, stream=on, mr=resource)
+        except BaseException:
+            lent.deallocate(view.ptr, view.nbytes, on)
+            raise
 
 
 _out: set[_Lent] = set()
