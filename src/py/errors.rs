@@ -1,13 +1,15 @@
 //! The one place where an [`Error`] becomes a Python exception.
 
+use std::cell::Cell;
+
 use pyo3::create_exception;
 use pyo3::exceptions::{
     PyBufferError, PyRuntimeError, PyRuntimeWarning, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, Kind};
 
 create_exception!(
     cai_bridge,
@@ -26,10 +28,39 @@ create_exception!(
      Given once a type. ``stream=`` says which stream the array's pending work is on, and no wait is needed."
 );
 
+thread_local! {
+    /// What Python raised, while an error of Rust's stands for it.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// The error that stands for `raised` until it is made an exception again, on the same thread.
+#[cold]
+pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
+    let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
+    RAISED.set(Some(raised));
+    Error::new(Kind::Interrupted, got)
+}
+
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
+        if error.kind() == Kind::Interrupted
+            && let Some(raised) = RAISED.take()
+        {
+            return raised;
+        }
         Python::attach(|py| raised(py, &error)).unwrap_or_else(|failed| failed)
     }
+}
+
+/// The class for what the driver failed with: in an extension the Python package's, where that is imported.
+fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
+    let own = || py.get_type::<DriverError>();
+    if cfg!(feature = "wheel") {
+        return own();
+    }
+    let package = py.import("sys").and_then(|sys| sys.getattr("modules")?.get_item("cai_bridge"));
+    let class = package.and_then(|package| package.getattr("DriverError"));
+    class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
 }
 
 /// The exception, made here: one that PyO3 makes later may find no memory where that cannot be told.
@@ -39,7 +70,7 @@ fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Class::Buffer => py.get_type::<PyBufferError>(),
         Class::Value => py.get_type::<PyValueError>(),
         Class::Type => py.get_type::<PyTypeError>(),
-        Class::Driver => py.get_type::<DriverError>(),
+        Class::Driver => driver_error(py),
     };
     let value = class.call1((PyString::from_bytes(py, error.to_string().as_bytes())?,))?;
     if error.kind().class() == Class::Driver {

@@ -10,6 +10,7 @@
 )]
 
 mod alive;
+mod array;
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
 mod buffer;
@@ -17,6 +18,7 @@ mod capture;
 mod copy;
 mod descriptor;
 mod dtype;
+mod examples;
 mod fuzz;
 mod layout;
 mod lease;
