@@ -1,17 +1,18 @@
 """The pytest plugin: options for ``pytest --pyargs cai_bridge.conformance``.
 
-Pytest loads it in every run of an environment that has `cai_bridge`, so it imports nothing before
-one of its options is used.
+Pytest loads it in every run of an environment that has `cai_bridge`. So all options begin with
+``--cai-``, unlike those of other suites, and nothing of the kit is imported before one is used.
 """
 
 from __future__ import annotations
 
 import sys
-import tomllib
-from contextlib import ExitStack
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 ROLES = ("producer", "consumer")
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
+SLOW_S = 30.0
 
 
 class Place:
@@ -30,7 +32,11 @@ class Place:
     tests, as it is for ``cai-bridge check``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._where: Literal["simulated"] | None = (
+            "simulated" if config.getoption("--cai-simulated") else None
+        )
         self._open = ExitStack()
         self._lab: Lab | None = None
         self._device: object = None
@@ -43,7 +49,7 @@ class Place:
         if self._lab is None or SimulatedCuda.current() is not self._device:
             # Somebody's fixture may put another simulated device in place for each test.
             self.close()
-            self._lab = self._open.enter_context(open_lab())
+            self._lab = self._open.enter_context(open_lab(self._where))
             self._device = SimulatedCuda.current()
         return self._lab
 
@@ -76,6 +82,7 @@ class Case:
 
     requirement: Requirement | None
     place: Place
+    subject: str
     tally: Tally = field(repr=False)
 
 
@@ -84,7 +91,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("cai_bridge", "conformance to DLPack and the CUDA Array Interface")
     for role in ROLES:
         group.addoption(
-            f"--{role}",
+            f"--cai-{role}",
             action="append",
             default=[],
             metavar="SUBJECT",
@@ -93,7 +100,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
     for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and to be told of")):
         group.addoption(
-            f"--{kind}-file",
+            f"--cai-{kind}-file",
             action="append",
             default=[],
             type=Path,
@@ -101,11 +108,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             help=f"requirements that are {what}: a TOML table a subject, of requirement = reason; "
             "'known' is what is known of the libraries",
         )
+    group.addoption(
+        "--cai-simulated",
+        action="store_true",
+        help="judge on the simulated device, on a machine with a GPU, too",
+    )
+    group.addoption(
+        "--cai-slow-after",
+        type=float,
+        default=SLOW_S,
+        metavar="SECONDS",
+        help="name a requirement that has been judged for so long (default: %(default)g)",
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Tell what is judged."""
-    given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--{role}")]
+    given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--cai-{role}")]
     return [f"conformance: {', '.join(given)}"] if given else []
 
 
@@ -121,27 +140,31 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
     except BaseException as error:
         # Of the first two the kit says all that there is to say.
         kind = "" if type(error) in (ValueError, TypeError) else f"{type(error).__name__}: "
-        raise pytest.UsageError(f"--{role} {subject}: {kind}{text_of(error)}") from None
+        raise pytest.UsageError(f"--cai-{role} {subject}: {kind}{text_of(error)}") from None
 
 
 def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
     """Read a file: reasons by subjects and the requirements' names, all of which have to be."""
+    import tomllib
+
     from cai_bridge.conformance import requirements
+    from cai_bridge.conformance.requirement import did_you_mean
 
     try:
         listed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise pytest.UsageError(f"--{kind}-file: {file}: {error}") from None
+        raise pytest.UsageError(f"--cai-{kind}-file: {file}: {error}") from None
     names = {one.name for one in requirements()}
     for subject, reasons in listed.items():
         if not isinstance(reasons, dict):
             raise pytest.UsageError(
-                f"--{kind}-file: {file}: {subject}: got {reasons!r}; "
+                f"--cai-{kind}-file: {file}: {subject}: got {reasons!r}; "
                 "allowed: a table of requirement = reason"
             )
         for name in reasons:
             if name not in names:
-                raise pytest.UsageError(f"--{kind}-file: {file}: {subject}: there is no {name!r}")
+                what = f"there is no {name!r}{did_you_mean(name, names)}"
+                raise pytest.UsageError(f"--cai-{kind}-file: {file}: {subject}: {what}")
     return listed
 
 
@@ -150,7 +173,7 @@ def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
     from cai_bridge.conformance.known import known as shipped
 
     known: dict[str, dict[str, str]] = {}
-    for file in config.getoption(f"--{kind}-file"):
+    for file in config.getoption(f"--cai-{kind}-file"):
         if str(file) == "known":
             listed = shipped("skips" if kind == "skips" else "xfails")
         else:
@@ -166,7 +189,7 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
 
     made = []
     place = config.stash[PLACE]
-    for subject in config.getoption(f"--{role}"):
+    for subject in config.getoption(f"--cai-{role}"):
         adapter, tally = _adapter(role, subject), Tally()
         skips, xfails = (known[kind].get(subject, {}) for kind in ("skips", "xfails"))
         for one in requirements("producer" if role == "producer" else "consumer"):
@@ -176,9 +199,9 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
             if one.name in xfails:
                 marks.append(pytest.mark.xfail(reason=str(xfails[one.name]), strict=True))
             tally.expected += one.name not in skips
-            case = Case(one, place, tally)
+            case = Case(one, place, subject, tally)
             made.append(pytest.param(adapter, case, id=f"{subject}-{one.name}", marks=marks))
-        case = Case(None, place, tally)
+        case = Case(None, place, subject, tally)
         made.append(pytest.param(adapter, case, id=f"{subject}-anything-judged"))
     return made
 
@@ -186,13 +209,13 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
 def pytest_configure(config: pytest.Config) -> None:
     """Find the subjects, so that a mistake in an option ends the run before it begins."""
     config.stash[CASES] = {role: [] for role in ROLES}
-    if not any(config.getoption(f"--{role}") for role in ROLES):
+    if not any(config.getoption(f"--cai-{role}") for role in ROLES):
         return
     here = str(config.invocation_params.dir)
     if here not in sys.path:
         # `python -m pytest` has it there, and `pytest` has not.
         sys.path.insert(0, here)
-    config.stash[PLACE] = place = Place()
+    config.stash[PLACE] = place = Place(config)
     config.add_cleanup(place.close)
     known = {kind: _known(config, kind) for kind in ("skips", "xfails")}
     config.stash[CASES] = {role: _cases(config, role, known) for role in ROLES}
@@ -213,7 +236,7 @@ def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
     """Make the tests of a role, or one that says that there are none."""
     made = metafunc.config.stash[CASES][role]
     if not made:
-        skip = pytest.mark.skip(reason=f"no --{role} was given")
+        skip = pytest.mark.skip(reason=f"no --cai-{role} was given")
         made = [pytest.param(None, None, id="none", marks=skip)]
     metafunc.parametrize(("adapter", "case"), made)
 
@@ -226,7 +249,9 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
         _anything(case.tally)
         return
     case.tally.run += 1
-    verdict = judge(case.requirement, adapter, case.place.lab())
+    lab = case.place.lab()
+    with _named_when_slow(case):
+        verdict = judge(case.requirement, adapter, lab)
     if verdict.outcome == "skipped":
         pytest.skip(verdict.evidence)
     case.tally.judged += 1
@@ -238,11 +263,33 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
             f"otherwise: {rule.why}",
             f"seen: {verdict.evidence}",
             "",
+            *((verdict.traceback, "") if verdict.traceback else ()),
             verdict.program,
         )
         if rule.level == "should":
             pytest.xfail(f"advice: {rule.rule}; seen: {verdict.evidence}")
         pytest.fail("\n".join(lines), pytrace=False)
+
+
+@contextmanager
+def _named_when_slow(case: Case) -> Iterator[None]:
+    """Name a requirement on the terminal that takes long: it may be the one that hangs."""
+    config, name = case.place.config, case.requirement.name if case.requirement else ""
+    after: float = config.getoption("--cai-slow-after")
+
+    def tell() -> None:
+        # Past what pytest captures.
+        writer = config.get_terminal_writer()
+        writer.line(f"\ncai_bridge: {case.subject}: {name} has been judged for {after:g} s")
+        writer.flush()
+
+    timer = threading.Timer(after, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _anything(tally: Tally) -> None:

@@ -38,8 +38,19 @@ def exporting(**fields):
     return capsule
 
 
-def is_view(array):
-    return not array.contiguous
+def is_columns(array):
+    """Whether it is every second column of an array of two dimensions."""
+    return len(array._region.shape) == 2 and array._region.strides[1] == 8
+
+
+def behind(array):
+    """How many bytes the first item of an array of two dimensions is behind its memory's."""
+    region = array._region
+    return region.ptr - array._memory.ptr if len(region.shape) == 2 else 0
+
+
+def is_backwards(array):
+    return bool(array._region.strides) and array._region.strides[0] < 0
 
 
 def pending(array):
@@ -56,14 +67,19 @@ def on_current(array):
 
 
 class Entries(dict):
-    """A dict to all who ask by `isinstance`, and not to those who ask for the type."""
+    """Gives a version that it does not hold, so that only ``[]`` finds it."""
+
+    def __missing__(self, name):
+        return {"version": 3}[name]
 
 
-class Version(int):
-    """The same of an integer."""
+def without_version(self):
+    said = Entries(Array.interface(self))
+    del said["version"]
+    return said
 
 
-broken("cai-entries", interface=lambda self: Entries(Array.interface(self)))
+broken("cai-entries", doors=("cai",), interface=without_version)
 broken("cai-shape", interface=saying(shape=lambda _, shape: list(shape)))
 broken(
     "cai-typestr",
@@ -79,9 +95,21 @@ broken("cai-strides", interface=saying(strides=lambda _, strides: strides and li
 broken(
     "cai-values",
     doors=("cai",),
-    interface=saying(data=lambda a, data: (data[0] + 4 * is_view(a), data[1])),
+    interface=saying(data=lambda a, data: (data[0] + 4 * is_columns(a), data[1])),
 )
-broken("cai-version", interface=saying(version=lambda *_: Version(3)))
+broken(
+    "cai-offset",
+    doors=("cai",),
+    interface=saying(
+        data=lambda a, data: (data[0] - (a.contiguous and behind(a)), data[1]),
+    ),
+)
+broken(
+    "cai-reversed",
+    doors=("cai",),
+    interface=saying(strides=lambda _, strides: strides and tuple(map(abs, strides))),
+)
+broken("cai-version", interface=saying(version=lambda *_: 3.0))
 broken("cai-mask", doors=("cai",), interface=lambda self: {**Array.interface(self), "mask": [True]})
 broken("cai-descr", interface=saying(descr=lambda *_: [("", "<f8")]))
 broken("cai-readonly", interface=saying(data=lambda _, data: (data[0], False)))
@@ -194,7 +222,19 @@ broken("dlpack-dtype", capsule=exporting(dtype=dtype_that_forgets_signs))
 broken("dlpack-shape", capsule=exporting(shape=ones_for_scalars, strides=strides_for_ones))
 broken("dlpack-strides", capsule=null_in_new_tensors)
 broken("dlpack-zero-size", capsule=exporting(ptr=lambda a: a._region.ptr or 4096))
-broken("dlpack-values", doors=("dlpack",), capsule=exporting(byte_offset=lambda a: 4 * is_view(a)))
+broken(
+    "dlpack-values", doors=("dlpack",), capsule=exporting(byte_offset=lambda a: 4 * is_columns(a))
+)
+broken(
+    "dlpack-offset",
+    doors=("dlpack",),
+    capsule=exporting(ptr=lambda a: a._region.ptr - (a.contiguous and behind(a))),
+)
+broken(
+    "dlpack-reversed",
+    doors=("dlpack",),
+    capsule=exporting(strides=lambda a: [abs(step) // 4 for step in a._region.strides]),
+)
 
 
 def order_if(wanted):
@@ -211,7 +251,20 @@ def order_always(self, stream):
     Array.order_for(self, None if stream == -1 else stream)
 
 
-broken("dlpack-pending", order_for=order_if(lambda a, stream: stream is None or not on_current(a)))
+def waits_for_the_last(self, stream):
+    last = self._memory.streams[-1:]
+    for one in last if stream != -1 else ():
+        device().stream_of(stream or 1).wait(one.record())
+
+
+def waits_for_one(a, stream):
+    """Whether nothing is asked for but the order of one stream before another."""
+    return stream not in (None, 2) and len(pending(a)) < 2 and on_current(a)
+
+
+broken("dlpack-pending", order_for=order_if(lambda a, stream: not waits_for_one(a, stream)))
+broken("dlpack-pending-on-two", order_for=waits_for_the_last)
+broken("dlpack-per-thread-stream", order_for=order_if(lambda _, stream: stream != 2))
 broken("dlpack-pending-elsewhere", order_for=order_if(lambda a, _: on_current(a)))
 broken("dlpack-default-stream", order_for=order_if(lambda _, stream: stream is not None))
 broken("dlpack-no-synchronization", order_for=order_always)
@@ -229,6 +282,13 @@ def takes_any_device(self, stream, max_version, dl_device, copy):
     return Array.capsule(self, stream, max_version, None, copy)
 
 
+def refuses_two(self, stream, max_version, dl_device, copy):
+    if stream == 2 and not pending(self):
+        raise ValueError("stream: got 2; allowed: None, -1, 1 or a handle")
+    return Array.capsule(self, stream, max_version, dl_device, copy)
+
+
+broken("dlpack-streams", capsule=refuses_two)
 broken("dlpack-stream-zero", capsule=takes_zero)
 broken("dlpack-copy", capsule=takes_copy)
 broken("dlpack-dl-device", capsule=takes_any_device)
@@ -285,14 +345,22 @@ broken("exchange-table", table={"allocate": 0})
 broken(
     "exchange-values",
     doors=("exchange",),
-    exchanged=lambda self: self.managed(byte_offset=4 * is_view(self)),
+    exchanged=lambda self: self.managed(byte_offset=4 * is_columns(self)),
 )
 broken(
     "exchange-borrowed",
     doors=("exchange",),
     lent=lambda self: self.managed(byte_offset=4),
 )
-broken("exchange-stream", settle=lambda self: None, work_stream=classmethod(lambda cls: 1))
+broken(
+    "exchange-stream",
+    settle=lambda self: len(pending(self)) > 1 and self._memory.order_before(device().legacy),
+    work_stream=classmethod(lambda cls: 1),
+)
+broken(
+    "exchange-pending-on-two",
+    settle=lambda self: Array.settle(self) if len(pending(self)) < 2 else None,
+)
 broken("exchange-owner", exchanged=lambda self: self.managed(owner=None))
 
 # --- both -----------------------------------------------------------------------------------------

@@ -54,6 +54,18 @@ class Poor(ProducerAdapter):
         return Array()
 
 
+class Failing(Producer):
+    """Fails by itself."""
+
+    name = "failing"
+
+    def readonly(self, array):
+        return self.locked(array)
+
+    def locked(self, array):
+        raise RuntimeError("out of luck")
+
+
 class Contradicts:
     """Says one thing by CAI, and another by DLPack."""
 

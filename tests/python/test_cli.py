@@ -1,6 +1,7 @@
 """The command: what each part of it prints, and how it ends."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -9,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from cai_bridge._cli import libraries, table
+from cai_bridge._cli import libraries, pairs, table
 from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import KNOWN
 from cai_bridge._cli.marks import OUTCOMES
@@ -122,7 +123,14 @@ def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
         (["check", "cli_subjects:make", "--only", "cai-nothing"], "got 'cai-nothing'; allowed"),
         (["check", "cli_subjects:make", "--html", ""], "--html: got no path"),
         (["matrix", "--from", str(MATRIX), "--html", ""], "--html: got no path"),
-        (["matrix", "--from", str(MATRIX), "--json", ""], "--json: got no path"),
+        (["matrix", "--from", str(MATRIX), "--output", ""], "--output: got no path"),
+        (["doctor", "--output", ""], "--output: got no path"),
+        (["inspect", "cli_subjects:3", "--output", ""], "--output: got no path"),
+        (["check", "cli_subjects:make", "--output", ""], "--output: got no path"),
+        (
+            ["check", "cli_subjects:make", "--only", "cai-stirdes"],
+            "got 'cai-stirdes' (did you mean 'cai-strides'?)",
+        ),
         (["inspect", "cli_subjects"], "allowed: module:expression"),
         (["inspect", "cli_subjects:nothing"], "raised NameError"),
         (["inspect", "cli_subjects:fails()"], "raised RuntimeError: out of luck"),
@@ -186,7 +194,7 @@ def test_inspect_of_a_contradiction_ends_with_1(flags, capsys):
 
 
 def test_check_prints_the_report(capsys):
-    assert main(["check", "cli_subjects:make", "--only", "cai-shape", "cai-typestr"]) == 0
+    assert main(["check", "cli_subjects:make", "--only=cai-shape", "--only=cai-typestr"]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("make as a producer on the simulated device: 2 passed, 0 failed")
 
@@ -257,9 +265,8 @@ def test_check_runs_as_a_module_from_the_working_directory():
 
 def test_matrix_runs_what_is_named(tmp_path, capsys):
     written = tmp_path / "matrix.json"
-    assert main(["matrix", "simulated", "--json", str(written)]) == 0
-    printed = capsys.readouterr().out
-    assert "simulated -> simulated" in printed
+    assert main(["matrix", "simulated", "--json", "--output", str(written)]) == 0
+    assert capsys.readouterr().out == ""
     matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
     assert (matrix.producers, matrix.consumers) == (("simulated",), ("simulated",))
     assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
@@ -268,8 +275,8 @@ def test_matrix_runs_what_is_named(tmp_path, capsys):
 def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
     written = tmp_path / "matrix.json"
     asked = ["matrix", "simulated", "to_cai(simulated)", "--way", "convert", "--jobs", "2"]
-    assert main([*asked, "--json", str(written)]) == 0
-    assert "routes: 1 convert(x, library)" in capsys.readouterr().out
+    assert main([*asked, "--json", "--output", str(written)]) == 0
+    assert capsys.readouterr().out == ""
     matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
     assert [(one.producer, one.route) for one in matrix.cells] == [
         ("simulated", "convert(x, library)"),
@@ -278,17 +285,115 @@ def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
     shown = table.Table(matrix)
     assert [shown.by_convert(pair) for pair in shown.pairs] == ["right", "right"]
     assert shown.sides == ["native", "views", "convert"]
-
-
-def test_matrix_shows_what_was_run(capsys):
-    assert main(["matrix", "--from", str(MATRIX)]) == 0
+    assert main(["matrix", "--from", str(written)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    row = next(line for line in lines if line.startswith("torch -> cupy"))
+    assert grids(lines) == {
+        "by themselves, on the best route": [["\u2013 none"], ["\u2013 none"]],
+        "by the bridge's views, on the route that is advised": [["\u2013 none"], ["\u2013 none"]],
+        "by convert()": [["R right"], ["R right"]],
+    }
+    assert [line.split("  ")[1] for line in lines if line.startswith("  ")] == [
+        *["convert(x, library)"] * 2
+    ]
+
+
+def shown_matrix(capsys, *arguments):
+    assert main(["matrix", "--from", str(MATRIX), *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def grids(lines):
+    """The rows of each grid of pairs, by what stands above it."""
+    found = {}
+    for n, line in enumerate(lines):
+        if line.startswith("All pairs "):
+            rows = lines[n + 2 : lines.index("", n)]
+            found[line.removeprefix("All pairs ").removesuffix(":")] = [
+                re.split("  +", row)[1:] for row in rows
+            ]
+    return found
+
+
+def test_matrix_shows_each_pair_by_its_best_routes(capsys):
+    lines = shown_matrix(capsys)
+    heads = [line for line in lines if line.startswith("from \\ to")]
+    libraries = ["torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi"]
+    assert [head.split()[3:] for head in heads] == [libraries, libraries]
+    names = [row.split()[0] for row in lines[3 : lines.index("", 2)]]
+    native, views = grids(lines).values()
+    assert native[names.index("jax") - 1] == [
+        *("W wrong", "\u2013 none", "W wrong", "W wrong", "X refused", "W wrong")
+    ]
+    assert views[names.index("jax") - 1] == [
+        *("R right", "\u2013 none", "R right", "B blocks", "R right", "R right")
+    ]
+
+
+def test_matrix_shows_convert_beside_the_views():
+    assert grids(pairs.plain(of_all_sides()).splitlines()) == {
+        "by themselves, on the best route": [["W wrong"]],
+        "by the bridge's views, on the route that is advised": [["X refused"]],
+        "by convert()": [["R right"]],
+    }
+
+
+def test_matrix_shows_each_route_of_a_pair_in_words_under_their_names(capsys):
+    lines = shown_matrix(capsys)
+    at = next(n for n, line in enumerate(lines) if line.startswith("torch -> cupy"))
+    assert lines[at].split()[3:] == list(ASPECTS)
+    names = [re.split("  +", line.strip())[0] for line in lines[at + 1 : at + 7]]
+    assert names == [
+        *("x by CAI", "x by DLPack", "to_cai(x, stream=s)", "to_cai(x)", "from_cai(x)"),
+        "from_cai(to_cai(x)) (advised)",
+    ]
     groups = ("RWWRRW", "RRWRRX", "RRRRRX", "RRRBRX", "RRRRRX", "RRRRRX")
-    # Of the last aspect the example says nothing.
-    assert row.split()[3:] == [f"{one}{OUTCOMES['none'].letter}" for one in groups]
-    assert "routes: 1 x by CAI, 2 x by DLPack, 3 to_cai(x, stream=s), 4 to_cai(x)" in lines[-3]
-    assert lines[-1].startswith("! crashed, W wrong, I ignored, B blocks, X refused, R right")
+    for line, letters in zip(lines[at + 1 : at + 7], groups, strict=True):
+        # Of the last aspect the example says nothing.
+        assert re.split("  +", line.strip())[1:] == [
+            next(f"{one.letter} {one.word}" for one in OUTCOMES.values() if one.letter == letter)
+            for letter in (*letters, OUTCOMES["none"].letter)
+        ]
+        # Each stands under its name.
+        for aspect in ASPECTS:
+            assert line[lines[at].index(aspect) - 1] == " "
+            assert line[lines[at].index(aspect)] != " "
+
+
+def test_matrix_tells_what_its_words_mean(capsys):
+    lines = shown_matrix(capsys)
+    for mark in OUTCOMES.values():
+        (told,) = [line for line in lines if line.startswith(f"{mark.letter} {mark.word} ")]
+        assert told.endswith(mark.meaning)
+
+
+def test_text_goes_to_a_file_as_it_is_printed(tmp_path, capsys):
+    printed = shown_matrix(capsys)
+    assert shown_matrix(capsys, "--output", str(tmp_path / "matrix.txt")) == []
+    assert (tmp_path / "matrix.txt").read_text("utf-8").splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"],
+        ["inspect", "--simulated", "cli_subjects:array(speaks='cai')"],
+        ["check", "cli_subjects:make", "--only", "cai-shape"],
+        ["matrix", "--from", str(MATRIX)],
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_everything_goes_to_a_file_by_output(arguments, flags, tmp_path, capsys):
+    main([*arguments, *flags])
+    printed = capsys.readouterr().out
+    file = tmp_path / "out"
+    main([*arguments, *flags, "--output", str(file)])
+    assert capsys.readouterr().out == ""
+    text = file.read_text("utf-8")
+    if flags:
+        assert json.loads(text).keys() == json.loads(printed).keys()
+    else:
+        assert text.splitlines()[0].split("(")[0] == printed.splitlines()[0].split("(")[0]
+        assert len(text.splitlines()) == len(printed.splitlines())
 
 
 def test_the_words_are_the_engines():
@@ -328,7 +433,7 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert shown.sides == ["native", "views"]
 
 
-def test_convert_is_counted_apart_from_the_views():
+def of_all_sides():
     cells = [
         Cell("a", "b", name, door, name != "x by CAI", {"values": Aspect(outcome)})
         for name, door, outcome in (
@@ -338,19 +443,87 @@ def test_convert_is_counted_apart_from_the_views():
             ("convert(x, library)", "convert", "right"),
         )
     ]
-    shown = table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
-    pair = ("a", "b")
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
+
+
+def test_convert_is_counted_apart_from_the_views():
+    shown, pair = of_all_sides(), ("a", "b")
     assert (shown.with_bridge(pair), shown.by_convert(pair)) == ("refused", "right")
     judged = {side: set(shown.outcomes(side)) - {"none"} for side in shown.sides}
     assert judged == {"native": {"wrong"}, "views": {"refused"}, "convert": {"right"}}
 
 
+def a_matrix(**routes):
+    """A matrix of one pair: the outcome of each route, by its first letters."""
+    names = {
+        "cai": ("x by CAI", "cai", False),
+        "dlpack": ("x by DLPack", "dlpack", False),
+        "to_cai": ("to_cai(x)", "cai", True),
+        "from_cai": ("from_cai(x)", "dlpack", True),
+    }
+    cells = tuple(
+        Cell("a", "b", *names[route], {"values": Aspect(outcome)})
+        for route, outcome in routes.items()
+    )
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), cells))
+
+
+def test_the_best_route_counts():
+    pair = ("a", "b")
+    shown = a_matrix(cai="wrong", dlpack="waits", to_cai="crashed", from_cai="right")
+    assert shown.best(pair, bridged=False) == "waits"
+    assert shown.best(pair, bridged=True) == "right"
+    assert shown.best(pair, door="cai", bridged=False) == "wrong"
+    assert shown.best(pair, door="cai", bridged=True) == "crashed"
+    assert a_matrix(cai="none", dlpack="wrong").best(pair, bridged=False) == "wrong"
+    assert list(shown.outcomes("native")).count("waits") == 1
+    assert "right" in shown.outcomes("views")
+    assert "crashed" not in shown.outcomes("views")
+
+
+def test_the_page_shows_convert_beside_the_views():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(of_all_sides())
+    assert shown["sides"] == ["by themselves", "by the bridge's views", "by convert()"]
+    assert [one["count"] for one in shown["shares"]] == [0, 0, 1]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["bridged"]] == ["refused", "right"]
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI"]),
+        ("views", ["to_cai(x)", "from_cai(x)"]),
+        ("convert", ["convert(x, library)"]),
+    ]
+
+
+def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
+    assert shown["shares"] == [
+        {"name": "By themselves", "count": 0},
+        {"name": "By the bridge's views", "count": 1},
+    ]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["native"]] == ["wrong", "ignored"]
+    assert [mark.word for mark in pair["bridged"]] == ["right"]
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI", "x by DLPack"]),
+        ("views", ["from_cai(x)"]),
+    ]
+    assert [r["advised"] for one in pair["groups"] for r in one["routes"]] == [False, False, True]
+    tally = {one["kind"].word: [n["count"] for n in one["counts"]] for one in shown["tally"]}
+    assert (tally["wrong"], tally["ignored"], tally["right"]) == ([1, 0], [1, 0], [0, 1])
+    shares = {one["kind"].word: [n["share"] for n in one["counts"]] for one in shown["tally"]}
+    assert (shares["wrong"], shares["right"]) == (["50 %", "0 %"], ["0 %", "100 %"])
+
+
 def test_what_matrix_writes_it_reads(tmp_path, capsys):
     written = tmp_path / "matrix.json"
-    assert main(["matrix", "--from", str(MATRIX), "--json", str(written)]) == 0
+    assert main(["matrix", "--from", str(MATRIX), "--json", "--output", str(written)]) == 0
     assert json.loads(written.read_text("utf-8")) == json.loads(MATRIX.read_text("utf-8"))
     capsys.readouterr()
-    assert main(["matrix", "--from", str(written), "--json", "-"]) == 0
+    assert main(["matrix", "--from", str(written), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(MATRIX.read_text("utf-8"))
 
 
@@ -415,7 +588,7 @@ def test_an_empty_matrix_is_shown(tmp_path, capsys):
         ["check", "cli_subjects:make", "--only", "cai-shape", "--json"],
         ["inspect", "--simulated", "cli_subjects:array(speaks='cai')"],
         ["matrix", "--from", str(MATRIX)],
-        ["matrix", "--from", str(MATRIX), "--json", "-"],
+        ["matrix", "--from", str(MATRIX), "--json"],
     ],
 )
 def test_text_and_json_need_no_extra(arguments):
@@ -473,6 +646,73 @@ def test_a_bar_is_shown_on_a_terminal_after_a_while(delay, shown, monkeypatch):
             time.sleep(0.01)
         bar.step("the second [of two]")
     assert ("the second [of two]" in terminal.text) == shown
+
+
+class Bar:
+    """Stands in for the bar, and keeps what it was told."""
+
+    def __init__(self):
+        self.told = []
+
+    def update(self, task, **what):
+        self.told.append(what)
+
+    def stop(self):
+        self.told.append("stopped")
+
+
+def test_the_bar_counts_what_is_done():
+    from cai_bridge._cli import progress
+
+    with progress.Progress(3) as counted:
+        counted.step("the first")
+        counted._bar = bar = Bar()
+        counted.step("the second")
+        assert counted.label == "the second"
+        counted.step("the third")
+        counted.done(7, 9, "something else")
+    assert bar.told == [
+        {"completed": 1, "description": "the second"},
+        {"completed": 2, "description": "the third"},
+        {"completed": 7, "total": 9, "description": "something else"},
+        "stopped",
+    ]
+
+
+def test_a_bar_that_comes_late_begins_where_it_is(monkeypatch):
+    from cai_bridge._cli import progress
+
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    counted = progress.Progress(3)
+    counted.step("the first")
+    counted.step("the second")
+    counted._show()
+    (task,) = counted._bar.tasks
+    counted._bar.stop()
+    assert (task.completed, task.total, task.description) == (1, 3, "the second")
+
+
+def test_check_tells_what_is_judged_next(monkeypatch, capsys):
+    from cai_bridge._cli import checking
+
+    told = []
+    monkeypatch.setattr(checking.Progress, "step", lambda self, label: told.append(label))
+    names = ["--only", "cai-shape", "--only", "cai-data"]
+    assert main(["check", "cli_subjects:make", *names, "--simulated"]) == 0
+    assert told == ["make as a producer: cai-shape", "make as a producer: cai-data"]
+
+
+def test_an_interruption_says_what_it_was_at(monkeypatch, capsys):
+    from cai_bridge.conformance import isolated
+
+    def hang(role, subject, *, progress, **more):
+        progress("cai-readonly")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(isolated, "check_isolated", hang)
+    assert main(["check", "cli_subjects:make", "--simulated"]) == 130
+    said = capsys.readouterr().err
+    assert said == "cai-bridge check: interrupted at make as a producer: cai-readonly\n"
 
 
 def test_where_there_is_no_terminal_there_is_no_bar(monkeypatch):

@@ -115,7 +115,7 @@ def test_what_ends_the_process_costs_one_verdict(run):
 
 
 def test_a_library_that_leaves_has_failed(run):
-    done = run("check", "hostile:Leaving", "--only", "cai-shape", "cai-typestr", "--json")
+    done = run("check", "hostile:Leaving", "--only=cai-shape", "--only=cai-typestr", "--json")
     assert done.returncode == 1, done.stderr
     assert {one["evidence"] for one in verdicts(done).values()} == {"raised SystemExit: 0"}
 
@@ -202,10 +202,10 @@ def test_what_was_found_is_shown_where_the_page_cannot_be_written(run):
     assert done.stderr.splitlines()[-1] == (
         "cai-bridge check: /no/where/page.html: No such file or directory"
     )
-    done = run("matrix", "--from", str(MATRIX), "--html", "/no/where/x", "--json", "/no/where/y")
+    done = run("matrix", "--from", str(MATRIX), "--html", "/no/where/x", "--output", "/no/where/y")
     assert done.returncode == 2
     assert "torch -> cupy" in done.stdout
-    assert "/no/where/x: No such file or directory; /no/where/y: No such" in done.stderr
+    assert "/no/where/y: No such file or directory; /no/where/x: No such" in done.stderr
 
 
 def test_the_page_is_written_where_nobody_reads_the_output(tmp_path):

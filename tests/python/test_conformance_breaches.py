@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 
 import producers
 import pytest
-from broken_producers import exporting, pending, saying
+from broken_producers import exporting, kept, pending, saying
 from producers import Array, Library, device, speaking
 
 from cai_bridge.conformance import (
+    CaiArray,
     ConsumerAdapter,
     NotApplicableError,
+    ProducerAdapter,
+    UnmetError,
     check_consumer,
     check_producer,
+    expect_copied,
+    open_lab,
 )
+from cai_bridge.conformance.libraries import simulated
 from cai_bridge.testing import RaceError, assert_equivalent, simulated_cuda
 
 
@@ -56,6 +63,37 @@ def test_a_producer_that_makes_the_host_wait_is_found():
 
     found = judged("dlpack-pending", order_for=order_for)
     assert (found.outcome, found.evidence) == ("failed", "the host waited for the write")
+
+
+def test_a_race_is_a_failure_though_the_values_are_right(monkeypatch):
+    with open_lab("simulated") as lab:
+        x, theirs, mine = CaiArray(lab, (8,)), lab.stream(), lab.stream()
+        late = x.write_late(theirs, 5.0)
+        lab.order(theirs.handle, mine.handle)
+        assert "read what was written" in lab.expect_read(mine.handle, x.region, late, "so")
+        monkeypatch.setattr(lab, "reports", lambda: ["race: told by the device"])
+        with pytest.raises(UnmetError, match="so, and nothing orders the two: race: told by"):
+            lab.expect_read(mine.handle, x.region, late, "so")
+        with pytest.raises(UnmetError, match="race: told by the device"):
+            expect_copied(simulated.Consumer(), lab, (Seen([5.0]), mine), late, "so")
+
+
+class Seen:
+    def __init__(self, value):
+        self.value = value
+
+
+def test_values_that_are_right_in_part_are_a_failure():
+    with open_lab("simulated") as lab:
+        x, theirs = CaiArray(lab, (8,)), lab.stream()
+        late = x.write_late(theirs, 5.0)
+        lab.synchronize()
+        lab.put(lab.words(x.region.ptr, 1), 4.0)
+        with pytest.raises(UnmetError, match=r"so, and other items are read: 4.0 instead of 5.0"):
+            lab.expect_read(theirs.handle, x.region, late, "so")
+        copied = simulated.Consumer(), lab, (Seen([4.0, 5.0]), theirs)
+        with pytest.raises(UnmetError, match=r"the copy saw \[4.0, 5.0\]"):
+            expect_copied(*copied, late, "so")
 
 
 def test_other_items_are_not_taken_for_a_race():
@@ -124,19 +162,14 @@ class Copying(Library):
 
     class Own(producers.Cai, producers.DLPack, Array):
         def __getitem__(self, index):
-            if not isinstance(index, tuple):
-                return type(self).made((512,), "float32")
-            part = type(self).made((3, 2), "float32")
-            part.rows = [row[::2] for row in self.tolist()]
-            for at, row in enumerate(part.rows):
-                for column, value in enumerate(row):
-                    place = part._region.ptr + 8 * at + 4 * column
-                    device().stream_of(1).fill(self.at(part._region, ptr=place, shape=()), value)
+            part = super().__getitem__(index)
+            copy = type(self).made(part._region.shape, part._region.dtype)
+            device().legacy.copy(copy._region, part._region)
             device().synchronize()
-            return part
+            return copy
 
         def tolist(self):
-            return tuple(map(tuple, super().tolist())) if self._region.shape[1:] else [0.0]
+            return tuple(map(tuple, super().tolist()))
 
     array = Own
 
@@ -145,6 +178,173 @@ def test_a_library_whose_slices_are_copies_and_whose_rows_are_tuples_fails_in_no
     report = check_producer(Copying)
     assert {one.name: one.evidence for one in report.failed} == {}
     assert report["cai-pending-on-two"].evidence == "slices of the arrays are copies"
+    for door in ("cai", "dlpack"):
+        for name in ("values", "offset", "reversed"):
+            assert report[f"{door}-{name}"].outcome == "passed"
+
+
+class Tuple(tuple):
+    """A tuple with more to it, such as a namedtuple."""
+
+
+class Dict(dict):
+    """A dict with more to it, such as an OrderedDict."""
+
+
+class Number(int):
+    """An integer with more to it, such as that of an IntEnum."""
+
+
+class Text(str):
+    """The same of a text."""
+
+
+class Subclasses(Library):
+    """What it hands out is of subclasses, which the specifications do not forbid."""
+
+    class Own(producers.Cai, producers.DLPack, Array):
+        def interface(self):
+            said = Array.interface(self)
+            for name in ("shape", "strides", "data"):
+                said[name] = said[name] and Tuple(said[name])
+            said["shape"] = Tuple(map(Number, said["shape"]))
+            said["data"] = Tuple((Number(said["data"][0]), said["data"][1]))
+            said["descr"] = [Tuple(field) for field in said["descr"]]
+            said["stream"] = said["stream"] and Number(said["stream"])
+            return Dict({**said, "version": Number(3), "typestr": Text(said["typestr"])})
+
+        def device(self):
+            return Tuple((Number(2), 0))
+
+    array = Own
+
+
+def test_subclasses_of_the_types_that_are_named_fail_in_nothing():
+    report = check_producer(Subclasses)
+    assert {one.name: one.evidence for one in report.failed} == {}
+    judged_here = {one.name for one in report.verdicts if one.outcome == "passed"}
+    assert {"cai-stream-lifetime", "cai-pending", "dlpack-device"} <= judged_here
+
+
+@pytest.mark.parametrize("picked", ["strided", "sliced", "reversed"])
+def test_what_indexing_raises_by_mistake_is_a_failure(picked):
+    class Mistaken(Library):
+        pass
+
+    def fail(self, index):
+        raise RuntimeError("out of luck")
+
+    Mistaken.array = speaking("Mistaken", __getitem__=fail)
+    name = {"strided": "cai-values", "sliced": "cai-offset", "reversed": "cai-reversed"}[picked]
+    found = check_producer(Mistaken, only=name)[name]
+    assert (found.outcome, found.evidence) == ("failed", "raised RuntimeError: out of luck")
+
+
+# --- six faults at once ---------------------------------------------------------------------------
+
+
+class SixFaults(Library):
+    """A small library that is right at first sight."""
+
+    class Own(producers.Cai, producers.DLPack, Array):
+        def interface(self):
+            said = Array.interface(self)
+            strides = said["strides"] and tuple(map(abs, said["strides"]))
+            ptr, flag = said["data"]
+            return {**said, "data": (self.first() if ptr else 0, flag), "strides": strides}
+
+        def first(self):
+            """Where it begins; rows are taken to begin where the array does."""
+            rows = len(self._region.shape) == 2 and self.contiguous
+            return self._memory.ptr if rows else self._region.ptr
+
+        def capsule(self, stream, max_version, dl_device, copy):
+            if stream == 2 and not pending(self):
+                raise ValueError("stream: got 2")
+            if dl_device == (1, 0):
+                dl_device = None
+            return Array.capsule(self, stream, max_version, dl_device, copy)
+
+        def managed(self, form="versioned", **fields):
+            region = self._region
+            fields.setdefault("ptr", self.first())
+            strides = [abs(step) // region.itemsize for step in region.strides]
+            return Array.managed(self, form, **{"strides": strides, **fields})
+
+        def order_for(self, stream):
+            for last in self._memory.streams[-1:] if stream not in (-1, 2) else ():
+                device().stream_of(stream or 1).wait(last.record())
+
+    array = Own
+
+
+FAULTS = {
+    "the offset of a slice is ignored": {"cai-offset", "dlpack-offset"},
+    "the last of two streams is waited for": {"dlpack-pending-on-two"},
+    "stream=2 is ignored": {"dlpack-per-thread-stream"},
+    "stream=2 is refused": {"dlpack-streams"},
+    "negative strides are positive": {"cai-reversed", "dlpack-reversed"},
+    "dl_device=(1, 0) is memory of the GPU": {"dlpack-dl-device"},
+}
+
+
+def test_a_library_with_six_faults_fails_by_the_name_of_each():
+    report = check_producer(SixFaults)
+    failed = {one.name for one in report.failed}
+    for names in FAULTS.values():
+        assert names <= failed
+    assert failed == set().union(*FAULTS.values())
+    assert report["dlpack-pending-on-two"].evidence.count("nothing orders the one after") == 1
+    assert not report.ok
+
+
+# --- adapters that say less, or other than is so --------------------------------------------------
+
+
+class NamesOne(Library):
+    """Its dicts name the legacy default stream, whatever is pending."""
+
+    array = speaking("NamesOne", ready_stream=lambda self: 1)
+
+
+def test_an_adapter_without_on_shows_nothing_of_streams():
+    class WithoutOn(NamesOne):
+        # What an adapter has that says stream() alone.
+        on = ProducerAdapter.on
+
+        def stream(self):
+            kept.append(device().stream())
+            return kept[-1].handle
+
+    report = check_producer(WithoutOn)
+    for name in ("cai-pending", "cai-pending-on-two", "dlpack-pending", "exchange-stream"):
+        assert report[name].outcome == "skipped"
+        assert report[name].evidence.startswith("the adapter says no on(), and its streams are no")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["cai-pending", "cai-pending-on-two", "dlpack-pending", "dlpack-pending-on-two"],
+)
+def test_an_adapter_whose_on_does_nothing_is_told_so(name):
+    class Idle(NamesOne):
+        def on(self, stream):
+            return contextlib.nullcontext()
+
+    found = check_producer(Idle, only=name)[name]
+    assert found.outcome == "failed"
+    assert found.evidence.startswith("on(stream) does not make the stream the current one")
+
+
+def test_a_slice_that_is_said_to_be_elsewhere_is_no_copy():
+    def interface(self):
+        data, flag = Array.interface(self)["data"]
+        shifted = data + 4 * (data != self._memory.ptr)
+        return {**Array.interface(self), "data": (shifted, flag)}
+
+    found = judged("cai-pending-on-two", doors=("cai",), interface=interface)
+    assert found.outcome == "failed"
+    assert found.evidence == "x[512:] is said to begin 2052 bytes behind x, and not 2048"
 
 
 def test_fields_with_shapes_are_a_descr():

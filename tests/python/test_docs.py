@@ -63,7 +63,7 @@ def test_the_workflow_of_the_page_for_authors_has_ten_lines_at_most():
     page = (ROOT / "docs" / "test-your-library.md").read_text()
     workflow = re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1]
     assert len(workflow.strip().splitlines()) <= 10
-    assert "--pyargs cai_bridge.conformance --producer" in workflow
+    assert "--pyargs cai_bridge.conformance --cai-producer" in workflow
 
 
 # What each library does by itself, on the GPU that the data is of.

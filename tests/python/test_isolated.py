@@ -68,8 +68,15 @@ def test_what_ends_the_process_costs_one_requirement():
         assert "SIGABRT" in one.evidence
         assert "about to end" in one.evidence
         assert "producer_named('dying:Aborting')" in one.program
+        assert "open_lab('simulated')" in one.program
     assert [one.name for one in report.verdicts] == [one.name for one in requirements("producer")]
-    assert len(judged) == len(report.verdicts) - 2
+    # What is told is what begins, so that the last is what ended it.
+    assert judged == [one.name for one in report.verdicts]
+    for one in report.failed:
+        assert one.traceback.splitlines()[0].endswith("(most recent call first):")
+        assert "dying.py" in one.traceback.splitlines()[1]
+        assert one.traceback.splitlines()[1].endswith("in readonly")
+        assert len(one.traceback.splitlines()) == 2
 
 
 def test_what_does_not_end_is_ended():
@@ -78,6 +85,8 @@ def test_what_does_not_end_is_ended():
         "producer", "dying:Hanging", where="simulated", only="cai-readonly", limit_s=2
     )
     assert "more than 2 s" in report["cai-readonly"].evidence
+    assert "dying.py" in report["cai-readonly"].traceback
+    assert "Fatal Python error" not in report["cai-readonly"].evidence
     assert time.monotonic() - start < 30
 
 

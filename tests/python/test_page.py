@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 from test_cli import MATRIX
@@ -15,6 +16,7 @@ from cai_bridge._cli.command import main
 
 pytest.importorskip("jinja2", reason="the pages need the extra cli")
 
+HERE = Path(__file__).parent
 HOSTILE = "<script>alert('&\"')</script>"
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
@@ -149,6 +151,19 @@ def test_a_failure_is_shown_with_its_section_and_program(pages):
     assert 'href="https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html"' in text
     assert "producer_named(&#39;cli_subjects:Poor&#39;)" in text
     assert "1 of 2 meet what the specifications demand of them." in text
+
+
+def test_a_member_that_is_missing_and_an_authors_own_error_are_on_the_page(pages, tmp_path):
+    text, _ = pages["check"]
+    line = (HERE / "cli_subjects.py").read_text().splitlines().index("class Poor(ProducerAdapter):")
+    assert "<code>def readonly(array)</code> in Poor, " in text
+    assert f"cli_subjects.py:{line + 1}: cai-readonly, dlpack-readonly" in text
+    page = tmp_path / "page.html"
+    arguments = ["check", "cli_subjects:Failing", "--simulated", "--only", "cai-readonly"]
+    assert main([*arguments, "--html", str(page)]) == 1
+    shown = html.unescape(page.read_text("utf-8"))
+    assert "Traceback (most recent call last):" in shown
+    assert ", in locked" in shown
 
 
 @pytest.mark.parametrize("kind", ["check", "hostile"])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cai_bridge import pytest_plugin
 from cai_bridge.conformance import requirements
 from cai_bridge.conformance.isolated import check_isolated
 from cai_bridge.conformance.known import known as shipped
@@ -53,7 +54,7 @@ def known(tmp_path, subject, **reasons):
 
 
 def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
-    code, shown = run("--producer", TOY, "-vv", cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "-vv", cwd=tmp_path)
     assert code == 0, shown
     assert counted(shown, "passed") >= 40
     assert f"test_producer[{TOY}-cai-shape]" in shown
@@ -62,7 +63,7 @@ def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
 
 
 def test_a_failure_shows_the_rule_the_section_and_a_program(tmp_path):
-    code, shown = run("--producer", "broken_producers:breaks_cai_shape", cwd=tmp_path)
+    code, shown = run("--cai-producer", "broken_producers:breaks_cai_shape", cwd=tmp_path)
     assert code == 1, shown
     assert counted(shown, "failed") == 1
     for part in (
@@ -75,7 +76,7 @@ def test_a_failure_shows_the_rule_the_section_and_a_program(tmp_path):
 
 
 def test_what_is_recommended_does_not_fail_the_run(tmp_path):
-    code, shown = run("--producer", "broken_producers:breaks_dlpack_versioned", cwd=tmp_path)
+    code, shown = run("--cai-producer", "broken_producers:breaks_dlpack_versioned", cwd=tmp_path)
     assert code == 0, shown
     assert counted(shown, "xfailed") == 1
     assert "advice: for max_version" in shown
@@ -84,7 +85,7 @@ def test_what_is_recommended_does_not_fail_the_run(tmp_path):
 def test_a_known_failure_is_data_with_its_reason(tmp_path):
     subject = "broken_producers:breaks_cai_shape"
     file = known(tmp_path, subject, cai_shape="a list, until the next major version")
-    code, shown = run("--producer", subject, "--xfails-file", file, cwd=tmp_path)
+    code, shown = run("--cai-producer", subject, "--cai-xfails-file", file, cwd=tmp_path)
     assert code == 0, shown
     assert counted(shown, "xfailed") == 1
     assert "a list, until the next major version" in shown
@@ -92,7 +93,7 @@ def test_a_known_failure_is_data_with_its_reason(tmp_path):
 
 def test_a_known_failure_that_is_mended_fails_until_it_is_taken_off_the_list(tmp_path):
     file = known(tmp_path, TOY, cai_shape="was a list")
-    code, shown = run("--producer", TOY, "--xfails-file", file, cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", file, cwd=tmp_path)
     assert code == 1, shown
     assert "XPASS(strict)" in shown
 
@@ -100,7 +101,7 @@ def test_a_known_failure_that_is_mended_fails_until_it_is_taken_off_the_list(tmp
 def test_what_is_skipped_is_not_run(tmp_path):
     subject = "broken_producers:breaks_cai_shape"
     file = known(tmp_path, subject, cai_shape="ends the process on old drivers")
-    code, shown = run("--producer", subject, "--skips-file", file, cwd=tmp_path)
+    code, shown = run("--cai-producer", subject, "--cai-skips-file", file, cwd=tmp_path)
     assert code == 0, shown
     assert "ends the process on old drivers" in shown
 
@@ -108,10 +109,10 @@ def test_what_is_skipped_is_not_run(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--producer", "nothing"], "got 'nothing'; allowed: torch"),
-        (["--producer", "no_such_module:x"], "No module named 'no_such_module'"),
-        (["--producer", "toy_library:x"], "toy_library has no 'x'"),
-        (["--producer", TOY, "--xfails-file", "none.toml"], "No such file"),
+        (["--cai-producer", "nothing"], "got 'nothing'; allowed: torch"),
+        (["--cai-producer", "no_such_module:x"], "No module named 'no_such_module'"),
+        (["--cai-producer", "toy_library:x"], "toy_library has no 'x'"),
+        (["--cai-producer", TOY, "--cai-xfails-file", "none.toml"], "No such file"),
     ],
 )
 def test_a_mistake_is_told_without_a_traceback(arguments, message, tmp_path):
@@ -123,16 +124,27 @@ def test_a_mistake_is_told_without_a_traceback(arguments, message, tmp_path):
 
 def test_a_list_that_names_no_requirement_is_a_mistake(tmp_path):
     code, shown = run(
-        "--producer", TOY, "--skips-file", known(tmp_path, TOY, cai_colour="x"), cwd=tmp_path
+        "--cai-producer",
+        TOY,
+        "--cai-skips-file",
+        known(tmp_path, TOY, cai_colour="x"),
+        cwd=tmp_path,
     )
     assert code == 4, shown
     assert "there is no 'cai-colour'" in shown
 
 
+def test_the_closest_name_is_told_for_one_that_is_mistyped(tmp_path):
+    file = known(tmp_path, TOY, cai_shap="x")
+    code, shown = run("--cai-producer", TOY, "--cai-skips-file", file, cwd=tmp_path)
+    assert code == 4, shown
+    assert "there is no 'cai-shap' (did you mean 'cai-shape'?)" in shown
+
+
 def test_without_a_subject_nothing_is_judged(tmp_path):
     code, shown = run(cwd=tmp_path)
     assert code == 0, shown
-    assert "no --producer was given" in shown
+    assert "no --cai-producer was given" in shown
     assert counted(shown, "passed") == 0
 
 
@@ -147,6 +159,51 @@ def test_a_run_of_somebody_else_imports_nothing_of_it(tmp_path):
     assert done.returncode == 0, done.stdout
 
 
+# The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.
+ARRAY_API_TESTS = """
+def pytest_addoption(parser):
+    parser.addoption("--hypothesis-max-examples", "--max-examples", action="store", default=None)
+    parser.addoption("--hypothesis-disable-deadline", "--disable-deadline", action="store_true")
+    parser.addoption("--hypothesis-derandomize", "--derandomize", action="store_true")
+    parser.addoption("--disable-extension", nargs="+", default=[])
+    parser.addoption("--disable-data-dependent-shapes", "--disable-dds", action="store_true")
+    parser.addoption("--ci", action="store_true")
+    parser.addoption("--skips-file", action="store")
+    parser.addoption("--xfails-file", action="store")
+"""
+
+OF_SOMEBODY_ELSE = """
+import sys
+
+def test_it(request):
+    assert request.config.getoption("--skips-file") == "skips.txt"
+    assert request.config.getoption("--xfails-file") == "xfails.txt"
+    kit = ("cai_bridge.conformance", "cai_bridge.testing", "cai_bridge._cli", "numpy")
+    assert not [name for name in sys.modules if name.startswith(kit)]
+"""
+
+
+def test_a_suite_with_options_of_its_own_runs_beside_it(tmp_path):
+    (tmp_path / "conftest.py").write_text(ARRAY_API_TESTS)
+    (tmp_path / "test_own.py").write_text(OF_SOMEBODY_ELSE)
+    plugin = [] if INSTALLED else ["-p", "cai_bridge.pytest_plugin"]
+    options = ["--skips-file", "skips.txt", "--xfails-file", "xfails.txt", "--disable-dds", "--ci"]
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", *plugin, "--rootdir"]
+    command += [tmp_path, tmp_path, *options, "--max-examples", "5", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "1 passed" in done.stdout
+
+
+def test_every_option_has_the_prefix():
+    parser = pytest.Parser(_ispytest=True)
+    pytest_plugin.pytest_addoption(parser)
+    (group,) = [one for one in parser._groups if one.name == "cai_bridge"]
+    names = [name for one in group.options for name in one.names()]
+    assert len(names) == 6
+    assert all(name.startswith("--cai-") for name in names)
+
+
 def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
     names = {one.name for one in requirements()}
     for kind in ("skips", "xfails"):
@@ -157,7 +214,7 @@ def test_what_is_known_of_the_libraries_names_requirements_and_reasons():
 
 
 def test_what_is_known_is_used_by_name(tmp_path):
-    code, shown = run("--producer", TOY, "--xfails-file", "known", cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", "known", cwd=tmp_path)
     assert code == 0, shown
 
 
@@ -176,9 +233,9 @@ MISTAKES = {
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
-        ("leaves:Producer", "--producer leaves:Producer: SystemExit: 0"),
-        ("no_python:Producer", "--producer no_python:Producer: SyntaxError: invalid syntax"),
-        ("raises:Producer", "--producer raises:Producer: RuntimeError: out of luck"),
+        ("leaves:Producer", "--cai-producer leaves:Producer: SystemExit: 0"),
+        ("no_python:Producer", "--cai-producer no_python:Producer: SyntaxError: invalid syntax"),
+        ("raises:Producer", "--cai-producer raises:Producer: RuntimeError: out of luck"),
         ("a_list:Producer", "make: got list; allowed: a ProducerAdapter"),
         ("wants_arguments:Producer", "which takes arguments"),
     ],
@@ -186,7 +243,7 @@ MISTAKES = {
 def test_a_module_that_is_a_mistake_is_told_without_a_traceback(subject, message, tmp_path):
     for name, text in MISTAKES.items():
         (tmp_path / name).write_text(text)
-    code, shown = run("--producer", subject, cwd=tmp_path)
+    code, shown = run("--cai-producer", subject, cwd=tmp_path)
     assert code == 4, shown
     assert message in shown
     assert "Traceback" not in shown
@@ -205,8 +262,8 @@ def test_a_module_that_is_a_mistake_is_told_without_a_traceback(subject, message
 def test_a_file_that_is_a_mistake_is_told_without_a_traceback(data, message, tmp_path):
     file = tmp_path / "known.toml"
     file.write_bytes(data)
-    for option in ("--xfails-file", "--skips-file"):
-        code, shown = run("--producer", TOY, option, file, cwd=tmp_path)
+    for option in ("--cai-xfails-file", "--cai-skips-file"):
+        code, shown = run("--cai-producer", TOY, option, file, cwd=tmp_path)
         assert code == 4, shown
         assert f"{option}: {file}: " in shown
         assert message in shown
@@ -219,7 +276,7 @@ def test_a_file_may_speak_of_others_and_of_the_other_role(tmp_path):
     file.write_text(
         f'["{TOY}"]\n{taken} = "of the other role"\n[somebody_else]\ncai-shape = "a list"\n'
     )
-    code, shown = run("--producer", TOY, "--xfails-file", file, cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "--cai-xfails-file", file, cwd=tmp_path)
     assert code == 0, shown
 
 
@@ -244,6 +301,19 @@ class Caching(toy_library.Producer):
 class Leaving(toy_library.Producer):
     def readonly(self, array):
         raise SystemExit(0)
+
+class Failing(toy_library.Producer):
+    def readonly(self, array):
+        return self.locked(array)
+
+    def locked(self, array):
+        raise RuntimeError("out of luck")
+
+class Slow(toy_library.Producer):
+    def readonly(self, array):
+        import time
+        time.sleep(1.0)
+        return array
 """
 
 
@@ -252,15 +322,15 @@ def test_the_script_finds_a_module_of_the_working_directory(tmp_path):
     if not script.exists():
         pytest.skip("there is no such script")
     (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--producer", "own:Caching", cwd=tmp_path, program=[script])
+    code, shown = run("--cai-producer", "own:Caching", cwd=tmp_path, program=[script])
     assert code == 0, shown
 
 
 def test_an_adapter_that_keeps_a_stream_gets_the_verdicts_of_a_check(tmp_path, monkeypatch):
     (tmp_path / "own.py").write_text(OWN)
     subjects = ["own:Caching", "simulated"]
-    asked = [word for one in subjects for word in ("--producer", one)]
-    code, shown = run(*asked, "--consumer", "simulated", "-vv", cwd=tmp_path)
+    asked = [word for one in subjects for word in ("--cai-producer", one)]
+    code, shown = run(*asked, "--cai-consumer", "simulated", "-vv", cwd=tmp_path)
     assert code == 0, shown
     for place in (tmp_path, ROOT / "examples"):
         monkeypatch.syspath_prepend(place)
@@ -273,23 +343,69 @@ def test_an_adapter_that_keeps_a_stream_gets_the_verdicts_of_a_check(tmp_path, m
 
 def test_a_subject_of_which_nothing_can_be_judged_fails(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--producer", "own:Nothing", cwd=tmp_path)
+    code, shown = run("--cai-producer", "own:Nothing", cwd=tmp_path)
     assert code == 1, shown
     assert counted(shown, "failed") == 1
     assert "test_producer[own:Nothing-anything-judged]" in shown
     assert "every requirement was skipped: nothing was judged" in shown
-    code, shown = run("--producer", "own:Nothing", "-k", "cai-shape", cwd=tmp_path)
+    code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape", cwd=tmp_path)
     assert code == 0, shown
-    code, shown = run("--producer", "own:Nothing", "-k", "cai-shape or anything", cwd=tmp_path)
+    code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape or anything", cwd=tmp_path)
     assert code == 0, shown
     assert "only some of the requirements were run here" in shown
 
 
 def test_a_library_that_leaves_has_failed(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
-    code, shown = run("--producer", "own:Leaving", "-k", "cai-readonly", cwd=tmp_path)
+    code, shown = run("--cai-producer", "own:Leaving", "-k", "cai-readonly", cwd=tmp_path)
     assert code == 1, shown
     assert "seen: raised SystemExit: 0" in shown
+
+
+def test_an_error_of_the_authors_own_is_shown_with_its_lines(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code, shown = run("--cai-producer", "own:Failing", "-k", "cai-readonly", cwd=tmp_path)
+    assert code == 1, shown
+    traceback = shown[shown.index("Traceback (most recent call last):") :].splitlines()
+    assert "own.py" in traceback[1]
+    assert traceback[1].endswith(", in readonly")
+    assert "return self.locked(array)" in shown
+    assert "in locked" in shown
+    assert "cai_bridge/conformance" not in "\n".join(traceback[: traceback.index("")])
+
+
+def test_a_member_that_is_missing_is_named_with_the_line_of_its_class(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    code, shown = run("--cai-producer", "own:Caching", "-k", "cai-readonly", cwd=tmp_path)
+    assert code == 0, shown
+    line = OWN.splitlines().index("class Caching(toy_library.Producer):") + 1
+    assert f"the adapter says no readonly(); see Caching, own.py:{line}" in " ".join(shown.split())
+
+
+def test_a_requirement_that_takes_long_is_named_while_it_does(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    arguments = ["--cai-producer", "own:Slow", "-k", "cai-readonly or cai-shape"]
+    _, shown = run(*arguments, "--cai-slow-after", "0.3", cwd=tmp_path)
+    assert "cai_bridge: own:Slow: cai-readonly has been judged for 0.3 s" in shown
+    assert "cai-shape has been judged" not in shown
+    _, shown = run(*arguments, cwd=tmp_path)
+    assert "has been judged" not in shown
+
+
+def test_the_simulated_device_can_be_asked_for(tmp_path):
+    (tmp_path / "gpu.py").write_text(
+        "import cai_bridge.conformance.lab.find as find\n"
+        "def no_gpu_here():\n    raise AssertionError('a GPU was looked for')\n"
+        "find.why_no_gpu = no_gpu_here\n"
+        "from toy_library import Producer\n"
+    )
+    arguments = ["--cai-producer", "gpu:Producer", "-k", "cai-shape"]
+    code, shown = run(*arguments, "--cai-simulated", cwd=tmp_path)
+    assert code == 0, shown
+    assert counted(shown, "passed") == 1
+    code, shown = run(*arguments, cwd=tmp_path)
+    assert code == 1, shown
+    assert "a GPU was looked for" in shown
 
 
 def test_the_device_is_given_back_to_the_tests_behind(tmp_path):
@@ -299,6 +415,6 @@ def test_the_device_is_given_back_to_the_tests_behind(tmp_path):
         "def test_it():\n    assert SimulatedCuda.current() is None\n"
         "    with simulated_cuda():\n        pass\n"
     )
-    code, shown = run("--producer", TOY, "-k", "cai-shape or test_it", test, cwd=tmp_path)
+    code, shown = run("--cai-producer", TOY, "-k", "cai-shape or test_it", test, cwd=tmp_path)
     assert code == 0, shown
     assert counted(shown, "passed") == 2

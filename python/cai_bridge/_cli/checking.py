@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import page
+from . import output, page
 from .exits import FAILED, OK, UsageError
 from .progress import Progress
 from .subjects import adapters_named
@@ -66,6 +65,7 @@ def tasks(subjects: Sequence[str], role: str, only: Sequence[str]) -> list[Task]
 
 def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
     from cai_bridge.conformance import requirements
+    from cai_bridge.conformance.requirement import did_you_mean
 
     every = {
         "producer": [one.name for one in requirements("producer")],
@@ -73,8 +73,11 @@ def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
     }
     for pattern in only:
         if not any(fnmatch.filter(names, pattern) for names in every.values()):
-            known = ", ".join(name for names in every.values() for name in names)
-            raise UsageError(f"--only: got {pattern!r}; allowed: patterns of {known}")
+            known = [name for names in every.values() for name in names]
+            close = did_you_mean(pattern, known)
+            raise UsageError(
+                f"--only: got {pattern!r}{close}; allowed: patterns of {', '.join(known)}"
+            )
     return {
         role: tuple(n for n in names if not only or any(fnmatch.fnmatch(n, one) for one in only))
         for role, names in every.items()
@@ -92,7 +95,11 @@ def judged(wanted: Sequence[Task], where: Where) -> Iterator[Report]:
     place = _place(where)
     with Progress(sum(len(task.names) for task in wanted)) as progress:
         for task in wanted:
-            yield _apart(task, place, progress) if place else _here(task, progress)
+            try:
+                report = _apart(task, place, progress) if place else _here(task, progress)
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"interrupted at {progress.label}") from None
+            yield report
 
 
 def _place(where: Where) -> Where:
@@ -152,15 +159,18 @@ def run(
     only: Sequence[str],
     where: Where,
     as_json: bool,
+    path: str | None,
     html: str | None,
 ) -> int:
-    """Print a report for each subject and role; fail where something that is demanded failed."""
+    """Give a report for each subject and role; fail where something that is demanded failed."""
     page.check_asked(html)
+    output.check_asked(path)
     reports = list(judged(tasks(subjects, role, only), where))
     ok = all(report.ok for report in reports)
-    with page.written({html: page.of_reports(reports)} if html else {}):
-        if as_json:
-            print(json.dumps({"ok": ok, "reports": [one.to_dict() for one in reports]}, indent=2))
-        else:
-            print("\n\n".join(map(_printable, reports)))
+    if as_json:
+        data = {"ok": ok, "reports": [one.to_dict() for one in reports]}
+        text = output.as_json(data, to_file=path is not None)
+    else:
+        text = "\n\n".join(map(_printable, reports))
+    output.give(text, path, {html: page.of_reports(reports)} if html else {})
     return OK if ok else FAILED

@@ -20,13 +20,15 @@ _INTERRUPTED = 130
 def _doctor(asked: argparse.Namespace) -> int:
     from . import doctor
 
-    return doctor.run(imported=asked.imported, as_json=asked.json)
+    return doctor.run(imported=asked.imported, as_json=asked.json, path=asked.output)
 
 
 def _inspect(asked: argparse.Namespace) -> int:
     from . import inspection
 
-    return inspection.run(asked.subject, simulated=asked.simulated, as_json=asked.json)
+    return inspection.run(
+        asked.subject, simulated=asked.simulated, as_json=asked.json, path=asked.output
+    )
 
 
 def _check(asked: argparse.Namespace) -> int:
@@ -38,6 +40,7 @@ def _check(asked: argparse.Namespace) -> int:
         only=asked.only,
         where=asked.where,
         as_json=asked.json,
+        path=asked.output,
         html=asked.html,
     )
 
@@ -48,7 +51,8 @@ def _matrix(asked: argparse.Namespace) -> int:
     return pairs.run(
         asked.subjects,
         source=asked.source,
-        to_json=asked.json,
+        as_json=asked.json,
+        path=asked.output,
         html=asked.html,
         ways=asked.way,
         jobs=asked.jobs,
@@ -81,6 +85,13 @@ def _added(
     return made
 
 
+def _add_output(made: argparse.ArgumentParser) -> None:
+    made.add_argument("--json", action="store_true", help="give JSON instead of text")
+    made.add_argument(
+        "--output", metavar="path", help="write to a file instead of the standard output"
+    )
+
+
 def _add_doctor(made: argparse.ArgumentParser) -> None:
     made.epilog = "Ends with 0, or with 1 where a setting leaves out what keeps values right."
     made.add_argument(
@@ -89,7 +100,7 @@ def _add_doctor(made: argparse.ArgumentParser) -> None:
         action="store_true",
         help="import the libraries, and ask their array types instead of a table",
     )
-    made.add_argument("--json", action="store_true", help="print JSON")
+    _add_output(made)
 
 
 def _add_inspect(made: argparse.ArgumentParser) -> None:
@@ -102,7 +113,7 @@ def _add_inspect(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--simulated", action="store_true", help="with a simulated device in the driver's place"
     )
-    made.add_argument("--json", action="store_true", help="print JSON")
+    _add_output(made)
 
 
 def _add_check(made: argparse.ArgumentParser) -> None:
@@ -118,18 +129,17 @@ def _add_check(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "--only",
-        nargs="+",
-        action="extend",
+        action="append",
         default=[],
         metavar="name",
-        help="the requirements to judge by, or patterns of their names",
+        help="a requirement to judge by, or a pattern of names; may be given more than once",
     )
     place = made.add_mutually_exclusive_group()
     for where, what in (("simulated", "on the simulated device"), ("gpu", "on a GPU")):
         place.add_argument(
             f"--{where}", dest="where", action="store_const", const=where, help=f"judge {what}"
         )
-    made.add_argument("--json", action="store_true", help="print JSON")
+    _add_output(made)
     made.add_argument("--html", metavar="path", help="write a page")
 
 
@@ -148,10 +158,13 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         help="hand over by themselves, by views or by convert(); repeatable, by default all",
     )
     made.add_argument("--jobs", type=int, default=1, metavar="n", help="start so many rows at once")
-    made.add_argument("--json", metavar="path", help="write JSON; - is the standard output")
+    _add_output(made)
     made.add_argument("--html", metavar="path", help="write a page")
     made.add_argument(
-        "--from", dest="source", metavar="path", help="show what --json wrote, instead of a run"
+        "--from",
+        dest="source",
+        metavar="path",
+        help="show what --json --output wrote, instead of a run",
     )
 
 
@@ -177,6 +190,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        # It may have been at something that hangs, which it says.
+        if interrupt.args:
+            print(f"cai-bridge {asked.name}: {line(str(interrupt))}", file=sys.stderr)
         return _INTERRUPTED
     return status

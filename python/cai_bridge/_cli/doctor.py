@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import textwrap
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from cai_bridge import __version__
 
+from . import output
 from .advice import LEVELS, Advice, Surroundings, advice_for
 from .exits import FAILED, OK
 from .libraries import Found, find_libraries
@@ -99,9 +99,13 @@ def examine(*, imported: bool = False) -> Findings:
     return Findings(this_interpreter(), driver, libraries, advice_for(surroundings))
 
 
-def run(*, imported: bool, as_json: bool) -> int:
-    """Print what was found; fail where something unsafe is set."""
+def run(*, imported: bool, as_json: bool, path: str | None) -> int:
+    """Give what was found; fail where something unsafe is set."""
+    output.check_asked(path)
     with own_stdout():
         findings = examine(imported=imported)
-    print(json.dumps(findings.to_dict(), indent=2) if as_json else escaped(str(findings)))
+    text = escaped(str(findings))
+    if as_json:
+        text = output.as_json(findings.to_dict(), to_file=path is not None)
+    output.give(text, path)
     return OK if findings.ok else FAILED

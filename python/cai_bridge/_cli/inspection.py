@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from dataclasses import dataclass
 from typing import Any
 
+from . import output
 from .exits import FAILED, OK, UsageError
 from .subjects import value_of
 from .text import escaped
@@ -66,12 +66,16 @@ def inspect(subject: str) -> Inspection:
     return Inspection(description, True, "")
 
 
-def run(subject: str, *, simulated: bool, as_json: bool) -> int:
-    """Print what was found; fail where the protocols contradict each other."""
+def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> int:
+    """Give what was found; fail where the protocols contradict each other."""
     from cai_bridge.testing import simulated_cuda
 
+    output.check_asked(path)
     # Races are not what is asked for, and whoever made the array need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
-    print(json.dumps(found.to_dict(), indent=2) if as_json else escaped(str(found)))
+    text = escaped(str(found))
+    if as_json:
+        text = output.as_json(found.to_dict(), to_file=path is not None)
+    output.give(text, path)
     return FAILED if found.agree is False else OK

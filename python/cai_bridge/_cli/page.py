@@ -83,11 +83,13 @@ def written(files: Mapping[str, str]) -> Iterator[None]:
     UsageError
         One cannot be written; all that can be are.
     """
+    refused: list[str] = []
     try:
         yield
         sys.stdout.flush()
+    except UsageError as error:
+        refused.append(str(error))
     finally:
-        refused = []
         for path, text in files.items():
             try:
                 write(path, text)
@@ -181,6 +183,10 @@ def _report(report: Report, index: int) -> dict[str, Any]:
         "role": report.role,
         "summary": ", ".join(counts) + ".",
         "failed": [one for one in verdicts if one["failed"]],
+        "missing": [
+            {"member": member, "place": place, "names": names}
+            for (member, place), names in report.missing().items()
+        ],
         "verdicts": verdicts,
     }
 
@@ -199,5 +205,6 @@ def _verdict(verdict: Verdict, identity: str) -> dict[str, Any]:
         "url": rule.specification.url,
         "section": rule.section,
         "evidence": verdict.evidence,
+        "traceback": verdict.traceback,
         "program": verdict.program.rstrip(),
     }

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from . import page
+from . import output, page
 from .exits import OK, UsageError
 from .libraries import find_libraries
-from .marks import COLOURS, OUTCOMES, Mark
+from .marks import COLOURS, OUTCOMES
 from .pairs_page import of_matrix
 from .progress import Progress
 from .subjects import adapters_named
-from .table import ASPECTS, Pair, Table, read
-from .text import escaped, line
+from .table import ASPECTS, CONVERT, SIDES, Pair, Table, read
+from .text import line
 
 
 def run(
     subjects: Sequence[str],
     *,
     source: str | None,
-    to_json: str | None,
+    as_json: bool,
+    path: str | None,
     html: str | None,
     ways: Sequence[str] = (),
     jobs: int = 1,
@@ -34,19 +34,17 @@ def run(
         What was asked for cannot be done.
     """
     page.check_asked(html)
-    if to_json == "":
-        raise UsageError("--json: got no path; allowed: one, or - for the standard output")
+    output.check_asked(path)
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
     table = read(source) if source else _run(subjects, ways, jobs)
     pages = {html: of_matrix(table)} if html else {}
-    if to_json and to_json != "-":
-        pages[to_json] = as_json(table)
-    with page.written(pages):
-        if to_json == "-":
-            # Escaped in ASCII: who reads it need not know the terminal's encoding.
-            print(json.dumps(table.matrix.to_dict(), indent=1))
-        else:
+    if as_json or path is not None:
+        data = table.matrix.to_dict()
+        text = output.as_json(data, to_file=path is not None) if as_json else plain(table)
+        output.give(text, path, pages)
+    else:
+        with page.written(pages):
             show(table)
     return OK
 
@@ -92,52 +90,101 @@ def _roles(subjects: Sequence[str]) -> tuple[list[str], list[str]]:
     return producers, consumers
 
 
-def as_json(table: Table) -> str:
-    """Write a matrix as JSON, which `read` reads."""
-    return json.dumps(table.matrix.to_dict(), indent=1, ensure_ascii=False)
+# --- as text --------------------------------------------------------------------------------------
+
+Span = tuple[str, str]
+"""Text, and the style that it has on a terminal."""
+
+_PLAIN = ""
 
 
 def show(table: Table) -> None:
-    """Print a line for each pair, in colour where the terminal has it."""
-    width = max((len(_named(pair)) for pair in table.pairs), default=0)
-    numbers = "".join(f"{number:<{_GAP}}" for number, _ in enumerate(table.routes, 1)).rstrip()
-    print(f"{line(table.matrix.place)}\n\n{'':{width}}  {numbers}")
-    rows = [(_named(pair), _marks(table, pair)) for pair in table.pairs]
+    """Print the matrix, in colour where the terminal has it."""
     try:
         from rich.console import Console
         from rich.text import Text
     except ImportError:
-        for name, groups in rows:
-            cells = ("".join(mark.letter for mark in group) for group in groups)
-            print(f"{name:{width}}  {''.join(f'{cell:{_GAP}}' for cell in cells)}".rstrip())
-    else:
-        console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-        for name, groups in rows:
-            row = Text(f"{name:{width}}  ")
-            for group in groups:
-                for mark in group:
-                    row.append(mark.letter, COLOURS[mark.style])
-                row.append(" " * (_GAP - len(group)))
-            row.rstrip()
-            console.print(row)
-    print(_legend(table))
+        print(plain(table))
+        return
+    console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
+    for spans in _lines(table):
+        row = Text()
+        for text, style in spans:
+            row.append(text, style or None)
+        row.rstrip()
+        console.print(row)
 
 
-_GAP = len(ASPECTS) + 2
+def plain(table: Table) -> str:
+    """Write the matrix without colours."""
+    return "\n".join("".join(text for text, _ in spans).rstrip() for spans in _lines(table))
+
+
+def _lines(table: Table) -> Iterator[list[Span]]:
+    """Write the device, grids of all pairs, and for each pair what was seen on each route."""
+    yield [(line(table.matrix.place), _PLAIN)]
+    if table.pairs:
+        for side in table.sides:
+            yield []
+            yield from _grid(table, side)
+        yield []
+        yield from _routes(table)
+    yield []
+    for mark in OUTCOMES.values():
+        text = f"{mark.letter} {mark.word}"
+        yield [(f"{text:{_CELL}}", COLOURS[mark.style]), (mark.meaning, _PLAIN)]
+
+
+def _grid(table: Table, side: str) -> Iterator[list[Span]]:
+    """Tell how all pairs are on one of `SIDES`."""
+    consumers = [line(one) for one in table.matrix.consumers]
+    producers = [line(one) for one in table.matrix.producers]
+    first = max(len(_TO), *map(len, producers))
+    widths = [max(_CELL, len(one) + 2) for one in consumers]
+    yield [(f"All pairs {SIDES[side]}{_CHOSEN[side]}:", _PLAIN)]
+    heads = [f"{one:{width}}" for one, width in zip(consumers, widths, strict=True)]
+    yield [(f"{_TO:{first}}  {''.join(heads)}", _PLAIN)]
+    for producer, name in zip(table.matrix.producers, producers, strict=True):
+        row: list[Span] = [(f"{name:{first}}  ", _PLAIN)]
+        for consumer, width in zip(table.matrix.consumers, widths, strict=True):
+            row += [
+                _cell(_shown(table, (producer, consumer), side)),
+                (" " * (width - _CELL), _PLAIN),
+            ]
+        yield row
+
+
+def _shown(table: Table, pair: Pair, side: str) -> str:
+    if side == CONVERT:
+        return table.by_convert(pair)
+    return table.with_bridge(pair) if side == "views" else table.best(pair, bridged=False)
+
+
+def _routes(table: Table) -> Iterator[list[Span]]:
+    """Tell of each pair, route by route, what each aspect came to."""
+    width = max(len(route.name) for route in table.routes) + len(_ADVISED) + 4
+    heads = "".join(f"{aspect:{_CELL}}" for aspect in ASPECTS)
+    for pair in table.pairs:
+        yield [(f"{_named(pair):{width}}{heads}", "bold")]
+        advised = table.advised(pair)
+        for route in table.routes:
+            name = f"  {route.name}{_ADVISED if route == advised else ''}"
+            cells = [_cell(table.outcome(pair, route, aspect)) for aspect in ASPECTS]
+            yield [(f"{name:{width}}", _PLAIN), *cells]
+
+
+def _cell(outcome: str) -> Span:
+    mark = OUTCOMES[outcome]
+    return f"{f'{mark.letter} {mark.word}':{_CELL}}", COLOURS[mark.style]
+
+
+_TO = "from \\ to"
+_CHOSEN = {"native": ", on the best route", "views": ", on the route that is advised", CONVERT: ""}
+_ADVISED = " (advised)"
+_CELL = (
+    max(len(one) for one in (*ASPECTS, *(f"{m.letter} {m.word}" for m in OUTCOMES.values()))) + 2
+)
 
 
 def _named(pair: Pair) -> str:
     return line(f"{pair[0]} -> {pair[1]}")
-
-
-def _marks(table: Table, pair: Pair) -> list[list[Mark]]:
-    return [
-        [OUTCOMES[table.outcome(pair, route, aspect)] for aspect in ASPECTS]
-        for route in table.routes
-    ]
-
-
-def _legend(table: Table) -> str:
-    routes = ", ".join(f"{number} {route.name}" for number, route in enumerate(table.routes, 1))
-    letters = ", ".join(f"{mark.letter} {mark.word}" for mark in OUTCOMES.values())
-    return escaped(f"\nroutes: {routes}\neach: {', '.join(ASPECTS)}\n{letters}")

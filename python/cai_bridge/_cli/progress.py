@@ -48,6 +48,11 @@ class Progress:
             if self._bar is not None:
                 self._bar.stop()
 
+    @property
+    def label(self) -> str:
+        """What was said last."""
+        return self._label
+
     def step(self, label: str) -> None:
         """Say what is done next; what was said before is done."""
         with self._lock:

@@ -13,28 +13,22 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cai_bridge import convert
-from cai_bridge.testing._kit.description import describe
 
+from .missing import missing
+from .places import (
+    BEFORE,
+    NOT_SO,
+    expect_behind,
+    handle_of,
+    indexed,
+    place_of_items,
+    shared_places,
+)
 from .requirement import NotApplicableError
 from .stand_in import speaking_only
 
 if TYPE_CHECKING:
     from .lab import Hold, Lab
-
-LEGACY = 1
-
-
-def handle_of(stream: Any) -> int:
-    """Tell a stream's handle, with the legacy default stream as 1.
-
-    Parameters
-    ----------
-    stream : int or object with ``__cuda_stream__``
-        Where the handle is 0, the legacy default stream is meant.
-    """
-    if isinstance(stream, int):
-        return stream or LEGACY
-    return int(stream.__cuda_stream__()[1]) or LEGACY
 
 
 @dataclass
@@ -68,6 +62,11 @@ class Streams:
     name: str = ""
     subject: str = ""
 
+    @property
+    def source(self) -> Any:
+        """What the author wrote: the class, or the function that an adapter was made of."""
+        return type(self)
+
     def stream(self) -> Any:
         """Make a stream of the library's: an int, or an object with ``__cuda_stream__``.
 
@@ -78,11 +77,14 @@ class Streams:
     def on(self, stream: Any) -> AbstractContextManager[Any]:
         """Make a stream the library's current one, as a context manager.
 
-        By default the stream itself is entered, as in CuPy.
+        By default the stream itself is entered, as in CuPy. For None nothing changes.
         """
         if hasattr(stream, "__enter__"):
             return stream  # type: ignore[no-any-return]
-        return contextlib.nullcontext()
+        if stream is None:
+            return contextlib.nullcontext()
+        # To go on would judge work on the default stream, as if it were on this one.
+        raise missing(self, "on(stream)", "and its streams are no context managers")
 
 
 class ProducerAdapter(Streams):
@@ -114,11 +116,11 @@ class ProducerAdapter(Streams):
         """Queue a write of one value to all items, on the library's current stream."""
         fill = getattr(array, "fill", None)
         if fill is None:
-            raise NotApplicableError("the adapter says no fill(), and the arrays have none")
+            raise missing(self, "fill(array, value)", "and the arrays have none")
         try:
             fill(value)
         except TypeError as error:
-            raise NotApplicableError(f"the adapter says no fill(): {error}") from error
+            raise missing(self, "fill(array, value)", f"and the arrays' own: {error}") from error
 
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
         """Make an array of one value, on the library's current stream.
@@ -131,17 +133,20 @@ class ProducerAdapter(Streams):
 
     def strided(self, array: Any) -> Any:
         """Take every second column of an array of two dimensions; by default by indexing."""
-        if not hasattr(array, "__getitem__"):
-            raise NotApplicableError("the arrays cannot be indexed")
-        try:
-            return array[:, ::2]
-        except Exception as error:
-            raise NotApplicableError(f"x[:, ::2] raised {type(error).__name__}: {error}") from error
+        return indexed(self, "strided(array)", array, "x[:, ::2]")
+
+    def sliced(self, array: Any) -> Any:
+        """Take all rows but the first of an array of two dimensions; by default by indexing."""
+        return indexed(self, "sliced(array)", array, "x[1:, :]")
+
+    def reversed(self, array: Any) -> Any:
+        """Take the rows of an array of two dimensions from the last; by default by indexing."""
+        return indexed(self, "reversed(array)", array, "x[::-1, :]")
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
         del array
-        raise NotApplicableError("the adapter says no readonly()")
+        raise missing(self, "readonly(array)")
 
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
         """Give arrays whose values are noted and not yet computed, such as torch's conjugates.
@@ -160,42 +165,44 @@ class ProducerAdapter(Streams):
         """
         stream = self.stream()
         if stream is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         array = self.make((words,), "float32")
         if lab.timed:
             # What has to be compiled for it would take longer than the hold lasts. Zeros, for which
             # some have another way, would not do.
-            self.fill(array, -1.0)
+            self.fill(array, BEFORE)
         lab.synchronize()
+        place = place_of_items(array)
         with self.on(stream):
             hold = lab.hold(handle_of(stream))
             self.fill(array, value)
+        expect_behind(lab, stream, hold, place, words)
         return Late(array, stream, value, hold)
 
     def late_on_two(self, lab: Lab, value: float) -> Late:
-        """Make an array of which each half has a write held back on a stream of its own."""
+        """Make an array of which each half has a write on a stream of its own, and one is held."""
         streams = (self.stream(), self.stream())
         if streams[0] is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         array = self.make((1024,), "float32")
         try:
             halves = (array[:512], array[512:])
-        except Exception as error:
+        except NOT_SO as error:
             raise NotApplicableError(f"x[:512] raised {type(error).__name__}: {error}") from error
-        begin = _place(array)
-        if [_place(half) for half in halves] != [begin, begin + 2048]:
-            raise NotApplicableError("slices of the arrays are copies")
+        places = shared_places(array, halves)
+        if lab.timed:
+            self.fill(array, BEFORE)
         lab.synchronize()
-        for stream, half in zip(streams, halves, strict=True):
+        # One at a time is held back: to wait for the one must not do for the other.
+        held, holds = lab.turn(2), []
+        for number, (stream, half) in enumerate(zip(streams, halves, strict=True)):
             with self.on(stream):
-                hold = lab.hold(handle_of(stream))
+                if number == held or not lab.timed:
+                    holds.append(lab.hold(handle_of(stream)))
                 self.fill(half, value)
-        return Late(array, streams[1], value, hold, keep=streams[0])
-
-
-def _place(array: Any) -> int:
-    """Tell where an array begins, by whichever of its protocols says so."""
-    return next((said.ptr for said in describe(array) if said.ptr), 0)
+            if number == held or not lab.timed:
+                expect_behind(lab, stream, holds[-1], places[number], 512)
+        return Late(array, streams[1], value, holds[-1], keep=streams[0])
 
 
 class ConsumerAdapter(Streams):
@@ -242,7 +249,7 @@ class ConsumerAdapter(Streams):
         A library whose streams nobody can name says here what its work can be made to wait for.
         """
         if stream is None:
-            raise NotApplicableError("the adapter says no stream()")
+            raise missing(self, "stream()")
         return lab.hold(handle_of(stream))
 
     def copy(self, array: Any) -> Any:
@@ -252,7 +259,7 @@ class ConsumerAdapter(Streams):
         """
         copy = getattr(array, "copy", None)
         if copy is None:
-            raise NotApplicableError("the adapter says no copy(), and the arrays have none")
+            raise missing(self, "copy(array)", "and the arrays have none")
         return copy()
 
     def values(self, copied: Any) -> Any:
@@ -262,10 +269,10 @@ class ConsumerAdapter(Streams):
         """
         tolist = getattr(copied, "tolist", None)
         if tolist is None:
-            raise NotApplicableError("the adapter says no values(), and the arrays have no tolist")
+            raise missing(self, "values(copied)", "and the arrays have no tolist")
         return tolist()
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write of one value to all items of an array that was taken in."""
         del array, value
-        raise NotApplicableError("the adapter says no fill()")
+        raise missing(self, "fill(array, value)")

@@ -6,9 +6,12 @@ takes too long, that is the verdict, and another child goes on behind it.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,9 +24,12 @@ from .lab import open_lab
 from .named import consumer_named, producer_named
 from .report import Report, Verdict, judge, text_of
 from .requirement import Requirement, Role, chosen
+from .tracebacks import split_dump
 
 LIMIT_S = 120.0
 """How long one requirement may take, imports and the compilation of kernels included."""
+
+_LAST_WORDS_S = 5.0
 
 
 def check_isolated(
@@ -50,7 +56,7 @@ def check_isolated(
     limit_s : float, optional
         How many seconds one requirement may take.
     progress : callable, optional
-        Called with the name of each requirement that was judged.
+        Called with the name of each requirement that is judged next.
 
     Returns
     -------
@@ -67,11 +73,12 @@ def check_isolated(
     command = [sys.executable, "-m", __name__, role, subject, where or "any"]
     while left:
         before = len(seen.verdicts)
-        ended = _run_child(command, left, seen, limit_s=limit_s, progress=progress)
+        ended, trace = _run_child(command, left, seen, limit_s=limit_s, progress=progress)
         if seen.refusal:
             raise ValueError(seen.refusal)
         if seen.current is not None:
-            seen.verdicts.append(_died(seen.current, subject, ended))
+            program = seen.current.program(subject, seen.where)
+            seen.verdicts.append(_died(seen.current, ended, program, trace))
             seen.current = None
         elif len(seen.verdicts) == before:
             raise RuntimeError(f"{subject}: the child process did not begin: {ended}")
@@ -85,28 +92,32 @@ class _Seen:
     current: Requirement | None = None
     name: str = ""
     place: str = ""
+    where: str = ""
     refusal: str = ""
 
     def take(self, line: dict[str, Any], requirements: dict[str, Requirement]) -> str | None:
-        """Take a line in; return the name of a requirement that was judged."""
+        """Take a line in; return the name of a requirement that is judged from here on."""
         match line:
             case {"refusal": text}:
                 self.refusal = text
-            case {"name": name, "place": place}:
-                self.name, self.place = name, place
+            case {"name": name, "place": place, "where": where}:
+                self.name, self.place, self.where = name, place, where
             case {"begin": name}:
                 self.current = requirements[name]
+                return self.current.name
             case {"requirement": name, "outcome": outcome, "evidence": evidence}:
-                one = requirements[name]
-                self.verdicts.append(Verdict(one, outcome, evidence, line["program"]))
+                more = {key: line[key] for key in _MORE}
+                self.verdicts.append(Verdict(requirements[name], outcome, evidence, **more))
                 self.current = None
-                return one.name
         return None
 
 
-def _died(requirement: Requirement, subject: str, how: str) -> Verdict:
-    program = requirement.program(subject)
-    return Verdict(requirement, "failed", f"the process ended: {how}", program)
+_MORE = ("program", "traceback", "missing", "missing_in")
+"""What a verdict has beside its outcome and evidence."""
+
+
+def _died(requirement: Requirement, how: str, program: str, trace: str) -> Verdict:
+    return Verdict(requirement, "failed", f"the process ended: {how}", program, trace)
 
 
 def _run_child(
@@ -116,8 +127,8 @@ def _run_child(
     *,
     limit_s: float,
     progress: Callable[[str], object] | None,
-) -> str:
-    """Judge in one child as long as it lives; return how it ended."""
+) -> tuple[str, str]:
+    """Judge in one child as long as it lives; return how it ended, and where that was."""
     reading, writing = os.pipe()
     requirements = {one.name: one for one in left}
     with tempfile.TemporaryFile() as said, os.fdopen(reading) as lines:
@@ -133,23 +144,32 @@ def _run_child(
         end = ""
         try:
             for line in _lines_of(lines, limit_s):
-                judged = seen.take(json.loads(line), requirements)
-                if judged and progress:
-                    progress(judged)
+                begun = seen.take(json.loads(line), requirements)
+                if begun and progress:
+                    progress(begun)
             child.wait(limit_s)
         except (TimeoutError, subprocess.TimeoutExpired) as late:
             end = (
                 str(late) if isinstance(late, TimeoutError) else f"it did not end in {limit_s:g} s"
             )
+            _ask_where(child)
         finally:
             # Also where whoever judges is interrupted: nobody else would end the child.
             child.kill()
             code = child.wait()
         said.seek(0)
-        # It may be of any encoding, and begin within a character.
-        last = " ".join(said.read()[-400:].decode(errors="backslashreplace").split())
+        # It may be of any encoding.
+        text, trace = split_dump(said.read().decode(errors="backslashreplace"))
+        last = " ".join(text[-400:].split())
     end = end or ended_by(code) or f"exit code {code}"
-    return f"{end}; the last that it said: {last}" if last else end
+    return f"{end}; the last that it said: {last}" if last else end, trace
+
+
+def _ask_where(child: subprocess.Popen[bytes]) -> None:
+    """Have a child that hangs write where it is: its `faulthandler` does so at its end."""
+    child.send_signal(signal.SIGABRT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(_LAST_WORDS_S)
 
 
 def _lines_of(lines: IO[str], limit_s: float) -> Iterator[str]:
@@ -170,6 +190,8 @@ def _lines_of(lines: IO[str], limit_s: float) -> Iterator[str]:
 def _child(arguments: list[str]) -> None:
     """Judge, and write lines to the pipe."""
     role, subject, where, pipe, *names = arguments
+    # What ends the process, or hangs, is told with its line.
+    faulthandler.enable()
     with os.fdopen(int(pipe), "w") as out:
 
         def say(**line: Any) -> None:
@@ -191,7 +213,7 @@ def _child(arguments: list[str]) -> None:
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
             lab.expendable = True
-            say(name=adapter.name, place=lab.name)
+            say(name=adapter.name, place=lab.name, where=lab.where)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
                 say(**judge(one, adapter, lab).to_dict())

@@ -16,6 +16,10 @@ class _Made(ProducerAdapter):
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
 
+    @property
+    def source(self) -> Any:
+        return self._make
+
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
         return self._make(shape, dtype)
 
@@ -23,6 +27,10 @@ class _Made(ProducerAdapter):
 class _Taken(ConsumerAdapter):
     def __init__(self, take: Callable[[Any], Any]) -> None:
         self._take = take
+
+    @property
+    def source(self) -> Any:
+        return self._take
 
     def take(self, x: Any) -> Any:
         return self._take(x)

@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .missing import MissingMemberError
 from .requirement import NotApplicableError, Requirement, UnmetError
+from .tracebacks import traceback_of
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -40,12 +42,21 @@ class Verdict:
         What was seen; for one that was skipped, why.
     program : str
         The smallest program that shows a failure; empty otherwise.
+    traceback : str
+        Where the library or its adapter raised, or ended the process; empty otherwise.
+    missing : str
+        The member that an adapter has to have for this to be judged, such as ``"stream()"``.
+    missing_in : str
+        The adapter's class or function, with file and line.
     """
 
     requirement: Requirement
     outcome: Outcome
     evidence: str
     program: str = ""
+    traceback: str = ""
+    missing: str = ""
+    missing_in: str = ""
 
     @property
     def name(self) -> str:
@@ -64,6 +75,9 @@ class Verdict:
             "outcome": self.outcome,
             "evidence": self.evidence,
             "program": self.program,
+            "traceback": self.traceback,
+            "missing": self.missing,
+            "missing_in": self.missing_in,
         }
 
 
@@ -145,8 +159,35 @@ class Report:
         for one in self.failed:
             rule = one.requirement
             lines += ["", f"{one.name}: {rule.rule}", f"  {rule.citation}", f"  {rule.why}"]
-            lines += [f"  seen: {one.evidence}", textwrap.indent(one.program, "    ")]
-        return "\n".join(lines)
+            lines += [f"  seen: {one.evidence}", ""]
+            if one.traceback:
+                lines += [textwrap.indent(one.traceback, "    "), ""]
+            lines.append(textwrap.indent(one.program, "    "))
+        return "\n".join([*lines, *self._missing()])
+
+    def missing(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        """Tell what the adapter has to say for more to be judged.
+
+        Returns
+        -------
+        dict
+            The names of requirements by the member, such as ``"stream()"``, and by the class or
+            function that lacks it, with file and line.
+        """
+        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        for one in self.verdicts:
+            if one.missing:
+                key = one.missing, one.missing_in
+                found[key] = (*found.get(key, ()), one.name)
+        return found
+
+    def _missing(self) -> list[str]:
+        lines = []
+        for (member, place), names in self.missing().items():
+            at = f" in {place}" if place else ""
+            what = names[0] if len(names) == 1 else f"{len(names)} requirements"
+            lines.append(f"  def {member}{at}: {what}")
+        return ["", "More is judged where the adapter says:", *lines] if lines else []
 
 
 def _line(text: str, width: int = 100) -> str:
@@ -171,12 +212,17 @@ def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
     try:
         with lab.fresh():
             evidence = requirement.check(adapter, lab) or ""
+    except MissingMemberError as needed:
+        member = {"missing": needed.member, "missing_in": needed.place}
+        return Verdict(requirement, "skipped", str(needed), **member)
     except NotApplicableError as reason:
         return Verdict(requirement, "skipped", str(reason))
     except UnmetError as unmet:
-        evidence = str(unmet)
+        evidence, trace = str(unmet), ""
     except (Exception, SystemExit) as error:
         evidence = f"raised {type(error).__name__}: {text_of(error)}"
+        trace = traceback_of(error)
     else:
         return Verdict(requirement, "passed", evidence)
-    return Verdict(requirement, "failed", evidence, requirement.program(adapter.subject))
+    program = requirement.program(adapter.subject, lab.where)
+    return Verdict(requirement, "failed", evidence, program, trace)

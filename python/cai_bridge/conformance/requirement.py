@@ -127,7 +127,7 @@ class Requirement:
         """The specification and its section, in a line."""
         return f"{self.specification.name}, {self.section}"
 
-    def program(self, subject: str) -> str:
+    def program(self, subject: str, where: str = "") -> str:
         """Write the smallest program that shows whether `subject` meets it.
 
         Parameters
@@ -135,6 +135,8 @@ class Requirement:
         subject : str
             A library's name or ``module:factory``, as for `producer_named`; empty for one that has
             no name to find it by, which is then left to be filled in.
+        where : str, optional
+            As for `open_lab`; by default what that takes where nothing is said.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
@@ -146,7 +148,7 @@ class Requirement:
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
-            f"with open_lab() as lab, lab.fresh():\n"
+            f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {made}\n"
             f"    {self.check.__name__}({arguments})\n"
         )
@@ -155,7 +157,9 @@ class Requirement:
 _REQUIREMENTS: dict[str, Requirement] = {}
 _MODULES = (
     "producer.cai",
+    "producer.cai_streams",
     "producer.dlpack",
+    "producer.dlpack_layout",
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
@@ -197,6 +201,14 @@ def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
     return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
 
 
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Ask for the name that comes closest to one that there is not; empty where none does."""
+    import difflib  # noqa: PLC0415
+
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)
+    return f" (did you mean {found[0]!r}?)" if found else ""
+
+
 def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, ...]:
     """List the requirements of a role that are named, or all.
 
@@ -215,5 +227,6 @@ def chosen(role: Role, only: str | Iterable[str] | None) -> tuple[Requirement, .
         raise ValueError("only: got no name; allowed: None, or names of requirements")
     for name in names:
         if name not in every:
-            raise ValueError(f"only: got {name!r}; allowed: {', '.join(every)}")
+            close = did_you_mean(name, every)
+            raise ValueError(f"only: got {name!r}{close}; allowed: {', '.join(every)}")
     return tuple(every[name] for name in names)

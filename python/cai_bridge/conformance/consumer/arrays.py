@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from ..adapter import ConsumerAdapter, Late
 from ..lab import Lab, flat
+from ..missing import missing
 from ..requirement import (
     Check,
     Level,
@@ -75,6 +76,29 @@ def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
         raise
     except Exception as error:
         return Refusal(f"{type(error).__name__}: {error}")
+
+
+def stream_of(c: ConsumerAdapter) -> Any:
+    """Make a stream of the consumer's.
+
+    Raises
+    ------
+    MissingMemberError
+        The adapter says none.
+    """
+    stream = c.stream()
+    if stream is None:
+        raise missing(c, "stream()")
+    return stream
+
+
+def asked_with(lab: Lab, asked: list[dict[str, Any]]) -> str:
+    """Tell what a consumer asked ``__dlpack__`` for, with the names of the streams."""
+    told = []
+    for wishes in asked:
+        named = {"stream": lab.called(wishes["stream"])} if wishes.get("stream", -1) != -1 else {}
+        told.append(", ".join(f"{name}={one}" for name, one in {**wishes, **named}.items()))
+    return f"it asks with {' and with '.join(told)}"
 
 
 def expect_copied(c: ConsumerAdapter, lab: Lab, copied: Any, late: Late, circumstance: str) -> str:

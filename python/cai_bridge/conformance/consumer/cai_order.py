@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ..adapter import ConsumerAdapter, Late
 from ..lab import CaiArray, Lab
 from ..producer.arrays import collect
-from ..requirement import CAI, Check, Level, expect, needs
-from .arrays import Refusal, attempt, expect_copied, takes
+from ..requirement import CAI, Check, Level, expect
+from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
@@ -29,15 +29,14 @@ def _cai(
     _RACE,
 )
 def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x, theirs = CaiArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is a handle")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(theirs.handle)}")
         del y
     return seen
 
@@ -49,15 +48,14 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x = CaiArray(lab, (1024,))
         late = x.write_late(1, value)
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is 1")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(1)}")
         del y
     return seen
 
@@ -69,15 +67,14 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x = CaiArray(lab, (1024,))
         late = x.write_late(2, value)
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, "stream is 2")
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(2)}")
         del y
     return seen
 
@@ -93,7 +90,7 @@ def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
         x, theirs = CaiArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, "stream is a handle")
+        seen = expect_copied(c, lab, c.copy(y), late, f"the dict names {lab.called(theirs.handle)}")
         del y
     return seen
 
@@ -140,7 +137,7 @@ def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
         del y
         collect()
         late = Late(x, mine, value, hold)
-        seen = lab.expect_read(theirs.handle, x.region, late, "the producer's own stream reads")
+        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
     return seen
 
 

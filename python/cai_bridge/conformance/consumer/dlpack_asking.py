@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab
-from ..requirement import ARRAY_API, Check, Level, expect, needs
-from .arrays import attempt, expect_copied, takes
+from ..requirement import ARRAY_API, Check, Level, expect
+from .arrays import asked_with, attempt, expect_copied, stream_of, takes
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads what has not been written yet"
@@ -107,15 +107,14 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     _RACE,
 )
 def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    needs(mine is not None, "the adapter says no stream()")
+    mine = stream_of(c)
     for value in lab.values():
         x, theirs = DLPackArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         with c.on(mine):
             y = c.take(x)
             copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, f"it asks with {x.asked}")
+        seen = expect_copied(c, lab, copied, late, asked_with(lab, x.asked))
         del y
     return seen
 
@@ -131,6 +130,6 @@ def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
         x, theirs = DLPackArray(lab, (1024,)), lab.stream()
         late = x.write_late(theirs, value)
         y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, f"it asks with {x.asked}")
+        seen = expect_copied(c, lab, c.copy(y), late, asked_with(lab, x.asked))
         del y
     return seen

@@ -17,7 +17,8 @@ from cai_bridge.testing._values import (
     nested,
 )
 
-from ..adapter import Late, handle_of
+from ..adapter import Late
+from ..places import handle_of
 from .base import flat
 
 if TYPE_CHECKING:

@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 HELD_MS = 1.0
 """A host that is held for longer has waited: a hand-over takes some 0.01 ms."""
 
+_DEFAULT_STREAMS = {
+    None: "no stream",
+    1: "the legacy default stream",
+    2: "the per-thread default stream",
+}
+
 _values = itertools.count(1)
 
 
@@ -82,6 +88,8 @@ class Lab(ABC):
     ----------
     name : str
         What reports call the device.
+    where : str
+        What `open_lab` calls it.
     rounds : int
         How often what depends on timing is tried: once where nothing does.
     timed : bool
@@ -93,12 +101,14 @@ class Lab(ABC):
     """
 
     name: str
+    where: str
     rounds: int
     timed: bool
     device: tuple[int, int] = (2, 0)
     expendable: bool = False
     _tried = 0
     _shown = 0
+    _turns = 0
 
     def __enter__(self) -> Self:
         return self
@@ -129,6 +139,27 @@ class Lab(ABC):
     def hold(self, stream: int) -> Hold:
         """Queue work on a stream, by its handle, that holds back what comes behind it."""
 
+    @abstractmethod
+    def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
+        """Tell whether the last write to a region is queued on a stream, behind a hold.
+
+        Parameters
+        ----------
+        stream : int
+            The stream's handle.
+        hold : Hold
+            What holds it back.
+        region : Region
+            What was written.
+        before : float
+            What all its items held before; on a device that is timed.
+        """
+
+    def turn(self, count: int) -> int:
+        """Count from 0 to `count` - 1, and begin again: what is tried in turns, round by round."""
+        self._turns += 1
+        return (self._turns - 1) % count
+
     def overtakes(self, stream: int, hold: Hold) -> bool:
         """Tell whether all that is queued on a stream is seen done while a hold still holds.
 
@@ -136,6 +167,12 @@ class Lab(ABC):
         """
         del stream, hold
         return False
+
+    def called(self, stream: object) -> str:
+        """Name a stream as reports do, by the handle that a protocol has for it."""
+        return _DEFAULT_STREAMS.get(stream) or (  # type: ignore[call-overload]
+            f"stream {stream:#x}" if type(stream) is int else repr(stream)
+        )
 
     @abstractmethod
     def wait(self, stream: int) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
 from cai_bridge.testing._kit.dtypes import dlpack_name
 
-from ..adapter import LEGACY, handle_of
+from ..places import LEGACY, handle_of
 from .array import LabArray
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .base import Lab
+from .base import Lab, flat
 from .cuda import NOT_READY, TYPE_HOST, load
 from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from .base import Hold
 
 LIMIT_MS = 100.0
+STRAY_MS = 0.5
+"""How long a write has, to show that nothing holds it back."""
 PATIENCE_MS = 4.0
 """How long a read has, to overtake what it should have waited for.
 
@@ -43,6 +45,7 @@ class GpuLab(Lab):
         held back, this is how long.
     """
 
+    where = "gpu"
     timed = True
 
     def __init__(self, rounds: int = 5, limit_ms: float = LIMIT_MS) -> None:
@@ -101,6 +104,13 @@ class GpuLab(Lab):
         made = SpinningHold(self.driver, stream, self._flags, at, self.limit_ms)
         self._holds[at] = weakref.ref(made)
         return made
+
+    def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
+        """See whether the values stay what they were while the hold holds."""
+        del stream
+        time.sleep(1e-3 * STRAY_MS)
+        seen = set(flat(self.get(region)))
+        return seen == {before} or not hold.pending
 
     def overtakes(self, stream: int, hold: Hold) -> bool:
         """Tell whether all that is queued on a stream is done while a hold still holds."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from cai_bridge import DriverError
 from cai_bridge.testing import SimulatedCuda, SimulatedStream
 
 from ..requirement import expect
@@ -30,6 +31,7 @@ class SimulatedLab(Lab):
     """The simulated device that is in place, or one of its own."""
 
     name = "the simulated device"
+    where = "simulated"
     rounds = 1
     timed = False
     # The simulated driver reports what would end the process.
@@ -51,6 +53,15 @@ class SimulatedLab(Lab):
         """Make a non-blocking stream."""
         return self.cuda.stream(name)
 
+    def called(self, stream: object) -> str:
+        """Name a stream as the simulated device's own reports do."""
+        if type(stream) is int and stream > 2:
+            # It may be dead by now, or none.
+            with contextlib.suppress(DriverError):
+                name = self.cuda._session.stream_name(self.cuda.legacy.device, stream)
+                return name.partition(" (device")[0]
+        return super().called(stream)
+
     def order(self, first: int, then: int) -> None:
         """Order two streams by an event."""
         self._stream(then).wait(self._stream(first).record())
@@ -59,6 +70,16 @@ class SimulatedLab(Lab):
         """Hold back nothing: all work is late."""
         del stream
         return _Late()
+
+    def is_behind(self, stream: int, hold: Hold, region: Region, before: float) -> bool:
+        """Read on a stream that comes behind, and see whether the two are ordered."""
+        del hold, before
+        found, probe = len(self.cuda.reports), self.stream("the kit's probe")
+        self.order(stream, probe.handle)
+        self.read(probe.handle, region, "the kit's probe")
+        # What is ordered behind the stream from here on is behind the probe as well.
+        self.order(probe.handle, stream)
+        return len(self.cuda.reports) == found
 
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:

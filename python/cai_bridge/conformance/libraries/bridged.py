@@ -67,6 +67,14 @@ class BridgedProducer(ProducerAdapter):
         """Make a view of every second column of the array behind a view."""
         return self.view(self._inner.strided(array.owner))
 
+    def sliced(self, array: Any) -> Any:
+        """Make a view of all rows but the first of the array behind a view."""
+        return self.view(self._inner.sliced(array.owner))
+
+    def reversed(self, array: Any) -> Any:
+        """Make a view of the rows from the last of the array behind a view."""
+        return self.view(self._inner.reversed(array.owner))
+
     def readonly(self, array: Any) -> Any:
         """Make a read-only view of a view."""
         return self.view(array, readonly=True)

@@ -134,6 +134,14 @@ class Producer(ProducerAdapter):
         """Compute every second column, a copy, and wait for it."""
         return array[:, ::2].block_until_ready()
 
+    def sliced(self, array: Any) -> Any:
+        """Compute all rows but the first, a copy, and wait for it."""
+        return array[1:, :].block_until_ready()
+
+    def reversed(self, array: Any) -> Any:
+        """Compute the rows from the last, a copy, and wait for it."""
+        return array[::-1, :].block_until_ready()
+
     def readonly(self, array: Any) -> Any:
         """Give the array itself: all are read-only."""
         return array

@@ -12,9 +12,10 @@ from rmm.pylibrmm.stream import DEFAULT_STREAM, CudaStreamFlags, Stream
 
 from cai_bridge import convert, to_cai
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter, handle_of
+from ..adapter import ConsumerAdapter, Late, ProducerAdapter
 from ..lab import Lab
 from ..lab.cuda import load
+from ..places import handle_of
 from ..requirement import NotApplicableError
 from ._dtypes import STANDARD, host_list
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import tvm_ffi
 
 from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 
-from ..adapter import ConsumerAdapter, ProducerAdapter, handle_of
+from ..adapter import ConsumerAdapter, ProducerAdapter
 from ..lab.cuda import load
 from ..lab.gpu_objects import GpuStream, Memory
+from ..places import handle_of
 from ._by_driver import queue_read, queue_write, region_of, values_of
 from ._dtypes import FLOAT8, STANDARD, dlpack_dtype
 
@@ -100,6 +102,11 @@ class Consumer(ConsumerAdapter):
     def stream(self) -> Any:
         """Name the legacy default stream."""
         return LEGACY
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        """Change nothing: no other stream is the current one."""
+        del stream
+        return contextlib.nullcontext()
 
     def take(self, x: Any) -> Any:
         """Import by the exchange API, or by ``__dlpack__``."""

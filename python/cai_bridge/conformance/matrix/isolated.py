@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 
 from ..children import ended_by, environment
 from .result import ASPECTS, Aspect, Cell, Matrix
@@ -17,6 +21,11 @@ from .routes import WAYS, Route, chosen
 from .run import Progress
 
 LIMIT_S = 300.0
+_LOOK_S = 0.25
+"""How long it takes to look for cells that are new."""
+
+_Row = tuple[list[Cell], Matrix]
+"""The cells of a row, and what it was found on."""
 
 
 def run_isolated(
@@ -35,7 +44,8 @@ def run_isolated(
     Where one crashes, or takes longer than `limit_s`, the route that it was at and those of the
     same pair behind it are ``"crashed"``, and another process goes on with the next consumer.
     With several `jobs` so many processes start their libraries at once. They judge one after
-    another, and `limit_s` is for all of them.
+    another, and `limit_s` is for all of them. `progress` is told the cells as they come, those of a
+    row in their order; which row comes first is not said then.
 
     Raises
     ------
@@ -55,20 +65,10 @@ def run_isolated(
             limit_s * jobs,
             Path(folder, "turn") if jobs > 1 else None,
         )
-        count = len(producers) * len(consumers) * len(rows.routes)
-        with ThreadPoolExecutor(jobs) as pool:
-            running = [pool.submit(rows.run, one) for one in producers]
-            try:
-                for row in running:
-                    found, part = row.result()
-                    versions |= part.versions
-                    first = first or part
-                    for cell in found:
-                        cells.append(cell)
-                        if progress is not None:
-                            progress(len(cells), count, cell)
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        for found, part in _all_of(rows, producers, jobs, progress):
+            versions |= part.versions
+            first = first or part
+            cells += found
     if first is None:
         raise ValueError("producers: got none; allowed: one or more, and as many consumers")
     return replace(
@@ -80,9 +80,36 @@ def run_isolated(
     )
 
 
+def _all_of(
+    rows: _Rows, producers: Sequence[str], jobs: int, progress: Progress | None
+) -> list[_Row]:
+    """Run all rows, and tell in this thread what the others find, as it comes."""
+    count = len(producers) * len(rows.consumers) * len(rows.routes)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            running = [pool.submit(rows.run, one) for one in producers]
+            for row in running:
+                row.add_done_callback(rows.said.put)
+            told, left = 0, len(running)
+            while left:
+                said = rows.said.get()
+                if isinstance(said, Cell):
+                    told += 1
+                    if progress is not None:
+                        progress(told, count, said)
+                else:
+                    said.result()  # which raises what ended the row
+                    left -= 1
+            return [row.result() for row in running]
+        finally:
+            # Also where whoever runs it is interrupted: nobody else would end the children.
+            rows.stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 @dataclass(frozen=True)
 class _Rows:
-    """What all rows are run with."""
+    """What all rows are run with, and where they say what they found, and that they ended."""
 
     consumers: tuple[str, ...]
     aspects: tuple[str, ...]
@@ -90,13 +117,15 @@ class _Rows:
     rounds: int | None
     limit_s: float
     turn: Path | None
+    said: SimpleQueue[Cell | Future[_Row]] = field(default_factory=SimpleQueue)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
     def routes(self) -> tuple[Route, ...]:
         return chosen(self.ways)
 
-    def run(self, producer: str) -> tuple[list[Cell], Matrix]:
-        """Run a row, in as many processes as it takes; its cells, and what it was found on."""
+    def run(self, producer: str) -> _Row:
+        """Run a row, in as many processes as it takes."""
         cells: list[Cell] = []
         first: Matrix | None = None
         left, each = list(self.consumers), len(self.routes)
@@ -104,7 +133,9 @@ class _Rows:
             part, ended = self._run_child(producer, left)
             found = list(part.cells)
             if len(found) < len(left) * each:
-                found += self._crashed(producer, left[len(found) // each], found, ended)
+                crashed = self._crashed(producer, left[len(found) // each], found, ended)
+                found += crashed
+                self._tell(crashed)
             left = left[len(found) // each :]
             cells += found
             first = first or part
@@ -123,25 +154,51 @@ class _Rows:
         return made
 
     def _run_child(self, producer: str, consumers: Sequence[str]) -> tuple[Matrix, str]:
-        """Run what is left of a row, and tell how the process ended."""
+        """Run what is left of a row, tell its cells as they come, and how the process ended."""
         with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "row.json")
-            try:
-                done = subprocess.run(  # noqa: S603
+            path, said_in = Path(folder, "row.json"), Path(folder, "said")
+            with said_in.open("wb") as said_to:
+                child = subprocess.Popen(  # noqa: S603
                     self._command(producer, consumers, path),
-                    capture_output=True,
-                    text=True,
-                    check=False,
-                    timeout=self.limit_s,
+                    stdout=subprocess.DEVNULL,
+                    stderr=said_to,
                     env=environment(),
                 )
-                code, said = done.returncode, done.stderr
-            except subprocess.TimeoutExpired as late:
-                code, said = None, str(late.stderr or "")
-            if not path.exists():
+                try:
+                    code, told = self._watched(child, path)
+                finally:
+                    child.kill()
+                    child.wait()
+            said = said_in.read_bytes().decode(errors="backslashreplace")
+            matrix = _read(path)
+            if matrix is None:
                 raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
-            matrix = Matrix.from_dict(json.loads(path.read_text()))
+            self._tell(matrix.cells[told:])
             return matrix, _ending(code, said, self.limit_s)
+
+    def _watched(self, child: subprocess.Popen[bytes], path: Path) -> tuple[int | None, int]:
+        """Tell the cells that a child writes.
+
+        Returns
+        -------
+        tuple of int or None, int
+            Its exit code, or None where it takes too long, and how many cells were told.
+        """
+        end, told, code = time.monotonic() + self.limit_s, 0, None
+        while code is None and time.monotonic() < end:
+            if self.stopped.is_set():
+                raise CancelledError
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(min(_LOOK_S, max(end - time.monotonic(), 0.0)))
+            matrix = _read(path)
+            if matrix is not None:
+                self._tell(matrix.cells[told:])
+                told = len(matrix.cells)
+        return code, told
+
+    def _tell(self, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            self.said.put(cell)
 
     def _command(self, producer: str, consumers: Sequence[str], path: Path) -> list[str]:
         command = [sys.executable, "-m", "cai_bridge.conformance.matrix", "--json", str(path)]
@@ -155,6 +212,11 @@ class _Rows:
         command += [] if self.rounds is None else ["--rounds", str(self.rounds)]
         command += [] if self.turn is None else ["--turn", str(self.turn)]
         return command
+
+
+def _read(path: Path) -> Matrix | None:
+    """Read what a child has written so far, which is whole at any time."""
+    return Matrix.from_dict(json.loads(path.read_text())) if path.exists() else None
 
 
 def _ending(code: int | None, said: str, limit_s: float) -> str:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import math
 import re
 import threading
 import weakref
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeGuard, cast
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
+from cai_bridge.testing._kit.said import Said
+from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES
 
 from ..adapter import ProducerAdapter
 from ..lab import Lab, flat
-from ..requirement import NotApplicableError, needs
+from ..requirement import NotApplicableError, expect, needs
 
 
 def made(
@@ -35,9 +38,75 @@ def strided(p: ProducerAdapter, lab: Lab, x: Any = None) -> Any:
     return y
 
 
+def sliced(p: ProducerAdapter, lab: Lab, x: Any) -> Any:
+    """Take all rows but the first of an array of two dimensions."""
+    y = p.sliced(x)
+    lab.synchronize()
+    return y
+
+
+def backwards(p: ProducerAdapter, lab: Lab, x: Any) -> Any:
+    """Take the rows of an array of two dimensions from the last."""
+    y = p.reversed(x)
+    lab.synchronize()
+    return y
+
+
+Rows = list[list[float]]
+
+
+def numbered(rows: int = 3, columns: int = 4) -> Rows:
+    """Count the items of an array of two dimensions."""
+    return [[float(columns * i + j) for j in range(columns)] for i in range(rows)]
+
+
+def slices(
+    p: ProducerAdapter, lab: Lab, x: Any, rows: Rows
+) -> Iterator[tuple[str, Callable[[], Any], Rows]]:
+    """Tell what can be taken of an array of two dimensions.
+
+    Yields
+    ------
+    str, callable, nested lists
+        What it is, what takes it, and the values that it has where the array has `rows`.
+    """
+    yield "every second column", lambda: strided(p, lab, x), [row[::2] for row in rows]
+    yield "all rows but the first", lambda: sliced(p, lab, x), rows[1:]
+    yield "the rows from the last", lambda: backwards(p, lab, x), rows[::-1]
+
+
+def items(lab: Lab, part: Region, whole: Region) -> Any:
+    """Read the items of a slice, as nested lists.
+
+    Raises
+    ------
+    UnmetError
+        It begins in the array's memory, or ends there, and reaches beyond.
+    """
+    begin, end = _reach(whole)
+    low, high = _reach(part)
+    copied = high <= begin or low >= end
+    expect(
+        copied or begin <= low <= high <= end,
+        f"the slice reaches from byte {low - begin} to {high - begin} of the array's {end - begin}",
+    )
+    return lab.get(part)
+
+
+def _reach(region: Region) -> tuple[int, int]:
+    """Tell the first byte of a region, and the one behind the last."""
+    spans = region.spans()
+    return min(ptr for ptr, _ in spans), max(ptr + length for ptr, length in spans)
+
+
+def speaks_dlpack(x: Any) -> None:
+    """Leave the check without a verdict where there is no ``__dlpack__``."""
+    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+
+
 def export(x: Any, **wishes: Any) -> Any:
     """Ask for a capsule, without ``max_version`` where the producer takes none."""
-    needs(hasattr(x, "__dlpack__"), f"{type(x).__name__} has no __dlpack__")
+    speaks_dlpack(x)
     try:
         return x.__dlpack__(**{"max_version": (1, 3), **wishes})
     except TypeError:
@@ -49,8 +118,14 @@ def table_of(x: Any) -> ExchangeTable:
     """Find the type's exchange API."""
     table = exchange_table(type(x))
     if table is None:
+        needs(not has_table(x), "the table is none of DLPack 1, of which exchange-table tells")
         raise NotApplicableError(f"{type(x).__name__} has no __dlpack_c_exchange_api__")
     return table
+
+
+def has_table(x: Any) -> bool:
+    """Tell whether the type has anything in the place of a table."""
+    return getattr(type(x), "__dlpack_c_exchange_api__", None) is not None
 
 
 def cai_of(x: Any) -> Any:
@@ -67,9 +142,14 @@ def can_be_late(p: ProducerAdapter) -> bool:
     return type(p).late is not ProducerAdapter.late or p.stream() is not None
 
 
+def is_int(value: object) -> TypeGuard[int]:
+    """Tell whether it is an int, of a subclass or not; a bool is none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def is_typestr(text: object, dtype: str) -> bool:
     """Tell whether it is a typestr of NumPy's array interface, and of that element type."""
-    found = re.fullmatch(r"[<>|=]?([biufcmMOSUV])([0-9]+)", str(text))
+    found = re.fullmatch(r"[<>|]([biufcmMOSUV])([0-9]+)", str(text))
     if found is None:
         return False
     known = DTYPES.get(dtype)
@@ -93,6 +173,15 @@ def host_values(x: Any) -> list[Any] | None:
         return [*flat(x.tolist())]
     except NotImplementedError:
         return None
+
+
+def on_host(said: Said) -> list[Any]:
+    """Read the items of an array in memory of the CPU, item by item."""
+    strides = cast("tuple[int, ...]", said.strides)
+    shape = cast("tuple[int, ...]", said.shape)
+    ptr, itemsize = cast("int", said.ptr), cast("int", said.itemsize)
+    region = Region(ptr, shape, strides, str(said.dtype), itemsize)
+    return [*flat(region.read(ctypes.string_at))]
 
 
 def reference_to(x: Any) -> Callable[[], Any]:

@@ -8,10 +8,11 @@ from ..adapter import ProducerAdapter
 from ..lab import Lab
 from ..requirement import (
     ARRAY_API,
+    NotApplicableError,
     expect,
     needs,
 )
-from .arrays import export, made
+from .arrays import export, made, speaks_dlpack
 from .dlpack import METHOD, dlpack
 
 STREAM = METHOD + "stream"
@@ -33,7 +34,7 @@ def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
             capsule = export(late.array, stream=mine.handle)
         waited.append(watch.waited)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
     expect(not all(waited), "the host waited for the write")
     return seen
 
@@ -52,7 +53,25 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(other):
             capsule = export(late.array, stream=mine.handle)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, "stream= names the reader's stream")
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
+    return seen
+
+
+@dlpack(
+    "pending-on-two",
+    ARRAY_API,
+    STREAM,
+    "the same when work on the array is pending on two streams: it is ready behind both",
+    _RACE,
+)
+def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    speaks_dlpack(made(p, lab))
+    for value in lab.values():
+        late, mine = p.late_on_two(lab, value), lab.stream()
+        with p.on(late.stream):
+            capsule = export(late.array, stream=mine.handle)
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
     return seen
 
 
@@ -69,8 +88,49 @@ def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
         with p.on(late.stream):
             capsule = export(late.array, stream=None)
         region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(1, region, late, "stream=None, and the legacy default stream reads")
+        seen = lab.expect_read(1, region, late, f"asked for None, {lab.called(1)}")
     return seen
+
+
+@dlpack(
+    "per-thread-stream",
+    ARRAY_API,
+    STREAM + ": 2",
+    "2 is the per-thread default stream: the array is ready on it",
+    _RACE,
+)
+def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        speaks_dlpack(late.array)
+        with p.on(late.stream):
+            try:
+                capsule = export(late.array, stream=2)
+            except Exception as refused:
+                # Of that dlpack-streams tells.
+                raise NotApplicableError(f"2 is refused: {refused}") from None
+        region = lab.region(describe(capsule)["capsule"])
+        seen = lab.expect_read(2, region, late, f"asked for 2, {lab.called(2)}")
+    return seen
+
+
+@dlpack(
+    "streams",
+    ARRAY_API,
+    STREAM + ": 1, 2 and handles",
+    "None, 1, 2 and the handle of any stream are taken",
+    "consumers that work on such a stream cannot take the array",
+    level="should",
+)
+def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
+    x, mine = made(p, lab), lab.stream()
+    speaks_dlpack(x)
+    for stream in (None, 1, 2, mine.handle):
+        try:
+            export(x, stream=stream)
+        except Exception as refused:
+            expect(False, f"{stream} is refused: {type(refused).__name__}: {refused}")
+    return "all are taken"
 
 
 @dlpack(

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cai_bridge.testing import assert_equivalent, describe
+from cai_bridge.testing._kit.dlpack_abi import exchange_table
 
 from ..adapter import ProducerAdapter
 from ..lab import Lab, flat
-from ..requirement import DLPACK, Check, Level, expect, needs, requires
-from .arrays import collect, made, reference_to, strided, table_of
+from ..requirement import DLPACK, Check, Level, NotApplicableError, expect, needs, requires
+from .arrays import (
+    collect,
+    has_table,
+    host_values,
+    items,
+    made,
+    numbered,
+    reference_to,
+    slices,
+    table_of,
+)
 
 TABLE = "C API: DLPackExchangeAPI: "
 
@@ -29,8 +40,10 @@ def _exchange(
     "consumers call through NULL",
 )
 def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
-    table = table_of(made(p, lab))
-    expect(table.version[0] == 1, f"version {table.version}")
+    x = made(p, lab)
+    needs(has_table(x), f"{type(x).__name__} has no __dlpack_c_exchange_api__")
+    expect(exchange_table(type(x)), "it is no capsule, or one without a table of major version 1")
+    table = table_of(x)
     expect(not table.missing, f"NULL: {', '.join(table.missing)}")
     return f"version {table.version[0]}.{table.version[1]}"
 
@@ -44,12 +57,29 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
 def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     table = table_of(x)
-    rows = [[float(4 * i + j) for j in range(4)] for i in range(3)]
-    lab.put(lab.tensor_region(table.export(x).fields), rows)
-    y = strided(p, lab, x)
-    seen = lab.get(lab.tensor_region(table.export(y).fields))
-    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
-    return f"every second column is read as {seen}"
+    rows = numbered()
+    base = lab.tensor_region(table.export(x).fields)
+    lab.put(base, rows)
+    own = host_values(x)
+    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the tensor says {rows}")
+    told = []
+    for what, take, wanted in slices(p, lab, x, rows):
+        try:
+            y = take()
+        except NotApplicableError as reason:
+            told.append(f"{what}: {reason}")
+            continue
+        try:
+            taken = table.export(y)
+        except Exception as refused:
+            # Only negative strides may be refused.
+            expect(wanted == rows[::-1], f"{what} of {rows}: refused: {refused}")
+            told.append(f"{what}: refused: {refused}")
+            continue
+        seen = items(lab, lab.tensor_region(taken.fields), base)
+        expect(seen == wanted, f"{what} of {rows}: {seen} is read")
+        told.append(f"{what}: {seen}")
+    return "; ".join(told)
 
 
 @_exchange(
@@ -86,8 +116,28 @@ def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
             stream = table.work_stream(*fields.device) or 1
         mine = lab.stream()
         lab.order(stream, mine.handle)
-        region = lab.tensor_region(fields)
-        seen = lab.expect_read(mine.handle, region, late, f"ready on {stream:#x}, as is said")
+        named = f"the table names {lab.called(stream)}"
+        seen = lab.expect_read(mine.handle, lab.tensor_region(fields), late, named)
+    return seen
+
+
+@_exchange(
+    "pending-on-two",
+    "current_work_stream",
+    "the same when work on the array is pending on two streams",
+    "the consumer reads what has not been written yet",
+)
+def exchange_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    table = table_of(made(p, lab))
+    for value in lab.values():
+        late = p.late_on_two(lab, value)
+        with p.on(late.stream):
+            fields = table.export(late.array).fields
+            stream = table.work_stream(*fields.device) or 1
+        mine = lab.stream()
+        lab.order(stream, mine.handle)
+        named = f"the table names {lab.called(stream)}"
+        seen = lab.expect_read(mine.handle, lab.tensor_region(fields), late, named)
     return seen
 
 
@@ -126,7 +176,19 @@ def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
 )
 def both_agree(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    for y in (x, strided(p, lab, x)):
-        needs(len(describe(y).said) > 1, "the arrays speak one protocol only")
-        assert_equivalent(y, ignore=("stream", "malformed"))
-    return " and ".join(describe(x).doors)
+    spoken = (hasattr(x, name) for name in ("__cuda_array_interface__", "__dlpack__"))
+    needs(has_table(x) or any(spoken), f"{type(x).__name__} speaks no protocol")
+    needs(len(describe(x).said) > 1, "the arrays speak one protocol only")
+    assert_equivalent(x, ignore=("stream", "malformed"))
+    told = [" and ".join(describe(x).doors)]
+    for what, take, _ in slices(p, lab, x, numbered()):
+        try:
+            y = take()
+        except NotApplicableError as reason:
+            told.append(f"{what}: {reason}")
+            continue
+        said = describe(y)
+        if all(one.error is None for one in said):
+            assert_equivalent(said, ignore=("stream", "malformed"))
+            told.append(what)
+    return "; ".join(told)

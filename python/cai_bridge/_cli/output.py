@@ -1,0 +1,53 @@
+"""Where what a command prints goes: the standard output, or a file."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from . import page
+from .exits import UsageError
+
+
+def check_asked(path: str | None) -> None:
+    """Refuse a file without a name, so that nobody waits for minutes to be told so.
+
+    Raises
+    ------
+    UsageError
+        The path is empty.
+    """
+    if path == "":
+        raise UsageError("--output: got no path; allowed: one")
+
+
+def as_json(data: Any, *, to_file: bool) -> str:
+    """Write data as JSON.
+
+    To the standard output it is in ASCII: who reads it need not know the terminal's encoding.
+    """
+    return json.dumps(data, indent=1, ensure_ascii=not to_file)
+
+
+def give(text: str, path: str | None, pages: Mapping[str, str] | None = None) -> None:
+    """Print a text, or write it to a file; and write pages behind it.
+
+    What was found may have taken minutes: the text is printed where its file cannot be written.
+
+    Raises
+    ------
+    UsageError
+        A file cannot be written; all that can be are.
+    """
+    with page.written(pages or {}):
+        if path is None:
+            print(text)
+            return
+        try:
+            page.write(path, f"{text}\n")
+        except UsageError:
+            print(text)
+            sys.stdout.flush()
+            raise

@@ -1,0 +1,93 @@
+"""Where an array and its slices begin, and whether what was written to them is held back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from cai_bridge.testing._kit.description import describe
+
+from .missing import missing
+from .requirement import NotApplicableError, UnmetError
+
+if TYPE_CHECKING:
+    from .lab import Hold, Lab
+
+LEGACY = 1
+
+
+def handle_of(stream: Any) -> int:
+    """Tell a stream's handle, with the legacy default stream as 1.
+
+    Parameters
+    ----------
+    stream : int or object with ``__cuda_stream__``
+        Where the handle is 0, the legacy default stream is meant.
+    """
+    if isinstance(stream, int):
+        return stream or LEGACY
+    return int(stream.__cuda_stream__()[1]) or LEGACY
+
+
+BEFORE = -1.0
+"""What an array holds before the write that is held back."""
+
+NOT_SO = (TypeError, IndexError, ValueError, NotImplementedError)
+"""What is raised by indexing that a library does not have; whatever else is a failure."""
+
+_PICKED = {
+    "x[:, ::2]": (slice(None), slice(None, None, 2)),
+    "x[1:, :]": (slice(1, None), slice(None)),
+    "x[::-1, :]": (slice(None, None, -1), slice(None)),
+}
+
+
+def indexed(adapter: Any, member: str, array: Any, picked: str) -> Any:
+    """Index an array, where it can be."""
+    if not hasattr(array, "__getitem__"):
+        raise missing(adapter, member, "and the arrays cannot be indexed")
+    try:
+        return array[_PICKED[picked]]
+    except NOT_SO as error:
+        what = f"and {picked} raised {type(error).__name__}: {error}"
+        raise missing(adapter, member, what) from error
+
+
+def place_of_items(array: Any) -> int:
+    """Tell where an array begins, by whichever of its protocols says so."""
+    return next((said.ptr for said in describe(array) if said.ptr), 0)
+
+
+def shared_places(array: Any, halves: tuple[Any, Any]) -> list[int]:
+    """Tell where the halves of an array of 1024 float32 items begin.
+
+    Raises
+    ------
+    NotApplicableError
+        They are copies.
+    UnmetError
+        They are in the array's memory, and not where their items are.
+    """
+    begin, places = place_of_items(array), [place_of_items(half) for half in halves]
+    if not any(begin <= place < begin + 4096 for place in places):
+        raise NotApplicableError("slices of the arrays are copies")
+    for name, place, wanted in zip(("x[:512]", "x[512:]"), places, (0, 2048), strict=True):
+        if place != begin + wanted:
+            raise UnmetError(
+                f"{name} is said to begin {place - begin} bytes behind x, and not {wanted}"
+            )
+    return places
+
+
+def expect_behind(lab: Lab, stream: Any, hold: Hold, place: int, words: int) -> None:
+    """Fail where a write is not on the stream that was the current one.
+
+    Raises
+    ------
+    UnmetError
+        It is elsewhere, so that whatever is seen of it would tell nothing of that stream.
+    """
+    if place and not lab.is_behind(handle_of(stream), hold, lab.words(place, words), BEFORE):
+        raise UnmetError(
+            "on(stream) does not make the stream the current one: what fill() wrote inside is not "
+            "on it"
+        )

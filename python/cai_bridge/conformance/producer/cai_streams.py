@@ -1,0 +1,110 @@
+"""What the CUDA Array Interface requires of the stream that a dict names, and of lifetimes."""
+
+from __future__ import annotations
+
+from cai_bridge.testing import describe
+
+from ..adapter import ProducerAdapter
+from ..lab import Lab
+from ..requirement import expect, needs
+from .arrays import cai_of, collect, is_int, made, reference_to
+from .cai import cai
+
+SYNCHRONIZATION = "Synchronization: Interface Requirements: "
+_RACE = "the consumer reads what has not been written yet"
+
+
+@cai(
+    "pending",
+    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
+    "the dict names a stream to wait for while work on the array is pending on the current one",
+    _RACE,
+)
+def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late = p.late(lab, value)
+        with p.on(late.stream):
+            said = describe(cai_of(late.array))["CAI"]
+        mine = lab.stream()
+        if is_int(said.stream):
+            lab.order(said.stream, mine.handle)
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
+    return seen
+
+
+@cai(
+    "pending-elsewhere",
+    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
+    "the same when the dict is read while another stream is the library's current one",
+    _RACE,
+)
+def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
+    for value in lab.values():
+        late, other = p.late(lab, value), p.stream()
+        with p.on(other):
+            said = describe(cai_of(late.array))["CAI"]
+        mine = lab.stream()
+        if is_int(said.stream):
+            lab.order(said.stream, mine.handle)
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
+    return seen
+
+
+@cai(
+    "pending-on-two",
+    SYNCHRONIZATION + "work on the data on multiple streams",
+    "one stream is named that waits for all that have work on the array",
+    _RACE,
+)
+def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
+    cai_of(made(p, lab))
+    for value in lab.values():
+        late = p.late_on_two(lab, value)
+        with p.on(late.stream):
+            said = describe(cai_of(late.array))["CAI"]
+        mine = lab.stream()
+        if is_int(said.stream):
+            lab.order(said.stream, mine.handle)
+        named = f"the dict names {lab.called(said.stream)}"
+        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
+    return seen
+
+
+@cai(
+    "stream-lifetime",
+    "Lifetime management: Streams",
+    "the stream lives as long as the object whose dict names it",
+    "touching a destroyed stream ends the process",
+)
+def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+    # Touching a stream that is gone ends the process, on a GPU.
+    needs(lab.expendable, "judged where this process may end: by `cai-bridge check`, for one")
+    late, mine = p.late(lab, next(lab.values())), lab.stream()
+    with p.on(late.stream):
+        said = describe(cai_of(late.array))["CAI"]
+    needs(is_int(said.stream), f"the dict names {lab.called(said.stream)}")
+    named = lab.called(said.stream)
+    late.stream = None
+    collect()
+    lab.order(int(said.stream or 0), mine.handle)
+    lab.wait(mine.handle)
+    dead = [one for one in lab.reports() if "destroyed" in one]
+    expect(not dead, f"the dict names {named}, which is gone with its object: {dead}")
+    return f"the dict names {named}, which is still there"
+
+
+@cai(
+    "lifetime",
+    "Lifetime management: Data",
+    "reading the attribute has no effect on the object's lifetime",
+    "memory is kept for ever, or until a collection",
+)
+def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+    x = made(p, lab)
+    entries = cai_of(x)
+    alive = reference_to(x)
+    del x
+    expect(alive() is None, "the object is still there while its dict is")
+    return f"gone, with the dict at hand: {entries['shape']}"

@@ -1,0 +1,50 @@
+"""Each requirement has three libraries that break it, each in a way of its own.
+
+One is in `broken_producers` and `broken_consumers`, and breaks nothing else; the others are in
+`more_producers` and `more_consumers`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import broken_consumers
+import broken_producers
+import more_consumers
+import more_producers
+import producers
+import pytest
+from fakes import FREE_THREADED
+
+from cai_bridge.conformance import check_consumer, check_producer, open_lab, requirements
+
+SIDES = {
+    "producer": (producers.BROKEN, more_producers.ALSO, check_producer),
+    "consumer": (broken_consumers.BROKEN, more_consumers.ALSO, check_consumer),
+}
+ALSO = [(role, *key) for role, (_, also, _) in SIDES.items() for key in also]
+
+
+@pytest.fixture
+def lab():
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+@pytest.mark.parametrize(("role", "name", "what"), ALSO, ids=lambda text: text.replace(" ", "-"))
+def test_another_way_to_break_a_requirement_is_found(role, name, what, lab):
+    if name == "dlpack-deleter-anywhere" and FREE_THREADED:
+        pytest.skip("what the main thread made is let go of by the main thread")
+    _, also, check = SIDES[role]
+    verdict = check(also[name, what], lab=lab, only=name)[name]
+    assert verdict.outcome == "failed", verdict.evidence
+
+
+@pytest.mark.parametrize("role", SIDES)
+def test_each_requirement_is_broken_in_three_ways(role):
+    broken, also, _ = SIDES[role]
+    count = Counter([*broken, *(name for name, _ in also)])
+    assert {one.name: count[one.name] for one in requirements(role) if count[one.name] < 3} == {}
+
+
+del broken_producers

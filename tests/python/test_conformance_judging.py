@@ -1,0 +1,167 @@
+"""The judging itself: what is told, what is left without a verdict, and what is not a mistake."""
+
+from __future__ import annotations
+
+import producers
+import pytest
+from producers import Array, Library, speaking
+
+from cai_bridge.conformance import (
+    ConsumerAdapter,
+    ProducerAdapter,
+    check_consumer,
+    check_producer,
+    open_lab,
+)
+from cai_bridge.conformance.libraries.simulated import Consumer
+
+
+@pytest.fixture
+def lab():
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+def test_what_passed_is_told_with_what_was_seen(lab):
+    for report in (check_producer(Library, lab=lab), check_consumer(Consumer, lab=lab)):
+        assert {one.name for one in report.verdicts if not one.evidence} == set()
+
+
+ORDER = ("takes-cai-stream", "takes-cai-legacy-stream", "takes-cai-per-thread-stream")
+
+
+def test_a_consumer_whose_adapter_says_no_stream_is_not_judged_by_its_own(lab):
+    class Nameless(Consumer):
+        def stream(self):
+            return None
+
+    report = check_consumer(Nameless, lab=lab)
+    asked = {*ORDER, "takes-cai-return", "takes-cai-return-write", "takes-dlpack-pending"}
+    skipped = {one.name: one.missing for one in report.verdicts if one.outcome == "skipped"}
+    assert skipped == dict.fromkeys(asked, "stream()")
+
+
+def test_a_consumer_with_streams_and_without_on_says_what_is_missing(lab):
+    class WithoutOn(Consumer):
+        on = ConsumerAdapter.on
+
+        def stream(self):
+            return self.current.handle
+
+    report = check_consumer(WithoutOn, lab=lab, only=ORDER)
+    assert {one.missing for one in report.verdicts} == {"on(stream)"}
+
+
+def test_types_are_a_tuple_of_names():
+    class Mistaken(Library):
+        dtypes = "float32"
+
+    with pytest.raises(TypeError, match="dtypes: got a str; allowed: a tuple of names"):
+        check_producer(Mistaken)
+
+
+class Offsetting(Library):
+    """Its tensors begin before their first item, and say how far."""
+
+    class Own(producers.DLPack, Array):
+        def managed(self, form="versioned", **fields):
+            if self._region.size:
+                fields = {"ptr": self._region.ptr - 16, "byte_offset": 16, **fields}
+            return Array.managed(self, form, **fields)
+
+    array = Own
+
+
+def test_a_library_that_uses_byte_offset_fails_in_nothing(lab):
+    report = check_producer(Offsetting, lab=lab)
+    assert {one.name: one.evidence for one in report.failed} == {}
+    assert report["dlpack-two-exports"].outcome == "passed"
+
+
+def test_a_refusal_of_an_array_that_may_be_written_is_told(lab):
+    def capsule(self, stream, max_version, dl_device, copy):
+        if copy is False:
+            raise BufferError("not without a copy")
+        return Array.capsule(self, stream, max_version, dl_device, copy)
+
+    kind = type(
+        "Refusing", (Library,), {"array": speaking("Refusing", ("dlpack",), capsule=capsule)}
+    )
+    found = check_producer(kind, lab=lab, only="dlpack-keywords")["dlpack-keywords"]
+    assert (found.outcome, found.evidence) == ("failed", "raised BufferError: not without a copy")
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_where_time_tells_what_was_there_before_is_known(timed, lab, monkeypatch):
+    monkeypatch.setattr(lab, "timed", timed)
+    filled = []
+
+    class Filling(Library):
+        def fill(self, array, value):
+            filled.append(value)
+            super().fill(array, value)
+
+    Filling().late(lab, 5.0)
+    assert filled == ([-1.0, 5.0] if timed else [5.0])
+    filled.clear()
+    Filling().late_on_two(lab, 6.0)
+    assert filled == ([-1.0, 6.0, 6.0] if timed else [6.0, 6.0])
+
+
+def test_of_two_streams_one_is_held_back_at_a_time_where_time_tells(lab, monkeypatch):
+    monkeypatch.setattr(lab, "timed", True)
+    held = []
+    hold = lab.hold
+    monkeypatch.setattr(lab, "hold", lambda stream: held.append(stream) or hold(stream))
+    turns = []
+    for value in (5.0, 6.0):
+        held.clear()
+        late = Library().late_on_two(lab, value)
+        turns.append(held == [late.stream.handle])
+        assert len(held) == 1
+    assert sorted(turns) == [False, True]
+
+
+def test_an_adapter_of_a_function_says_its_line():
+    def make(shape, dtype):
+        return Library.array.made(shape, dtype)
+
+    report = check_producer(make, only=("cai-readonly", "cai-pending", "cai-shape"))
+    line = make.__code__.co_firstlineno
+    places = {place.rpartition(":")[2] for _, place in report.missing()}
+    assert places == {str(line)}
+    assert {member for member, _ in report.missing()} == {"readonly(array)", "stream()"}
+    told = str(report).splitlines()
+    assert told[-3] == "More is judged where the adapter says:"
+    assert told[-2].startswith("  def readonly(array) in ")
+    assert told[-2].endswith(": cai-readonly")
+
+
+def test_what_raised_is_told_from_where_the_kit_called_it(lab):
+    def fail():
+        raise ZeroDivisionError("out of luck")
+
+    class Failing(Library):
+        def readonly(self, array):
+            try:
+                fail()
+            except ZeroDivisionError as error:
+                raise RuntimeError("not today") from error
+
+    found = check_producer(Failing, lab=lab, only="cai-readonly")["cai-readonly"]
+    assert "raise ZeroDivisionError" in found.traceback
+    assert "The above exception was the direct cause" in found.traceback
+    assert found.traceback.endswith("RuntimeError: not today")
+    assert "cai_bridge" not in found.traceback
+    shown = str(check_producer(Failing, lab=lab, only="cai-readonly"))
+    assert "    RuntimeError: not today\n\n    # cai-readonly: " in shown
+
+
+def test_what_the_kit_itself_raises_is_told_too(lab):
+    class Wrong(ProducerAdapter):
+        def make(self, shape, dtype):
+            return type("Odd", (), {"__cuda_array_interface__": {"shape": 3}})()
+
+    found = check_producer(Wrong, lab=lab, only="cai-typestr")["cai-typestr"]
+    assert found.outcome == "failed"
+    assert "KeyError: 'typestr'" in found.traceback
