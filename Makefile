@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
-.PHONY: loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
+.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -30,6 +30,17 @@ $(VENV)/.installed: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(PACKAGE) $(VENV)/wheel/*.whl
+	@touch $@
+
+# The examples that are extensions of their own, installed where the package is.
+EXTENSIONS := examples/rust_extension examples/memory_class
+EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
+
+$(VENV)/.extensions: $(VENV)/.installed $(EXTENSION_SOURCES)
+	rm -rf $(VENV)/extensions
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(PACKAGE) $(VENV)/extensions/*.whl
 	@touch $@
 
 $(VENV)/.tools: $(BIN)/python pyproject.toml
@@ -57,17 +68,20 @@ test: test-rust test-python  ## Run every test that needs no GPU
 
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
+	cargo test --quiet --no-default-features --features cudarc --doc
 
-test-python: $(VENV)/.installed $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
+extensions: $(VENV)/.extensions  ## Build the examples that are Rust extensions, as wheels, and install them
+
+test-python: $(VENV)/.extensions $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
 	$(BIN)/python -m pytest -q
 
 soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
 
-gpu: $(VENV)/.installed  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
+gpu: $(VENV)/.extensions  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
 	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu
 
-soak-gpu: $(VENV)/.installed  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
+soak-gpu: $(VENV)/.extensions  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
 	status=0; for manner in $(MANNERS); do \
 		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak_gpu \
 			--manner $$manner --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
@@ -95,6 +109,8 @@ lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and s
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	cargo clippy --quiet --all-targets -- -D warnings
 	cargo clippy --quiet --all-targets --no-default-features -- -D warnings
+	cargo clippy --quiet --all-targets --no-default-features --features cudarc,python -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --no-default-features --features cudarc,python
 	$(BIN)/ruff format --check python tests examples docs
 	$(BIN)/ruff check python tests examples docs
 	$(BIN)/mypy
@@ -173,6 +189,14 @@ $(VENV)/cargo/bin/cargo-mutants:
 
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
+
+# cbindgen and cargo-public-api are the developer's to install; the second reads rustdoc's JSON.
+header:  ## Write include/cai_bridge.h from src/py/c.rs
+	cbindgen --quiet --config cbindgen.toml --output include/cai_bridge.h src/py/c.rs
+
+public-api: export RUSTC_BOOTSTRAP = 1
+public-api:  ## Write docs/public-api.txt, which a change of what the crate promises changes
+	cargo public-api --no-default-features --features cudarc,python -sss > docs/public-api.txt
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

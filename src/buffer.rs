@@ -46,7 +46,8 @@ impl Buffer {
         let calls = driver.get()?;
         let made = within(calls, on.place(), |context| {
             let life = calls.life(context)?;
-            Ok(Self { ptr: calls.allocate(bytes, on)?, context: Some((context, life)) })
+            let ptr = calls.allocate(bytes, on)?;
+            Ok::<_, Error>(Self { ptr, context: Some((context, life)) })
         })?;
         let copied = before().and_then(|()| {
             let copied = within(calls, on.place(), |to| {

@@ -11,6 +11,12 @@ use std::num::NonZeroUsize;
 use crate::error::{Error, Kind, Result};
 
 /// The kinds of CUDA memory, by their `DLDeviceType`.
+///
+/// # Examples
+///
+/// ```
+/// assert_eq!(cai_bridge::MemoryKind::Managed.code(), 13);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// `kDLCUDA`, 2: memory of one device.
@@ -33,6 +39,14 @@ impl MemoryKind {
 }
 
 /// Where an array's memory is.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Device, MemoryKind};
+///
+/// assert_eq!(Device::cuda(1), Device { kind: MemoryKind::Device, id: 1 });
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {
     /// The kind of memory.
@@ -64,6 +78,15 @@ impl Device {
 }
 
 /// A context of the driver, `CUcontext`.
+///
+/// # Examples
+///
+/// ```
+/// use std::num::NonZeroUsize;
+///
+/// let context = NonZeroUsize::new(0x5500).map(cai_bridge::Context);
+/// assert!(context.is_some());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Context(pub NonZeroUsize);
 
@@ -79,6 +102,14 @@ pub struct Pointer {
 }
 
 /// Where streams live: a context of a GPU.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Place;
+///
+/// assert_eq!(Place::gpu(1).context, None); // the primary one
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Place {
     /// The ordinal of the GPU.

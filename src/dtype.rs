@@ -75,6 +75,15 @@ const fn key(text: &[u8]) -> u32 {
 }
 
 /// An element type, with DLPack's lanes.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Dtype;
+///
+/// let half = Dtype::from_name("float16").unwrap();
+/// assert_eq!((half.itemsize(), half.typestr()), (2, "<f2"));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
     /// The place of its row in the table.

@@ -10,6 +10,14 @@ use std::fmt;
 use cudarc::driver::sys::CUresult;
 
 /// Which Python exception an error becomes.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Class, ErrorKind};
+///
+/// assert_eq!(ErrorKind::ElementType.class(), Class::Type);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Class {
     /// `BufferError`: well formed, but the other protocol cannot express it.
@@ -25,6 +33,15 @@ pub enum Class {
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $class:ident, $field:literal, $allowed:literal;)+) => {
         /// What kind of thing was refused.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// use cai_bridge::ErrorKind;
+        ///
+        /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
+        /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
+        /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         pub enum Kind {
@@ -194,8 +211,23 @@ kinds! {
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, whose flags say it, or readonly=False from a caller who vouches that nobody writes";
     /// Read-only memory for a library that may write to it.
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads, copy=True, or readonly=False from a caller who vouches that nobody writes";
+    /// Elements of another type than the function takes.
+    ElementType: Type, "dtype", "the element type that the function takes";
+    /// An array that is not C-contiguous, for a function that takes no strides.
+    NotContiguous: Buffer, "strides", "a C-contiguous array";
+    /// Read-only memory for a function that writes to it.
+    NotWritable: Buffer, "readonly", "memory that may be written";
+    /// A shape or strides that do not fit in an array's memory.
+    Reshape: Value, "shape", "as many elements as there are, all of them inside the array";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
+
+    /// Nothing that can do this on a stream: a feature of the crate, or a kernel's stand-in, is missing.
+    NoBackend: Driver, "stream", "a stream of cudarc's with the feature \"cudarc\", or a simulated one and a kernel with on_host";
+    /// What the simulated device found wrong.
+    Misuse: Driver, "simulated device", "work that waits for what it uses";
+    /// Python code that was asked for a stream raised what is no answer.
+    Interrupted: Driver, "stream", "an answer";
 
     /// There is no CUDA driver, or no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
@@ -206,6 +238,15 @@ kinds! {
 }
 
 /// An error: what was wrong, what it was, what is allowed.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::NotContiguous, "[2]");
+/// assert_eq!(error.to_string(), "strides: got [2]; allowed: a C-contiguous array");
+/// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);
 
@@ -227,6 +268,15 @@ pub struct DriverCode {
 }
 
 /// The crate's result.
+///
+/// # Examples
+///
+/// ```
+/// fn read() -> cai_bridge::Result<u8> {
+///     Ok(1)
+/// }
+/// assert_eq!(read(), Ok(1));
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {

@@ -1,33 +1,153 @@
-//! Zero-copy translation between DLPack and the CUDA Array Interface, with the event waits that
-//! the two protocols' stream rules need.
+//! **CUDA kernels in Rust, called from Python with the arrays of any library.** Arrays of PyTorch, CuPy, JAX, Numba and
+//! every other library that speaks DLPack or the CUDA Array Interface come in; arrays that speak both go out. Nothing
+//! is copied, the host does not wait, and work on either side waits for work on the other where it has to.
 //!
-//! Data flows one way: foreign object → decode → [`descriptor::Descriptor`] + owner + ready stream →
-//! order → encode → foreign object. A module uses only those above it in this list.
+//! # Your kernel in Rust, called from torch
+//!
+#![cfg_attr(feature = "python", doc = "```no_run")]
+#![cfg_attr(not(feature = "python"), doc = "```ignore")]
+//! use cai_bridge::{Array, DeviceStream, Grid, Kernel, scope};
+//! use pyo3::prelude::*;
+//! # const PTX: &str = "";
+//! # fn main() {}
+//!
+//! static DOUBLE: Kernel = Kernel::new("double", PTX); // an entry of your PTX
+//!
+//! #[pyfunction]
+//! fn double(py: Python<'_>, x: Array) -> PyResult<Array> {
+//!     let stream = DeviceStream::beside(&x)?; // a `CudaStream` of cudarc's, on the device of `x`
+//!     let mut out = Array::empty::<f32>(&stream, x.shape())?;
+//!     py.detach(|| {
+//!         scope(&stream, |s| {
+//!             let x = x.on(s)?.view::<f32>()?; // the stream waits for torch's; type and layout are checked
+//!             let mut out = out.on_mut(s)?.view_mut::<f32>()?;
+//!             let n = x.len() as u32;
+//!             // SAFETY: the kernel reads n floats at x, and writes n at out.
+//!             unsafe { s.launch(&DOUBLE, Grid::cover(x.len(), 256), (&x, &mut out, n)) }
+//!         }) // torch's stream waits for this one
+//!     })?;
+//!     Ok(out.into()) // ready on `stream`, and freed there after its last consumer's work
+//! }
+//!
+//! #[pymodule]
+//! mod my_kernels {
+//!     #[pymodule_export]
+//!     use super::double;
+//! }
+//! ```
+//!
+//! ```python
+//! y = torch.from_dlpack(my_kernels.double(torch.rand(1 << 20, device="cuda")))
+//! z = cupy.asarray(my_kernels.double(cupy.ones(100, "float32")))
+//! ```
+//!
+//! `examples/rust_extension` in the repository is the whole crate, with its PTX, and `maturin build` makes its wheel.
+//!
+//! ```toml
+//! [dependencies]
+//! cai_bridge = { version = "0.1", default-features = false, features = ["cudarc", "python"] }
+//! ```
+//!
+//! # What there is
+//!
+//! - [`Array`] and [`ArrayMut`]: an array of anybody's, and one that may be written. As arguments of a `#[pyfunction]`
+//!   they take whatever speaks either protocol; as return values they speak both, or one (`Array::dlpack`, `Array::cai`).
+//! - [`scope`]: work on a stream. [`Array::on`] orders an array there and gives a checked [`View`]; the end of the scope
+//!   gives the memory back in order. A view that leaves its scope, its array or its stream does not compile.
+//! - [`Kernel`] and [`Scope::launch`], or `View::cuda` for cudarc's own calls.
+//! - Rust's own memory as arrays: [`Array::empty`], `Array::from_slice` of a `CudaSlice`, pinned and managed memory, and
+//!   any [`Owner`]. [`Array::to_dlpack`] and [`Array::from_dlpack`] go between Rust crates, without Python.
+//! - [`testing::SimulatedCuda`]: a device that needs no GPU, for `cargo test`.
+//!
+//! # Errors
+//!
+//! An [`Error`] says what was wrong, what it was and what is allowed, and its [`ErrorKind`] which Python exception it is:
+//! `TypeError` for another element type, `BufferError` for strides or read-only memory that a function does not take,
+//! `ValueError` for a stream of another device, `DriverError` where the driver failed.
+//!
+//! # Without a GPU
+//!
+//! An extension has this crate's state of its own, apart from that of the Python package `cai_bridge`, and needs that
+//! package neither to build nor to run. Where the package is imported and `cai_bridge.testing.simulated_cuda()` is in
+//! place, the extension borrows that simulated device: [`DeviceStream::beside`] gives a stream of it, and
+//! [`Kernel::on_host`] says what runs there in place of the PTX. So the extension's tests run in a CI without a GPU, and
+//! its work is checked against everybody else's, access by access.
+//!
+//! # Features
+//!
+//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc). The driver is found at run time; building
+//!   needs no CUDA toolkit.
+//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for `CPython` 3.11 and later.
+//! - `wheel`, the default: the Python package's own module. Leave it out.
+//!
+//! # What stays
+//!
+//! This page and what it links follows semantic versioning; the minimum Rust version is 1.88, and a new one is a minor
+//! version. The modules that the page does not list are for the project's own tests.
+//!
+//! # For developers
+//!
+//! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
+//! module uses only those above it in the list of `src/lib.rs`.
 
+#[doc(hidden)]
 pub mod error;
 
+#[doc(hidden)]
 pub mod dtype;
+#[doc(hidden)]
 pub mod layout;
 
+#[doc(hidden)]
 pub mod copy;
 
+#[doc(hidden)]
 pub mod device;
+#[doc(hidden)]
 pub mod stream;
 
+#[doc(hidden)]
 pub mod capture;
 
+#[doc(hidden)]
 pub mod descriptor;
 
+#[doc(hidden)]
 pub mod driver;
 
+#[doc(hidden)]
 pub mod order;
 
+#[doc(hidden)]
 pub mod buffer;
 
+#[doc(hidden)]
 pub mod lease;
 
+#[doc(hidden)]
 pub mod cai;
+#[doc(hidden)]
 pub mod dlpack;
+
+#[doc(hidden)]
+pub mod array;
+
+pub mod testing;
 
 #[cfg(feature = "python")]
 mod py;
+
+pub use array::{
+    Argument, Arguments, Array, ArrayMut, DeviceStream, Element, Grid, Kernel, On, OnHost, OnMut,
+    Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream, scope,
+};
+#[cfg(feature = "cudarc")]
+pub use array::{CudaBorrow, CudaBorrowMut};
+#[cfg(feature = "cudarc")]
+pub use cudarc;
+pub use device::{Context, Device, MemoryKind, Place};
+pub use dlpark;
+pub use dtype::Dtype;
+pub use error::{Class, Error, Kind as ErrorKind, Result};
+#[cfg(feature = "python")]
+pub use py::rust::{OneProtocol, Speaking};

@@ -1,6 +1,6 @@
 //! The CUDA Array Interface, versions 0 to 3, without Python types.
 //!
-//! [`Fields`] is the dict with its values read; [`decode`] checks it, [`encode`] makes one. The
+//! [`Fields`] is the dict with its values read; [`decode()`] checks it, [`encode()`] makes one. The
 //! specification is
 //! [CUDA Array Interface (Version 3)](https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html).
 

@@ -5,8 +5,8 @@
 //! versions before 1.2, any `byte_offset`.
 #![allow(unsafe_code)]
 
-use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned, DLPackVersion, DLTensor};
+use dlpark::{DlpackFlags, Managed};
 
 use crate::descriptor::{Descriptor, null};
 use crate::device::Device;
@@ -48,7 +48,21 @@ pub unsafe fn legacy(managed: *const DLManagedTensor) -> Result<Descriptor> {
     // SAFETY: the caller vouches for the structure.
     let tensor = unsafe { &(*managed).dl_tensor };
     // SAFETY: the caller vouches for shape and strides.
-    unsafe { descriptor(tensor, Header::LEGACY) }
+    unsafe { descriptor(tensor, Header::LEGACY) }.map_err(|error| explained(error, tensor))
+}
+
+/// Why a legacy tensor was refused: where it begins with a version in place of an address, it is a versioned one
+/// under the other's name. Its device is then one half of a pointer, which is a multiple of 8 and so no kind of CUDA's
+/// memory: none is ever taken for a legacy one.
+#[cold]
+fn explained(error: Error, tensor: &DLTensor) -> Error {
+    let first = tensor.data as u64;
+    let (major, minor) = (first & 0xFFFF_FFFF, first >> 32);
+    if error.kind() != Kind::DeviceKind || major != 1 || minor > 0xFF {
+        return error;
+    }
+    let got = format!("a versioned structure ({major}.{minor}) in a capsule named 'dltensor'");
+    Error::new(Kind::CapsuleName, got)
 }
 
 /// Refuses a copy, for those who asked an object for its own memory: what is written to a copy is not
@@ -78,6 +92,15 @@ pub unsafe fn versioned(
     // SAFETY: the caller vouches for shape and strides.
     let array = unsafe { descriptor(tensor, Header { version: Some(version), flags }) }?;
     Ok((array, flags))
+}
+
+/// Reads a managed tensor that is owned.
+pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
+    check_version(managed.version())?;
+    let header = Header { version: Some(managed.version()), flags: managed.flags() };
+    // SAFETY: whoever made the handle vouched for a valid tensor (`Managed::from_raw`), whose shape and strides
+    // hold `ndim` integers while it lives.
+    unsafe { descriptor(managed.tensor(), header) }
 }
 
 /// Reads `tensor`.

@@ -1,6 +1,6 @@
 //! DLPack 1.3's C exchange API: the table behind `type(x).__dlpack_c_exchange_api__`.
 //!
-//! As a consumer, [`Table`] calls another library's; as a producer, [`exchange_producer!`] puts one
+//! As a consumer, [`Table`] calls another library's; as a producer, `exchange_producer!` puts one
 //! on a class of ours through dlpark. No function of the table synchronises: what a tensor is ready
 //! on is [`Table::current_work_stream`]'s answer at that moment.
 #![allow(unsafe_code)]
@@ -208,7 +208,7 @@ pub trait Exchange: PyClass {
     ) -> PyResult<Py<Self>>;
 }
 
-/// What [`exchange_producer!`] calls: `managed` checked, and made an object.
+/// What `exchange_producer!` calls: `managed` checked, and made an object.
 pub fn import_managed<T: Exchange>(
     py: Python<'_>,
     managed: Managed<DLManagedTensorVersioned>,
@@ -219,7 +219,7 @@ pub fn import_managed<T: Exchange>(
     T::import(py, managed, array)
 }
 
-/// What [`exchange_producer!`] answers for memory that is not CUDA's: no stream at all.
+/// What `exchange_producer!` answers for memory that is not CUDA's: no stream at all.
 pub fn work_stream<T: Exchange>(py: Python<'_>, device: DLDevice) -> PyResult<*mut c_void> {
     match Device::from_dlpack(device.device_type.0, device.device_id) {
         Ok(device) => T::work_stream(py, device).map(|stream| stream as *mut c_void),

@@ -73,7 +73,7 @@ impl HostMemory {
     }
 
     /// `length` bytes from `offset` on, which were written before; `None` past the end.
-    pub(super) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
+    pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
         // SAFETY: `at` checked that `length` bytes from `from` on lie inside the block, which is

@@ -11,10 +11,11 @@ pub mod copies;
 pub mod cuda;
 pub mod fork;
 pub mod host;
+pub mod lent;
 pub mod simulated;
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use self::copies::Copies;
@@ -122,6 +123,8 @@ pub enum Handle {
     Cuda,
     /// A simulated one.
     Simulated(Arc<simulated::Simulated>),
+    /// A simulated one of another library of this process.
+    Borrowed(Arc<lent::borrowed::Borrowed>),
 }
 
 impl Handle {
@@ -133,6 +136,19 @@ impl Handle {
                 simulated.process().check()?;
                 Ok(&**simulated)
             }
+            Self::Borrowed(borrowed) => {
+                borrowed.process().check()?;
+                Ok(&**borrowed)
+            }
+        }
+    }
+
+    /// The simulated device, where it is one.
+    pub fn machine(&self) -> Option<&dyn simulated::Machine> {
+        match self {
+            Self::Cuda => None,
+            Self::Simulated(simulated) => Some(&**simulated),
+            Self::Borrowed(borrowed) => Some(&**borrowed),
         }
     }
 
@@ -159,11 +175,19 @@ impl Handle {
 static SIMULATING: AtomicU64 = AtomicU64::new(0);
 static SIMULATED: Mutex<Option<Arc<simulated::Simulated>>> = Mutex::new(None);
 
+/// Whether [`BORROWED`] has one.
+static BORROWING: AtomicBool = AtomicBool::new(false);
+static BORROWED: Mutex<Option<Arc<lent::borrowed::Borrowed>>> = Mutex::new(None);
+
 /// The driver that new views are made on: a simulated one while one is installed, else CUDA's.
 ///
 /// Fails in a fork of the process that used it.
 pub fn current() -> Result<Handle> {
     match SIMULATING.load(Ordering::Acquire).checked_sub(1).and_then(|by| u32::try_from(by).ok()) {
+        None if BORROWING.load(Ordering::Acquire) => {
+            let borrowed = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok(borrowed.as_ref().map_or(Handle::Cuda, |it| Handle::Borrowed(Arc::clone(it))))
+        }
         None => cuda::Cuda::check_process().map(|()| Handle::Cuda),
         Some(by) => {
             Process::numbered(by).check()?;
@@ -190,4 +214,21 @@ pub fn install(simulated: Option<Arc<simulated::Simulated>>) -> Option<Arc<simul
     let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
     SIMULATING.store(by, Ordering::Release);
     std::mem::replace(&mut *installed, simulated)
+}
+
+/// Makes the simulated device of another library the driver that new arrays are made on in this one, or gives
+/// it up. One that is here already stays.
+pub fn borrow(borrowed: Option<lent::borrowed::Borrowed>) {
+    if borrowed.is_none() && !BORROWING.load(Ordering::Acquire) {
+        return;
+    }
+    let mut place = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
+    match (&*place, &borrowed) {
+        (Some(known), Some(found)) if known.is(found) => return,
+        _ => {}
+    }
+    BORROWING.store(borrowed.is_some(), Ordering::Release);
+    let before = std::mem::replace(&mut *place, borrowed.map(Arc::new));
+    drop(place);
+    drop(before);
 }

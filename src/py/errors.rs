@@ -1,5 +1,7 @@
 //! The one place where an [`Error`] becomes a Python exception.
 
+use std::cell::Cell;
+
 use pyo3::create_exception;
 use pyo3::exceptions::{
     PyBufferError, PyRuntimeError, PyRuntimeWarning, PyTypeError, PyValueError,
@@ -7,7 +9,7 @@ use pyo3::exceptions::{
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::error::{Class, Error};
+use crate::error::{Class, Error, Kind};
 
 create_exception!(
     cai_bridge,
@@ -26,8 +28,26 @@ create_exception!(
      Given once a type. ``stream=`` says which stream the array's pending work is on, and no wait is needed."
 );
 
+thread_local! {
+    /// What Python raised, while an error of Rust's stands for it.
+    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
+}
+
+/// The error that stands for `raised` until it is made an exception again, on the same thread.
+#[cold]
+pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
+    let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
+    RAISED.set(Some(raised));
+    Error::new(Kind::Interrupted, got)
+}
+
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
+        if error.kind() == Kind::Interrupted
+            && let Some(raised) = RAISED.take()
+        {
+            return raised;
+        }
         Python::attach(|py| raised(py, &error)).unwrap_or_else(|failed| failed)
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Nothing here decides on streams or layouts; the core does. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
+// An extension that links this crate has Rust's arrays alone.
+#![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
 
 mod errors;
 
@@ -35,10 +37,18 @@ mod producers;
 
 mod doors;
 
+pub(crate) mod rust;
+
+#[cfg(feature = "wheel")]
+mod c;
+
+#[cfg(feature = "wheel")]
 mod simulated;
 
+#[cfg(feature = "wheel")]
 use pyo3::prelude::*;
 
+#[cfg(feature = "wheel")]
 #[pymodule(gil_used = false)]
 mod _core {
     use pyo3::exceptions::PyImportError;
@@ -92,6 +102,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_end, module)?)?;
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
+        super::c::register(module)?;
         super::simulated::register(module)?;
         super::table::install_table!(View => DLPackView, py)
     }

@@ -37,6 +37,8 @@ pub(crate) enum By {
     Cai(i64),
     /// A view of the bridge's own.
     View,
+    /// Memory of Rust's.
+    Rust,
 }
 
 impl By {
@@ -51,6 +53,7 @@ impl By {
             Self::Cai(2) => "CAI v2",
             Self::Cai(_) => "CAI v3",
             Self::View => "view",
+            Self::Rust => "Rust",
         }
     }
 }

@@ -5,7 +5,7 @@
 //! that the consumer wants no order; the driver itself calls the legacy default stream 0. In the
 //! first two 0 is refused, since it says neither legacy nor per-thread.
 //!
-//! A [`Stream`] is a name. To touch it takes an [`Alive`] stream, which says who keeps it alive. [`plan`]
+//! A [`Stream`] is a name. To touch it takes an [`Alive`] stream, which says who keeps it alive. [`plan()`]
 //! and [`between`] are pure: they say which edge a hand-over and its end need, and touch no driver.
 //!
 //! [CUDA Array Interface v3]: https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html

@@ -10,6 +10,7 @@
 )]
 
 mod alive;
+mod array;
 #[path = "../../fuzz/bodies/mod.rs"]
 mod bodies;
 mod buffer;

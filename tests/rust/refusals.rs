@@ -6,7 +6,7 @@ use toml::{Table, Value};
 
 use crate::tables::{rows, table, text};
 
-const SECTIONS: [&str; 4] = ["cai", "tensor", "argument", "object"];
+const SECTIONS: [&str; 5] = ["cai", "tensor", "argument", "object", "rust"];
 
 #[test]
 fn every_kind_of_error_has_a_row() {

@@ -141,6 +141,11 @@ impl Simulated {
         })
     }
 
+    /// How many bytes are allocated and not freed.
+    pub fn bytes_in_use(&self) -> u64 {
+        self.lock().memory.in_use()
+    }
+
     /// The device of the allocation that an address lies in. No driver call, unlike the question what
     /// a pointer is.
     pub fn device_of(&self, ptr: u64) -> Option<i32> {

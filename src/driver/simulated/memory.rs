@@ -91,6 +91,11 @@ impl Memory {
         block.raw.write(usize::try_from(offset).ok()?, bytes)
     }
 
+    /// How many bytes are allocated and not freed.
+    pub(super) fn in_use(&self) -> u64 {
+        self.blocks.values().filter(|block| block.freed.is_none()).map(|block| block.length).sum()
+    }
+
     /// Sets the block at `start` to the pattern of freed memory.
     pub(super) fn poison(&mut self, start: u64) {
         if let Some(block) = self.blocks.get_mut(&start)

@@ -12,7 +12,7 @@ pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 pub(crate) use of_any::{_is_on_gpu, to_dlpack};
 pub(crate) use of_cai::from_cai;
-pub(crate) use of_dlpack::to_cai;
+pub(crate) use of_dlpack::{source, to_cai};
 pub(crate) use to_library::convert;
 
 use pyo3::prelude::*;

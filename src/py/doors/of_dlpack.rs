@@ -95,10 +95,23 @@ pub(super) fn taken<'py>(
 ) -> PyResult<View> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
+    Ok(View::new(source_for(door, x, &argument)?, readonly))
+}
+
+/// An array of whatever protocol, for nobody yet.
+pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Source> {
+    source_for(door, x, &Argument::UNSAID)
+}
+
+fn source_for(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    argument: &Argument<'_, '_>,
+) -> PyResult<Source> {
     let facts = facts(x)?;
-    let mut source = take_in(door, x, &facts, &argument)?;
+    let mut source = take_in(door, x, &facts, argument)?;
     dlpack::consume(x.py(), &mut source)?;
-    Ok(View::new(source, readonly))
+    Ok(source)
 }
 
 #[cold]

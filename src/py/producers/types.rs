@@ -11,7 +11,7 @@ use crate::dlpack::exchange::Table;
 use crate::py::by_type::ByType;
 use crate::py::native::Question;
 use crate::py::text::attribute;
-use crate::py::views::{CaiView, DLPackView};
+use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
     let speaks = if x.is_instance_of::<CaiView>() {
         Speaks::CaiView
-    } else if x.is_instance_of::<DLPackView>() {
+    } else if x.is_instance_of::<DLPackView>() || x.is_instance_of::<ArrayView>() {
         Speaks::DLPackView
     } else if x.is_instance_of::<PyCapsule>() {
         Speaks::Capsule

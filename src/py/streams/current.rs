@@ -54,7 +54,7 @@ pub(crate) fn each<'py>(
                 found(native, Takes::Heeded)?;
             }
         }
-        Handle::Simulated(_) => {
+        Handle::Simulated(_) | Handle::Borrowed(_) => {
             for (object, ignores) in simulated(py, place.ordinal)? {
                 let takes = if ignores { Takes::Ignored } else { Takes::Heeded };
                 if let Some(native) = answered(py, handle_of(&object))? {
@@ -97,7 +97,7 @@ pub(super) fn object<'py>(
                 .collect()
         }
         Handle::Cuda => Vec::new(),
-        Handle::Simulated(_) => {
+        Handle::Simulated(_) | Handle::Borrowed(_) => {
             simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
         }
     };

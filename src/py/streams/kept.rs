@@ -21,6 +21,7 @@ use pyo3::prelude::*;
 use super::current::Takes;
 use super::object::{Keeps, handle_of, keeps};
 use super::{current, pools};
+use crate::array::KeptStream;
 use crate::capture::Part;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -51,6 +52,8 @@ enum Keeper {
     Object(Py<PyAny>),
     /// The exporter of a dict that names it.
     Exporter(Py<PyAny>),
+    /// Rust.
+    Held(KeptStream),
     /// Nobody: the legacy default stream stands in for it.
     StandIn,
 }
@@ -107,6 +110,13 @@ impl Kept {
             Some(keeper) => kept(keeper),
             None => Ok(None),
         }
+    }
+
+    /// A stream that Rust holds.
+    pub(crate) fn held(driver: &Handle, held: KeptStream) -> Result<Self> {
+        let (stream, place) = (held.stream(), held.alive().place());
+        let life = life(driver, stream, place)?;
+        Ok(Self { stream, place, life, keeper: Keeper::Held(held) })
     }
 
     /// The stream that `exporter`'s dict names.
@@ -191,8 +201,8 @@ impl Kept {
             (Keeper::Exporter(exporter), Stream::Handle(_)) => asked(exporter.bind(py), exported)?,
             _ => Some(self.stream),
         };
-        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, or one
-        // that its object, or the exporter, which is held as long as `self`, has just said that it has.
+        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
+        // Rust holds, or one that its object, or the exporter, which is held as long as `self`, has just said that it has.
         Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
     }
 
@@ -206,6 +216,7 @@ impl Kept {
         let keeper = match &self.keeper {
             Keeper::Always => Keeper::Always,
             Keeper::StandIn => Keeper::StandIn,
+            Keeper::Held(held) => Keeper::Held(held.clone()),
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
         };
@@ -215,7 +226,7 @@ impl Kept {
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
-            Keeper::Always | Keeper::StandIn => Ok(()),
+            Keeper::Always | Keeper::Held(_) | Keeper::StandIn => Ok(()),
             Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
         }
     }

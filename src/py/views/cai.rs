@@ -1,6 +1,7 @@
 //! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
 
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::View;
 use crate::error::Kind;
@@ -39,13 +40,20 @@ impl CaiView {
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || {
-            let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
-            let dict = fields::encode(py, &view.array, ready)?;
-            began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
-            Ok(dict)
-        })
+        entry(py, || dict(py, view, began))
     }
+}
+
+/// The dict of `view`, for whoever reads it.
+pub(super) fn dict<'py>(
+    py: Python<'py>,
+    view: &View,
+    began: Began,
+) -> PyResult<Bound<'py, PyDict>> {
+    let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
+    let dict = fields::encode(py, &view.array, ready)?;
+    began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
+    Ok(dict)
 }
 
 /// Readies a view's array for whoever reads its dict, and tells what it is ready on: nothing, where that stream

@@ -88,16 +88,25 @@ impl DLPackView {
         copy: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
         let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || {
-            hand_out(py, view, (stream, max_version), (dl_device, copy), began)
-                .map_err(|error| began.refused(DOOR, error))
-        })
+        entry(py, || capsule(py, view, (stream, max_version), (dl_device, copy), began))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
     fn __dlpack_device__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         entry(slf.py(), || Ok(slf.as_super().get().pair()))
     }
+}
+
+/// What `__dlpack__` answers.
+#[inline]
+pub(super) fn capsule<'py>(
+    py: Python<'py>,
+    view: &View,
+    asked: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    wished: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
+    began: Began,
+) -> PyResult<Bound<'py, PyAny>> {
+    hand_out(py, view, asked, wished, began).map_err(|error| began.refused(DOOR, error))
 }
 
 /// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.

@@ -1,5 +1,6 @@
 //! What both views are, whichever protocol they speak: their state, and what is done with it.
 
+mod array;
 mod cai;
 mod class;
 mod copy;
@@ -7,6 +8,7 @@ mod dlpack;
 mod export;
 mod wish;
 
+pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
 pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;

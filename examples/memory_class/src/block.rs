@@ -1,0 +1,59 @@
+//! Memory with a deleter.
+
+use cai_bridge::{Array, DeviceStream, Dtype, Kernel, Owner};
+use pyo3::prelude::*;
+
+/// Copies 32-bit floats.
+pub(crate) static COPY: Kernel =
+    Kernel::new("copy", include_str!("add_index.ptx")).on_host(|call| {
+        let values = call.values::<f32>(0)?;
+        call.store(1, &values)
+    });
+
+/// Memory, and what is called at its end.
+pub(crate) struct Block {
+    memory: Array,
+    stream: DeviceStream,
+    deleter: Option<Py<PyAny>>,
+}
+
+impl Block {
+    pub(crate) fn new(memory: Array, stream: DeviceStream, deleter: Option<Py<PyAny>>) -> Self {
+        Self { memory, stream, deleter }
+    }
+}
+
+// SAFETY: the memory's own description, and its own stream.
+unsafe impl Owner for Block {
+    type Stream = DeviceStream;
+
+    fn stream(&self) -> &DeviceStream {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.memory.ptr()
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.memory.dtype()
+    }
+
+    fn shape(&self) -> &[i64] {
+        self.memory.shape()
+    }
+}
+
+impl Drop for Block {
+    /// On any thread: whoever drops the last tensor of the memory comes here.
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter.take() {
+            Python::try_attach(|py| {
+                deleter
+                    .call0(py)
+                    .inspect_err(|error| error.clone_ref(py).write_unraisable(py, None))
+                    .ok()
+            });
+        }
+    }
+}

@@ -1,0 +1,322 @@
+//! cudarc's streams, memory and kernels.
+//!
+//! cudarc panics where the driver's library is missing, so [`Cuda::get`] comes before its first call.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_void};
+use std::mem::ManuallyDrop;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::CUfunction;
+use cudarc::driver::{
+    CudaContext, CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
+};
+
+use super::element::{Element, dtype_of};
+use super::kernel::{Grid, Kernel, Slot};
+use super::owner::Owner;
+use super::stream::{Backend, WorkStream};
+use super::{Array, ArrayMut};
+use crate::device::{Context, Device, MemoryKind, Place};
+use crate::driver::cuda::Cuda;
+use crate::driver::{Handle, codes};
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::order::within;
+use crate::stream::Thread;
+
+impl From<DriverError> for Error {
+    fn from(DriverError(code): DriverError) -> Self {
+        codes::failed("cudarc", code as u32)
+    }
+}
+
+// SAFETY: cudarc destroys a stream with its last `Arc`, and the default ones never.
+unsafe impl WorkStream for Arc<CudaStream> {
+    fn handle(&self) -> u64 {
+        self.cu_stream() as u64
+    }
+
+    fn place(&self) -> Place {
+        let context = self.context();
+        let ordinal = i32::try_from(context.ordinal()).unwrap_or(i32::MAX);
+        if context.is_primary() {
+            return Place::gpu(ordinal);
+        }
+        let raw = NonZeroUsize::new(context.cu_ctx() as usize);
+        Place { ordinal, context: raw.map(Context) }
+    }
+
+    fn driver(&self) -> Result<Handle> {
+        Ok(Handle::Cuda)
+    }
+
+    fn backend(&self) -> Backend<'_> {
+        Backend::Cuda(self)
+    }
+}
+
+/// How many streams each GPU has of the crate's own.
+const POOLED: u64 = 16;
+
+/// A GPU's context, and the streams there that were made so far.
+struct Pool {
+    ordinal: i32,
+    context: Arc<CudaContext>,
+    streams: Vec<(u64, Arc<CudaStream>)>,
+}
+
+static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+
+/// The calling thread's stream of a GPU. It is never destroyed.
+pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
+    Cuda::get()?;
+    let slot = Thread::current().number() % POOLED;
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = pools.iter().position(|pool| pool.ordinal == ordinal);
+    let at = at.map_or_else(|| new_pool(&mut pools, ordinal), Ok)?;
+    let pool = &mut pools[at];
+    if let Some((_, stream)) = pool.streams.iter().find(|(taken, _)| *taken == slot) {
+        return Ok(Arc::clone(stream));
+    }
+    // Not `CudaContext::new_stream`: the first of these makes the host wait for the device.
+    let stream = within(Handle::Cuda.get()?, Place::gpu(ordinal), |_| {
+        Ok::<_, Error>(result::stream::create(result::stream::StreamKind::NonBlocking)?)
+    })?;
+    // SAFETY: a stream of this context, made above, which nobody destroys. Work on it is ordered by scopes.
+    let stream = unsafe { pool.context.wrap_borrowed_stream(stream) };
+    pool.streams.push((slot, Arc::clone(&stream)));
+    Ok(stream)
+}
+
+fn new_pool(pools: &mut Vec<Pool>, ordinal: i32) -> Result<usize> {
+    let number = usize::try_from(ordinal)
+        .map_err(|_| Error::new(Kind::DeviceOrdinal, ordinal.to_string()))?;
+    let context = within(Handle::Cuda.get()?, Place::gpu(ordinal), |_| {
+        Ok::<_, Error>(CudaContext::new(number)?)
+    })?;
+    pools.push(Pool { ordinal, context, streams: Vec::new() });
+    Ok(pools.len() - 1)
+}
+
+/// Copies `bytes` to `ptr` in the order of `stream`.
+pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
+    within(Handle::Cuda.get()?, stream.place(), |_| {
+        // SAFETY: the caller has just taken as much memory at `ptr` on this stream. The driver has staged
+        // pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
+        Ok(unsafe { result::memcpy_htod_async(ptr, bytes, stream.cu_stream()) }?)
+    })
+}
+
+/// Queues `kernel`.
+///
+/// # Safety
+///
+/// It takes these arguments, and touches no other memory.
+pub(super) unsafe fn launch(
+    stream: &Arc<CudaStream>,
+    kernel: &'static Kernel,
+    grid: Grid,
+    slots: &[Slot],
+) -> Result<()> {
+    let mut numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
+    // As many bytes are read of each as the kernel's parameter has.
+    let mut places: Vec<*mut c_void> =
+        numbers.iter_mut().map(|number| number.as_mut_ptr().cast()).collect();
+    within(Handle::Cuda.get()?, stream.place(), |_| {
+        let function = function(stream, kernel)?;
+        let triple = |[x, y, z]: [u32; 3]| (x, y, z);
+        let (blocks, threads) = (triple(grid.blocks), triple(grid.threads));
+        let (shared, on) = (grid.shared, stream.cu_stream());
+        // SAFETY: the caller's for the arguments, which outlive the call; the function is of this context, and
+        // never unloaded.
+        Ok(unsafe { result::launch_kernel(function, blocks, threads, shared, on, &mut places) }?)
+    })
+}
+
+/// An argument as the driver reads it.
+fn bytes(slot: &Slot) -> [u8; 8] {
+    match slot {
+        Slot::Number(number, _) => *number,
+        Slot::Memory(array, _) => array.ptr().to_le_bytes(),
+    }
+}
+
+/// The kernel's function in the context of `stream`, which is current. It stays loaded, as the kernel does.
+fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<CUfunction> {
+    let key = stream.context().cu_ctx() as usize;
+    let mut loaded = kernel.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, function)) = loaded.iter().find(|(known, _)| *known == key) {
+        return Ok(*function as CUfunction);
+    }
+    let refused = |_| Error::new(Kind::NoBackend, format!("a NUL in {kernel:?}"));
+    let ptx = CString::new(kernel.ptx()).map_err(refused)?;
+    let name = CString::new(kernel.name()).map_err(refused)?;
+    // SAFETY: the text ends with a NUL, which is how the driver tells PTX from a binary.
+    let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
+    // SAFETY: the module was loaded by the line above.
+    let function = unsafe { result::module::get_function(module, name) }?;
+    loaded.push((key, function as usize));
+    Ok(function)
+}
+
+/// Memory of cudarc's, whatever kind it is.
+struct Foreign<M> {
+    /// Freed where it is dropped.
+    _memory: M,
+    stream: Arc<CudaStream>,
+    ptr: u64,
+    dtype: Dtype,
+    shape: [i64; 1],
+    device: Device,
+}
+
+// SAFETY: each of the constructors below has the address, length and type of cudarc's memory, which lives as long
+// as this, and is ready on the stream by the line that reads the address.
+unsafe impl<M: Send + 'static> Owner for Foreign<M> {
+    type Stream = Arc<CudaStream>;
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+}
+
+fn foreign<T: Element>(
+    memory: impl Send + 'static,
+    stream: Arc<CudaStream>,
+    (ptr, length): (u64, usize),
+    kind: MemoryKind,
+) -> Result<ArrayMut> {
+    let length =
+        i64::try_from(length).map_err(|_| Error::new(Kind::ShapeOverflow, length.to_string()))?;
+    // DLPack's header asks for 0 where every GPU reaches the memory.
+    let id = if kind == MemoryKind::Device { stream.place().ordinal } else { 0 };
+    let device = Device { kind, id };
+    let (dtype, shape) = (dtype_of::<T>()?, [length]);
+    Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
+}
+
+impl Array {
+    /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nobody uses it
+    /// any more. A part of it is an array's [`strided`](Array::strided).
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::{Array, ArrayMut};
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let stream = CudaContext::new(0)?.new_stream()?;
+    /// let image: ArrayMut = Array::from_slice(stream.alloc_zeros::<f32>(12)?)?.reshape(&[3, 4])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_slice<T: Element>(slice: CudaSlice<T>) -> Result<ArrayMut> {
+        let stream = Arc::clone(slice.stream());
+        // The slice's stream waits for the others that wrote to it.
+        let (ptr, synced) = slice.device_ptr(&stream);
+        drop(synced);
+        let at = (ptr, slice.len());
+        foreign::<T>(slice, stream, at, MemoryKind::Device)
+    }
+
+    /// An array of pinned host memory, which every GPU reaches, for work on `stream`.
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::Array;
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = CudaContext::new(0)?;
+    /// // SAFETY: written before it is read.
+    /// let pinned = unsafe { context.alloc_pinned::<f32>(16) }?;
+    /// let x = Array::from_pinned(pinned, &context.default_stream())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_pinned<T: Element + ValidAsZeroBits>(
+        slice: PinnedHostSlice<T>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<ArrayMut> {
+        let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
+        // Freed by the host, which must not be before the work of `stream`.
+        foreign::<T>(
+            Waited(ManuallyDrop::new(slice), Arc::clone(stream)),
+            Arc::clone(stream),
+            at,
+            MemoryKind::Host,
+        )
+    }
+
+    /// An array of managed memory, which every GPU reaches, for work on `stream`.
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::Array;
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = CudaContext::new(0)?;
+    /// // SAFETY: written before it is read.
+    /// let managed = unsafe { context.alloc_unified::<f32>(16, true) }?;
+    /// let x = Array::from_managed(managed, &context.default_stream())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_managed<T: Element>(
+        slice: UnifiedSlice<T>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<ArrayMut> {
+        let (ptr, synced) = slice.device_ptr(stream);
+        drop(synced);
+        let at = (ptr, slice.len());
+        let waited = Waited(ManuallyDrop::new(slice), Arc::clone(stream));
+        foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)
+    }
+}
+
+/// Memory that the host frees: it waits for its stream first.
+struct Waited<M>(ManuallyDrop<M>, Arc<CudaStream>);
+
+impl<M> Drop for Waited<M> {
+    fn drop(&mut self) {
+        if self.1.synchronize().is_ok() {
+            // SAFETY: once, here. Where the wait failed the memory is left.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}

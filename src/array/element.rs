@@ -1,0 +1,82 @@
+//! The Rust types that array elements are read as.
+#![allow(unsafe_code)]
+
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+
+/// A Rust type that is an array's element type.
+///
+/// It is there for the integers, `f32` and `f64`. Another crate's type, such as `half::bf16`, is one by a
+/// line of its own.
+///
+/// # Safety
+///
+/// The type has the size of the element type that it names, and any bytes are a value of it.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Element;
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(transparent)]
+/// struct Bf16(u16);
+///
+/// // SAFETY: two bytes, as bfloat16 has, of which all are values.
+/// unsafe impl Element for Bf16 {
+///     const NAME: &'static str = "bfloat16";
+/// }
+/// assert_eq!(f32::NAME, "float32");
+/// ```
+pub unsafe trait Element: Copy + Send + Sync + 'static {
+    /// The element type's name: NumPy's, or that of `ml_dtypes`.
+    const NAME: &'static str;
+}
+
+macro_rules! elements {
+    ($($type:ty = $name:literal,)+) => {
+        $(
+            // SAFETY: the size is the name's, and any bytes are a value.
+            unsafe impl Element for $type {
+                const NAME: &'static str = $name;
+            }
+        )+
+    };
+}
+
+elements! {
+    i8 = "int8",
+    i16 = "int16",
+    i32 = "int32",
+    i64 = "int64",
+    u8 = "uint8",
+    u16 = "uint16",
+    u32 = "uint32",
+    u64 = "uint64",
+    f32 = "float32",
+    f64 = "float64",
+}
+
+/// The row of the table that `T` is.
+pub(crate) fn dtype_of<T: Element>() -> Result<Dtype> {
+    let size = i64::try_from(size_of::<T>()).unwrap_or(0);
+    Dtype::from_name(T::NAME)
+        .filter(|dtype| dtype.itemsize() == size)
+        .ok_or_else(|| Error::new(Kind::ElementType, format!("{} of {size} bytes", T::NAME)))
+}
+
+/// The bytes of `values`.
+pub(crate) fn bytes<T: Element>(values: &[T]) -> &[u8] {
+    // SAFETY: `Element` has no padding (any bytes are a value, and the size is the element type's), and the
+    // slice's own bytes are borrowed.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+}
+
+/// The values that `bytes` are, as many as are whole.
+pub(crate) fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
+    let value = |bytes: &[u8]| {
+        // SAFETY: `chunks_exact` gives as many bytes as `T` has, and any bytes are a value.
+        unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
+    };
+    bytes.chunks_exact(size_of::<T>()).map(value).collect()
+}

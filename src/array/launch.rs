@@ -1,0 +1,97 @@
+//! Launching a kernel in a scope.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::kernel::{Arguments, Grid, Kernel, OnHost, Slot};
+use super::scope::Scope;
+use super::simulated::SimulatedStream;
+use super::stream::{Backend, WorkStream};
+use crate::descriptor::Descriptor;
+use crate::driver::simulated::{Machine, Span};
+use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
+
+impl<'id, S: WorkStream> Scope<'id, S> {
+    /// Queues `kernel` on the stream. On the simulated device its [stand-in](Kernel::on_host) is queued, and what
+    /// it reads and writes is checked against everybody else's work.
+    ///
+    /// # Safety
+    ///
+    /// The kernel takes arguments of these types, with a view as the address of its first element, and touches no
+    /// other memory than the views'. It writes to the mutable ones alone.
+    ///
+    /// # Errors
+    ///
+    /// The driver refused the PTX or the launch; or there is nothing to launch it with: no stand-in on the
+    /// simulated device, or a stream of another runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Error, Grid, Kernel, scope};
+    ///
+    /// # const PTX: &str = "";
+    /// static DOUBLE: Kernel = Kernel::new("double", PTX)
+    ///     .on_host(|call| {
+    ///         let doubled: Vec<f32> = call.values::<f32>(0)?.into_iter().map(|x| 2.0 * x).collect();
+    ///         call.store(0, &doubled)
+    ///     });
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::from_host(&stream, &[1.0_f32, 2.0, 3.0], &[3])?;
+    /// scope(&stream, |s| {
+    ///     let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+    ///     let n = x.len() as u32;
+    ///     // SAFETY: the kernel takes the address of floats and their number, and writes to them alone.
+    ///     unsafe { s.launch(&DOUBLE, Grid::cover(x.len(), 256), (&mut x, n)) }
+    /// })?;
+    /// assert_eq!(x.to_vec::<f32>(&stream)?, [2.0, 4.0, 6.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub unsafe fn launch(
+        &self,
+        kernel: &'static Kernel,
+        grid: Grid,
+        arguments: impl Arguments<'id>,
+    ) -> Result<()> {
+        let slots = arguments.slots();
+        match self.stream().backend() {
+            #[cfg(feature = "cudarc")]
+            // SAFETY: the caller's.
+            Backend::Cuda(stream) => unsafe { super::cuda::launch(stream, kernel, grid, &slots) },
+            Backend::Simulated(stream) => queue(stream, kernel, slots),
+            Backend::Other => {
+                let _ = grid;
+                Err(Error::new(Kind::NoBackend, "a stream of another runtime"))
+            }
+        }
+    }
+}
+
+/// Queues what stands in for `kernel`.
+fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) -> Result<()> {
+    let work = kernel.stand_in()?;
+    let mut spans = (Vec::new(), Vec::new());
+    for slot in &slots {
+        let Slot::Memory(array, written) = slot else { continue };
+        let span = span(array)?;
+        if *written { spans.1.push(span) } else { spans.0.push(span) }
+    }
+    let name = kernel.name();
+    let task = move |machine: &dyn Machine| {
+        if let Err(error) = work(&OnHost { machine, slots: &slots }) {
+            tracing::error!(target: "cai_bridge", kernel = name, %error, "the stand-in failed");
+        }
+    };
+    let spans = (&spans.0[..], &spans.1[..]);
+    stream.machine()?.queue(stream.handle(), name, spans, Arc::new(task))
+}
+
+/// All that an array reaches.
+fn span(array: &Descriptor) -> Result<Span> {
+    let (layout, size) = (array.layout(), array.dtype().element_size());
+    let (_, reach) = Layout::from_elements(layout.shape(), Some(layout.strides()), size)?;
+    Ok(Span { ptr: array.ptr().wrapping_sub(reach.below), len: reach.below + reach.above })
+}

@@ -1,0 +1,210 @@
+//! Arrays in memory of this crate's, and their values on the host.
+#![allow(unsafe_code)]
+
+use super::element::{Element, bytes, dtype_of, values};
+use super::owner::Owner;
+use super::scope::scope;
+use super::stream::{Backend, KeptStream, WorkStream};
+use super::{Array, ArrayMut};
+use crate::buffer;
+use crate::driver::Handle;
+use crate::driver::simulated::Span;
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
+use crate::order::within;
+use crate::stream::Alive;
+
+/// Memory in the order of a stream: `cuMemAllocAsync`, and `cuMemFreeAsync` at the end.
+struct Memory<S> {
+    driver: Handle,
+    stream: S,
+    /// The same, as it is named where the memory was taken.
+    home: KeptStream,
+    ptr: u64,
+    dtype: Dtype,
+    shape: Vec<i64>,
+}
+
+// SAFETY: the driver gave the memory, of the shape's bytes, in the order of the stream; it is freed with this.
+unsafe impl<S: WorkStream> Owner for Memory<S> {
+    type Stream = S;
+
+    fn stream(&self) -> &S {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+}
+
+impl<S> Drop for Memory<S> {
+    fn drop(&mut self) {
+        if self.ptr == 0 {
+            return;
+        }
+        let freed =
+            self.driver.get().and_then(|driver| driver.free_on(self.ptr, self.home.alive()));
+        if let Err(error) = freed {
+            tracing::warn!(target: "cai_bridge", door = "memory", %error, "memory was not freed");
+        }
+    }
+}
+
+impl Array {
+    /// An array in new memory, for work on `stream`. Its values are what was there before.
+    ///
+    /// # Errors
+    ///
+    /// A shape that cannot be, or no memory.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let x = Array::empty::<f32>(&stream, &[2, 3])?;
+    /// assert_eq!(x.shape(), [2, 3]);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn empty<T: Element>(stream: &impl WorkStream, shape: &[i64]) -> Result<ArrayMut> {
+        let (dtype, driver) = (dtype_of::<T>()?, stream.driver()?);
+        let (layout, _) = Layout::from_elements(shape, None, dtype.element_size())?;
+        let size = (layout.size() * dtype.element_size()).unsigned_abs();
+        let (mut ptr, home) = (0, KeptStream::of(stream));
+        if size > 0 {
+            let (calls, alive) = (driver.get()?, home.alive());
+            ptr = within(calls, alive.place(), |_| calls.allocate(size, alive))?;
+        }
+        let (stream, shape) = (stream.clone(), shape.to_vec());
+        Self::from_owner(Memory { driver, stream, home, ptr, dtype, shape })?.writable()
+    }
+
+    /// An array with a copy of `values`, for work on `stream`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Array::empty`]; as many values as the shape has elements are needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let x = Array::from_host(&stream, &[1_i64, 2, 3, 4], &[2, 2])?;
+    /// assert_eq!(x.to_vec::<i64>(&stream)?, [1, 2, 3, 4]);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn from_host<T: Element>(
+        stream: &impl WorkStream,
+        values: &[T],
+        shape: &[i64],
+    ) -> Result<ArrayMut> {
+        let made = Self::empty::<T>(stream, shape)?;
+        if usize::try_from(made.descriptor.layout().size()) != Ok(values.len()) {
+            return Err(Error::new(
+                Kind::Reshape,
+                format!("{} values for {shape:?}", values.len()),
+            ));
+        }
+        let ptr = made.descriptor.ptr();
+        if ptr == 0 {
+            return Ok(made);
+        }
+        match stream.backend() {
+            #[cfg(feature = "cudarc")]
+            Backend::Cuda(stream) => super::cuda::fill(stream, ptr, bytes(values))?,
+            Backend::Simulated(stream) => {
+                let values = bytes(values).to_vec();
+                let span = Span { ptr, len: u64::try_from(values.len()).unwrap_or(0) };
+                let task =
+                    std::sync::Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
+                        let _ = machine.store(ptr, &values);
+                    });
+                stream.machine()?.queue(stream.handle(), "from_host", (&[], &[span]), task)?;
+            }
+            Backend::Other => {
+                return Err(Error::new(Kind::NoBackend, "a stream of another runtime"));
+            }
+        }
+        Ok(made)
+    }
+
+    /// The values in C order, copied to the host, which waits.
+    ///
+    /// # Errors
+    ///
+    /// [`ElementType`](Kind::ElementType): they are not `T`. Or as for [`Array::on`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let rows = Array::from_host(&stream, &[1_u8, 2, 3, 4], &[2, 2])?;
+    /// let columns = rows.strided(0, &[2, 2], &[1, 2])?;
+    /// assert_eq!(columns.to_vec::<u8>(&stream)?, [1, 3, 2, 4]);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn to_vec<T: Element>(&self, stream: &impl WorkStream) -> Result<Vec<T>> {
+        scope(stream, |s| {
+            self.on(s)?.strided::<T>()?;
+            if self.descriptor.ptr() == 0 {
+                return Ok(Vec::new());
+            }
+            let (driver, kept) = (self.origin.driver(), KeptStream::of(stream));
+            if let Handle::Borrowed(_) = driver {
+                return self.gathered(driver, kept.alive());
+            }
+            let copied = buffer::on_host(driver, &self.descriptor, kept.alive())?;
+            let length = self.descriptor.layout().size() * self.dtype().element_size();
+            let length = usize::try_from(length).unwrap_or(0);
+            let read = copied.and_then(|memory| memory.read(0, length));
+            Ok(read.map(|read| values(&read)).unwrap_or_default())
+        })
+    }
+
+    /// The same element by element, where the driver makes no copies.
+    fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
+        driver.get()?.wait_stream(on)?;
+        let Some(machine) = driver.machine() else { return Ok(Vec::new()) };
+        let mut element = vec![0; size_of::<T>()];
+        let mut gathered = Vec::new();
+        for ptr in addresses(&self.descriptor) {
+            machine.read_on_host(ptr, &mut element)?;
+            gathered.extend(values::<T>(&element));
+        }
+        Ok(gathered)
+    }
+}
+
+/// The addresses of an array's elements, in C order.
+pub(super) fn addresses(array: &crate::descriptor::Descriptor) -> Vec<u64> {
+    let (layout, size) = (array.layout(), array.dtype().element_size());
+    if layout.size() == 0 {
+        return Vec::new();
+    }
+    let mut found = vec![array.ptr()];
+    for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
+        // Neither wraps: all that the layout reaches lies in the address space.
+        let along =
+            |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
+        found = found.into_iter().flat_map(along).collect();
+    }
+    found
+}

@@ -1,0 +1,197 @@
+//! Arrays as Rust has them: of Rust's own memory, of Python's, or of a DLPack tensor.
+
+#[cfg(feature = "cudarc")]
+mod borrow;
+#[cfg(feature = "cudarc")]
+mod cuda;
+mod element;
+mod kernel;
+mod launch;
+mod memory;
+pub(crate) mod origin;
+pub(crate) mod owed;
+mod owner;
+mod scope;
+mod shape;
+mod simulated;
+mod stream;
+mod tensor;
+mod view;
+
+use std::sync::Arc;
+
+#[cfg(feature = "cudarc")]
+pub use self::borrow::{CudaBorrow, CudaBorrowMut};
+pub use self::element::Element;
+pub use self::kernel::{Argument, Arguments, Grid, Kernel, OnHost, Scalar};
+#[doc(hidden)]
+pub use self::owed::waiting;
+pub use self::owner::Owner;
+pub use self::scope::{Scope, scope};
+pub use self::simulated::SimulatedStream;
+pub use self::stream::{Backend, DeviceStream, WorkStream};
+pub use self::tensor::Tensor;
+pub use self::view::{On, OnMut, View, ViewMut};
+
+use self::origin::{Held, Origin};
+pub(crate) use self::stream::KeptStream;
+use crate::descriptor::Descriptor;
+use crate::device::Device;
+use crate::dtype::Dtype;
+use crate::error::Result;
+use crate::layout::Layout;
+
+/// An array on a GPU, whoever owns its memory.
+///
+/// A clone is of the same memory. What is done with it on a stream is done in a [`scope`]; to be written it has
+/// to be an [`ArrayMut`].
+///
+/// With the feature `python` it is an argument of a `#[pyfunction]`, which takes whatever speaks DLPack or the
+/// CUDA Array Interface, and a return value, which speaks both.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Array;
+/// use cai_bridge::testing::SimulatedCuda;
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x: Array = Array::from_host(&stream, &[1.0_f32; 6], &[2, 3])?.into();
+/// assert_eq!((x.shape(), x.dtype().name(), x.is_contiguous()), (&[2, 3][..], "float32", true));
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct Array {
+    pub(crate) descriptor: Descriptor,
+    pub(crate) origin: Arc<dyn Origin>,
+}
+
+/// An array whose memory may be written.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, ArrayMut, ErrorKind};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x: ArrayMut = Array::empty::<f32>(&stream, &[3])?;
+/// let x: Array = x.into_readonly();
+/// assert_eq!(x.writable().unwrap_err().kind(), ErrorKind::NotWritable);
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+pub struct ArrayMut(Array);
+
+impl Array {
+    /// An array of `owner`'s memory, which is dropped in order.
+    ///
+    /// # Errors
+    ///
+    /// A shape, strides or an address that cannot be.
+    ///
+    /// # Examples
+    ///
+    /// See [`Owner`].
+    pub fn from_owner(owner: impl Owner) -> Result<Self> {
+        let dtype = owner.dtype();
+        let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
+        let ptr = if layout.0.size() == 0 { 0 } else { owner.ptr() };
+        let (device, readonly) = (owner.device(), owner.readonly());
+        let descriptor = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+        let (driver, home) = (owner.stream().driver()?, KeptStream::of(owner.stream()));
+        let origin = Arc::new(Held::new(driver, home, Box::new(owner)));
+        Ok(Self { descriptor, origin })
+    }
+
+    /// The extents.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// let [height, width] = *x.shape() else { return };
+    /// # }
+    /// ```
+    pub fn shape(&self) -> &[i64] {
+        self.descriptor.layout().shape()
+    }
+
+    /// The strides, in elements.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// assert_eq!(x.strides().len(), x.shape().len());
+    /// # }
+    /// ```
+    pub fn strides(&self) -> &[i64] {
+        self.descriptor.layout().strides()
+    }
+
+    /// Whether it is C-contiguous.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// assert!(x.is_contiguous() || x.strides().len() > 0);
+    /// # }
+    /// ```
+    pub const fn is_contiguous(&self) -> bool {
+        self.descriptor.layout().is_contiguous()
+    }
+
+    /// The element type.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// assert_eq!(x.dtype().name(), "float32");
+    /// # }
+    /// ```
+    pub const fn dtype(&self) -> Dtype {
+        self.descriptor.dtype()
+    }
+
+    /// Where the memory is.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// assert_eq!(x.device(), cai_bridge::Device::cuda(0));
+    /// # }
+    /// ```
+    pub const fn device(&self) -> Device {
+        self.descriptor.device()
+    }
+
+    /// The address of the first element; 0 where there is none. To work on it, [take](Array::on) the array in a
+    /// scope: the address alone is not ordered with anything.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: &cai_bridge::Array) {
+    /// assert_eq!(x.ptr() % 256, 0);
+    /// # }
+    /// ```
+    pub const fn ptr(&self) -> u64 {
+        self.descriptor.ptr()
+    }
+
+    /// Whether the memory may not be written.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::Array) {
+    /// assert_eq!(x.readonly(), x.writable().is_err());
+    /// # }
+    /// ```
+    pub const fn readonly(&self) -> bool {
+        self.descriptor.readonly()
+    }
+}

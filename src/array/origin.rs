@@ -1,0 +1,105 @@
+//! Where an array's memory is from: who keeps it, and whose streams it goes between.
+
+use std::any::Any;
+use std::fmt;
+#[cfg(feature = "python")]
+use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
+
+use super::stream::KeptStream;
+use crate::descriptor::Descriptor;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::driver::fork::Process;
+use crate::error::Result;
+use crate::order::{self, Door, within};
+use crate::stream::Alive;
+
+/// What keeps an array's memory.
+pub(crate) trait Origin: Any + Send + Sync {
+    /// The driver that it is of.
+    fn driver(&self) -> &Handle;
+
+    /// Where the producer's streams are.
+    fn place(&self) -> Place;
+
+    /// Makes `to` wait for what the memory is ready on.
+    fn hand_over(&self, door: &'static str, array: &Descriptor, to: Alive<'_>) -> Result<()>;
+
+    /// Makes whatever uses the memory next wait for `user`.
+    fn give_back(&self, user: Alive<'_>) -> Result<()>;
+}
+
+/// Memory of Rust's.
+pub(crate) struct Held {
+    driver: Handle,
+    /// The stream that the memory is ready on, and is freed on.
+    home: KeptStream,
+    process: Process,
+    owner: Mutex<Option<Box<dyn Send>>>,
+}
+
+impl Held {
+    pub(crate) fn new(driver: Handle, home: KeptStream, owner: Box<dyn Send>) -> Self {
+        Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
+    }
+
+    /// The stream that the memory is ready on.
+    #[cfg(feature = "python")]
+    pub(crate) const fn home(&self) -> &KeptStream {
+        &self.home
+    }
+}
+
+impl Origin for Held {
+    fn driver(&self) -> &Handle {
+        &self.driver
+    }
+
+    fn place(&self) -> Place {
+        self.home.alive().place()
+    }
+
+    fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
+        let door = Door::handing_over(door);
+        order::connect(door, &self.driver, (self.home.alive(), to), |call| call())
+    }
+
+    fn give_back(&self, user: Alive<'_>) -> Result<()> {
+        let door = Door::giving_back("scope");
+        order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
+    }
+}
+
+impl Drop for Held {
+    /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
+    /// alone: its driver does not survive that.
+    fn drop(&mut self) {
+        let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if !self.process.is_current() {
+            std::mem::forget(owner);
+            return;
+        }
+        let mut owner = Some(owner);
+        if let Ok(driver) = self.driver.get() {
+            let _ = within(driver, self.place(), |_| -> Result<()> {
+                owner = None;
+                Ok(())
+            });
+        }
+        drop(owner);
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("home", &self.home).finish_non_exhaustive()
+    }
+}
+
+/// The origin as what it is.
+#[cfg(feature = "python")]
+pub(crate) fn downcast<O: Origin>(origin: &Arc<dyn Origin>) -> Option<&O> {
+    let any: &dyn Any = &**origin;
+    any.downcast_ref()
+}

@@ -1,0 +1,63 @@
+//! Waits that could not be made at the end of a scope: the memory is kept, and later scopes try again.
+
+use std::convert::Infallible;
+use std::sync::{Arc, LazyLock};
+
+use super::origin::Origin;
+use super::stream::KeptStream;
+use crate::error::Error;
+use crate::lease::{Ending, Holder, Queue, Settled, Trouble};
+
+/// A wait of the producer's that is still to be made.
+pub(crate) struct Owed {
+    pub(crate) origin: Arc<dyn Origin>,
+    pub(crate) user: KeptStream,
+}
+
+impl Holder for Owed {
+    type Lock<'l> = ();
+    type Mark = ();
+    type Interrupt = Infallible;
+
+    fn settle(&mut self, (): ()) -> Result<Settled<()>, Trouble<Infallible>> {
+        self.origin.give_back(self.user.alive())?;
+        Ok(Settled::Done)
+    }
+
+    fn is_done(&self, (): &mut ()) -> Result<bool, Error> {
+        Ok(true)
+    }
+}
+
+static OWED: LazyLock<Queue<Ending<Owed>>> = LazyLock::new(Queue::default);
+
+/// How many a call tries again.
+const AT_A_CALL: usize = 4;
+
+/// Makes the wait, or keeps the memory until it can be made. What was in the way is said.
+pub(crate) fn settle(origin: Arc<dyn Origin>, user: &KeptStream) -> Result<(), Error> {
+    origin.give_back(user.alive()).inspect_err(|_| {
+        let mut ending = Ending::new(Owed { origin, user: user.clone() });
+        let Ok(()) = ending.advance(());
+        if !ending.is_over() {
+            OWED.push(ending);
+        }
+    })
+}
+
+/// Tries those again that were not tried for longest.
+pub(crate) fn look() {
+    if !OWED.is_empty() {
+        drop(OWED.ask(AT_A_CALL, |ending| {
+            let Ok(()) = ending.advance(());
+            ending.is_over()
+        }));
+    }
+}
+
+/// How many there are left. For tests.
+#[doc(hidden)]
+pub fn waiting() -> usize {
+    look();
+    OWED.len()
+}

@@ -1,0 +1,95 @@
+//! What memory has to tell to become an array.
+
+use super::stream::WorkStream;
+use crate::device::Device;
+use crate::dtype::Dtype;
+
+/// Memory that an array is made of: where it is, what is in it, and on which stream.
+///
+/// The owner is dropped once nobody uses the memory any more: when the last array, view, tensor or Python
+/// object of it is gone, and after [`stream`](Owner::stream) was made to wait for everybody's work. So an owner
+/// that frees its memory on that stream frees it in order. It is dropped on any thread.
+///
+/// # Safety
+///
+/// As long as the owner lives, `ptr`, `shape` and `strides` describe memory of `device` that holds elements of
+/// `dtype`, and what is queued on `stream` finds it ready. While the array is not read-only, nobody else uses it
+/// but in the order of that stream.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, DeviceStream, Dtype, Owner};
+///
+/// /// A part of a memory pool.
+/// struct Block {
+///     whole: Array,
+///     shape: [i64; 1],
+///     stream: DeviceStream,
+/// }
+///
+/// // SAFETY: the whole is as long or longer, and ready on the same stream.
+/// unsafe impl Owner for Block {
+///     type Stream = DeviceStream;
+///
+///     fn stream(&self) -> &DeviceStream {
+///         &self.stream
+///     }
+///
+///     fn ptr(&self) -> u64 {
+///         self.whole.ptr()
+///     }
+///
+///     fn dtype(&self) -> Dtype {
+///         self.whole.dtype()
+///     }
+///
+///     fn shape(&self) -> &[i64] {
+///         &self.shape
+///     }
+///
+///     fn readonly(&self) -> bool {
+///         true
+///     }
+/// }
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let whole = Array::from_host(&stream, &[1.0_f32, 2.0, 3.0], &[3])?.into();
+/// let part = Array::from_owner(Block { whole, shape: [2], stream: stream.clone() })?;
+/// assert_eq!(part.to_vec::<f32>(&stream)?, [1.0, 2.0]);
+/// assert!(part.readonly());
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+#[allow(unsafe_code)]
+pub unsafe trait Owner: Send + 'static {
+    /// The kind of its stream.
+    type Stream: WorkStream;
+
+    /// The stream that the memory is ready on, and goes back to.
+    fn stream(&self) -> &Self::Stream;
+
+    /// The address of the first element; not asked for where there is none.
+    fn ptr(&self) -> u64;
+
+    /// The element type.
+    fn dtype(&self) -> Dtype;
+
+    /// The extents.
+    fn shape(&self) -> &[i64];
+
+    /// The strides in elements; `None` for C-contiguous.
+    fn strides(&self) -> Option<&[i64]> {
+        None
+    }
+
+    /// Where the memory is. [`Device::cuda`] of the stream's GPU, unless it is pinned or managed.
+    fn device(&self) -> Device {
+        Device::cuda(self.stream().place().ordinal)
+    }
+
+    /// Whether nobody may write to it.
+    fn readonly(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,206 @@
+//! Work on a stream: what orders the arrays that it uses, at its beginning and at its end.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use super::Array;
+use super::origin::Origin;
+use super::owed;
+use super::stream::{KeptStream, WorkStream};
+use crate::error::{Error, Kind, Result};
+
+/// Runs `work`, which queues work on `stream`.
+///
+/// An array that `work` [takes](Array::on) is ordered: work queued on `stream` from then on runs after the
+/// producer's. When `work` returns, by an error or a panic as well, the producer's stream is made to wait for
+/// `stream`. The host waits for neither.
+///
+/// A view of an array belongs to the scope that it was taken in. So these do not compile:
+///
+/// ```compile_fail
+/// // A view that outlives its scope.
+/// # use cai_bridge::{Array, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: &Array) -> Result<(), Error> {
+///     let view = scope(stream, |s| x.on(s)?.view::<f32>())?;
+///     drop(view);
+///     Ok(())
+/// }
+/// ```
+///
+/// ```compile_fail
+/// // A view that outlives its array.
+/// # use cai_bridge::{Array, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: Array) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         let view = x.on(s)?.view::<f32>()?;
+///         drop(x);
+///         let _ = view.len();
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail
+/// // A view on another stream than the one that it was ordered on.
+/// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
+/// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
+///     scope(a, |a| {
+///         let view = x.on(a)?.view::<f32>()?;
+///         // SAFETY: not the point here.
+///         scope(b, |b| unsafe { b.launch(k, Grid::cover(1, 1), (&view,)) })
+///     })
+/// }
+/// ```
+///
+/// This does:
+///
+/// ```
+/// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
+/// fn right(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
+///     scope(a, |_| {
+///         scope(b, |b| {
+///             let view = x.on(b)?.view::<f32>()?;
+///             // SAFETY: the kernel takes one address of a float.
+///             unsafe { b.launch(k, Grid::cover(1, 1), (&view,)) }
+///         })
+///     })
+/// }
+/// ```
+///
+/// # Errors
+///
+/// What `work` returns; or the wait at the end failed, or a graph capture is in its way. Then the memory is
+/// kept, and the wait is tried again by later scopes.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, Error, scope};
+///
+/// let cuda = SimulatedCuda::new(1);
+/// let x = Array::from_host(&cuda.stream(0)?, &[1.0_f32, 2.0, 3.0], &[3])?;
+/// let length = scope(&cuda.stream(0)?, |s| {
+///     let view = x.on(s)?.view::<f32>()?; // the stream of `s` waits for the one that filled `x`
+///     Ok::<_, Error>(view.len())
+/// })?;
+/// assert_eq!(length, 3);
+/// # Ok::<(), Error>(())
+/// ```
+pub fn scope<S, R, E>(
+    stream: &S,
+    work: impl for<'id> FnOnce(&Scope<'id, S>) -> Result<R, E>,
+) -> Result<R, E>
+where
+    S: WorkStream,
+    E: From<Error>,
+{
+    owed::look();
+    let used = Used { user: KeptStream::of(stream), origins: RefCell::default() };
+    let scope = Scope { stream, used, brand: PhantomData };
+    let done = work(&scope)?;
+    scope.used.end()?;
+    Ok(done)
+}
+
+/// A stream while work is queued on it: what [`scope`] gives.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Array, DeviceStream, Error, Scope, WorkStream};
+///
+/// /// Steps of a longer computation are functions of the scope.
+/// fn step<'id>(s: &Scope<'id, DeviceStream>, x: &Array) -> Result<u64, Error> {
+///     let view = x.on(s)?.view::<f32>()?;
+///     assert_eq!(s.stream().place().ordinal, x.device().id);
+///     Ok(view.ptr())
+/// }
+/// ```
+pub struct Scope<'id, S> {
+    stream: &'id S,
+    used: Used,
+    /// Neither longer nor shorter than itself, so that no two scopes have the same.
+    brand: Brand<'id>,
+}
+
+/// What tells scopes apart: an invariant lifetime.
+pub(crate) type Brand<'id> = PhantomData<fn(&'id ()) -> &'id ()>;
+
+impl<S: WorkStream> Scope<'_, S> {
+    /// The stream.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Error, WorkStream, scope};
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// scope(&stream, |s| {
+    ///     assert_eq!(s.stream().handle(), stream.handle());
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub const fn stream(&self) -> &S {
+        self.stream
+    }
+
+    /// Orders `array` for this scope, once.
+    pub(super) fn take(&self, array: &Array) -> Result<()> {
+        let to = self.used.user.alive();
+        if !self.stream.backend().is_of(array.origin.driver()) {
+            let got = format!("{} of another driver than the array's", to.stream());
+            return Err(Error::new(Kind::StreamDevice, got));
+        }
+        array.check_device(to)?;
+        if array.descriptor.ptr() == 0 || self.used.has(&array.origin) {
+            return Ok(());
+        }
+        array.origin.hand_over("scope", &array.descriptor, to)?;
+        self.used.origins.borrow_mut().push(Arc::clone(&array.origin));
+        Ok(())
+    }
+}
+
+impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scope({:?})", self.used.user)
+    }
+}
+
+/// The memory that was used, which goes back at the end.
+struct Used {
+    user: KeptStream,
+    origins: RefCell<Vec<Arc<dyn Origin>>>,
+}
+
+impl Used {
+    fn has(&self, origin: &Arc<dyn Origin>) -> bool {
+        self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
+    }
+
+    /// Makes every producer wait; what failed first is the answer.
+    fn end(&self) -> Result<()> {
+        let mut done = Ok(());
+        for origin in self.origins.take() {
+            let end = owed::settle(origin, &self.user);
+            done = done.and(end);
+        }
+        done
+    }
+}
+
+impl Drop for Used {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::warn!(
+                target: "cai_bridge", door = "scope", %error, order = "failed",
+                "the producer's stream could not be made to wait; the memory is kept"
+            );
+        }
+    }
+}

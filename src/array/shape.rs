@@ -1,0 +1,229 @@
+//! The same memory by another description: writable or not, in another shape, by other strides.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use super::{Array, ArrayMut};
+use crate::descriptor::Descriptor;
+use crate::device::MemoryKind;
+use crate::error::{Error, Kind, Result};
+use crate::layout::{Layout, Reach};
+use crate::stream::Alive;
+
+impl Array {
+    /// The same memory, to be written.
+    ///
+    /// # Errors
+    ///
+    /// [`NotWritable`](Kind::NotWritable): it is read-only.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::Array) -> cai_bridge::Result<()> {
+    /// let x: cai_bridge::ArrayMut = x.writable()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn writable(self) -> Result<ArrayMut> {
+        if self.readonly() {
+            return Err(Error::new(Kind::NotWritable, "read-only memory"));
+        }
+        Ok(ArrayMut(self))
+    }
+
+    /// The same memory, which nobody may write by the answer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::Array) {
+    /// assert!(x.into_readonly().readonly());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn into_readonly(mut self) -> Self {
+        self.descriptor = self.descriptor.with_readonly(Some(true));
+        self
+    }
+
+    /// The same elements, C-contiguous, in another shape.
+    ///
+    /// # Errors
+    ///
+    /// [`NotContiguous`](Kind::NotContiguous); or [`Reshape`](Kind::Reshape): another number of elements.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, ErrorKind};
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let x: Array = Array::empty::<f32>(&stream, &[6])?.into();
+    /// assert_eq!(x.reshape(&[2, 3])?.shape(), [2, 3]);
+    /// assert_eq!(x.reshape(&[4]).unwrap_err().kind(), ErrorKind::Reshape);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn reshape(&self, shape: &[i64]) -> Result<Self> {
+        if !self.is_contiguous() {
+            return Err(Error::new(Kind::NotContiguous, format!("{:?}", self.strides())));
+        }
+        let layout = Layout::from_elements(shape, None, self.dtype().element_size())?;
+        if layout.0.size() != self.descriptor.layout().size() {
+            let got = format!("{shape:?} for {} elements", self.descriptor.layout().size());
+            return Err(Error::new(Kind::Reshape, got));
+        }
+        self.described(self.ptr(), layout)
+    }
+
+    /// The elements from the one at `offset` on, by `strides`, both in elements. All of them have to lie in the
+    /// array.
+    ///
+    /// # Errors
+    ///
+    /// [`Reshape`](Kind::Reshape): they reach outside; or a shape or strides that cannot be.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, ErrorKind};
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let x: Array = Array::from_host(&stream, &[1_u8, 2, 3, 4, 5], &[5])?.into();
+    /// let every_other = x.strided(0, &[3], &[2])?;
+    /// assert_eq!(every_other.to_vec::<u8>(&stream)?, [1, 3, 5]);
+    /// let backwards = x.strided(4, &[5], &[-1])?;
+    /// assert_eq!(backwards.to_vec::<u8>(&stream)?, [5, 4, 3, 2, 1]);
+    /// assert_eq!(x.strided(1, &[3], &[2]).unwrap_err().kind(), ErrorKind::Reshape);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn strided(&self, offset: i64, shape: &[i64], strides: &[i64]) -> Result<Self> {
+        let size = self.dtype().element_size();
+        let (layout, reach) = Layout::from_elements(shape, Some(strides), size)?;
+        let (_, own) = self.reach()?;
+        let outside = || {
+            let got = format!("{shape:?} by {strides:?} from the element {offset} on");
+            Error::new(Kind::Reshape, got)
+        };
+        let bytes = offset.checked_mul(size).ok_or_else(outside)?;
+        let inside = |below: u64, above: u64| {
+            let (low, high) = (i128::from(bytes) - i128::from(below), i128::from(above));
+            low >= -i128::from(own.below) && i128::from(bytes) + high <= i128::from(own.above)
+        };
+        if layout.size() > 0 && !inside(reach.below, reach.above) {
+            return Err(outside());
+        }
+        self.described(self.ptr().wrapping_add_signed(bytes), (layout, reach))
+    }
+
+    fn reach(&self) -> Result<(Layout, Reach)> {
+        let size = self.dtype().element_size();
+        Layout::from_elements(self.shape(), Some(self.strides()), size)
+    }
+
+    fn described(&self, ptr: u64, layout: (Layout, Reach)) -> Result<Self> {
+        let (device, readonly) = (self.device(), self.readonly());
+        let descriptor = Descriptor::new(ptr, self.dtype(), layout, device, readonly)?;
+        Ok(Self { descriptor, origin: Arc::clone(&self.origin) })
+    }
+}
+
+impl Array {
+    /// Refuses a stream of another device than the array's. Managed and pinned memory is worked on by the streams
+    /// of every device.
+    pub(super) fn check_device(&self, to: Alive<'_>) -> Result<()> {
+        let (device, ordinal) = (self.device(), to.place().ordinal);
+        if device.kind != MemoryKind::Device || device.id == ordinal {
+            return Ok(());
+        }
+        let stream = to.stream();
+        let got = format!("{stream} of device {ordinal} for an array on device {}", device.id);
+        Err(Error::new(Kind::StreamDevice, got))
+    }
+}
+
+impl Deref for ArrayMut {
+    type Target = Array;
+
+    fn deref(&self) -> &Array {
+        &self.0
+    }
+}
+
+impl ArrayMut {
+    /// As [`Array::reshape`]. The array is given up: two that may be written do not share memory.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::ArrayMut) -> cai_bridge::Result<()> {
+    /// let x: cai_bridge::ArrayMut = x.reshape(&[2, 3])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reshape(self, shape: &[i64]) -> Result<Self> {
+        self.0.reshape(shape).map(Self)
+    }
+
+    /// As [`Array::strided`]. The array is given up, as for [`reshape`](ArrayMut::reshape).
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::ArrayMut) -> cai_bridge::Result<()> {
+    /// let every_other: cai_bridge::ArrayMut = x.strided(0, &[3], &[2])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn strided(self, offset: i64, shape: &[i64], strides: &[i64]) -> Result<Self> {
+        self.0.strided(offset, shape, strides).map(Self)
+    }
+
+    /// As [`Array::into_readonly`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(x: cai_bridge::ArrayMut) {
+    /// let x: cai_bridge::Array = x.into_readonly();
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn into_readonly(self) -> Array {
+        self.0.into_readonly()
+    }
+}
+
+impl From<ArrayMut> for Array {
+    fn from(array: ArrayMut) -> Self {
+        array.0
+    }
+}
+
+impl fmt::Debug for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let readonly = if self.readonly() { ", read-only" } else { "" };
+        write!(f, "Array({:?} {:?}", self.dtype(), self.shape())?;
+        if !self.is_contiguous() {
+            write!(f, " by {:?}", self.strides())?;
+        }
+        write!(f, " at {:#x} on {:?}{readonly})", self.ptr(), self.device())
+    }
+}
+
+impl fmt::Debug for ArrayMut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ArrayMut({:?})", self.0)
+    }
+}

@@ -1,0 +1,88 @@
+//! Streams of the simulated device, for code that runs on a GPU otherwise.
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+
+use super::stream::{Backend, WorkStream};
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::driver::simulated::Machine;
+use crate::error::{Error, Kind, Result};
+
+/// A non-blocking stream of the simulated device.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::WorkStream;
+/// use cai_bridge::testing::SimulatedCuda;
+///
+/// let cuda = SimulatedCuda::new(1);
+/// let (a, b) = (cuda.stream(0)?, cuda.stream(0)?);
+/// assert_ne!(a.handle(), b.handle());
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct SimulatedStream(Arc<Owned>);
+
+#[derive(Debug)]
+struct Owned {
+    driver: Handle,
+    ordinal: i32,
+    handle: u64,
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // In a fork the machine is not to be touched.
+        if self.driver.get().is_ok()
+            && let Some(machine) = self.driver.machine()
+        {
+            let _ = machine.end_stream(self.handle);
+        }
+    }
+}
+
+impl SimulatedStream {
+    pub(crate) fn new(driver: &Handle, ordinal: i32) -> Result<Self> {
+        driver.get()?;
+        let machine = driver.machine();
+        let none = || Error::new(Kind::NoBackend, "a driver that is not simulated");
+        let handle = machine.ok_or_else(none)?.new_stream(ordinal)?;
+        Ok(Self(Arc::new(Owned { driver: driver.clone(), ordinal, handle })))
+    }
+
+    /// Whether it is a stream of that machine.
+    pub(super) fn is_of(&self, driver: &Handle) -> bool {
+        match (&self.0.driver, driver) {
+            (Handle::Simulated(own), Handle::Simulated(other)) => Arc::ptr_eq(own, other),
+            (Handle::Borrowed(own), Handle::Borrowed(other)) => own.is(other),
+            _ => false,
+        }
+    }
+
+    /// The machine that it is of.
+    pub(crate) fn machine(&self) -> Result<&dyn Machine> {
+        self.0.driver.get()?;
+        self.0.driver.machine().ok_or_else(|| Error::new(Kind::NoBackend, "no machine"))
+    }
+}
+
+// SAFETY: the stream is destroyed with its last clone, by `Owned`.
+unsafe impl WorkStream for SimulatedStream {
+    fn handle(&self) -> u64 {
+        self.0.handle
+    }
+
+    fn place(&self) -> Place {
+        Place::gpu(self.0.ordinal)
+    }
+
+    fn driver(&self) -> Result<Handle> {
+        Ok(self.0.driver.clone())
+    }
+
+    fn backend(&self) -> Backend<'_> {
+        Backend::Simulated(self)
+    }
+}

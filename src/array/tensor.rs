@@ -1,0 +1,111 @@
+//! Arrays to and from DLPack's managed tensors, without Python.
+
+use std::sync::Arc;
+
+use dlpark::Managed;
+use dlpark::ffi::DLManagedTensorVersioned;
+
+use super::Array;
+use super::origin::{Held, Origin};
+use super::owed;
+use super::stream::{KeptStream, WorkStream};
+use crate::dlpack::{decode, encode};
+use crate::driver::fork::Process;
+use crate::error::{Error, Kind, Result};
+
+/// A DLPack tensor, as [`dlpark`](crate::dlpark) has it: it is deleted when it is dropped, and
+/// [`into_raw`](Managed::into_raw) gives it to C.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, Tensor};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2])?;
+/// let tensor: Tensor = x.to_dlpack(&stream)?;
+/// assert_eq!(tensor.version().major, 1);
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+pub type Tensor = Managed<DLManagedTensorVersioned>;
+
+/// What a tensor that was handed out keeps.
+struct Kept {
+    origin: Option<Arc<dyn Origin>>,
+    user: KeptStream,
+    process: Process,
+}
+
+impl Drop for Kept {
+    /// Called from any thread, by whoever has the tensor.
+    fn drop(&mut self) {
+        let Some(origin) = self.origin.take() else { return };
+        if !self.process.is_current() {
+            std::mem::forget(origin);
+        } else if let Err(error) = owed::settle(origin, &self.user) {
+            tracing::warn!(
+                target: "cai_bridge", door = "to_dlpack", %error, order = "failed",
+                "the producer's stream could not be made to wait; the memory is kept"
+            );
+        }
+    }
+}
+
+impl Array {
+    /// A tensor for a consumer that works on `stream`. It is ready there, and when it is deleted, the memory goes
+    /// back in the order of `stream`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Array::on`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let cuda = SimulatedCuda::new(1);
+    /// let (mine, theirs) = (cuda.stream(0)?, cuda.stream(0)?);
+    /// let x = Array::from_host(&mine, &[1.0_f32, 2.0], &[2])?;
+    /// let tensor = x.to_dlpack(&theirs)?;
+    /// drop(x); // the tensor keeps the memory
+    /// let y = Array::from_dlpack(tensor, &theirs)?;
+    /// assert_eq!(y.to_vec::<f32>(&theirs)?, [1.0, 2.0]);
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
+        owed::look();
+        let user = KeptStream::of(stream);
+        if !stream.backend().is_of(self.origin.driver()) {
+            let got = format!("{} of another driver than the array's", user.alive().stream());
+            return Err(Error::new(Kind::StreamDevice, got));
+        }
+        self.check_device(user.alive())?;
+        if self.ptr() != 0 {
+            self.origin.hand_over("to_dlpack", &self.descriptor, user.alive())?;
+        }
+        let origin = Some(Arc::clone(&self.origin));
+        let kept = Box::new(Kept { origin, user, process: Process::current() });
+        encode::versioned(&self.descriptor, kept)
+    }
+
+    /// An array of `tensor`, which is ready on `stream` and goes back in its order: the stream that its producer
+    /// works on, or the one that it was exported for.
+    ///
+    /// # Errors
+    ///
+    /// What is refused elsewhere, too: memory of the CPU, types that the crate does not have. The tensor is
+    /// deleted then.
+    ///
+    /// # Examples
+    ///
+    /// See [`Array::to_dlpack`].
+    pub fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
+        let descriptor = decode::managed(&tensor)?;
+        let (driver, home) = (stream.driver()?, KeptStream::of(stream));
+        let origin = Arc::new(Held::new(driver, home, Box::new(tensor)));
+        Ok(Self { descriptor, origin })
+    }
+}

@@ -1,0 +1,80 @@
+//! What a program of Rust's asks of a simulated device beside the driver's calls, wherever that device is: in
+//! this library, or in another one of the process ([`crate::driver::lent`]).
+
+use std::sync::Arc;
+
+use super::{Simulated, Span};
+use crate::driver::Driver;
+use crate::error::Result;
+use crate::stream::{Stream, Thread};
+
+/// What a piece of queued work does when it runs.
+pub type Task = dyn Fn(&dyn Machine) + Send + Sync;
+
+/// A simulated device that work can be queued on. Streams are named as the driver names them.
+pub trait Machine: Driver {
+    /// `cuStreamCreate` with `CU_STREAM_NON_BLOCKING`.
+    fn new_stream(&self, ordinal: i32) -> Result<u64>;
+
+    /// `cuStreamDestroy`.
+    fn end_stream(&self, stream: u64) -> Result<()>;
+
+    /// Queues `task`, which reads and writes what it says, and is checked for that now.
+    fn queue(
+        &self,
+        stream: u64,
+        name: &str,
+        spans: (&[Span], &[Span]),
+        task: Arc<Task>,
+    ) -> Result<()>;
+
+    /// Reads memory as the work that runs does.
+    fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Writes memory as the work that runs does.
+    fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()>;
+
+    /// Reads memory from the host, which is checked as any other access is.
+    fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
+}
+
+impl Machine for Simulated {
+    fn new_stream(&self, ordinal: i32) -> Result<u64> {
+        self.create_stream(ordinal, false)
+    }
+
+    fn end_stream(&self, stream: u64) -> Result<()> {
+        self.destroy_stream(stream)
+    }
+
+    fn queue(
+        &self,
+        stream: u64,
+        name: &str,
+        (reads, writes): (&[Span], &[Span]),
+        task: Arc<Task>,
+    ) -> Result<()> {
+        let stream = Stream::from_native(stream, Thread::current());
+        self.launch(stream, name, reads, writes, move |cuda| task(cuda))
+    }
+
+    fn load(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
+        let found = Self::load(self, ptr, length(bytes))?;
+        bytes.copy_from_slice(&found);
+        Ok(())
+    }
+
+    fn store(&self, ptr: u64, bytes: &[u8]) -> Result<()> {
+        Self::store(self, ptr, bytes)
+    }
+
+    fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()> {
+        let found = self.host_read(ptr, length(bytes), "read on the host")?;
+        bytes.copy_from_slice(&found);
+        Ok(())
+    }
+}
+
+fn length(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,167 @@
+//! Rust's arrays as return values.
+
+use std::sync::Arc;
+
+use dlpark::python::ImportedDlpack;
+use pyo3::prelude::*;
+use pyo3::{IntoPyObjectExt, PyErr};
+
+use super::setup;
+use super::taken::Taken;
+use crate::array::origin::{Held, downcast};
+use crate::array::{Array, ArrayMut};
+use crate::dlpack::encode;
+use crate::error::{Error, Kind};
+use crate::py::lease::Holding;
+use crate::py::source::{By, Source, consumers_place};
+use crate::py::streams::{Argument, Kept};
+use crate::py::views::{ArrayView, CaiView, DLPackView, View};
+use crate::stream::Ready;
+
+/// Which protocols an object speaks.
+///
+/// # Examples
+///
+/// ```no_run
+/// use cai_bridge::{Array, OneProtocol, Speaking};
+///
+/// fn for_numba(x: Array) -> OneProtocol {
+///     let answer = x.cai();
+///     assert_eq!(answer.speaking(), Speaking::Cai);
+///     answer
+/// }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Speaking {
+    /// DLPack: `__dlpack__`, `__dlpack_device__` and the exchange API.
+    Dlpack,
+    /// The CUDA Array Interface, version 3.
+    Cai,
+}
+
+/// An array that becomes a Python object which speaks one protocol: what [`Array::dlpack`] and [`Array::cai`] return.
+///
+/// # Examples
+///
+/// ```no_run
+/// use cai_bridge::{Array, OneProtocol};
+///
+/// /// For consumers that know both protocols, and are to take this one.
+/// fn by_dlpack(x: Array) -> OneProtocol {
+///     x.dlpack()
+/// }
+/// ```
+#[derive(Debug, Clone)]
+pub struct OneProtocol {
+    array: Array,
+    speaking: Speaking,
+}
+
+impl OneProtocol {
+    /// Which one.
+    ///
+    /// # Examples
+    ///
+    /// See [`Speaking`].
+    pub const fn speaking(&self) -> Speaking {
+        self.speaking
+    }
+}
+
+impl Array {
+    /// As a Python object that speaks DLPack alone. An array itself becomes one that speaks both protocols.
+    ///
+    /// # Examples
+    ///
+    /// See [`OneProtocol`].
+    pub const fn dlpack(self) -> OneProtocol {
+        OneProtocol { array: self, speaking: Speaking::Dlpack }
+    }
+
+    /// As a Python object that speaks the CUDA Array Interface alone.
+    ///
+    /// # Examples
+    ///
+    /// See [`Speaking`].
+    pub const fn cai(self) -> OneProtocol {
+        OneProtocol { array: self, speaking: Speaking::Cai }
+    }
+}
+
+/// A view of the memory, ready on its stream, for consumers who will not say where they work.
+fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
+    setup::ready(py)?;
+    let mut source = source(py, array)?;
+    if array.ptr() != 0 {
+        let at = consumers_place(&source.array, source.place);
+        source.holding.hand_to(py, &Argument::UNSAID, at)?;
+    }
+    Ok(View::new(source, None))
+}
+
+fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
+    if let Some(taken) = downcast::<Taken>(&array.origin) {
+        return Ok(taken.source(py, &array.descriptor)?);
+    }
+    let Some(held) = downcast::<Held>(&array.origin) else {
+        return Err(Error::new(Kind::Released, "memory of nobody").into());
+    };
+    // The tensor is what keeps the owner, wherever and however it ends.
+    let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
+    let (driver, place) = (array.origin.driver(), array.origin.place());
+    let home = Kept::held(driver, held.home().clone())?;
+    let managed = Some(ImportedDlpack::Versioned(managed));
+    Ok(Source {
+        array: array.descriptor.clone(),
+        ready: Ready::On(held.home().stream()),
+        holding: Holding::array(py.None(), managed, driver, place, Some(home)),
+        place,
+        by: By::Rust,
+    })
+}
+
+/// An object that speaks both protocols, ready on the array's stream.
+impl<'py> IntoPyObject<'py> for Array {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        (&self).into_pyobject(py)
+    }
+}
+
+impl<'py> IntoPyObject<'py> for &Array {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        view(py, self)?.into_object(py, ArrayView)?.into_bound_py_any(py)
+    }
+}
+
+impl<'py> IntoPyObject<'py> for ArrayMut {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        Array::from(self).into_pyobject(py)
+    }
+}
+
+/// An object that speaks the one protocol, ready on the array's stream.
+impl<'py> IntoPyObject<'py> for OneProtocol {
+    type Target = PyAny;
+    type Output = Bound<'py, PyAny>;
+    type Error = PyErr;
+
+    fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let view = view(py, &self.array)?;
+        match self.speaking {
+            Speaking::Dlpack => view.into_object(py, DLPackView)?.into_bound_py_any(py),
+            Speaking::Cai => view.into_object(py, CaiView)?.into_bound_py_any(py),
+        }
+    }
+}

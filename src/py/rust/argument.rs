@@ -1,0 +1,60 @@
+//! Whatever speaks DLPack or the CUDA Array Interface, as an argument.
+
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+
+use super::setup;
+use super::taken::Taken;
+use crate::array::{Array, ArrayMut, DeviceStream};
+use crate::py::doors::source;
+
+impl DeviceStream {
+    /// As [`DeviceStream::new`]; where the Python package has its simulated device in place, a stream of that.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::{Array, DeviceStream};
+    /// use pyo3::prelude::*;
+    ///
+    /// #[pyfunction]
+    /// fn zeros(py: Python<'_>, n: usize) -> PyResult<Array> {
+    ///     let stream = DeviceStream::in_python(py, 0)?;
+    ///     Ok(Array::from_host(&stream, &vec![0.0_f32; n], &[n as i64])?.into())
+    /// }
+    /// # fn main() {}
+    /// ```
+    pub fn in_python(py: Python<'_>, ordinal: i32) -> PyResult<Self> {
+        setup::ready(py)?;
+        Ok(Self::new(ordinal)?)
+    }
+}
+
+/// What takes arguments in, as a door.
+const DOOR: &str = "Array";
+
+/// Takes what `to_dlpack` of the Python package takes: an object with DLPack's exchange API or `__dlpack__`, a
+/// capsule, or an object with `__cuda_array_interface__`.
+impl FromPyObject<'_, '_> for Array {
+    type Error = PyErr;
+
+    fn extract(x: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        setup::ready(x.py())?;
+        let (descriptor, taken) = Taken::new(source(DOOR, &x)?);
+        Ok(Self { descriptor, origin: Arc::new(taken) })
+    }
+}
+
+/// The same for memory that may be written.
+impl FromPyObject<'_, '_> for ArrayMut {
+    type Error = PyErr;
+
+    fn extract(x: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
+        Ok(x.extract::<Array>()?.writable()?)
+    }
+}

@@ -1,0 +1,53 @@
+//! What an extension that links this crate does once, and at each call: it has the crate's state of its own, beside
+//! that of the Python package, and borrows the package's simulated device.
+#![allow(unsafe_code)]
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyCapsule, PyDict};
+
+use crate::driver;
+use crate::driver::fork;
+use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
+use crate::py::interpreter;
+use crate::py::lease::_end;
+use crate::py::table::install_table;
+use crate::py::views::{ArrayView, DLPackView, View};
+
+/// Readies this library for a call.
+pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
+    static ONCE: PyOnceLock<()> = PyOnceLock::new();
+    ONCE.get_or_try_init(py, || once(py))?;
+    borrow(py)
+}
+
+fn once(py: Python<'_>) -> PyResult<()> {
+    fork::watch();
+    interpreter::quiet();
+    install_table!(View => DLPackView, py)?;
+    install_table!(View => ArrayView, py)?;
+    py.import("atexit")?.call_method1("register", (wrap_pyfunction!(_end, py)?,))?;
+    Ok(())
+}
+
+/// Takes the simulated device that the Python package has in place now, if it is imported and has one.
+fn borrow(py: Python<'_>) -> PyResult<()> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+        Ok(py.import("sys")?.getattr("modules")?.cast_into::<PyDict>()?.unbind())
+    })?;
+    let Some(package) = modules.bind(py).get_item(intern!(py, "cai_bridge._core"))? else {
+        return Ok(());
+    };
+    let Some(capsule) = package.getattr_opt(intern!(py, "_simulated_device"))? else {
+        return Ok(());
+    };
+    let Ok(pointer) = capsule.cast::<PyCapsule>()?.pointer_checked(Some(NAME)) else {
+        return Ok(());
+    };
+    // SAFETY: the capsule of this name holds the package's static table; extension modules stay loaded.
+    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ref()) };
+    driver::borrow(borrowed);
+    Ok(())
+}

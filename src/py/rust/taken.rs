@@ -1,0 +1,127 @@
+//! An array that was taken in from Python: who keeps its memory, for Rust.
+
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::array::origin::Origin;
+use crate::descriptor::Descriptor;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::{Error, Kind, Result};
+use crate::lease::{Lease, Trouble};
+use crate::order::{self, Door};
+use crate::py::errors::interrupted;
+use crate::py::interpreter::{detach, enter};
+use crate::py::lease::{Holding, Tenant, look};
+use crate::py::observe::Began;
+use crate::py::source::{By, Source, check_stream, ready_stream};
+use crate::stream::{Alive, Elided, Ready};
+
+/// The memory of Python's.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    lease: Lease<Tenant>,
+    driver: Handle,
+    place: Place,
+    ready: Mutex<Ready>,
+}
+
+impl Taken {
+    pub(crate) fn new(source: Source) -> (Descriptor, Self) {
+        let Source { array, ready, holding, place, .. } = source;
+        let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
+        (array, Self { lease: Lease::new(Tenant::new(holding)), driver, place, ready })
+    }
+
+    /// The same memory for a view of Python's.
+    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Source> {
+        Ok(Source {
+            array: array.clone(),
+            ready: self.ready(),
+            holding: self.share(py)?,
+            place: self.place,
+            by: By::View,
+        })
+    }
+
+    /// Refuses a stream of another device than the array's.
+    pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<()> {
+        check_stream(array, &self.driver, Some(stream))
+    }
+
+    fn ready(&self) -> Ready {
+        *self.ready.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
+        let shared = self.lease.with(|tenant| tenant.holding().map(|holding| holding.share(py)));
+        shared.flatten().unwrap_or_else(|| Err(Error::new(Kind::Released, "a released array")))
+    }
+
+    fn order_from(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        to: Alive<'_>,
+    ) -> Result<(), Trouble<PyErr>> {
+        look(py);
+        let holding = self.share(py)?;
+        let ready = (self.ready(), self.place);
+        let Some(from) = ready_stream(py, door, &holding, ready)? else {
+            let door = Door::handing_over(door);
+            order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
+            return Ok(());
+        };
+        let door = Door::handing_over(door);
+        order::connect(door, &self.driver, (from, to), |call| detach(py, call))?;
+        Ok(())
+    }
+
+    fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Trouble<PyErr>> {
+        look(py);
+        let (mut holding, began) = (self.share(py)?, Began::now());
+        let settled = holding.settle_with(py, Some(user))?;
+        // What was written is pending on the producer's stream from here on, or on what stands in for it.
+        if let (producers, _) = holding.producers(py)?
+            && let Some(producer) = producers.first()
+        {
+            let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
+            if *ready == Ready::Nothing {
+                *ready = Ready::On(producer.stream());
+            }
+        }
+        // Where the producer's stream is unknown, this holder keeps the memory until the work is done.
+        Tenant::new(holding).settled(py, settled, began);
+        Ok(())
+    }
+}
+
+/// Runs `call` with the interpreter's lock. What Python raised is kept for whoever makes an exception of the error.
+fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Trouble<PyErr>>) -> Result<()> {
+    let done = enter(|py| {
+        call(py).map_err(|trouble| match trouble {
+            Trouble::Failed(error) => error,
+            Trouble::Interrupted(raised) => interrupted(py, raised),
+        })
+    });
+    done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "no interpreter any more")))
+}
+
+impl Origin for Taken {
+    fn driver(&self) -> &Handle {
+        &self.driver
+    }
+
+    fn place(&self) -> Place {
+        self.place
+    }
+
+    fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
+        inside(|py| self.order_from(py, door, to))
+    }
+
+    fn give_back(&self, user: Alive<'_>) -> Result<()> {
+        inside(|py| self.order_to(py, user))
+    }
+}

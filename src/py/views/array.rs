@@ -1,0 +1,42 @@
+//! `Array`: an array of an extension's that speaks both protocols.
+
+use pyo3::prelude::*;
+
+use super::View;
+use super::{cai, dlpack};
+use crate::py::interpreter::{Answer, entry};
+use crate::py::observe::Began;
+
+/// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
+/// Interface, version 3. It is ready on the stream that it was computed on.
+#[pyclass(frozen, extends = View, module = "cai_bridge", name = "Array")]
+#[derive(Debug)]
+pub(crate) struct ArrayView;
+
+#[pymethods]
+impl ArrayView {
+    /// The dict of the CUDA Array Interface, as `CaiView` has it.
+    #[getter]
+    fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
+        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
+        entry(py, || cai::dict(py, view, began))
+    }
+
+    /// A capsule with the array, or with a copy of it, as of `DLPackView`.
+    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    fn __dlpack__<'py>(
+        slf: &Bound<'py, Self>,
+        stream: Option<&Bound<'py, PyAny>>,
+        max_version: Option<&Bound<'py, PyAny>>,
+        dl_device: Option<&Bound<'py, PyAny>>,
+        copy: Option<&Bound<'py, PyAny>>,
+    ) -> Answer<'py> {
+        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
+        entry(py, || dlpack::capsule(py, view, (stream, max_version), (dl_device, copy), began))
+    }
+
+    /// ``(device_type, device_id)`` in DLPack's numbers.
+    fn __dlpack_device__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
+        entry(slf.py(), || Ok(slf.as_super().get().pair()))
+    }
+}

@@ -1,0 +1,26 @@
+/* What an extension in C does with an array, by the table alone. Called from tests/python/test_c_interface.py. */
+#include "cai_bridge.h"
+
+/* Imports `object`, describes it and orders it before work on `stream`. */
+int begin(const CaiBridgeApi *api, PyObject *object, uint64_t stream, CaiBridgeArray **array,
+          CaiBridgeDescription *described)
+{
+    if (api->version < CAI_BRIDGE_VERSION || api->import_object(object, array) < 0)
+        return -1;
+    api->describe(*array, described);
+    if (api->order(*array, stream) < 0) {
+        api->release(*array);
+        *array = 0;
+        return -1;
+    }
+    return 0;
+}
+
+/* Gives the array back in the order of `stream`, and lets go of it. */
+int end(const CaiBridgeApi *api, CaiBridgeArray *array, uint64_t stream)
+{
+    int code = api->give_back(array, stream);
+    api->release(array);
+    api->release(0);
+    return code;
+}

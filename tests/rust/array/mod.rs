@@ -1,0 +1,40 @@
+//! Rust's arrays, by the public API alone, on the simulated device.
+#![allow(unsafe_code)]
+
+mod owners;
+mod refusals;
+mod scopes;
+mod tensors;
+
+use cai_bridge::{Array, ArrayMut, DeviceStream, Error, Grid, Kernel, Result, scope};
+
+/// Adds 1 to each of the floats.
+pub(crate) static ADD: Kernel = Kernel::new("add", "").on_host(|call| {
+    let more: Vec<f32> = call.values::<f32>(0)?.into_iter().map(|x| x + 1.0).collect();
+    call.store(0, &more)
+});
+
+/// Copies floats.
+pub(crate) static COPY: Kernel = Kernel::new("copy", "").on_host(|call| {
+    let values = call.values::<f32>(0)?;
+    call.store(1, &values)
+});
+
+pub(crate) fn add(stream: &DeviceStream, x: &mut ArrayMut) -> Result<()> {
+    scope(stream, |s| {
+        let mut x = x.on_mut(s)?.strided_mut::<f32>()?;
+        // SAFETY: the stand-in alone runs.
+        unsafe { s.launch(&ADD, Grid::cover(1, 1), (&mut x,)) }
+    })
+}
+
+pub(crate) fn copied(stream: &DeviceStream, x: &Array) -> Result<Array> {
+    let mut out = Array::empty::<f32>(stream, x.shape())?;
+    scope(stream, |s| {
+        let x = x.on(s)?.strided::<f32>()?;
+        let mut out = out.on_mut(s)?.view_mut::<f32>()?;
+        // SAFETY: as above.
+        unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut out)) }
+    })?;
+    Ok::<_, Error>(out.into())
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cai_bridge::testing::SimulatedCuda;
+use cai_bridge::{Array, DeviceStream, Dtype, Element, Owner, Place, WorkStream, scope};
+
+struct Counted {
+    memory: Array,
+    stream: DeviceStream,
+    dropped: Arc<AtomicUsize>,
+    readonly: bool,
+}
+
+// SAFETY: the memory's own description.
+unsafe impl Owner for Counted {
+    type Stream = DeviceStream;
+
+    fn stream(&self) -> &DeviceStream {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.memory.ptr()
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.memory.dtype()
+    }
+
+    fn shape(&self) -> &[i64] {
+        self.memory.shape()
+    }
+
+    fn readonly(&self) -> bool {
+        self.readonly
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.dropped.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn an_owner_is_dropped_once_when_the_last_user_is_done() {
+    let cuda = SimulatedCuda::new(1);
+    let (stream, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let memory = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let owner =
+        Counted { memory, stream: stream.clone(), dropped: Arc::clone(&dropped), readonly: true };
+    let x = Array::from_owner(owner).unwrap();
+    let count = || dropped.load(Ordering::SeqCst);
+    let (part, tensor) = (x.reshape(&[2, 2]).unwrap(), x.to_dlpack(&theirs).unwrap());
+    drop(x);
+    drop(part);
+    assert_eq!(count(), 0);
+    drop(tensor);
+    assert_eq!((count(), cuda.bytes_in_use()), (1, 0));
+    cuda.check().unwrap();
+}
+
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Wide(u64);
+
+// SAFETY: any bytes are a value; the size is not that of the type that it names, which is what the test is about.
+unsafe impl Element for Wide {
+    const NAME: &'static str = "float32";
+}
+
+#[test]
+fn an_element_type_of_another_size_than_its_name_says_is_refused() {
+    let stream = SimulatedCuda::new(1).stream(0).unwrap();
+    let refused = Array::empty::<Wide>(&stream, &[2]).unwrap_err();
+    assert_eq!(refused.got(), "float32 of 8 bytes");
+    assert_eq!(Wide(1).0, 1);
+}
+
+/// The legacy default stream of another runtime.
+#[derive(Clone)]
+struct Other;
+
+// SAFETY: a default stream lives as long as its context.
+unsafe impl WorkStream for Other {
+    fn handle(&self) -> u64 {
+        1
+    }
+
+    fn place(&self) -> Place {
+        Place::gpu(0)
+    }
+}
+
+#[test]
+fn a_stream_of_another_runtime_gets_the_orders_but_no_launches() {
+    let cuda = SimulatedCuda::new(1);
+    let home = cuda.stream(0).unwrap();
+    let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    let refused = scope(&Other, |s| {
+        let view = x.on(s)?.view::<f32>()?;
+        // SAFETY: nothing is launched.
+        unsafe { s.launch(&super::ADD, cai_bridge::Grid::cover(1, 1), (&view,)) }
+    });
+    assert_eq!(refused.unwrap_err().got(), "a stream of another runtime");
+    cuda.check().unwrap();
+}

@@ -1,0 +1,59 @@
+use cai_bridge::testing::SimulatedCuda;
+use cai_bridge::{Array, Error, Grid, Kernel, Result, scope};
+
+use crate::tables::{rows, table, text};
+
+static BARE: Kernel = Kernel::new("bare", "");
+
+fn refusal(call: &str) -> Option<Error> {
+    let cuda = SimulatedCuda::new(2);
+    let stream = cuda.stream(0).unwrap();
+    let x: Array = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
+    let done: Result<()> = match call {
+        "view of another type" => scope(&stream, |s| x.on(s)?.view::<f64>().map(drop)),
+        "view of every other element" => {
+            let x = x.strided(0, &[2], &[2]).unwrap();
+            scope(&stream, |s| x.on(s)?.view::<f32>().map(drop))
+        }
+        "write read-only memory" => x.into_readonly().writable().map(drop),
+        "reshape to another size" => x.reshape(&[3]).map(drop),
+        "strides that reach outside" => x.strided(1, &[4], &[1]).map(drop),
+        "a stream of another device" => scope(&cuda.stream(1).unwrap(), |s| x.on(s).map(drop)),
+        "a stream of another machine" => {
+            x.to_dlpack(&SimulatedCuda::new(1).stream(0).unwrap()).map(drop).unwrap_err();
+            scope(&SimulatedCuda::new(1).stream(0).unwrap(), |s| x.on(s).map(drop))
+        }
+        "a kernel without a function" => scope(&stream, |s| {
+            let x = x.on(s)?.view::<f32>()?;
+            // SAFETY: nothing is launched.
+            unsafe { s.launch(&BARE, Grid::cover(1, 1), (&x,)) }
+        }),
+        "work that does not wait" => unordered(&cuda, &x),
+        "only with an interpreter" => return None,
+        other => panic!("no such call: {other}"),
+    };
+    Some(done.expect_err(call))
+}
+
+/// Reads a view that was ordered on another stream, by its address.
+fn unordered(cuda: &SimulatedCuda, x: &Array) -> Result<()> {
+    let other = cuda.stream(0)?;
+    // SAFETY: the array is not deleted; that the stream is the wrong one is what this is about.
+    let tensor = unsafe { cai_bridge::Tensor::from_raw(x.to_dlpack(&cuda.stream(0)?)?.into_raw()) };
+    let wrong = Array::from_dlpack(tensor.unwrap(), &other)?;
+    super::copied(&other, &wrong)?;
+    cuda.check()
+}
+
+#[test]
+fn what_is_refused_says_what_was_wrong_what_it_was_and_what_is_allowed() {
+    let mut checked = 0;
+    for row in rows(&table("refusals.toml"), "rust") {
+        let Some(error) = refusal(text(&row, "call")) else { continue };
+        assert_eq!(error.kind().name(), text(&row, "kind"), "{row:?}");
+        assert_eq!(error.field(), text(&row, "field"), "{row:?}");
+        assert!(error.got().contains(text(&row, "got")), "{error}");
+        checked += 1;
+    }
+    assert!(checked > 7, "{checked}");
+}

@@ -1,0 +1,139 @@
+use cai_bridge::testing::SimulatedCuda;
+use cai_bridge::{Array, Error, ErrorKind, scope};
+
+use super::{add, copied};
+
+#[test]
+fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
+    for _ in 0..3 {
+        for stream in [&a, &b, &home] {
+            add(stream, &mut x).unwrap();
+        }
+    }
+    assert_eq!(x.to_vec::<f32>(&b).unwrap(), [10.0, 11.0]);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn memory_that_is_dropped_while_a_scope_of_another_stream_reads_it_is_freed_in_order_and_once() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    for round in 0..1000_u16 {
+        let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
+        let y = copied(&mine, &x).unwrap();
+        drop(x); // the pool hands the block to the next round
+        if round % 50 == 0 {
+            assert_eq!(y.to_vec::<f32>(&mine).unwrap(), [f32::from(round); 4]);
+        }
+    }
+    cuda.check().unwrap();
+    assert_eq!(cuda.bytes_in_use(), 0);
+}
+
+#[test]
+fn a_scope_that_fails_or_panics_gives_the_memory_back_in_order_all_the_same() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    for panics in [false, true] {
+        let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+        let work = std::panic::AssertUnwindSafe(|| {
+            scope(&mine, |s| {
+                x.on(s)?;
+                copied(&mine, &x)?;
+                assert!(!panics, "on purpose");
+                Err::<(), _>(Error::new(ErrorKind::Misuse, "on purpose"))
+            })
+        });
+        match std::panic::catch_unwind(work) {
+            Ok(failed) => assert_eq!(failed.unwrap_err().kind(), ErrorKind::Misuse),
+            Err(_) => assert!(panics),
+        }
+        drop(x);
+    }
+    cuda.check().unwrap();
+    assert_eq!(cuda.bytes_in_use(), 0);
+}
+
+#[test]
+fn memory_outlives_its_array_while_a_scope_uses_it() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let x: Array = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().into();
+    scope(&mine, |s| {
+        x.clone().on(s)?;
+        assert_eq!(cuda.bytes_in_use(), 16);
+        Ok::<_, Error>(())
+    })
+    .unwrap();
+    drop(x);
+    assert_eq!(cuda.bytes_in_use(), 0);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn parts_of_an_array_keep_its_memory_and_are_ordered_with_it() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let whole: Array = Array::from_host(&home, &[1.0_f32, 2.0, 3.0, 4.0], &[4]).unwrap().into();
+    let rows = whole.reshape(&[2, 2]).unwrap();
+    let columns = rows.strided(0, &[2, 2], &[1, 2]).unwrap();
+    drop((whole, rows));
+    assert_eq!(
+        copied(&mine, &columns).unwrap().to_vec::<f32>(&mine).unwrap(),
+        [1.0, 3.0, 2.0, 4.0]
+    );
+    drop(columns);
+    assert_eq!(cuda.bytes_in_use(), 0);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn a_wait_that_fails_at_the_end_is_an_error_and_is_made_by_a_later_scope() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
+    let failed = scope(&mine, |s| {
+        x.on(s)?;
+        // All of them, for scopes of other tests try again meanwhile.
+        for nth in 1..100 {
+            cuda.machine().fail("cuStreamWaitEvent", nth, 2).unwrap();
+        }
+        Ok::<_, Error>(())
+    });
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::DriverCall);
+    drop(x);
+    assert_eq!(cuda.bytes_in_use(), 16, "kept, since the wait is still to be made");
+    cuda.machine().clear_faults();
+    while cuda.bytes_in_use() > 0 {
+        scope(&mine, |_| Ok::<_, Error>(())).unwrap();
+    }
+    cuda.check().unwrap();
+}
+
+#[test]
+fn arrays_go_between_threads() {
+    let cuda = SimulatedCuda::new(1);
+    let home = cuda.stream(0).unwrap();
+    let x: Array = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().into();
+    std::thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                let mine = cuda.stream(0).unwrap();
+                assert_eq!(x.to_vec::<f32>(&mine).unwrap(), [1.0; 4]);
+            });
+        }
+    });
+    cuda.check().unwrap();
+}
+
+#[test]
+fn an_array_without_elements_needs_neither_memory_nor_waits() {
+    let cuda = SimulatedCuda::new(1);
+    let stream = cuda.stream(0).unwrap();
+    let x = Array::empty::<f32>(&stream, &[0, 3]).unwrap();
+    assert_eq!((x.ptr(), cuda.bytes_in_use()), (0, 0));
+    assert_eq!(copied(&stream, &x).unwrap().to_vec::<f32>(&stream).unwrap(), [0.0; 0]);
+}
