@@ -13,7 +13,10 @@ from cai_bridge.conformance import (
     check_producer,
     open_lab,
 )
+from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.libraries.simulated import Consumer
+from cai_bridge.conformance.stand_in import speaking_only
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
 
 
 @pytest.fixture
@@ -165,3 +168,55 @@ def test_what_the_kit_itself_raises_is_told_too(lab):
     found = check_producer(Wrong, lab=lab, only="cai-typestr")["cai-typestr"]
     assert found.outcome == "failed"
     assert "KeyError: 'typestr'" in found.traceback
+
+
+class OfCai:
+    @property
+    def __cuda_array_interface__(self):
+        return {"shape": (1,)}
+
+
+class OfDLPack:
+    def __dlpack__(self, **wishes):
+        return wishes
+
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+class Both(OfCai, OfDLPack):
+    """Speaks both protocols, and says which type it is."""
+
+    dtype = "bfloat16"
+
+
+def test_an_array_is_shown_by_one_of_its_protocols():
+    by_cai, by_dlpack = speaking_only("cai", Both()), speaking_only("dlpack", Both())
+    assert by_cai.__cuda_array_interface__ == {"shape": (1,)}
+    assert by_cai.dtype == "bfloat16"
+    assert not hasattr(by_cai, "__dlpack__")
+    assert by_dlpack.__dlpack__(stream=1, copy=None) == {"stream": 1, "copy": None}
+    assert by_dlpack.__dlpack_device__() == (2, 0)
+    assert not hasattr(by_dlpack, "__cuda_array_interface__")
+
+
+def test_an_array_of_one_protocol_is_shown_as_it_is():
+    for door, array in (("cai", OfCai()), ("dlpack", OfDLPack())):
+        assert speaking_only(door, array) is array
+
+
+def test_a_lab_on_the_device_that_is_in_place_leaves_it_there():
+    with simulated_cuda() as cuda:
+        with open_lab() as lab:
+            assert lab.cuda is cuda
+        assert SimulatedCuda.current() is cuda
+
+
+def test_what_of_an_array_could_not_be_compared_is_told(lab):
+    evidence = check_producer(simulated.Producer, lab=lab, only="both-agree")["both-agree"].evidence
+    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter says no")
+    whole = check_producer(Library, lab=lab, only="both-agree")["both-agree"].evidence
+    assert whole == (
+        "CAI and exchange API and __dlpack__; every second column; all rows but the first; "
+        "the rows from the last"
+    )

@@ -153,6 +153,22 @@ def test_a_failure_is_shown_with_its_section_and_program(pages):
     assert "1 of 2 meet what the specifications demand of them." in text
 
 
+@pytest.mark.parametrize(
+    ("subject", "only", "said"),
+    [
+        ("make", "cai-shape", "make meets what the specifications demand of a producer."),
+        ("Poor", "cai-typestr", "poor does not meet what the specifications demand of a producer."),
+        ("make", "cai-readonly", "Nothing that the specifications demand of a producer was judged"),
+    ],
+)
+def test_the_page_of_one_library_says_whether_it_meets_what_is_demanded(subject, only, said):
+    from cai_bridge._cli import page, subjects
+    from cai_bridge.conformance import check_producer
+
+    adapter = subjects.adapters_named(f"cli_subjects:{subject}", "")["producer"]
+    assert said in page.of_reports([check_producer(adapter, only=only)])
+
+
 def test_a_member_that_is_missing_and_an_authors_own_error_are_on_the_page(pages, tmp_path):
     text, _ = pages["check"]
     line = (HERE / "cli_subjects.py").read_text().splitlines().index("class Poor(ProducerAdapter):")
