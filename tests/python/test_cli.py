@@ -115,6 +115,7 @@ def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
     ("arguments", "said"),
     [
         (["check", "nothing"], "got 'nothing'; allowed: torch, jax"),
+        (["check", "nothing", "--role", "producer"], "got 'nothing'; allowed: torch, jax"),
         (["check", "no.such.module:make"], "No module named 'no'"),
         (["check", "cli_subjects:nothing"], "has no 'nothing'"),
         (["check", "cli_subjects:neither"], "say --role producer or --role consumer"),

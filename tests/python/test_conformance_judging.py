@@ -220,3 +220,18 @@ def test_what_of_an_array_could_not_be_compared_is_told(lab):
         "CAI and exchange API and __dlpack__; every second column; all rows but the first; "
         "the rows from the last"
     )
+
+
+def test_a_place_that_there_is_not_is_refused():
+    with pytest.raises(ValueError, match="where: got 'nowhere'; allowed: None, 'simulated' or 'gp"):
+        open_lab("nowhere")
+
+
+def test_a_table_of_another_version_is_told_from_none(lab):
+    def evidence(kind):
+        library = type("Library", (Library,), {"array": kind})
+        return check_producer(library, lab=lab, only="exchange-values")["exchange-values"].evidence
+
+    newer = speaking("Newer", ("exchange",), table={"version": (2, 0)})
+    assert evidence(newer) == "the table is none of DLPack 1, of which exchange-table tells"
+    assert evidence(speaking("Without", ("cai",))) == "Without has no __dlpack_c_exchange_api__"
