@@ -190,13 +190,15 @@ $(VENV)/cargo/bin/cargo-mutants:
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
 
-# cbindgen and cargo-public-api are the developer's to install; the second reads rustdoc's JSON.
+# cbindgen is the developer's to install.
 header:  ## Write include/cai_bridge.h from src/py/c.rs
 	cbindgen --quiet --config cbindgen.toml --output include/cai_bridge.h src/py/c.rs
 
 public-api: export RUSTC_BOOTSTRAP = 1
-public-api:  ## Write docs/public-api.txt, which a change of what the crate promises changes
-	cargo public-api --no-default-features --features cudarc,python -sss > docs/public-api.txt
+public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises
+	cargo rustdoc --quiet --lib --no-default-features --features cudarc,python --target-dir target/api \
+		-- -Z unstable-options --output-format json
+	$(BIN)/python docs/list_public_api.py target/api/doc/cai_bridge.json > docs/public-api.txt
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/

@@ -46,6 +46,8 @@ impl MemoryKind {
 /// use cai_bridge::{Device, MemoryKind};
 ///
 /// assert_eq!(Device::cuda(1), Device { kind: MemoryKind::Device, id: 1 });
+/// assert_eq!(Device::from_dlpack(13, 0)?.kind, MemoryKind::Managed);
+/// # Ok::<(), cai_bridge::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Device {

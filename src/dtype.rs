@@ -83,6 +83,13 @@ const fn key(text: &[u8]) -> u32 {
 ///
 /// let half = Dtype::from_name("float16").unwrap();
 /// assert_eq!((half.itemsize(), half.typestr()), (2, "<f2"));
+/// assert_eq!((half.code(), half.bits(), half.lanes()), (2, 16, 1));
+/// assert!(half.is_inexact() && !half.is_complex());
+///
+/// let pairs = Dtype::from_dlpack(2, 16, 2)?; // lanes of two
+/// assert_eq!((pairs.name(), pairs.element_size()), ("float16", 4));
+/// assert!(Dtype::all().any(|dtype| dtype.name() == "bfloat16"));
+/// # Ok::<(), cai_bridge::Error>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {

@@ -41,6 +41,7 @@ macro_rules! kinds {
         ///
         /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
         /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
+        /// assert!(ErrorKind::ALL.iter().any(|kind| kind.name() == "NotContiguous"));
         /// ```
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -246,6 +247,12 @@ kinds! {
 ///
 /// let error = Error::new(ErrorKind::NotContiguous, "[2]");
 /// assert_eq!(error.to_string(), "strides: got [2]; allowed: a C-contiguous array");
+/// assert_eq!((error.kind(), error.field(), error.got()), (ErrorKind::NotContiguous, "strides", "[2]"));
+/// assert_eq!(error.allowed(), "a C-contiguous array");
+/// assert!(Error::at(ErrorKind::NotContiguous, "strides[1]", "2").driver_code().is_none());
+///
+/// let failed = Error::driver("cuEventRecord", 2, "CUDA_ERROR_OUT_OF_MEMORY");
+/// assert_eq!(failed.driver_code().unwrap().code, 2);
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error(Box<Inner>);

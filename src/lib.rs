@@ -90,10 +90,8 @@
 //! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
 //! module uses only those above it in the list of `src/lib.rs`.
 
-#[doc(hidden)]
 pub mod error;
 
-#[doc(hidden)]
 pub mod dtype;
 #[doc(hidden)]
 pub mod layout;
@@ -101,7 +99,6 @@ pub mod layout;
 #[doc(hidden)]
 pub mod copy;
 
-#[doc(hidden)]
 pub mod device;
 #[doc(hidden)]
 pub mod stream;
@@ -129,8 +126,7 @@ pub mod cai;
 #[doc(hidden)]
 pub mod dlpack;
 
-#[doc(hidden)]
-pub mod array;
+mod array;
 
 pub mod testing;
 

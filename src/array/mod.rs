@@ -24,8 +24,6 @@ use std::sync::Arc;
 pub use self::borrow::{CudaBorrow, CudaBorrowMut};
 pub use self::element::Element;
 pub use self::kernel::{Argument, Arguments, Grid, Kernel, OnHost, Scalar};
-#[doc(hidden)]
-pub use self::owed::waiting;
 pub use self::owner::Owner;
 pub use self::scope::{Scope, scope};
 pub use self::simulated::SimulatedStream;

@@ -54,10 +54,3 @@ pub(crate) fn look() {
         }));
     }
 }
-
-/// How many there are left. For tests.
-#[doc(hidden)]
-pub fn waiting() -> usize {
-    look();
-    OWED.len()
-}

@@ -7,7 +7,7 @@ use pyo3::exceptions::{
     PyBufferError, PyRuntimeError, PyRuntimeWarning, PyTypeError, PyValueError,
 };
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 
 use crate::error::{Class, Error, Kind};
 
@@ -52,6 +52,17 @@ impl From<Error> for PyErr {
     }
 }
 
+/// The class for what the driver failed with: in an extension the Python package's, where that is imported.
+fn driver_error(py: Python<'_>) -> Bound<'_, PyType> {
+    let own = || py.get_type::<DriverError>();
+    if cfg!(feature = "wheel") {
+        return own();
+    }
+    let package = py.import("sys").and_then(|sys| sys.getattr("modules")?.get_item("cai_bridge"));
+    let class = package.and_then(|package| package.getattr("DriverError"));
+    class.ok().and_then(|class| class.cast_into().ok()).unwrap_or_else(own)
+}
+
 /// The exception, made here: one that PyO3 makes later may find no memory where that cannot be told.
 #[cold]
 fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
@@ -59,7 +70,7 @@ fn raised(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         Class::Buffer => py.get_type::<PyBufferError>(),
         Class::Value => py.get_type::<PyValueError>(),
         Class::Type => py.get_type::<PyTypeError>(),
-        Class::Driver => py.get_type::<DriverError>(),
+        Class::Driver => driver_error(py),
     };
     let value = class.call1((PyString::from_bytes(py, error.to_string().as_bytes())?,))?;
     if error.kind().class() == Class::Driver {

@@ -12,7 +12,7 @@ use numpy::{
     PY_ARRAY_API, PyArrayDescr, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray,
     PyUntypedArrayMethods, get_array_module,
 };
-use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError};
+use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -31,7 +31,8 @@ fn reach(py: Python<'_>) -> PyResult<()> {
     let check = || {
         let multiarray = get_array_module(py)?;
         multiarray.getattr("_ARRAY_API")?.cast_into::<PyCapsule>()?;
-        let version: u32 = multiarray.call_method0("_get_ndarray_c_version")?.extract()?;
+        let Some(asked) = multiarray.getattr_opt("_get_ndarray_c_version")? else { return Ok(()) };
+        let version: u32 = asked.call0()?.extract()?;
         if version > NPY_VERSION {
             return Err(PyImportError::new_err(format!(
                 "numpy: got the ABI version {version:#x}; allowed: {NPY_VERSION:#x} at most"
@@ -78,6 +79,13 @@ pub(crate) fn empty<'py>(
     let mut shape = extents.collect::<Result<Vec<_>, _>>()?;
     let (ndim, length) = (c_int::try_from(shape.len())?, usize::try_from(bytes)?);
     let dtype = dtype(py, array.dtype())?;
+    let (itemsize, wanted) = (dtype.itemsize(), array.dtype().itemsize());
+    if usize::try_from(wanted) != Ok(itemsize) {
+        let name = array.dtype().name();
+        return Err(PyTypeError::new_err(format!(
+            "dtype: got a {name} of {itemsize} bytes from ml_dtypes; allowed: {wanted}"
+        )));
+    }
     // SAFETY: `dtype` has reached NumPy. `shape` has `ndim` extents, outlives the call and is not kept; the
     // call takes over the reference to the element type, and answers an array or NULL with an exception.
     let made = unsafe {
@@ -89,12 +97,12 @@ pub(crate) fn empty<'py>(
         if error.is_instance_of::<PyMemoryError>(py) { no_host_memory(bytes).into() } else { error }
     })?;
     let keeper = Box::new(Anywhere::new(Some(made.clone().into_any().unbind())));
-    // SAFETY: an array of NumPy's own has this field, whatever its element type. It is not NULL, and `length`
-    // bytes from there on are the array's, which the keeper holds; nobody else has the array yet.
-    let memory = unsafe {
-        let start = NonNull::new_unchecked(made.cast_unchecked::<PyArrayDyn<u8>>().data());
-        HostMemory::kept(start, length, keeper)
-    };
+    // SAFETY: every array of NumPy's has this field, whatever its element type.
+    let start = NonNull::new(unsafe { made.cast_unchecked::<PyArrayDyn<u8>>() }.data());
+    let start = start.ok_or_else(|| no_host_memory(bytes))?;
+    // SAFETY: `length` bytes from there on are the array's, whose items have the size that was checked above.
+    // The keeper holds it, and nobody else has it yet.
+    let memory = unsafe { HostMemory::kept(start, length, keeper) };
     Ok((made, memory))
 }
 

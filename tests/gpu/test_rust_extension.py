@@ -47,11 +47,8 @@ def taken(library: str) -> Callable[[Any], Any]:
         "cupy": test_races.CupyConsumer,
         "numba": test_races.NumbaConsumer,
     }[library]()
-    make = {
-        "torch": lambda out: sink.torch.from_dlpack(out),
-        "cupy": lambda out: sink.cupy.from_dlpack(out),
-        "numba": lambda out: sink.cuda.as_cuda_array(out),
-    }[library]
+    library = getattr(sink, "torch", None) or getattr(sink, "cupy", None)
+    make = library.from_dlpack if library else sink.cuda.as_cuda_array
     return lambda out: sink.read(lambda: make(out))
 
 

@@ -1,4 +1,4 @@
-"""`include/cai_bridge.h`: the table of functions for extensions in C, compiled by the system's compiler."""
+"""`include/cai_bridge.h`: what extensions in C call, compiled by the system's compiler."""
 
 from __future__ import annotations
 

@@ -106,7 +106,9 @@ def without(symbol: str, folder: Path) -> Path:
 def symbols(file: str) -> list[str]:
     """The entry points that a file of the door looks up."""
     source = (ROOT / "src" / "driver" / "cuda" / file).read_text()
-    return re.findall(r'= "(cu\w+)": fn', source)
+    found = re.findall(r'(?:= |library, ")(cu\w+)(?:: fn|"\))', source)
+    assert found, file
+    return found
 
 
 def test_an_order_is_one_event_recorded_and_waited_for() -> None:

@@ -1,7 +1,7 @@
-"""`examples/memory_class` on the simulated device: memory of Rust's that Python borrows under locks.
+"""`examples/memory_class` on the simulated device: memory of Rust's that is lent under locks.
 
-Skipped where it is not built: ``make extensions``. The rules are those of a memory class in C++ that
-exports DLPack under a context manager, whose versioned structures travel as ``dltensor``.
+Skipped where it is not built: ``make extensions``. The rules are those of a memory class in C++
+that exports DLPack under a context manager, and whose versioned structures travel as ``dltensor``.
 """
 
 from __future__ import annotations

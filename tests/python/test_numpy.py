@@ -68,6 +68,13 @@ def test_a_copy_for_numpy_is_an_array_that_owns_its_memory(cuda):
     assert x.tolist() == [1.0, 2.0]
 
 
+def test_an_element_type_of_another_size_is_refused(cuda, monkeypatch):
+    x = cuda.array([1.0, 2.0], dtype="bfloat16")
+    monkeypatch.setattr(ml_dtypes, "bfloat16", np.uint8)
+    with pytest.raises(TypeError, match="dtype: got a bfloat16 of 1 bytes from ml_dtypes"):
+        convert(x, "numpy")
+
+
 def test_a_copy_for_numpy_that_fails_is_lost_with_its_array(cuda):
     x = cuda.array([1.0, 2.0])
     cuda.fail("cuStreamSynchronize", 1, "CUDA_ERROR_LAUNCH_FAILED")

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from cai_bridge import to_cai, to_dlpack
+from cai_bridge import DriverError, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
 
 rust = pytest.importorskip(
@@ -138,6 +138,15 @@ def test_a_stream_of_another_device_is_refused(cuda):
 def test_what_speaks_neither_protocol_is_a_type_error(cuda, nothing):
     with pytest.raises(TypeError, match="object"):
         rust.blur(nothing)
+
+
+def test_a_failure_of_the_driver_is_the_packages_exception_and_the_next_call_works(cuda):
+    x = cuda.array([1.0, 2.0], speaks="exchange")
+    cuda.fail("cuStreamWaitEvent", error="CUDA_ERROR_OUT_OF_MEMORY")
+    with pytest.raises(DriverError, match="cuStreamWaitEvent") as raised:
+        rust.saxpy(1.0, x, x)
+    assert raised.value.code == 2
+    assert rust.saxpy(1.0, x, x).shape == (2,)
 
 
 def test_the_package_converts_what_the_extension_returns(cuda):

@@ -18,6 +18,7 @@ mod capture;
 mod copy;
 mod descriptor;
 mod dtype;
+mod examples;
 mod fuzz;
 mod layout;
 mod lease;

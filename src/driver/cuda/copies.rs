@@ -1,4 +1,7 @@
 //! Copies on CUDA's own driver.
+//!
+//! A driver that lacks one of their entry points, as those do that have no stream-ordered memory (before
+//! CUDA 11.2), makes none, and does all else.
 #![allow(unsafe_code)]
 
 use std::ffi::c_void;
@@ -6,13 +9,48 @@ use std::mem::offset_of;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr, CUmemorytype,
+    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr,
+    CUmemorytype, CUstream,
 };
 
+use super::calls::calls;
 use super::{Cuda, native};
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
+
+calls! { CopyCalls:
+    raw {}
+    allocate = cuMemAllocAsync: fn(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    free_on = cuMemFreeAsync: fn(pointer: CUdeviceptr, stream: CUstream);
+    linear = cuMemcpyAsync: fn(
+        target: CUdeviceptr,
+        source: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream
+    );
+    to_host = cuMemcpyDtoHAsync_v2: fn(
+        target: *mut c_void,
+        source: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream
+    );
+    peer = cuMemcpyPeerAsync: fn(
+        target: CUdeviceptr,
+        target_context: CUcontext,
+        source: CUdeviceptr,
+        source_context: CUcontext,
+        bytes: usize,
+        stream: CUstream
+    );
+    rows = cuMemcpy2DAsync_v2: fn(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
+    planes = cuMemcpy3DAsync_v2: fn(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
+    peer_planes = cuMemcpy3DPeerAsync: fn(
+        copy: *const CUDA_MEMCPY3D_PEER_v1,
+        stream: CUstream
+    );
+    stream_synchronize = cuStreamSynchronize: fn(stream: CUstream);
+}
 
 /// Whether each field of the copy between contexts lies where the one of the plain copy does.
 macro_rules! same_layout {
@@ -131,24 +169,31 @@ fn rows(of: &CUDA_MEMCPY3D_PEER_v1) -> CUDA_MEMCPY2D_v2 {
     }
 }
 
+impl Cuda {
+    fn copies(&self) -> Result<&CopyCalls> {
+        self.copies.as_ref().map_err(Clone::clone)
+    }
+}
+
 impl Copies for Cuda {
     fn allocate(&self, bytes: u64, stream: Alive<'_>) -> Result<u64> {
+        let calls = self.copies()?;
         let mut pointer: CUdeviceptr = 0;
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: `pointer` outlives the call; `Alive` is the proof for the stream.
-        unsafe { self.calls.allocate(&raw mut pointer, size(bytes)?, native(stream)) }?;
+        unsafe { calls.allocate(&raw mut pointer, size(bytes)?, native(stream)) }?;
         Ok(pointer)
     }
 
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()> {
-        let _relaxed = self.calls.relaxed()?;
+        let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
         // SAFETY: `Buffer::free`, the one caller, has the pointer from `allocate`, and has just found the
         // context that it was taken in alive; `Alive` is the proof for the stream.
-        unsafe { self.calls.free_on(pointer, native(stream)) }
+        unsafe { calls.free_on(pointer, native(stream)) }
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
-        let (calls, stream, at) = (&self.calls, native(stream), planes(&transfer)?);
+        let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
         // returns; the assertion above shows that `at` is a plain copy's arguments as well. `Alive` is the
         // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile;
@@ -173,8 +218,8 @@ impl Copies for Cuda {
     }
 
     fn wait_stream(&self, stream: Alive<'_>) -> Result<()> {
-        let _relaxed = self.calls.relaxed()?;
+        let (calls, _relaxed) = (self.copies()?, self.calls.relaxed()?);
         // SAFETY: `Alive` is the proof for the stream.
-        unsafe { self.calls.stream_synchronize(native(stream)) }
+        unsafe { calls.stream_synchronize(native(stream)) }
     }
 }

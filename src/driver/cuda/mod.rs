@@ -9,7 +9,7 @@ mod calls;
 mod copies;
 mod events;
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::OnceLock;
@@ -19,7 +19,8 @@ use cudarc::driver::sys::{
     CUstream, CUstream_flags, CUstreamCaptureStatus,
 };
 
-use self::calls::{Calls, Code, library, versioned_library};
+use self::calls::{Calls, Code, calls, library, versioned_library};
+use self::copies::CopyCalls;
 use super::codes::{CONTEXT_IS_DESTROYED, NOT_INITIALIZED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
@@ -32,9 +33,17 @@ use crate::stream::Alive;
 #[derive(Debug)]
 pub struct Cuda {
     calls: Calls,
+    /// What tells the lives of contexts apart, since CUDA 12.
+    lives: Option<LifeCalls>,
+    copies: Result<CopyCalls>,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
     primary: Box<[OnceLock<Context>]>,
+}
+
+calls! { LifeCalls:
+    raw {}
+    ctx_get_id = cuCtxGetId: fn(context: CUcontext, id: *mut c_ulonglong);
 }
 
 /// The driver and the process that found it.
@@ -62,13 +71,15 @@ impl Cuda {
     }
 
     fn probe() -> Result<Self> {
-        let mut calls = Calls::load(library()?)?;
+        let mut library = library()?;
+        let mut calls = Calls::load(library)?;
         // SAFETY: 0 is the only value that is defined.
         let mut initialised = unsafe { (calls.init)(0) };
         // cudarc looks for the plain name first, which may be the toolkit's stub.
         if initialised == CUresult::CUDA_ERROR_STUB_LIBRARY as Code
-            && let Some(library) = versioned_library()
+            && let Some(versioned) = versioned_library()
         {
+            library = versioned;
             calls = Calls::load(library)?;
             // SAFETY: as above.
             initialised = unsafe { (calls.init)(0) };
@@ -87,7 +98,12 @@ impl Cuda {
         if count <= 0 {
             return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
         }
-        Ok(Self { calls, primary: (0..count).map(|_| OnceLock::new()).collect() })
+        Ok(Self {
+            calls,
+            lives: LifeCalls::load(library).ok(),
+            copies: CopyCalls::load(library),
+            primary: (0..count).map(|_| OnceLock::new()).collect(),
+        })
     }
 
     /// Whether [`Cuda::get`] has an answer already.
@@ -202,13 +218,11 @@ impl Driver for Cuda {
 
     /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
     fn life(&self, context: Context) -> Result<u64> {
-        if self.calls.ctx_get_id.is_none() {
-            return Ok(0);
-        }
+        let Some(calls) = &self.lives else { return Ok(0) };
         let mut life = 0;
         // SAFETY: the driver knows a context that is gone by its address (CONTEXT_IS_DESTROYED, H200,
         // driver 580, 2026-11); `life` outlives the call.
-        unsafe { self.calls.ctx_get_id(context.0.get() as CUcontext, &raw mut life) }?;
+        unsafe { calls.ctx_get_id(context.0.get() as CUcontext, &raw mut life) }?;
         Ok(life)
     }
 
@@ -224,7 +238,7 @@ impl Driver for Cuda {
     fn is_reached(&self, event: Event) -> Result<bool> {
         let call = "cuEventQuery";
         if self.life(event.context)? != event.life {
-            return Err(self.calls.failed(call, CONTEXT_IS_DESTROYED));
+            return self.calls.check(call, CONTEXT_IS_DESTROYED).map(|()| false);
         }
         let _relaxed = self.calls.relaxed()?;
         // SAFETY: no event is destroyed but with its context, which lives, by the check above.
@@ -239,7 +253,7 @@ impl Driver for Cuda {
         let (call, stream) = ("cuStreamIsCapturing", native(stream));
         let mut status = NONE;
         // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
-        match unsafe { (self.calls.stream_is_capturing)(stream, &raw mut status) } {
+        match unsafe { (self.calls.stream_is_capturing)(stream, (&raw mut status).cast()) } {
             // Of the legacy default stream alone.
             STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
             code => self.calls.check(call, code)?,
@@ -250,7 +264,7 @@ impl Driver for Cuda {
         let (mut id, none) = (0, ptr::null_mut());
         // SAFETY: as above; the graph and its dependencies are not asked for, which NULL says.
         unsafe {
-            let (status, id) = (&raw mut status, &raw mut id);
+            let (status, id) = ((&raw mut status).cast(), &raw mut id);
             self.calls.stream_capture_info(
                 stream,
                 status,

@@ -1,0 +1,161 @@
+"""Writes docs/public-api.txt: what the Rust crate promises, one line an item, from rustdoc's JSON.
+
+    make public-api
+
+A change of this list is a change of what semantic versioning covers. Rustdoc's JSON needs no
+other toolchain than the stable one, with RUSTC_BOOTSTRAP=1.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+CRATE = "cai_bridge"
+
+
+class Lister:
+    """The items of a crate that its root reaches."""
+
+    def __init__(self, crate: dict[str, Any]) -> None:
+        self.index, self.lines = crate["index"], set[str]()
+        self._module(self.index[str(crate["root"])], CRATE)
+
+    def _module(self, module: dict[str, Any], path: str) -> None:
+        for number in module["inner"]["module"]["items"]:
+            item = self.index.get(str(number))
+            if item is None or item["visibility"] != "public":
+                continue
+            if "use" in item["inner"]:
+                use = item["inner"]["use"]
+                target = self.index.get(str(use["id"]))
+                if target is None:
+                    self.lines.add(f"pub use {use['source']} as {path}::{use['name']}")
+                else:
+                    self._item(target, f"{path}::{use['name']}")
+            else:
+                self._item(item, f"{path}::{item['name']}")
+
+    def _item(self, item: dict[str, Any], path: str) -> None:
+        (kind,) = item["inner"]
+        inner = item["inner"][kind]
+        if kind == "module":
+            self._module(item, path)
+            return
+        if kind == "function":
+            self.lines.add(f"{self._function(inner)} {path}{self._signature(inner)}")
+            return
+        self.lines.add(f"{kind} {path}{self._generics(inner)}")
+        for number in inner.get("items", []) if kind == "trait" else []:
+            self._member(self.index.get(str(number)), path)
+        fields = inner.get("kind", {}).get("plain", {}) if kind == "struct" else {}
+        for number in fields.get("fields", []) if isinstance(fields, dict) else []:
+            field = self.index.get(str(number))
+            if field is not None:
+                self.lines.add(
+                    f"field {path}::{field['name']}: {self._type(field['inner']['struct_field'])}"
+                )
+        for number in inner.get("variants", []):
+            variant = self.index.get(str(number))
+            if variant is not None:
+                self.lines.add(f"variant {path}::{variant['name']}")
+        for number in inner.get("impls", []) if isinstance(inner, dict) else []:
+            self._implementation(self.index.get(str(number)), path)
+
+    def _implementation(self, item: dict[str, Any] | None, path: str) -> None:
+        if item is None or item["inner"]["impl"]["is_synthetic"]:
+            return
+        inner = item["inner"]["impl"]
+        if inner["blanket_impl"] is not None:
+            return
+        if inner["trait"] is not None:
+            self.lines.add(f"impl {self._path(inner['trait'])} for {path}")
+            return
+        for number in inner["items"]:
+            self._member(self.index.get(str(number)), path)
+
+    def _member(self, item: dict[str, Any] | None, path: str) -> None:
+        if item is None or item["visibility"] not in ("public", "default"):
+            return
+        (kind,) = item["inner"]
+        inner = item["inner"][kind]
+        if kind == "function":
+            self.lines.add(
+                f"{self._function(inner)} {path}::{item['name']}{self._signature(inner)}"
+            )
+        else:
+            self.lines.add(f"{kind.removeprefix('assoc_')} {path}::{item['name']}")
+
+    def _function(self, inner: dict[str, Any]) -> str:
+        words = [name for name in ("const", "unsafe") if inner["header"][f"is_{name}"]]
+        return " ".join([*words, "fn"])
+
+    def _signature(self, inner: dict[str, Any]) -> str:
+        inputs = ", ".join(f"{name}: {self._type(kind)}" for name, kind in inner["sig"]["inputs"])
+        output = inner["sig"]["output"]
+        returned = "" if output is None else f" -> {self._type(output)}"
+        return f"{self._generics(inner)}({inputs}){returned}"
+
+    def _generics(self, inner: dict[str, Any]) -> str:
+        params = inner.get("generics", {}).get("params", []) if isinstance(inner, dict) else []
+        shown = []
+        for param in params:
+            kind = param["kind"].get("type")
+            if kind is None:
+                shown.append(param["name"])
+            elif not kind["is_synthetic"]:
+                shown.append(param["name"] + self._bounds(kind["bounds"], ": "))
+        return f"<{', '.join(shown)}>" if shown else ""
+
+    def _bounds(self, bounds: list[Any], before: str) -> str:
+        shown = [self._path(one["trait_bound"]["trait"]) for one in bounds if "trait_bound" in one]
+        return before + " + ".join(shown) if shown else ""
+
+    def _path(self, path: dict[str, Any]) -> str:
+        arguments = (path.get("args") or {}).get("angle_bracketed")
+        if not arguments or not arguments["args"]:
+            return str(path["path"])
+        shown = [one.get("lifetime") or self._type(one.get("type")) for one in arguments["args"]]
+        return f"{path['path']}<{', '.join(shown)}>"
+
+    def _type(self, kind: Any) -> str:  # noqa: PLR0911
+        if not isinstance(kind, dict):
+            return "_"
+        (name,) = kind
+        inner = kind[name]
+        match name:
+            case "primitive" | "generic":
+                return str(inner)
+            case "resolved_path":
+                return self._path(inner)
+            case "borrowed_ref":
+                mutable = "mut " if inner["is_mutable"] else ""
+                lifetime = f"{inner['lifetime']} " if inner["lifetime"] else ""
+                return f"&{lifetime}{mutable}{self._type(inner['type'])}"
+            case "tuple":
+                return f"({', '.join(map(self._type, inner))})"
+            case "slice":
+                return f"[{self._type(inner)}]"
+            case "array":
+                return f"[{self._type(inner['type'])}; {inner['len']}]"
+            case "impl_trait":
+                return "impl" + self._bounds(inner, " ")
+            case "function_pointer":
+                inputs = ", ".join(self._type(one) for _, one in inner["sig"]["inputs"])
+                return f"fn({inputs}) -> {self._type(inner['sig']['output'])}"
+            case "qualified_path":
+                return f"{self._type(inner['self_type'])}::{inner['name']}"
+            case _:
+                return name
+
+
+def main() -> None:
+    """Print the list of the crate whose JSON is the argument."""
+    crate = json.loads(Path(sys.argv[1]).read_text())
+    sys.stdout.write("\n".join(sorted(Lister(crate).lines)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
