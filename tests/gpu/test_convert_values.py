@@ -143,7 +143,7 @@ def test_containers_of_the_libraries_are_taken_apart(driver: Any) -> None:
     assert made["host"] is host
     assert made["shape"] is tree["shape"]
     parameters = dict(torch.nn.Linear(3, 2, device="cuda").named_parameters())
-    with pytest.raises(BufferError, match=r"^x\["weight"\]: requires_grad: "):
+    with pytest.raises(BufferError, match=r'^x\["weight"\]: requires_grad: '):
         convert(parameters, "cupy")
     weights = convert(parameters, "cupy", detach=True)
     assert weights["weight"].data.ptr == parameters["weight"].data_ptr()
