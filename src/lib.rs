@@ -77,7 +77,7 @@
 //!
 //! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc). The driver is found at run time; building
 //!   needs no CUDA toolkit.
-//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for `CPython` 3.11 and later.
+//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later.
 //! - `wheel`, the default: the Python package's own module. Leave it out.
 //!
 //! # What stays

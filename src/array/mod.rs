@@ -27,7 +27,7 @@ pub use self::kernel::{Argument, Arguments, Grid, Kernel, OnHost, Scalar};
 pub use self::owner::Owner;
 pub use self::scope::{Scope, scope};
 pub use self::simulated::SimulatedStream;
-pub use self::stream::{Backend, DeviceStream, WorkStream};
+pub use self::stream::{DeviceStream, WorkStream};
 pub use self::tensor::Tensor;
 pub use self::view::{On, OnMut, View, ViewMut};
 
