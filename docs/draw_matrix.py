@@ -132,7 +132,7 @@ def joined(before: Matrix, after: Matrix) -> Matrix:
 def add(path: Path) -> None:
     """Put what a run wrote into the data."""
     before, after = (Matrix.from_dict(json.loads(one.read_text())) for one in (DATA, path))
-    DATA.write_text(json.dumps(joined(before, after).to_dict(), indent=1, ensure_ascii=False))
+    DATA.write_text(joined(before, after).to_json())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@
 #define CAI_BRIDGE_H
 
 #include <stdint.h>
-
 /* The name of the capsule with the CaiBridgeApi. */
 #define CAI_BRIDGE_CAPSULE "cai_bridge._core._c_api"
 

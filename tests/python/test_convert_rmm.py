@@ -18,7 +18,7 @@ import pytest
 from fakes import StreamObject
 from stand_in import StandIn, library, made_on, no_libraries, producer
 
-from cai_bridge import HostSyncWarning, adapt, convert
+from cai_bridge import HostSyncWarning, adapt, convert, from_cai
 from cai_bridge.testing._region import Region
 
 __all__ = ["library", "no_libraries", "producer"]
@@ -62,6 +62,7 @@ class DeviceBuffer:
             raise TypeError("stream argument has to be a Stream")
         self.mr, self.stream = mr, stream
         self.ptr, self.size = self._allocated(size), size
+        self.capacity = size
 
     def _allocated(self, size: int) -> int:
         return self.mr.allocate(size, Stream._of(self.stream.handle)) if size else 0
@@ -71,7 +72,19 @@ class DeviceBuffer:
             self.mr.deallocate(self.ptr, self.size, Stream._of(self.stream.handle))
 
     def resize(self, size: int) -> None:
-        self.ptr, self.size = self._allocated(size), size
+        if size > self.capacity:
+            self.ptr, self.capacity = self._allocated(size), size
+        self.size = size
+
+    def taken_over(self) -> Any:
+        """Do as C++ code that moves the memory out, and frees it later by the same resource.
+
+        It has the callables' addresses, and keeps neither them nor the resource.
+        """
+        freed = weakref.WeakMethod(self.mr.deallocate)
+        ptr, size, handle = self.ptr, self.size, self.stream.handle
+        self.ptr, self.mr = 0, None
+        return lambda: freed()(ptr, size, Stream._of(handle))
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
@@ -175,12 +188,29 @@ def test_a_stream_that_is_said_is_the_buffers(cuda: Any, producer: Any, how: str
 def test_a_buffer_over_others_memory_does_not_grow(cuda: Any, producer: Any) -> None:
     x = made_on(cuda, producer, 7.0)
     made = convert(x, "rmm", stream=producer)
-    for size in (1, 16, 64):
+    for size in (17, 64):
         with pytest.raises(MemoryError, match="16 bytes of another library's"):
             made.resize(size)
+    made.resize(1)
+    made.resize(16)
     seen = producer.read(items(made))
     cuda.synchronize()
     assert seen.value == [7.0] * 4
+
+
+def test_a_buffer_that_is_taken_over_gives_the_memory_back_when_it_is_freed(
+    cuda: Any, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0)
+    exports = x.exports
+    made = convert(x, "rmm", stream=producer)
+    free = made.taken_over()
+    del made
+    gc.collect()
+    assert x.exports > exports
+    free()
+    gc.collect()
+    assert x.exports == exports
 
 
 def test_arrays_with_gaps_are_refused_and_copied_where_that_is_asked_for(cuda: Any) -> None:
@@ -195,9 +225,42 @@ def test_arrays_with_gaps_are_refused_and_copied_where_that_is_asked_for(cuda: A
     assert seen.value == [1.0, 2.0, 3.0, 4.0]
 
 
+def test_a_pointer_that_rmm_would_not_give_out_is_refused(cuda: Any) -> None:
+    x = cuda.array([1.0, 2.0, 3.0, 4.0], speaks="cai3")
+    said = {**x.__cuda_array_interface__, "shape": (3,), "data": (x.ptr + 4, False), "stream": 1}
+    view = from_cai(said, owner=x)
+    with pytest.raises(BufferError, match=r"^pointer: got 0x\w+; allowed: multiples of 256"):
+        convert(view, "rmm")
+    made = convert(view, "rmm", copy=True)
+    seen = cuda.legacy.read(items(made, 3))
+    cuda.synchronize()
+    assert seen.value == [2.0, 3.0, 4.0]
+
+
 def test_an_array_of_nothing_is_a_buffer_of_nothing(cuda: Any) -> None:
-    made = convert(cuda.array(shape=(0, 3)), "rmm")
-    assert (made.size, made.ptr) == (0, 0)
+    x = cuda.array(shape=(0, 3))
+    made = convert(x, "rmm")
+    assert (made.size, made.ptr, x.exports) == (0, 0, 0)
+
+
+def test_what_rmm_raises_passes_through_and_gives_the_memory_back(
+    cuda: Any, monkeypatch: Any
+) -> None:
+    x = cuda.array([1.0])
+
+    def fails(self: Any, **arguments: Any) -> None:
+        self.ptr = 0
+        arguments["mr"].allocate(4, None)
+        raise RuntimeError("no device")
+
+    monkeypatch.setattr(DeviceBuffer, "__init__", fails)
+    gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="no device"):
+            convert(x, "rmm")
+        assert x.exports == 0
+    finally:
+        gc.enable()
 
 
 def test_read_only_memory_is_refused(cuda: Any) -> None:

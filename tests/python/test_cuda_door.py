@@ -103,12 +103,13 @@ def without(symbol: str, folder: Path) -> Path:
     return folder
 
 
-def symbols(file: str) -> list[str]:
-    """The entry points that a file of the door looks up."""
-    source = (ROOT / "src" / "driver" / "cuda" / file).read_text()
-    found = re.findall(r'(?:= |library, ")(cu\w+)(?:: fn|"\))', source)
-    assert found, file
-    return found
+def symbols(table: str) -> list[str]:
+    """The entry points in a table of the door."""
+    source = (ROOT / "src" / "driver" / "cuda" / "calls.rs").read_text()
+    (_, found) = source.split(f"calls! {{ {table}:", 1)
+    names = re.findall(r"= (cu\w+): fn", found.split("\n}\n", 1)[0])
+    assert names, table
+    return names
 
 
 def test_an_order_is_one_event_recorded_and_waited_for() -> None:
@@ -149,7 +150,7 @@ def test_an_event_is_used_again_but_not_in_another_life_of_its_context() -> None
     """)
 
 
-@pytest.mark.parametrize("symbol", symbols("calls.rs"))
+@pytest.mark.parametrize("symbol", ["cuGetErrorName", *symbols("Calls")])
 def test_a_driver_without_an_entry_point_is_refused_by_its_name(
     symbol: str, tmp_path: Path
 ) -> None:
@@ -168,7 +169,7 @@ def test_a_driver_from_before_contexts_had_numbers_works(tmp_path: Path) -> None
     )
 
 
-@pytest.mark.parametrize("symbol", symbols("copies.rs"))
+@pytest.mark.parametrize("symbol", symbols("CopyCalls"))
 def test_a_driver_without_a_copy_still_hands_memory_over(symbol: str, tmp_path: Path) -> None:
     run(
         f"""

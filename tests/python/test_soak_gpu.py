@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -266,6 +267,41 @@ def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
         outcomes = list(crew.run(tasks))
     failed = [f"{one.outcome}: {one.text}" for one in outcomes if one.outcome != "right"]
     assert failed == []
+
+
+UNORDERED = """
+import os
+import cai_bridge._adapt
+from tests.soak_gpu.child import Task, run
+from tests.soak_gpu.draw import Setup
+from tests.soak_gpu.worlds import World
+
+convert_leaves = cai_bridge._adapt.convert_leaves
+
+def unordered(leaves, library, **how):
+    return convert_leaves(leaves, library, **{**how, "stream": -1})
+
+if BROKEN:
+    cai_bridge._adapt.convert_leaves = unordered
+drawn = Setup("unsaid", words=(6, 8), threads=1)
+tasks = [Task(seed, World("simulated"), 60.0, seed, drawn) for seed in range(8)]
+print(*{run(task).outcome for task in tasks}, flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("broken", [True, False])
+def test_calls_by_adapt_without_their_waits_are_noticed(broken):
+    done = subprocess.run(
+        [sys.executable, "-c", f"BROKEN = {broken}{UNORDERED}"],
+        cwd=ROOT,
+        env={**os.environ, "SOAK_STAND_INS": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ("wrong" in done.stdout.split()) == broken, done.stdout
+    assert broken or done.stdout.split() == ["right"]
 
 
 def test_the_control_is_reported_and_does_not_fail(capsys):

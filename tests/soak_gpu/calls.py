@@ -101,7 +101,7 @@ class Calls(Labour):
         assert lease is not None
         stream = producer.stream
         wants(stream is not None and self.kinds[stream] != "default", "nobody waits")
-        wants(lease.back == "source" and not lease.by_handle, "nobody waits")
+        wants(not lease.by_handle, "nobody waits")
 
     def _passing(self, thing: Thing, now: Clock) -> Thing:
         """Add what goes by the end of the step, unless something keeps it."""

@@ -81,6 +81,10 @@ WRONG = {
         p.Make("x1", "jax", None, 64, 1),
         replace(CALL, at=None, readonly=False),
     ),
+    "a function that writes what JAX has": (
+        *(MAKE, p.FromCai("v2", "x1", at="t1")),
+        *(p.Take("y3", "v2", "jax", "from_dlpack"), CALL),
+    ),
     "JAX's array without a word that it is only read": (
         p.Make("x1", "jax", None, 64, 1),
         replace(NEW, at=None, back=None),
@@ -119,6 +123,16 @@ WRONG = {
     "an array that is garbage with its view": (
         *(p.Make("x1", "numba", "n3", 64, 1), p.FromCai("v2", "x1")),
         *(p.Cycle("x1"), p.Cycle("v2")),
+    ),
+    "a release beside work that does not go back to the array": (
+        *(
+            MAKE,
+            VIEW,
+            TAKE,
+            p.ToCai("v5", "y3", "c4", at="c2"),
+            p.Take("y6", "v5", "cupy", "asarray", "c4"),
+        ),
+        *(p.Write("y6", 9), p.Drop("v5"), p.Drop("y6"), p.Release("v2")),
     ),
     "a name that is gone": (MAKE, p.Drop("x1"), p.Read("r4", "x1")),
 }

@@ -105,6 +105,7 @@ class Ends:
         for array in self._under(lease):
             after(join(array.used, array.dropped), now)
             wants(not any(one.source is array for one in self.alive), "somebody goes on")
+            wants(not array.late, "somebody may work on it still")
         said = stream_of(step.stream)
         covered = lease.covered or self._vouched(step.stream, step.thread)
         if view.told is not None:

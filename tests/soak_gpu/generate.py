@@ -12,7 +12,7 @@ from .handles import Block, Thing
 from .labour import PRODUCERS
 from .step import STREAMS
 
-MOST_BLOCKS, MOST_HANDLES = 5, 12
+MOST_BLOCKS, MOST_HANDLES, TRIES = 5, 12, 4
 
 
 class Draw(Drawing):
@@ -114,46 +114,48 @@ class Draw(Drawing):
 
     def call(self) -> None:
         """A function of another library's arrays is called; nobody names a stream."""
-        source = self.one("array")
-        if source is None or not source.names_its_stream:
+        for _ in range(TRIES):
+            source = self.one("array")
+            step = None if source is None else self._call_with(source)
+            if source is None or step is None or not self.push(step):
+                continue
+            made = self.account.things[step.name] if step.name else None
+            if made is not None:
+                self.push(self.read(made))
+            if self.chance(0.5):
+                self.push(self.write(source))
+            if made is not None and self.chance(0.5):
+                self._let_go([made.name])
             return
+
+    def _call_with(self, source: Thing) -> p.Call | None:
         others = [one for one in self.libraries if one != source.library]
-        library = self.pick(others or [""])
-        if not library:
-            return
-        stream, does = self.stream(library), self.pick(DOES)
-        returns = self.pick([LIKE, LIKE, *others])
+        if not others or source.library is None:
+            return None
+        library, does = self.pick(others), self.pick(DOES)
+        stream, returns = self.stream(library), self.pick([LIKE, LIKE, *others])
         to = source.library if returns == LIKE else returns
-        back = None
-        if does != "write":
-            back = stream if to == library else self.stream(to)
-            back = source.stream if to == source.library and to in {"torch", "cupy"} else back
+        back = stream if to == library else self.stream(to)
+        back = source.stream if to == source.library and to in {"torch", "cupy"} else back
         thread = self.thread(source)
-        made = self.pushed(
-            p.Call(
-                None if does == "write" else self.name("y" if to != library else "x"),
-                source.name,
-                library,
-                stream,
-                self.name("r"),
-                does,
-                returns,
-                back,
-                self.value() if does != "new" else 0,
-                self.value() if does != "write" else 0,
-                self.name("r") if does == "both" else "",
-                self.exporting(source, thread),
-                False if source.library == "jax" else None,
-                self.pick(SPINS),
-                thread=thread,
-            )
+        new, both = does != "write", does == "both"
+        return p.Call(
+            self.name("y" if to != library else "x") if new else None,
+            source.name,
+            library,
+            stream,
+            self.name("r"),
+            does,
+            returns,
+            back if new else None,
+            self.value() if does != "new" else 0,
+            self.value() if new else 0,
+            self.name("r") if both else "",
+            self.exporting(source, thread),
+            False if source.library == "jax" else None,
+            self.pick(SPINS),
+            thread=thread,
         )
-        if made is not None:
-            self.push(self.read(self.account.things[made]))
-        if self.chance(0.5):
-            self.push(self.write(source))
-        if made is not None and self.chance(0.5):
-            self._let_go([made])
 
     # --- giving back ------------------------------------------------------------------------------
 

@@ -8,10 +8,10 @@ import traceback
 from typing import Any
 
 from . import program as p
-from .objects import Objects
+from .callers import Callers
 
 
-class Machine(Objects):
+class Machine(Callers):
     """Runs a program, and keeps what went wrong.
 
     Parameters

@@ -5,7 +5,8 @@ Python API wraps foreign memory. So the buffer is made with a resource that has 
 and holds it. Read for this, in ``python/rmm/rmm/pylibrmm`` of https://github.com/rapidsai/rmm,
 release 26.10: ``device_buffer.pyx`` (the constructor, which holds the stream and the resource; the
 dict of version 0), ``stream.pyx`` (``Stream(obj)`` of an object with ``__cuda_stream__``; the
-default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryResource``).
+default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryResource``); and in
+``cpp/include/rmm``: ``device_buffer.hpp`` and ``aligned.hpp`` (what a buffer is aligned to).
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from typing import Any
 from ._library import Library
 
 LEGACY, PER_THREAD = 1, 2
+ALIGNMENT = 256
+"""What RMM's buffers are aligned to: ``CUDA_ALLOCATION_ALIGNMENT``."""
 
 
 class Rmm(Library):
@@ -27,7 +30,7 @@ class Rmm(Library):
         return DEFAULT_STREAM
 
     def make(self, view: Any, stream: Any) -> Any:
-        """Make a buffer of all the array's bytes; refuses arrays whose bytes have gaps."""
+        """Make a buffer of all the array's bytes; refuses gaps, and what RMM would not align so."""
         import rmm
 
         if view.__cuda_array_interface__["strides"] is not None:
@@ -35,29 +38,49 @@ class Rmm(Library):
                 f"strides: got {view.strides}; allowed: C-contiguous arrays, for RMM's buffers are "
                 "bytes without gaps, or copy=True"
             )
+        if view.ptr % ALIGNMENT:
+            raise BufferError(
+                f"pointer: got {view.ptr:#x}; allowed: multiples of {ALIGNMENT}, as code "
+                "that takes RMM's buffers relies on, or copy=True"
+            )
+        on = _stream(view.stream, stream)
+        if not view.nbytes:
+            return rmm.DeviceBuffer(stream=on)
         lent = _Lent(view)
-        resource = rmm.mr.CallbackMemoryResource(lent.allocate, lent.deallocate)
-        return rmm.DeviceBuffer(size=view.nbytes, stream=_stream(view.stream, stream), mr=resource)
+        try:
+            resource = rmm.mr.CallbackMemoryResource(*lent.calls)
+            return rmm.DeviceBuffer(size=view.nbytes, stream=on, mr=resource)
+        except BaseException:
+            lent.deallocate(view.ptr, view.nbytes, on)
+            raise
+
+
+_out: set[_Lent] = set()
+"""What a buffer has: C++ code that takes a buffer over does not keep its resource's callables."""
 
 
 class _Lent:
-    """The memory of a view, which is handed out once, and never again."""
+    """The memory of a view, which is handed out once, until it is given back."""
 
     def __init__(self, view: Any) -> None:
-        self.view, self.left = view, 1
+        self.view, self.left = view, True
+        self.calls = self.allocate, self.deallocate
 
-    def allocate(self, nbytes: int, stream: Any) -> int:
+    def allocate(self, nbytes: int, stream: Any, *_more: Any) -> int:
         """Give the memory to the buffer that is made; one that grows gets none."""
-        if not self.left or nbytes > self.view.nbytes:
+        if not self.left:
             raise MemoryError(
-                f"the buffer is {self.view.nbytes} bytes of another library's; allowed: to copy it"
+                f"the buffer has {self.view.nbytes} bytes of another library's; allowed: to copy it"
             )
-        self.left = 0
+        self.left = False
+        _out.add(self)
         ptr: int = self.view.ptr
         return ptr
 
-    def deallocate(self, ptr: int, nbytes: int, stream: Any) -> None:
-        """Leave it: what the buffer holds goes with it, and gives the memory back in order."""
+    def deallocate(self, ptr: int, nbytes: int, stream: Any, *_more: Any) -> None:
+        """Give the memory back, in order."""
+        _out.discard(self)
+        self.view = None
 
 
 class _Handle:

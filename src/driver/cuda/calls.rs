@@ -5,12 +5,13 @@
 //! would be undefined behaviour. For the same reason what a driver writes is read as a number.
 #![allow(unsafe_code)]
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
 use cudarc::driver::sys::{
-    self, CUcontext, CUdevice, CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUpointer_attribute,
-    CUresult, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
+    self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
+    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUpointer_attribute, CUresult, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
 };
 use libloading::Library;
 
@@ -18,25 +19,36 @@ use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
 pub(super) type Code = u32;
+/// `cuGetErrorName`, which is asked for codes that cudarc has no name for, too.
+type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
-pub(super) const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
+const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
 
-/// Opens the driver's library. It is never closed.
-pub(super) fn library() -> Result<&'static Library> {
+/// Opens the driver's library, which is never closed, and starts the driver: what `cuInit` answers comes last.
+pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
+    let start = |library| {
+        let calls = Calls::load(library)?;
+        // SAFETY: 0 is the only value that is defined.
+        let started = unsafe { (calls.init)(0) };
+        Ok((library, calls, started))
+    };
     // SAFETY: opens the driver's library by its well-known names. Its initialisers are the driver's own,
     // which every CUDA program runs.
-    if unsafe { sys::is_culib_present() } {
-        // SAFETY: as above. cudarc panics where it finds no library; the line above found one.
-        return Ok(unsafe { sys::culib() });
+    if !unsafe { sys::is_culib_present() } {
+        let got = "no CUDA driver library (libcuda.so.1) on this machine";
+        return Err(Error::new(Kind::DriverMissing, got));
     }
-    Err(Error::new(Kind::DriverMissing, "no CUDA driver library (libcuda.so.1) on this machine"))
-}
-
-/// The driver's library by its versioned name, which no toolkit gives to its stub.
-pub(super) fn versioned_library() -> Option<&'static Library> {
-    // SAFETY: as in `library`.
-    let library = unsafe { Library::new("libcuda.so.1") }.ok()?;
-    Some(Box::leak(Box::new(library)))
+    // SAFETY: as above. cudarc panics where it finds no library; the check above found one.
+    let found = start(unsafe { sys::culib() })?;
+    if found.2 == CUresult::CUDA_ERROR_STUB_LIBRARY as Code {
+        // cudarc looks for the plain name first, which may be the toolkit's stub. No toolkit gives a stub the
+        // versioned one.
+        // SAFETY: as above.
+        if let Ok(library) = unsafe { Library::new("libcuda.so.1") } {
+            return start(Box::leak(Box::new(library)));
+        }
+    }
+    Ok(found)
 }
 
 macro_rules! calls {
@@ -48,18 +60,16 @@ macro_rules! calls {
         /// Entry points: those whose result is looked at, and those that succeed or fail.
         #[derive(Debug)]
         pub(super) struct $table {
-            error_name: unsafe extern "C" fn($crate::driver::cuda::calls::Code, *mut *const std::ffi::c_char) -> $crate::driver::cuda::calls::Code,
-            $(pub(super) $raw: unsafe extern "C" fn($($raw_type),*) -> $crate::driver::cuda::calls::Code,)*
-            $($name: unsafe extern "C" fn($($type),*) -> $crate::driver::cuda::calls::Code,)+
+            error_name: ErrorName,
+            $(pub(super) $raw: unsafe extern "C" fn($($raw_type),*) -> Code,)*
+            $($name: unsafe extern "C" fn($($type),*) -> Code,)+
         }
 
         impl $table {
-            pub(super) fn load(library: &libloading::Library) -> $crate::error::Result<Self> {
+            pub(super) fn load(library: &Library) -> Result<Self> {
                 // SAFETY: each signature is cudarc's, by the assertions below, but for results, and the code
                 // whose name is asked for: there they are an enumeration of 32 bits, here a number of as many.
                 unsafe {
-                    use $crate::driver::cuda::calls::symbol;
-
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,
                         $($raw: symbol(library, stringify!($raw_symbol))?,)*
@@ -68,9 +78,7 @@ macro_rules! calls {
                 }
             }
 
-            pub(super) fn check(&self, symbol: &'static str, code: $crate::driver::cuda::calls::Code) -> $crate::error::Result<()> {
-                use $crate::driver::cuda::calls::{SUCCESS, failed};
-
+            pub(super) fn check(&self, symbol: &'static str, code: Code) -> Result<()> {
                 if code == SUCCESS { Ok(()) } else { Err(failed(self.error_name, symbol, code)) }
             }
 
@@ -78,20 +86,17 @@ macro_rules! calls {
                 /// # Safety
                 ///
                 /// What the driver's documentation asks of the arguments.
-                pub(super) unsafe fn $name(&self, $($argument: $type),*) -> $crate::error::Result<()> {
+                pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
                     // SAFETY: the caller's own arguments.
                     self.check(stringify!($symbol), unsafe { (self.$name)($($argument),*) })
                 }
             )+
         }
 
-        $(const _: unsafe fn($($raw_type),*) -> cudarc::driver::sys::CUresult =
-            cudarc::driver::sys::$raw_symbol;)*
-        $(const _: unsafe fn($($type),*) -> cudarc::driver::sys::CUresult =
-            cudarc::driver::sys::$symbol;)+
+        $(const _: unsafe fn($($raw_type),*) -> CUresult = sys::$raw_symbol;)*
+        $(const _: unsafe fn($($type),*) -> CUresult = sys::$symbol;)+
     };
 }
-pub(super) use calls;
 
 calls! { Calls:
     raw {
@@ -133,12 +138,50 @@ calls! { Calls:
     );
 }
 
+calls! { LifeCalls:
+    raw {}
+    ctx_get_id = cuCtxGetId: fn(context: CUcontext, id: *mut c_ulonglong);
+}
+
+calls! { CopyCalls:
+    raw {}
+    allocate = cuMemAllocAsync: fn(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
+    free_on = cuMemFreeAsync: fn(pointer: CUdeviceptr, stream: CUstream);
+    linear = cuMemcpyAsync: fn(
+        target: CUdeviceptr,
+        source: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream
+    );
+    to_host = cuMemcpyDtoHAsync_v2: fn(
+        target: *mut c_void,
+        source: CUdeviceptr,
+        bytes: usize,
+        stream: CUstream
+    );
+    peer = cuMemcpyPeerAsync: fn(
+        target: CUdeviceptr,
+        target_context: CUcontext,
+        source: CUdeviceptr,
+        source_context: CUcontext,
+        bytes: usize,
+        stream: CUstream
+    );
+    rows = cuMemcpy2DAsync_v2: fn(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
+    planes = cuMemcpy3DAsync_v2: fn(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
+    peer_planes = cuMemcpy3DPeerAsync: fn(
+        copy: *const CUDA_MEMCPY3D_PEER_v1,
+        stream: CUstream
+    );
+    stream_synchronize = cuStreamSynchronize: fn(stream: CUstream);
+}
+
 /// Looks `name` up.
 ///
 /// # Safety
 ///
 /// `F` is the function's type.
-pub(super) unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
+unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F> {
     // SAFETY: the caller vouches for the type. The library is never closed, so the address stays valid.
     let found = unsafe { library.get::<F>(name.as_bytes()) };
     found
@@ -148,11 +191,7 @@ pub(super) unsafe fn symbol<F: Copy>(library: &Library, name: &str) -> Result<F>
 
 /// The error of a call that failed, by the driver's name for it.
 #[cold]
-pub(super) fn failed(
-    error_name: unsafe extern "C" fn(Code, *mut *const c_char) -> Code,
-    symbol: &'static str,
-    code: Code,
-) -> Error {
+fn failed(error_name: ErrorName, symbol: &'static str, code: Code) -> Error {
     let call = symbol.strip_suffix("_v2").unwrap_or(symbol);
     let mut name: *const c_char = ptr::null();
     // SAFETY: `name` outlives the call, which writes a static string or NULL.

@@ -9,48 +9,14 @@ use std::mem::offset_of;
 use std::ptr;
 
 use cudarc::driver::sys::{
-    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr,
-    CUmemorytype, CUstream,
+    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr, CUmemorytype,
 };
 
-use super::calls::calls;
+use super::calls::CopyCalls;
 use super::{Cuda, native};
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
-
-calls! { CopyCalls:
-    raw {}
-    allocate = cuMemAllocAsync: fn(pointer: *mut CUdeviceptr, bytes: usize, stream: CUstream);
-    free_on = cuMemFreeAsync: fn(pointer: CUdeviceptr, stream: CUstream);
-    linear = cuMemcpyAsync: fn(
-        target: CUdeviceptr,
-        source: CUdeviceptr,
-        bytes: usize,
-        stream: CUstream
-    );
-    to_host = cuMemcpyDtoHAsync_v2: fn(
-        target: *mut c_void,
-        source: CUdeviceptr,
-        bytes: usize,
-        stream: CUstream
-    );
-    peer = cuMemcpyPeerAsync: fn(
-        target: CUdeviceptr,
-        target_context: CUcontext,
-        source: CUdeviceptr,
-        source_context: CUcontext,
-        bytes: usize,
-        stream: CUstream
-    );
-    rows = cuMemcpy2DAsync_v2: fn(copy: *const CUDA_MEMCPY2D_v2, stream: CUstream);
-    planes = cuMemcpy3DAsync_v2: fn(copy: *const CUDA_MEMCPY3D_v2, stream: CUstream);
-    peer_planes = cuMemcpy3DPeerAsync: fn(
-        copy: *const CUDA_MEMCPY3D_PEER_v1,
-        stream: CUstream
-    );
-    stream_synchronize = cuStreamSynchronize: fn(stream: CUstream);
-}
 
 /// Whether each field of the copy between contexts lies where the one of the plain copy does.
 macro_rules! same_layout {

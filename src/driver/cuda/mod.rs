@@ -9,18 +9,17 @@ mod calls;
 mod copies;
 mod events;
 
-use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
-    CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUresult,
-    CUstream, CUstream_flags, CUstreamCaptureStatus,
+    CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUstream,
+    CUstream_flags, CUstreamCaptureStatus,
 };
 
-use self::calls::{Calls, Code, calls, library, versioned_library};
-use self::copies::CopyCalls;
+use self::calls::{Calls, CopyCalls, LifeCalls};
 use super::codes::{CONTEXT_IS_DESTROYED, NOT_INITIALIZED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
@@ -39,11 +38,6 @@ pub struct Cuda {
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
     primary: Box<[OnceLock<Context>]>,
-}
-
-calls! { LifeCalls:
-    raw {}
-    ctx_get_id = cuCtxGetId: fn(context: CUcontext, id: *mut c_ulonglong);
 }
 
 /// The driver and the process that found it.
@@ -71,19 +65,7 @@ impl Cuda {
     }
 
     fn probe() -> Result<Self> {
-        let mut library = library()?;
-        let mut calls = Calls::load(library)?;
-        // SAFETY: 0 is the only value that is defined.
-        let mut initialised = unsafe { (calls.init)(0) };
-        // cudarc looks for the plain name first, which may be the toolkit's stub.
-        if initialised == CUresult::CUDA_ERROR_STUB_LIBRARY as Code
-            && let Some(versioned) = versioned_library()
-        {
-            library = versioned;
-            calls = Calls::load(library)?;
-            // SAFETY: as above.
-            initialised = unsafe { (calls.init)(0) };
-        }
+        let (library, calls, initialised) = calls::start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
                 // Somebody else had initialised it in the process that this one was forked from.
