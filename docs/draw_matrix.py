@@ -2,8 +2,8 @@
 
     python docs/draw_matrix.py [FILE]
 
-With a file, what `cai-bridge matrix --json` wrote, its cells take the places of those of the same
-pairs and routes in docs/matrix/h200.json first, or are added.
+With a file, what `cai-bridge matrix --json --output` wrote, its cells take the places of those of
+the same pairs and routes in docs/matrix/h200.json first, or are added.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import get_args
 
 import pytest
 
-from cai_bridge._cli import libraries, table
+from cai_bridge._cli import libraries, pairs, table
 from cai_bridge._cli.command import main
 from cai_bridge._cli.libraries import KNOWN
 from cai_bridge._cli.marks import OUTCOMES
@@ -277,6 +277,7 @@ def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
     written = tmp_path / "matrix.json"
     asked = ["matrix", "simulated", "to_cai(simulated)", "--way", "convert", "--jobs", "2"]
     assert main([*asked, "--json", "--output", str(written)]) == 0
+    assert capsys.readouterr().out == ""
     matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
     assert [(one.producer, one.route) for one in matrix.cells] == [
         ("simulated", "convert(x, library)"),
@@ -285,6 +286,16 @@ def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
     shown = table.Table(matrix)
     assert [shown.by_convert(pair) for pair in shown.pairs] == ["right", "right"]
     assert shown.sides == ["native", "views", "convert"]
+    assert main(["matrix", "--from", str(written)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert grids(lines) == {
+        "by themselves, on the best route": [["\u2013 none"], ["\u2013 none"]],
+        "by the bridge's views, on the route that is advised": [["\u2013 none"], ["\u2013 none"]],
+        "by convert()": [["R right"], ["R right"]],
+    }
+    assert [line.split("  ")[1] for line in lines if line.startswith("  ")] == [
+        *["convert(x, library)"] * 2
+    ]
 
 
 def shown_matrix(capsys, *arguments):
@@ -292,15 +303,39 @@ def shown_matrix(capsys, *arguments):
     return capsys.readouterr().out.splitlines()
 
 
+def grids(lines):
+    """The rows of each grid of pairs, by what stands above it."""
+    found = {}
+    for n, line in enumerate(lines):
+        if line.startswith("All pairs "):
+            rows = lines[n + 2 : lines.index("", n)]
+            found[line.removeprefix("All pairs ").removesuffix(":")] = [
+                re.split("  +", row)[1:] for row in rows
+            ]
+    return found
+
+
 def test_matrix_shows_each_pair_by_its_best_routes(capsys):
     lines = shown_matrix(capsys)
-    head = next(line for line in lines if line.startswith("from \\ to"))
-    assert head.split()[3:] == ["torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi"]
-    row = next(line for line in lines if line.startswith("jax "))
-    assert re.split("  +", row)[1:] == [
-        *("W wrong", "R right", "\u2013 none", "\u2013 none", "W wrong", "R right"),
-        *("W wrong", "B blocks", "X refused", "R right", "W wrong", "R right"),
+    heads = [line for line in lines if line.startswith("from \\ to")]
+    libraries = ["torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi"]
+    assert [head.split()[3:] for head in heads] == [libraries, libraries]
+    names = [row.split()[0] for row in lines[3 : lines.index("", 2)]]
+    native, views = grids(lines).values()
+    assert native[names.index("jax") - 1] == [
+        *("W wrong", "\u2013 none", "W wrong", "W wrong", "X refused", "W wrong")
     ]
+    assert views[names.index("jax") - 1] == [
+        *("R right", "\u2013 none", "R right", "B blocks", "R right", "R right")
+    ]
+
+
+def test_matrix_shows_convert_beside_the_views():
+    assert grids(pairs.plain(of_all_sides()).splitlines()) == {
+        "by themselves, on the best route": [["W wrong"]],
+        "by the bridge's views, on the route that is advised": [["X refused"]],
+        "by convert()": [["R right"]],
+    }
 
 
 def test_matrix_shows_each_route_of_a_pair_in_words_under_their_names(capsys):
@@ -399,7 +434,7 @@ def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
     assert shown.sides == ["native", "views"]
 
 
-def test_convert_is_counted_apart_from_the_views():
+def of_all_sides():
     cells = [
         Cell("a", "b", name, door, name != "x by CAI", {"values": Aspect(outcome)})
         for name, door, outcome in (
@@ -409,8 +444,11 @@ def test_convert_is_counted_apart_from_the_views():
             ("convert(x, library)", "convert", "right"),
         )
     ]
-    shown = table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
-    pair = ("a", "b")
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
+
+
+def test_convert_is_counted_apart_from_the_views():
+    shown, pair = of_all_sides(), ("a", "b")
     assert (shown.with_bridge(pair), shown.by_convert(pair)) == ("refused", "right")
     judged = {side: set(shown.outcomes(side)) - {"none"} for side in shown.sides}
     assert judged == {"native": {"wrong"}, "views": {"refused"}, "convert": {"right"}}
@@ -442,6 +480,21 @@ def test_the_best_route_counts():
     assert list(shown.outcomes("native")).count("waits") == 1
     assert "right" in shown.outcomes("views")
     assert "crashed" not in shown.outcomes("views")
+
+
+def test_the_page_shows_convert_beside_the_views():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(of_all_sides())
+    assert shown["sides"] == ["by themselves", "by the bridge's views", "by convert()"]
+    assert [one["count"] for one in shown["shares"]] == [0, 0, 1]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["bridged"]] == ["refused", "right"]
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI"]),
+        ("views", ["to_cai(x)", "from_cai(x)"]),
+        ("convert", ["convert(x, library)"]),
+    ]
 
 
 def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():

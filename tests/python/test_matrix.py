@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -529,35 +530,6 @@ def test_a_crash_costs_the_rest_of_a_pair(importable):
     assert matrix.consumers == ("simulated", "test_matrix:Crashes", "simulated")
 
 
-class Waits(Heedless):
-    """Goes on when a file is there: so that it can be seen how far it is told to be."""
-
-    name = "test_matrix:Waits"
-
-    def take(self, x):
-        if hasattr(type(x), "__dlpack__"):
-            while not Path(os.environ["TEST_MATRIX_GOES_ON"]).exists():
-                time.sleep(0.02)
-        return super().take(x)
-
-
-def test_cells_are_told_while_their_row_is_run(importable, monkeypatch, tmp_path):
-    goes_on = tmp_path / "goes-on"
-    monkeypatch.setenv("TEST_MATRIX_GOES_ON", str(goes_on))
-    seen = []
-
-    def told(count, total, cell):
-        seen.append((count, total, cell.route, goes_on.exists()))
-        goes_on.touch()
-
-    run_isolated(["simulated"], ["test_matrix:Waits"], aspects=["values"], progress=told)
-    assert [(count, total, route) for count, total, route, _ in seen] == [
-        (number, len(ROUTES), route.name) for number, route in enumerate(ROUTES, 1)
-    ]
-    # The second waits for what is done when the first is told.
-    assert not seen[0][3]
-
-
 def test_rows_that_start_at_once_judge_one_after_another(importable, tmp_path, monkeypatch):
     journal = tmp_path / "journal"
     monkeypatch.setenv("TEST_MATRIX_JOURNAL", str(journal))
@@ -582,6 +554,64 @@ def test_rows_that_start_at_once_judge_one_after_another(importable, tmp_path, m
     begun = [line.split() for line in journal.read_text().splitlines()]
     assert [word for word, _ in begun] == ["begin", "end"] * 2
     assert len({process for _, process in begun}) == 2
+
+
+class Waits(Heedless):
+    """Goes on when a file is there: so that it can be seen how far it is told to be."""
+
+    name = "test_matrix:Waits"
+
+    def take(self, x):
+        if hasattr(type(x), "__dlpack__"):
+            while not Path(os.environ["TEST_MATRIX_GOES_ON"]).exists():
+                time.sleep(0.02)
+        return super().take(x)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_cells_are_told_while_their_row_is_run(jobs, importable, monkeypatch, tmp_path):
+    goes_on = tmp_path / "goes-on"
+    monkeypatch.setenv("TEST_MATRIX_GOES_ON", str(goes_on))
+    seen = []
+
+    def told(count, total, cell):
+        seen.append((count, total, cell, goes_on.exists()))
+        goes_on.touch()
+
+    producers = ["simulated", "to_cai(simulated)"][:jobs]
+    matrix = run_isolated(
+        producers, ["test_matrix:Waits"], aspects=["values"], jobs=jobs, progress=told
+    )
+    count = jobs * len(ROUTES)
+    assert [said[:2] for said in seen] == [(number, count) for number in range(1, count + 1)]
+    # Either row may be the first, and each is told in its order.
+    for producer in producers:
+        row = [cell for cell in matrix.cells if cell.producer == producer]
+        assert [cell for _, _, cell, _ in seen if cell.producer == producer] == row
+    # The second waits for what is done when the first is told.
+    assert not seen[0][3]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_an_interrupt_ends_the_processes(jobs, importable, monkeypatch):
+    children = []
+    begin = subprocess.Popen
+
+    def begun(*arguments, **more):
+        children.append(begin(*arguments, **more))
+        return children[-1]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(subprocess, "Popen", begun)
+    producers = ["simulated", "to_cai(simulated)"]
+    consumers = ["simulated", "test_matrix:Hangs"]
+    with pytest.raises(KeyboardInterrupt):
+        run_isolated(producers, consumers, aspects=["values"], jobs=jobs, progress=interrupt)
+    # Else each would hang until its limit.
+    assert 1 <= len(children) <= jobs
+    assert {child.returncode for child in children} == {-signal.SIGKILL}
 
 
 def test_a_process_that_hangs_is_ended(importable):

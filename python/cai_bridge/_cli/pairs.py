@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from . import output, page
 from .exits import OK, UsageError
@@ -121,11 +121,12 @@ def plain(table: Table) -> str:
 
 
 def _lines(table: Table) -> Iterator[list[Span]]:
-    """Write the device, a grid of all pairs, and for each pair what was seen on each route."""
+    """Write the device, grids of all pairs, and for each pair what was seen on each route."""
     yield [(line(table.matrix.place), _PLAIN)]
     if table.pairs:
-        yield []
-        yield from _grid(table)
+        for side in table.sides:
+            yield []
+            yield from _grid(table, side)
         yield []
         yield from _routes(table)
     yield []
@@ -134,28 +135,29 @@ def _lines(table: Table) -> Iterator[list[Span]]:
         yield [(f"{text:{_CELL}}", COLOURS[mark.style]), (mark.meaning, _PLAIN)]
 
 
-def _grid(table: Table) -> Iterator[list[Span]]:
-    """Tell of each pair its best route without the bridge, its advised view, and `convert`."""
-    judged: dict[str, Callable[[Pair], str]] = {
-        "native": lambda pair: table.best(pair, bridged=False),
-        "views": table.with_bridge,
-        CONVERT: table.by_convert,
-    }
-    sides = [(SIDES[side], judged[side]) for side in table.sides]
-    room = len(sides) * _CELL
+def _grid(table: Table, side: str) -> Iterator[list[Span]]:
+    """Tell how all pairs are on one of `SIDES`."""
     consumers = [line(one) for one in table.matrix.consumers]
     producers = [line(one) for one in table.matrix.producers]
     first = max(len(_TO), *map(len, producers))
-    widths = [max(room, len(one) + 2) for one in consumers]
-    yield [(f"Each pair at its best {', '.join(name for name, _ in sides)}.", _PLAIN)]
+    widths = [max(_CELL, len(one) + 2) for one in consumers]
+    yield [(f"All pairs {SIDES[side]}{_CHOSEN[side]}:", _PLAIN)]
     heads = [f"{one:{width}}" for one, width in zip(consumers, widths, strict=True)]
     yield [(f"{_TO:{first}}  {''.join(heads)}", _PLAIN)]
     for producer, name in zip(table.matrix.producers, producers, strict=True):
         row: list[Span] = [(f"{name:{first}}  ", _PLAIN)]
         for consumer, width in zip(table.matrix.consumers, widths, strict=True):
-            pair = (producer, consumer)
-            row += [*(_cell(best(pair)) for _, best in sides), (" " * (width - room), _PLAIN)]
+            row += [
+                _cell(_shown(table, (producer, consumer), side)),
+                (" " * (width - _CELL), _PLAIN),
+            ]
         yield row
+
+
+def _shown(table: Table, pair: Pair, side: str) -> str:
+    if side == CONVERT:
+        return table.by_convert(pair)
+    return table.with_bridge(pair) if side == "views" else table.best(pair, bridged=False)
 
 
 def _routes(table: Table) -> Iterator[list[Span]]:
@@ -177,6 +179,7 @@ def _cell(outcome: str) -> Span:
 
 
 _TO = "from \\ to"
+_CHOSEN = {"native": ", on the best route", "views": ", on the route that is advised", CONVERT: ""}
 _ADVISED = " (advised)"
 _CELL = (
     max(len(one) for one in (*ASPECTS, *(f"{m.letter} {m.word}" for m in OUTCOMES.values()))) + 2

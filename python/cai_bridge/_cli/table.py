@@ -146,7 +146,7 @@ class Table:
 
 
 def read(path: str) -> Table:
-    """Read what ``--json`` wrote.
+    """Read what ``--json --output`` wrote.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def read(path: str) -> Table:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path}: got no matrix ({type(error).__name__}: {error}); allowed: what "
-            "`cai-bridge matrix --json` wrote"
+            "`cai-bridge matrix --json --output` wrote"
         ) from error
 
 

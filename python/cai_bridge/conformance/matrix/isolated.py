@@ -7,10 +7,11 @@ import json
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -22,6 +23,9 @@ from .run import Progress
 LIMIT_S = 300.0
 _LOOK_S = 0.25
 """How long it takes to look for cells that are new."""
+
+_Row = tuple[list[Cell], Matrix]
+"""The cells of a row, and what it was found on."""
 
 
 def run_isolated(
@@ -40,7 +44,8 @@ def run_isolated(
     Where one crashes, or takes longer than `limit_s`, the route that it was at and those of the
     same pair behind it are ``"crashed"``, and another process goes on with the next consumer.
     With several `jobs` so many processes start their libraries at once. They judge one after
-    another, and `limit_s` is for all of them.
+    another, and `limit_s` is for all of them. `progress` is told the cells as they come, those of a
+    row in their order; which row comes first is not said then.
 
     Raises
     ------
@@ -60,23 +65,10 @@ def run_isolated(
             limit_s * jobs,
             Path(folder, "turn") if jobs > 1 else None,
         )
-        count = len(producers) * len(consumers) * len(rows.routes)
-        with ThreadPoolExecutor(jobs) as pool:
-            told: SimpleQueue[Cell | None] = SimpleQueue()
-            running = [pool.submit(rows.run, one, told.put) for one in producers]
-            for row in running:
-                row.add_done_callback(lambda _: told.put(None))
-            try:
-                for done, cell in enumerate(_until_done(told, running), 1):
-                    if progress is not None:
-                        progress(done, count, cell)
-                for row in running:
-                    found, part = row.result()
-                    versions |= part.versions
-                    first = first or part
-                    cells += found
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        for found, part in _all_of(rows, producers, jobs, progress):
+            versions |= part.versions
+            first = first or part
+            cells += found
     if first is None:
         raise ValueError("producers: got none; allowed: one or more, and as many consumers")
     return replace(
@@ -88,28 +80,36 @@ def run_isolated(
     )
 
 
-def _until_done(
-    told: SimpleQueue[Cell | None], running: Sequence[Future[tuple[list[Cell], Matrix]]]
-) -> Iterator[Cell]:
-    """Give cells as rows tell them, until all rows are done; raise what ended one."""
-    left = len(running)
-    while left:
-        cell = told.get()
-        if cell is not None:
-            yield cell
-            continue
-        left -= 1
-        for row in running:
-            if row.done() and not row.cancelled():
-                row.result()
-
-
-Tell = Callable[[Cell], object]
+def _all_of(
+    rows: _Rows, producers: Sequence[str], jobs: int, progress: Progress | None
+) -> list[_Row]:
+    """Run all rows, and tell in this thread what the others find, as it comes."""
+    count = len(producers) * len(rows.consumers) * len(rows.routes)
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            running = [pool.submit(rows.run, one) for one in producers]
+            for row in running:
+                row.add_done_callback(rows.said.put)
+            told, left = 0, len(running)
+            while left:
+                said = rows.said.get()
+                if isinstance(said, Cell):
+                    told += 1
+                    if progress is not None:
+                        progress(told, count, said)
+                else:
+                    said.result()  # which raises what ended the row
+                    left -= 1
+            return [row.result() for row in running]
+        finally:
+            # Also where whoever runs it is interrupted: nobody else would end the children.
+            rows.stopped.set()
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What all rows are run with."""
+    """What all rows are run with, and where they say what they found, and that they ended."""
 
     consumers: tuple[str, ...]
     aspects: tuple[str, ...]
@@ -117,27 +117,25 @@ class _Rows:
     rounds: int | None
     limit_s: float
     turn: Path | None
+    said: SimpleQueue[Cell | Future[_Row]] = field(default_factory=SimpleQueue)
+    stopped: threading.Event = field(default_factory=threading.Event)
 
     @property
     def routes(self) -> tuple[Route, ...]:
         return chosen(self.ways)
 
-    def run(self, producer: str, tell: Tell) -> tuple[list[Cell], Matrix]:
-        """Run a row, in as many processes as it takes; its cells, and what it was found on.
-
-        Each cell is told when it is there.
-        """
+    def run(self, producer: str) -> _Row:
+        """Run a row, in as many processes as it takes."""
         cells: list[Cell] = []
         first: Matrix | None = None
         left, each = list(self.consumers), len(self.routes)
         while left:
-            part, ended = self._run_child(producer, left, tell)
+            part, ended = self._run_child(producer, left)
             found = list(part.cells)
             if len(found) < len(left) * each:
                 crashed = self._crashed(producer, left[len(found) // each], found, ended)
                 found += crashed
-                for cell in crashed:
-                    tell(cell)
+                self._tell(crashed)
             left = left[len(found) // each :]
             cells += found
             first = first or part
@@ -155,7 +153,7 @@ class _Rows:
             made.append(Cell(producer, consumer, route.name, route.door, route.bridged, every))
         return made
 
-    def _run_child(self, producer: str, consumers: Sequence[str], tell: Tell) -> tuple[Matrix, str]:
+    def _run_child(self, producer: str, consumers: Sequence[str]) -> tuple[Matrix, str]:
         """Run what is left of a row, tell its cells as they come, and how the process ended."""
         with tempfile.TemporaryDirectory() as folder:
             path, said_in = Path(folder, "row.json"), Path(folder, "said")
@@ -167,16 +165,40 @@ class _Rows:
                     env=environment(),
                 )
                 try:
-                    code = _watched(child, path, self.limit_s, tell)
+                    code, told = self._watched(child, path)
                 finally:
-                    # Also where whoever runs it is interrupted: nobody else would end the child.
                     child.kill()
                     child.wait()
             said = said_in.read_bytes().decode(errors="backslashreplace")
-            if not path.exists():
+            matrix = _read(path)
+            if matrix is None:
                 raise ValueError(f"producers: got {producer!r}, but: {said[-2000:]}")
-            matrix = Matrix.from_dict(json.loads(path.read_text()))
+            self._tell(matrix.cells[told:])
             return matrix, _ending(code, said, self.limit_s)
+
+    def _watched(self, child: subprocess.Popen[bytes], path: Path) -> tuple[int | None, int]:
+        """Tell the cells that a child writes.
+
+        Returns
+        -------
+        tuple of int or None, int
+            Its exit code, or None where it takes too long, and how many cells were told.
+        """
+        end, told, code = time.monotonic() + self.limit_s, 0, None
+        while code is None and time.monotonic() < end:
+            if self.stopped.is_set():
+                raise CancelledError
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = child.wait(min(_LOOK_S, max(end - time.monotonic(), 0.0)))
+            matrix = _read(path)
+            if matrix is not None:
+                self._tell(matrix.cells[told:])
+                told = len(matrix.cells)
+        return code, told
+
+    def _tell(self, cells: Iterable[Cell]) -> None:
+        for cell in cells:
+            self.said.put(cell)
 
     def _command(self, producer: str, consumers: Sequence[str], path: Path) -> list[str]:
         command = [sys.executable, "-m", "cai_bridge.conformance.matrix", "--json", str(path)]
@@ -192,27 +214,9 @@ class _Rows:
         return command
 
 
-def _watched(child: subprocess.Popen[bytes], path: Path, limit_s: float, tell: Tell) -> int | None:
-    """Tell the cells that a child writes; return its exit code, or None where it takes too long."""
-    end, told, code = time.monotonic() + limit_s, 0, None
-    while code is None and time.monotonic() < end:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            code = child.wait(min(_LOOK_S, max(end - time.monotonic(), 0.0)))
-        told = _told(path, told, tell)
-    if code is None:
-        child.kill()
-        child.wait()
-        # It may have written one more.
-        _told(path, told, tell)
-    return code
-
-
-def _told(path: Path, told: int, tell: Tell) -> int:
-    """Tell the cells of a file that are new, and count all; it is whole at any time."""
-    cells = Matrix.from_dict(json.loads(path.read_text())).cells if path.exists() else ()
-    for cell in cells[told:]:
-        tell(cell)
-    return len(cells)
+def _read(path: Path) -> Matrix | None:
+    """Read what a child has written so far, which is whole at any time."""
+    return Matrix.from_dict(json.loads(path.read_text())) if path.exists() else None
 
 
 def _ending(code: int | None, said: str, limit_s: float) -> str:
