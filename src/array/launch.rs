@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use super::kernel::{Arguments, Grid, Kernel, OnHost, Slot};
+use super::kernel::{Arguments, Grid, Kernel, Slot};
+use super::on_host::OnHost;
 use super::scope::Scope;
 use super::simulated::SimulatedStream;
 use super::stream::{Backend, WorkStream};

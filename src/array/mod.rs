@@ -8,12 +8,16 @@ mod element;
 mod kernel;
 mod launch;
 mod memory;
+mod on;
+mod on_host;
 pub(crate) mod origin;
 pub(crate) mod owed;
 mod owner;
 mod scope;
 mod shape;
 mod simulated;
+#[cfg(feature = "cudarc")]
+mod slices;
 mod stream;
 mod tensor;
 mod view;
@@ -23,13 +27,15 @@ use std::sync::Arc;
 #[cfg(feature = "cudarc")]
 pub use self::borrow::{CudaBorrow, CudaBorrowMut};
 pub use self::element::Element;
-pub use self::kernel::{Argument, Arguments, Grid, Kernel, OnHost, Scalar};
+pub use self::kernel::{Argument, Arguments, Grid, Kernel, Scalar};
+pub use self::on::{On, OnMut};
+pub use self::on_host::OnHost;
 pub use self::owner::Owner;
 pub use self::scope::{Scope, scope};
 pub use self::simulated::SimulatedStream;
 pub use self::stream::{DeviceStream, WorkStream};
 pub use self::tensor::Tensor;
-pub use self::view::{On, OnMut, View, ViewMut};
+pub use self::view::{View, ViewMut};
 
 use self::origin::{Held, Origin};
 pub(crate) use self::stream::KeptStream;

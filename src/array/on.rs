@@ -1,0 +1,221 @@
+//! An array in a scope: what is checked before it is a view.
+
+use std::marker::PhantomData;
+
+use super::element::{Element, dtype_of};
+use super::scope::{Brand, Scope};
+use super::stream::WorkStream;
+use super::view::{View, ViewMut};
+use super::{Array, ArrayMut};
+use crate::error::{Error, Kind, Result};
+
+/// An array in a [`scope`](crate::scope): ordered there, not looked at yet.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, Error, ErrorKind, scope};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x = Array::from_host(&stream, &[1.0_f32; 4], &[4])?;
+/// scope(&stream, |s| {
+///     assert_eq!(x.on(s)?.view::<f32>()?.len(), 4);
+///     let refused = x.on(s)?.view::<f64>().unwrap_err();
+///     assert_eq!(refused.kind(), ErrorKind::ElementType);
+///     Ok::<_, Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct On<'a, 'id> {
+    array: &'a Array,
+    brand: Brand<'id>,
+}
+
+/// The same of an array that may be written.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, Error, scope};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let mut x = Array::empty::<f32>(&stream, &[4])?;
+/// scope(&stream, |s| {
+///     assert_eq!(x.on_mut(s)?.view_mut::<f32>()?.len(), 4);
+///     Ok::<_, Error>(())
+/// })?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OnMut<'a, 'id> {
+    array: &'a mut ArrayMut,
+    brand: Brand<'id>,
+}
+
+impl Array {
+    /// Makes the array usable in the scope `s`: what is queued there from now on runs after what its producer
+    /// had queued.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamDevice`](Kind::StreamDevice): the stream is of another device. Or the driver failed, or a graph
+    /// capture is in the way.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Error, ErrorKind, scope};
+    ///
+    /// let cuda = SimulatedCuda::new(2);
+    /// let x = Array::from_host(&cuda.stream(0)?, &[1.0_f32], &[1])?;
+    /// let refused = scope(&cuda.stream(1)?, |s| x.on(s).map(drop)).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::StreamDevice);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn on<'a, 'id, S: WorkStream>(&'a self, s: &Scope<'id, S>) -> Result<On<'a, 'id>> {
+        s.take(self)?;
+        Ok(On { array: self, brand: PhantomData })
+    }
+}
+
+impl ArrayMut {
+    /// As [`Array::on`], to be written.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Error, scope};
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::empty::<u8>(&stream, &[4])?;
+    /// scope(&stream, |s| x.on_mut(s).map(drop))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn on_mut<'a, 'id, S: WorkStream>(
+        &'a mut self,
+        s: &Scope<'id, S>,
+    ) -> Result<OnMut<'a, 'id>> {
+        s.take(self)?;
+        Ok(OnMut { array: self, brand: PhantomData })
+    }
+}
+
+impl<'a, 'id> On<'a, 'id> {
+    /// The elements, C-contiguous.
+    ///
+    /// # Errors
+    ///
+    /// [`ElementType`](Kind::ElementType): they are not `T`; [`NotContiguous`](Kind::NotContiguous).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cai_bridge::testing::SimulatedCuda;
+    /// # use cai_bridge::{Array, Error, ErrorKind, scope};
+    /// # let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let columns = Array::from_host(&stream, &[1_i32, 2, 3, 4], &[2, 2])?.strided(0, &[2, 2], &[1, 2])?;
+    /// let refused = scope(&stream, |s| columns.on(s)?.view::<i32>().map(drop)).unwrap_err();
+    /// assert_eq!(refused.kind(), ErrorKind::NotContiguous);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn view<T: Element>(self) -> Result<View<'a, 'id, T>> {
+        contiguous(self.array)?;
+        self.strided()
+    }
+
+    /// The elements, wherever their strides put them.
+    ///
+    /// # Errors
+    ///
+    /// [`ElementType`](Kind::ElementType): they are not `T`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cai_bridge::testing::SimulatedCuda;
+    /// # use cai_bridge::{Array, Error, scope};
+    /// # let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let columns = Array::from_host(&stream, &[1_i32, 2, 3, 4], &[2, 2])?.strided(0, &[2, 2], &[1, 2])?;
+    /// scope(&stream, |s| {
+    ///     let view = columns.on(s)?.strided::<i32>()?;
+    ///     assert_eq!(view.strides(), [1, 2]);
+    ///     Ok::<_, Error>(())
+    /// })?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn strided<T: Element>(self) -> Result<View<'a, 'id, T>> {
+        element::<T>(self.array)?;
+        Ok(View { array: self.array, brand: self.brand, element: PhantomData })
+    }
+}
+
+impl<'a, 'id> OnMut<'a, 'id> {
+    /// The elements, C-contiguous, to be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`On::view`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cai_bridge::testing::SimulatedCuda;
+    /// # use cai_bridge::{Array, Error, scope};
+    /// # let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::empty::<f64>(&stream, &[2, 3])?;
+    /// let shape = scope(&stream, |s| x.on_mut(s)?.view_mut::<f64>().map(|x| x.shape().to_vec()))?;
+    /// assert_eq!(shape, [2, 3]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn view_mut<T: Element>(self) -> Result<ViewMut<'a, 'id, T>> {
+        contiguous(self.array)?;
+        self.strided_mut()
+    }
+
+    /// The elements, wherever their strides put them, to be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`On::strided`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cai_bridge::testing::SimulatedCuda;
+    /// # use cai_bridge::{Array, Error, scope};
+    /// # let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::empty::<f64>(&stream, &[4])?.strided(0, &[2], &[2])?;
+    /// scope(&stream, |s| x.on_mut(s)?.strided_mut::<f64>().map(drop))?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn strided_mut<T: Element>(self) -> Result<ViewMut<'a, 'id, T>> {
+        element::<T>(self.array)?;
+        let array: &'a ArrayMut = self.array;
+        Ok(ViewMut(View { array, brand: self.brand, element: PhantomData }))
+    }
+}
+
+fn element<T: Element>(array: &Array) -> Result<()> {
+    let (wanted, found) = (dtype_of::<T>()?, array.dtype());
+    if wanted == found {
+        return Ok(());
+    }
+    Err(Error::new(Kind::ElementType, format!("{found:?} where {wanted:?} is taken")))
+}
+
+fn contiguous(array: &Array) -> Result<()> {
+    if array.is_contiguous() {
+        return Ok(());
+    }
+    let got = format!("{:?} (in elements) for shape {:?}", array.strides(), array.shape());
+    Err(Error::new(Kind::NotContiguous, got))
+}

@@ -1,0 +1,111 @@
+//! A launch on the simulated device, as what stands in for the kernel sees it.
+
+use std::fmt;
+
+use super::element::{Element, bytes, values};
+use super::kernel::{Scalar, Slot};
+use super::memory::addresses;
+use crate::descriptor::Descriptor;
+use crate::driver::simulated::Machine;
+use crate::error::{Error, Kind, Result};
+
+/// A launch on the simulated device, as a kernel's [stand-in](Kernel::on_host) sees it when it runs.
+///
+/// # Examples
+///
+/// See [`Kernel`].
+pub struct OnHost<'a> {
+    pub(super) machine: &'a dyn Machine,
+    pub(super) slots: &'a [Slot],
+}
+
+impl OnHost<'_> {
+    /// The number that is the argument `at`.
+    ///
+    /// # Errors
+    ///
+    /// The argument is no such number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(call: &cai_bridge::OnHost<'_>) -> cai_bridge::Result<()> {
+    /// let a = call.scalar::<f32>(0)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn scalar<T: Scalar>(&self, at: usize) -> Result<T> {
+        let number = match self.slots.get(at) {
+            Some(Slot::Number(number, length)) if *length == size_of::<T>() => {
+                values::<T>(&number[..*length]).first().copied()
+            }
+            _ => None,
+        };
+        number.ok_or_else(|| wrong::<T>(at))
+    }
+
+    /// The elements of the array that is the argument `at`, in C order.
+    ///
+    /// # Errors
+    ///
+    /// The argument is no such array.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(call: &cai_bridge::OnHost<'_>) -> cai_bridge::Result<()> {
+    /// let sum: f64 = call.values::<f64>(1)?.iter().sum();
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn values<T: Element>(&self, at: usize) -> Result<Vec<T>> {
+        let array = self.memory::<T>(at)?;
+        let mut element = vec![0; size_of::<T>()];
+        let mut found = Vec::new();
+        for ptr in addresses(array) {
+            self.machine.load(ptr, &mut element)?;
+            found.extend(values::<T>(&element));
+        }
+        Ok(found)
+    }
+
+    /// Writes the elements of the array that is the argument `at`, in C order.
+    ///
+    /// # Errors
+    ///
+    /// The argument is no such array.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn example(call: &cai_bridge::OnHost<'_>) -> cai_bridge::Result<()> {
+    /// call.store(2, &[1.0_f32, 2.0])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
+        let array = self.memory::<T>(at)?;
+        for (ptr, value) in addresses(array).into_iter().zip(values) {
+            self.machine.store(ptr, bytes(std::slice::from_ref(value)))?;
+        }
+        Ok(())
+    }
+
+    fn memory<T: Element>(&self, at: usize) -> Result<&Descriptor> {
+        match self.slots.get(at) {
+            Some(Slot::Memory(array, _)) if array.dtype().name() == T::NAME => Ok(array),
+            _ => Err(wrong::<T>(at)),
+        }
+    }
+}
+
+#[cold]
+fn wrong<T: Element>(at: usize) -> Error {
+    Error::at(Kind::ElementType, format!("argument {at}"), format!("no {}", T::NAME))
+}
+
+impl fmt::Debug for OnHost<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OnHost({} arguments)", self.slots.len())
+    }
+}

@@ -1,0 +1,176 @@
+//! cudarc's memory as arrays.
+#![allow(unsafe_code)]
+
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+
+use cudarc::driver::{
+    CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
+};
+
+use super::element::{Element, dtype_of};
+use super::owner::Owner;
+use super::stream::WorkStream;
+use super::{Array, ArrayMut};
+use crate::device::{Device, MemoryKind};
+use crate::dtype::Dtype;
+use crate::error::{Error, Kind, Result};
+
+/// Memory of cudarc's, whatever kind it is.
+struct Foreign<M> {
+    /// Freed where it is dropped.
+    _memory: M,
+    stream: Arc<CudaStream>,
+    ptr: u64,
+    dtype: Dtype,
+    shape: [i64; 1],
+    device: Device,
+}
+
+// SAFETY: each of the constructors below has the address, length and type of cudarc's memory, which lives as long
+// as this, and is ready on the stream by the line that reads the address.
+unsafe impl<M: Send + 'static> Owner for Foreign<M> {
+    type Stream = Arc<CudaStream>;
+
+    fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+}
+
+fn foreign<T: Element>(
+    memory: impl Send + 'static,
+    stream: Arc<CudaStream>,
+    (ptr, length): (u64, usize),
+    kind: MemoryKind,
+) -> Result<ArrayMut> {
+    let length =
+        i64::try_from(length).map_err(|_| Error::new(Kind::ShapeOverflow, length.to_string()))?;
+    // DLPack's header asks for 0 where every GPU reaches the memory.
+    let id = if kind == MemoryKind::Device { stream.place().ordinal } else { 0 };
+    let device = Device { kind, id };
+    let (dtype, shape) = (dtype_of::<T>()?, [length]);
+    Array::from_owner(Foreign { _memory: memory, stream, ptr, dtype, shape, device })?.writable()
+}
+
+impl Array {
+    /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nobody uses it
+    /// any more. A part of it is an array's [`strided`](Array::strided).
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::{Array, ArrayMut};
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let stream = CudaContext::new(0)?.new_stream()?;
+    /// let image: ArrayMut = Array::from_slice(stream.alloc_zeros::<f32>(12)?)?.reshape(&[3, 4])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_slice<T: Element>(slice: CudaSlice<T>) -> Result<ArrayMut> {
+        let stream = Arc::clone(slice.stream());
+        // The slice's stream waits for the others that wrote to it.
+        let (ptr, synced) = slice.device_ptr(&stream);
+        drop(synced);
+        let at = (ptr, slice.len());
+        foreign::<T>(slice, stream, at, MemoryKind::Device)
+    }
+
+    /// An array of pinned host memory, which every GPU reaches, for work on `stream`.
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::Array;
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = CudaContext::new(0)?;
+    /// // SAFETY: written before it is read.
+    /// let pinned = unsafe { context.alloc_pinned::<f32>(16) }?;
+    /// let x = Array::from_pinned(pinned, &context.default_stream())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_pinned<T: Element + ValidAsZeroBits>(
+        slice: PinnedHostSlice<T>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<ArrayMut> {
+        let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
+        // Freed by the host, which must not be before the work of `stream`.
+        foreign::<T>(
+            Waited(ManuallyDrop::new(slice), Arc::clone(stream)),
+            Arc::clone(stream),
+            at,
+            MemoryKind::Host,
+        )
+    }
+
+    /// An array of managed memory, which every GPU reaches, for work on `stream`.
+    ///
+    /// # Errors
+    ///
+    /// A length that no shape has.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use cai_bridge::Array;
+    /// use cai_bridge::cudarc::driver::CudaContext;
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let context = CudaContext::new(0)?;
+    /// // SAFETY: written before it is read.
+    /// let managed = unsafe { context.alloc_unified::<f32>(16, true) }?;
+    /// let x = Array::from_managed(managed, &context.default_stream())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn from_managed<T: Element>(
+        slice: UnifiedSlice<T>,
+        stream: &Arc<CudaStream>,
+    ) -> Result<ArrayMut> {
+        let (ptr, synced) = slice.device_ptr(stream);
+        drop(synced);
+        let at = (ptr, slice.len());
+        let waited = Waited(ManuallyDrop::new(slice), Arc::clone(stream));
+        foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)
+    }
+}
+
+/// Memory that the host frees: it waits for its stream first.
+struct Waited<M>(ManuallyDrop<M>, Arc<CudaStream>);
+
+impl<M> Drop for Waited<M> {
+    fn drop(&mut self) {
+        if self.1.synchronize().is_ok() {
+            // SAFETY: once, here. Where the wait failed the memory is left.
+            unsafe { ManuallyDrop::drop(&mut self.0) };
+        }
+    }
+}
