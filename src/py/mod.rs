@@ -80,6 +80,8 @@ mod _core {
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_class::<CaiView>()?;
+        // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
+        py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
         module.add("DriverError", py.get_type::<DriverError>())?;
         module.add("HostSyncWarning", py.get_type::<HostSyncWarning>())?;
