@@ -61,7 +61,7 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::producers::habits::_habits;
     use super::streams::current::_stream_of_cupy;
-    use super::views::{_to_numpy, CaiView, DLPackView, View};
+    use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::driver::fork;
 
     #[pymodule_init]
