@@ -114,24 +114,14 @@ fn planned(ready: Ready, request: Request) {
     assert_eq!(plan(ready, request), expected);
 }
 
-/// Only one stream, or two that the driver orders by itself, need no event.
+/// Only one stream needs no event.
 fn ordered(from: Alive<'_>, to: Alive<'_>) {
     let one =
         from.stream() == to.stream() && (from.stream().handle() > 2 || from.place() == to.place());
     assert_eq!((from.is(to), to.is(from)), (one, one));
-    let own = matches!(from.stream(), Stream::PerThread(_)) && from.place() == to.place();
     match between(from, to) {
         Edge::Elided(Elided::SameStream) => assert!(one && !(to.stands_in() && from.stands_in())),
-        Edge::Elided(Elided::LegacyOrder) => {
-            assert!(own && to.stream() == Stream::Legacy && !to.stands_in());
-        }
         Edge::Elided(why) => panic!("{why:?} is no matter of two streams"),
-        Edge::Order { unless_blocking: true } => {
-            assert!(matches!(from.stream(), Stream::Handle(_)));
-            assert!(to.stream() == Stream::Legacy && !to.stands_in());
-        }
-        Edge::Order { unless_blocking: false } => {
-            assert!(!one || to.stands_in(), "an event for one stream");
-        }
+        Edge::Order => assert!(!one || to.stands_in(), "an event for one stream"),
     }
 }

@@ -25,15 +25,12 @@ pub struct Need<'a> {
     pub from: Alive<'a>,
     /// The stream that waits for it.
     pub to: Alive<'a>,
-    /// As in [`Edge::Order`].
-    pub unless_blocking: bool,
 }
 
 /// Work queued on `to` after this call runs after work queued on `from` before it.
 ///
-/// Where `unless_blocking` and `from` is a blocking stream of the same context, the legacy default stream
-/// `to` follows it already, and nothing is done. During a graph capture [`route`] decides; what it refuses
-/// is refused before anything is touched. Answers why nothing had to be done, where that is so.
+/// During a graph capture [`route`] decides; what it refuses is refused before anything is touched. Answers why
+/// nothing had to be done, where that is so.
 pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
@@ -46,12 +43,6 @@ pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
                 return Err(Error::new(kind, got));
             }
         };
-        if need.unless_blocking
-            && driver.is_blocking(from)?
-            && driver.stream_context(from)? == context_of(driver, to.place())?
-        {
-            return Ok(Some(Elided::LegacyOrder));
-        }
         // For the legacy stream on itself: no other stream follows all that is ready there.
         let event = record(driver, context, from)?;
         let wait = || {
@@ -231,15 +222,12 @@ pub fn connect(
     (from, to): (Alive<'_>, Alive<'_>),
     detach: impl FnOnce(Call<'_>),
 ) -> Result<()> {
-    let unless_blocking = match between(from, to) {
-        Edge::Elided(why) => {
-            elided(door, to.place(), why, || Some(to.stream()));
-            return Ok(());
-        }
-        Edge::Order { unless_blocking } => unless_blocking,
-    };
+    if let Edge::Elided(why) = between(from, to) {
+        elided(door, to.place(), why, || Some(to.stream()));
+        return Ok(());
+    }
     let driver = driver.get()?;
-    let need = Need { way: door.way, from, to, unless_blocking };
+    let need = Need { way: door.way, from, to };
     let mut made = Ok(None);
     detach(&mut || made = order(driver, need));
     match made {

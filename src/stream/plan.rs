@@ -1,6 +1,6 @@
 //! Who waits for whom. Pure: no driver is asked.
 
-use super::{Alive, Ready, Request, Stream};
+use super::{Alive, Ready, Request};
 
 /// Why a hand-over, or an end, needs no edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,12 +13,6 @@ pub enum Elided {
     NotAsked,
     /// The consumer is told the producer's stream and queues its work there.
     StreamPassedOn,
-    /// The consumer's is the legacy default stream and the producer's a blocking stream of its
-    /// context, so the driver orders them by itself ("Stream synchronization behavior" in CUDA's
-    /// driver API). Not the other way round: a blocking stream follows whatever was queued on the legacy
-    /// one, a bare wait as well (`tests/gpu/test_driver_twins.py`), but what is ready there may be so by
-    /// this very rule, with nothing queued that a blocking stream would follow.
-    LegacyOrder,
     /// Another array that was ready on the same stream has been ordered by the same call.
     Together,
     /// At the end: the memory had no consumer.
@@ -36,7 +30,6 @@ impl Elided {
             Self::NothingPending => "nothing pending",
             Self::NotAsked => "no order asked for",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
-            Self::LegacyOrder => "the legacy default stream's own order",
             Self::Together => "ordered together with another array",
             Self::NoConsumer => "no consumer",
             Self::Captured => "the consumer's work is part of a graph",
@@ -50,11 +43,7 @@ pub enum Edge {
     /// None, and why not.
     Elided(Elided),
     /// One event.
-    Order {
-        /// Whether it may turn out not to be needed: `to` is the legacy default stream, and `from` a
-        /// handle, which the driver orders by itself where it is a blocking stream of the same context.
-        unless_blocking: bool,
-    },
+    Order,
 }
 
 /// Why memory that is `ready` needs no edge for a consumer that makes `request`; `None` where
@@ -75,15 +64,12 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// into the legacy stream the event that is recorded there is what counts: it follows the one thread's
 /// stream, and the other's follows it. So it is where it [stands in](Alive::standing_in) for the other: what
 /// it stands for follows an event there, and no work of others.
+///
+/// The driver orders the legacy default stream after the blocking streams of its context by itself ("Stream
+/// synchronization behavior" in CUDA's driver API). That is not enough: who works there may pass the memory on,
+/// and a blocking stream follows what was queued on the legacy one, a bare wait as well
+/// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Edge {
-    let shared = from.place() == to.place();
-    match (from.stream(), to.stream()) {
-        _ if to.stands_in() && (from.stands_in() || !from.is(to)) => {
-            Edge::Order { unless_blocking: false }
-        }
-        _ if from.is(to) => Edge::Elided(Elided::SameStream),
-        (Stream::PerThread(_), Stream::Legacy) if shared => Edge::Elided(Elided::LegacyOrder),
-        (Stream::Handle(_), Stream::Legacy) => Edge::Order { unless_blocking: true },
-        _ => Edge::Order { unless_blocking: false },
-    }
+    let both_stand_in = from.stands_in() && to.stands_in();
+    if from.is(to) && !both_stand_in { Edge::Elided(Elided::SameStream) } else { Edge::Order }
 }

@@ -58,7 +58,6 @@ def elided(door, why, device=0):
 PASSED_ON = "the consumer is told the producer's stream"
 NOTHING = "nothing pending"
 SAME = "same stream"
-LEGACY_ORDER = "the legacy default stream's own order"
 NOT_ASKED = "no order asked for"
 
 
@@ -69,9 +68,9 @@ NOT_ASKED = "no order asked for"
         ("own", 2, None),
         (1, "own", None),
         (1, 2, None),
-        (2, 1, LEGACY_ORDER),
+        (2, 1, None),
         (1, "blocking", None),
-        ("blocking", 1, LEGACY_ORDER),
+        ("blocking", 1, None),
         (1, 1, SAME),
         ("own", "own", SAME),
         (1, None, PASSED_ON),
@@ -101,9 +100,7 @@ def test_each_order_of_to_cai_made_or_elided_is_one_record(theirs, stream, why, 
         ("exchange API", lambda view: tables.managed(view).delete()),
     ],
 )
-@pytest.mark.parametrize(
-    ("theirs", "why"), [("own", None), (2, LEGACY_ORDER), (1, SAME), (None, NOTHING)]
-)
+@pytest.mark.parametrize(("theirs", "why"), [("own", None), (2, None), (1, SAME), (None, NOTHING)])
 def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events, cuda):
     own = cuda.stream(device=1)
     theirs = own.handle if theirs == "own" else theirs

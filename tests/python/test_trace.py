@@ -101,7 +101,6 @@ def test_a_per_thread_default_stream_is_a_lane_for_each_thread(traced, cuda):
         ("own", -1, "own", "no order asked for"),
         (None, 1, 1, "nothing pending"),
         (None, None, None, "nothing pending"),
-        ("blocking", 1, 1, "the legacy default stream's own order"),
     ],
 )
 def test_an_order_that_is_not_made_is_a_mark_with_the_reason(

@@ -62,7 +62,7 @@ impl Machine {
     }
 
     fn order(&self, way: Way, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
-        let need = Need { way, from, to, unless_blocking: false };
+        let need = Need { way, from, to };
         order(&*self.cuda, need).map(drop)
     }
 

@@ -8,7 +8,7 @@ use cai_bridge::driver::simulated::{Call, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Result;
 use cai_bridge::order::{Door, Need, connect, wait_on_host};
-use cai_bridge::stream::{Edge, Elided, Ready, Request, Stream, Thread, between, plan};
+use cai_bridge::stream::{Elided, Ready, Request, Stream, Thread, plan};
 
 use crate::alive::{HERE, at};
 
@@ -16,15 +16,9 @@ const DOOR: Door = Door::handing_over("test");
 const THERE: Place = Place::gpu(1);
 
 /// Orders two streams at `place`; says why where that is not needed.
-fn order(
-    driver: &Simulated,
-    place: Place,
-    from: Stream,
-    to: Stream,
-    unless_blocking: bool,
-) -> Result<Option<Elided>> {
+fn order(driver: &Simulated, place: Place, from: Stream, to: Stream) -> Result<Option<Elided>> {
     let (from, to) = (at(place, from), at(place, to));
-    let need = Need { way: Way::HandOver, from, to, unless_blocking };
+    let need = Need { way: Way::HandOver, from, to };
     cai_bridge::order::order(driver, need)
 }
 
@@ -63,7 +57,7 @@ impl Race {
 #[test]
 fn an_order_makes_the_consumers_stream_wait_for_the_producers() {
     let race = Race::new();
-    order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
+    order(&race.cuda, THERE, race.producer, race.consumer).unwrap();
     assert_eq!(race.reports_of_a_read(), 0);
 }
 
@@ -73,7 +67,7 @@ fn without_the_order_or_with_its_record_or_wait_left_out_there_is_a_report() {
     for call in ["cuEventRecord", "cuStreamWaitEvent"] {
         let race = Race::new();
         race.cuda.suppress(call, 1).unwrap();
-        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer).unwrap();
         assert_eq!(race.reports_of_a_read(), 1, "{call} left out");
     }
 }
@@ -92,14 +86,14 @@ fn the_callers_context_is_current_again_whatever_fails() {
         let race = Race::new();
         let before = race.cuda.current_context().unwrap();
         race.cuda.fail(call, 1, 2).unwrap();
-        let error = order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap_err();
+        let error = order(&race.cuda, THERE, race.producer, race.consumer).unwrap_err();
         assert_eq!(
             error.driver_code().map(|code| (code.call, code.code)),
             Some((call, 2)),
             "{error}"
         );
         assert_eq!(race.cuda.current_context().unwrap(), before, "after a failed {call}");
-        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer).unwrap();
         assert_eq!(race.reports_of_a_read(), 0, "the next call works");
     }
 }
@@ -109,7 +103,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
     let race = Race::new();
     race.cuda.set_device(1).unwrap();
     race.cuda.clear_calls();
-    order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
+    order(&race.cuda, THERE, race.producer, race.consumer).unwrap();
     let names: Vec<_> = race.cuda.calls().iter().map(|record| record.call.name()).collect();
     assert!(!names.contains(&"cuCtxPushCurrent"), "{names:?}");
 }
@@ -118,7 +112,7 @@ fn the_context_is_pushed_only_where_it_is_not_current() {
 fn an_orders_event_is_given_back_and_used_again() {
     let race = Race::new();
     for _ in 0..5 {
-        order(&race.cuda, THERE, race.producer, race.consumer, false).unwrap();
+        order(&race.cuda, THERE, race.producer, race.consumer).unwrap();
     }
     assert_eq!(events_made(&race.cuda), 1);
 }
@@ -153,20 +147,15 @@ fn towards_legacy(ordinal: i32, blocking: bool) -> Race {
 }
 
 #[test]
-fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
+fn the_legacy_default_stream_is_made_to_wait_for_every_stream() {
     for blocking in [false, true] {
         let race = towards_legacy(0, blocking);
         race.cuda.clear_calls();
-        let place = HERE;
-        let done = order(&race.cuda, place, race.producer, race.consumer, true);
-        assert_eq!(done.unwrap(), blocking.then_some(Elided::LegacyOrder));
-        let waits = race
-            .cuda
-            .calls()
-            .iter()
-            .filter(|record| record.call.name() == "cuStreamWaitEvent")
-            .count();
-        assert_eq!(waits, usize::from(!blocking));
+        let done = order(&race.cuda, HERE, race.producer, race.consumer);
+        assert_eq!(done.unwrap(), None);
+        let calls = race.cuda.calls();
+        let waits = calls.iter().filter(|record| record.call.name() == "cuStreamWaitEvent");
+        assert_eq!(waits.count(), 1);
         assert_eq!(race.reports_of_a_read(), 0);
         let without = towards_legacy(0, blocking);
         assert_eq!(without.reports_of_a_read(), usize::from(!blocking), "with no order at all");
@@ -177,39 +166,39 @@ fn the_legacy_default_stream_needs_an_order_after_non_blocking_streams_only() {
 fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order() {
     let race = towards_legacy(1, true);
     let place = HERE;
-    let done = order(&race.cuda, place, race.producer, race.consumer, true);
+    let done = order(&race.cuda, place, race.producer, race.consumer);
     assert_eq!(done.unwrap(), None);
     assert_eq!(race.reports_of_a_read(), 0);
     assert_eq!(towards_legacy(1, true).reports_of_a_read(), 1, "with no order at all");
 }
 
-/// What is ready on the legacy stream by its own order alone leaves nothing queued there, so that a
-/// blocking stream handed the memory on waits for nothing by itself.
+/// What is ready on the legacy stream by its own order alone leaves nothing queued there, so that a blocking
+/// stream that is handed the memory on waits for nothing by itself. So a hand-over to the legacy stream always
+/// queues a wait there, and so does an end.
 #[test]
-fn what_the_legacy_default_stream_passes_on_needs_an_order_with_every_stream() {
-    let passed_on = |ordered: bool, consumer: fn(&Simulated) -> Stream| {
+fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_streams() {
+    let passed_on = |doors: &[Door], consumer: fn(&Simulated) -> Stream| {
         let race = towards_legacy(0, true);
         let consumer = consumer(&race.cuda);
         let streams = [race.producer, Stream::Legacy, consumer].map(|stream| at(HERE, stream));
         let driver = Handle::Simulated(Arc::clone(&race.cuda));
-        for (from, to) in [(streams[0], streams[1]), (streams[1], streams[2])]
-            .iter()
-            .take(if ordered { 2 } else { 1 })
-        {
-            assert_eq!(plan(Ready::On(from.stream()), Request::On(to.stream())), None);
-            connect(DOOR, &driver, (*from, *to), |call| call()).unwrap();
+        for (link, door) in streams.windows(2).zip(doors) {
+            assert_eq!(plan(Ready::On(link[0].stream()), Request::On(link[1].stream())), None);
+            connect(*door, &driver, (link[0], link[1]), |call| call()).unwrap();
         }
-        let first = between(streams[0], streams[1]);
-        assert_eq!(first, Edge::Order { unless_blocking: true });
         Race { consumer, ..race }.reports_of_a_read()
     };
+    let end = Door::giving_back("test");
     let consumers: [fn(&Simulated) -> Stream; 3] = [
         |cuda| Stream::Handle(cuda.create_stream(0, false).unwrap()),
         |cuda| Stream::Handle(cuda.create_stream(0, true).unwrap()),
         |_| Stream::PerThread(Thread::current()),
     ];
-    for consumer in consumers {
-        assert_eq!(passed_on(true, consumer), 0);
-        assert_eq!(passed_on(false, consumer), 1, "with the second order left out");
+    for (consumer, unordered) in consumers.into_iter().zip([1, 0, 0]) {
+        assert_eq!(passed_on(&[DOOR, DOOR], consumer), 0);
+        assert_eq!(passed_on(&[DOOR], consumer), unordered, "with the second order left out");
+        assert_eq!(passed_on(&[end, DOOR], consumer), 0);
+        assert_eq!(passed_on(&[end], consumer), unordered);
+        assert_eq!(passed_on(&[], consumer), 1, "with no order at all");
     }
 }

@@ -27,7 +27,7 @@ fn asked(cuda: &Simulated, way: Way, from: Stream, to: Stream) -> Vec<Stream> {
     cuda.clear_calls();
     // What becomes of the order is the tables' matter.
     let (from, to) = (alive(from), alive(to));
-    let _ = order(cuda, Need { way, from, to, unless_blocking: false });
+    let _ = order(cuda, Need { way, from, to });
     let calls = cuda.calls();
     let asked = calls.iter().filter(|made| made.call == Call::StreamIsCapturing);
     asked.filter_map(|made| made.arguments.stream).collect()

@@ -172,15 +172,15 @@ fn a_stream_is_recorded_in_its_own_context_wherever_it_was_expected() {
 }
 
 #[test]
-fn a_blocking_stream_of_another_context_is_ordered_with_the_legacy_default_stream_by_an_event() {
-    for (from, to, waits) in [(0, 0, 0), (1, 1, 0), (0, 1, 1), (1, 0, 1), (2, 0, 1)] {
+fn a_blocking_stream_of_any_context_is_ordered_with_the_legacy_default_stream_by_an_event() {
+    for (from, to) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 0)] {
         let m = Machine::new();
         let (from, to) = (m.alive(Name::Blocking, from), m.alive(Name::Legacy, to));
         m.work(from, true);
         m.cuda.clear_calls();
         m.connect(DOORS[1], from, to);
         let made = m.cuda.calls().iter().filter(|made| made.call == Call::StreamWaitEvent).count();
-        assert_eq!(made, waits);
+        assert_eq!(made, 1);
         m.work(to, false);
         assert!(m.cuda.reports().is_empty());
     }

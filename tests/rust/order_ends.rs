@@ -22,7 +22,7 @@ fn streams(cuda: &Simulated, ordinal: i32) -> [Stream; 2] {
 /// An edge between two streams that are taken for streams of the second device.
 fn need(from: Stream, to: Stream) -> Need<'static> {
     let (from, to) = (at(THERE, from), at(THERE, to));
-    Need { way: Way::HandOver, from, to, unless_blocking: false }
+    Need { way: Way::HandOver, from, to }
 }
 
 #[test]

@@ -21,7 +21,7 @@ fn machine() -> (Arc<Simulated>, [Alive<'static>; 3]) {
 }
 
 fn ordered(cuda: &Simulated, way: Way, from: Alive<'_>, to: Alive<'_>) {
-    assert_eq!(order(cuda, Need { way, from, to, unless_blocking: false }).unwrap(), None);
+    assert_eq!(order(cuda, Need { way, from, to }).unwrap(), None);
 }
 
 fn count(cuda: &Simulated, call: Call) -> usize {
@@ -141,7 +141,7 @@ fn the_event_of_a_graphs_wait_that_failed_is_used_again() {
     let (cuda, [from, to, other]) = machine();
     cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
     cuda.fail("cuStreamWaitEvent", 1, codes::OUT_OF_MEMORY).unwrap();
-    let need = Need { way: Way::GiveBack, from, to, unless_blocking: false };
+    let need = Need { way: Way::GiveBack, from, to };
     assert_eq!(order(&*cuda, need).unwrap_err().field(), "cuStreamWaitEvent");
     cuda.end_capture(to.stream()).unwrap();
     ordered(&cuda, Way::GiveBack, from, other);

@@ -72,14 +72,13 @@ fn the_plan_is_the_table() {
 fn is_the_edge_of(row: &Table, from: Alive<'_>, to: Alive<'_>) {
     match between(from, to) {
         Edge::Elided(why) => assert_eq!(why.as_str(), text(row, "elided"), "{row:?}"),
-        Edge::Order { unless_blocking } => {
+        Edge::Order => {
             let named = |alive: Alive<'_>| alive.stream().seen_from(HERE);
             assert_eq!(
                 (named(from), named(to)),
                 (stream(&row["from"]), stream(&row["to"])),
                 "{row:?}"
             );
-            assert_eq!(unless_blocking, row.contains_key("unless_blocking"), "{row:?}");
         }
     }
 }
@@ -96,10 +95,7 @@ fn a_default_stream_is_another_one_on_another_device_and_a_handle_is_not() {
     let (here, there) = (Place::gpu(0), Place::gpu(1));
     for default in [Stream::Legacy, Stream::PerThread(HERE)] {
         assert!(!at(here, default).is(at(there, default)));
-        assert_eq!(
-            between(at(here, default), at(there, Stream::Legacy)),
-            Edge::Order { unless_blocking: false }
-        );
+        assert_eq!(between(at(here, default), at(there, Stream::Legacy)), Edge::Order);
     }
     let handle = Stream::Handle(7);
     assert!(at(here, handle).is(at(there, handle)));

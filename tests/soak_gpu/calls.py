@@ -82,26 +82,10 @@ class Calls(Labour):
         made = Thing(name, "array", source.block, library, stream, now)
         back = "source" if source.library in KNOWN_STREAM else "legacy"
         made.source, made.lease = source, Lease(source, "never" if library == "jax" else back)
-        self._has_two_sides(made)
         made.keeps, made.knows = [source], source.knows.passed_on(now)
         made.frozen = source.frozen or library == "jax"
         made.names_its_stream = library != "numba"
         return made
-
-    def _has_two_sides(self, converted: Thing) -> None:
-        """Refuse where the legacy default stream would have to be waited for by itself.
-
-        Numba's arrays are for that stream, and it may work on blocking ones as well. That stream
-        stands for these then, and cannot stand for the producer's at the same time.
-        """
-        if converted.library != "numba" or self.kinds[converted.stream or ""] != "blocking":
-            return
-        producer, lease = converted.source, converted.lease
-        assert producer is not None
-        assert lease is not None
-        stream = producer.stream
-        wants(stream is not None and self.kinds[stream] != "default", "nobody waits")
-        wants(not lease.by_handle, "nobody waits")
 
     def _passing(self, thing: Thing, now: Clock) -> Thing:
         """Add what goes by the end of the step, unless something keeps it."""

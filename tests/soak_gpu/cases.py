@@ -94,10 +94,6 @@ WRONG = {
     "a result on another stream than its library's current one": (
         *(p.NewStream("t8", "torch", "pool"), MAKE, replace(NEW, back="t8")),
     ),
-    "a function on a stream that the default one stands for, as for the producer's": (
-        *(p.Make("x1", "numba", "n3", 64, 1), p.FromCai("v2", "x1", as_dict=True)),
-        p.Take("y3", "v2", "numba", "convert", "n3"),
-    ),
     "a write while a consumer reads": (MAKE, VIEW, TAKE, READ, p.Write("x1", 9)),
     "a write when only the array was dropped": (
         *(MAKE, VIEW, TAKE, READ),

@@ -177,8 +177,6 @@ class Discipline(Calls):
             back = "never" if step.library == "jax" else _lease(source).back
             made.source, made.lease = _behind(source), Lease(_behind(source), back)
             made.lease.by_handle = _lease(source).by_handle
-            if step.how == "convert":
-                self._has_two_sides(made)
             made.keeps, made.knows = [_behind(source)], self._ready(source, now)
         else:
             wants(step.how == "capsule" and not source.spent and step.stream == source.stream)

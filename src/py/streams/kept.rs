@@ -177,9 +177,10 @@ impl Kept {
         matches!(self.keeper, Keeper::Object(_))
     }
 
-    /// Whether `other` names the same stream.
+    /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
-        other.is_at(self.stream, self.place)
+        let both_stand_in = other.stands_in() && matches!(self.keeper, Keeper::StandIn);
+        other.is_at(self.stream, self.place) && !both_stand_in
     }
 
     /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.

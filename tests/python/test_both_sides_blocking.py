@@ -1,0 +1,82 @@
+"""The legacy default stream stands for blocking streams on both sides, as Numba's and CuPy's are.
+
+A blocking stream follows what is queued on the legacy one, and nothing that this one would follow.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from fakes import only_cai
+from stand_in import StandIn
+
+from cai_bridge import convert, from_cai, to_cai
+
+tvm_ffi = pytest.importorskip("tvm_ffi")
+
+
+class Named:
+    """A producer who is known by its dict and a bare handle alone."""
+
+    @staticmethod
+    def by_dict(x: Any, stream: Any) -> Any:
+        return from_cai(x.__cuda_array_interface__, owner=x)
+
+    @staticmethod
+    def by_handle(x: Any, stream: Any) -> Any:
+        return from_cai(x, stream=stream.handle)
+
+    @staticmethod
+    def by_itself(x: Any, stream: Any) -> Any:
+        return x
+
+
+@pytest.fixture
+def numba(cuda: Any) -> StandIn:
+    """As Numba: its default stream is the legacy one, and its others are blocking."""
+    return StandIn({0: cuda.legacy})
+
+
+@pytest.mark.parametrize("named", [Named.by_dict, Named.by_handle, Named.by_itself])
+def test_the_producers_next_write_follows_a_read_on_the_consumers_blocking_stream(
+    named: Any, numba: StandIn, cuda: Any
+) -> None:
+    theirs, mine = cuda.stream("theirs", blocking=True), cuda.stream("mine", blocking=True)
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=theirs)
+    theirs.fill(x, 1.0)
+    made = convert(named(x, theirs), numba)
+    seen = mine.read(made.view)
+    del made
+    gc.collect()
+    theirs.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert (seen.value, cuda.reports) == ([1.0] * 4, [])
+
+
+def by_tvm_ffi(view: Any) -> Any:
+    return tvm_ffi.from_dlpack(view)
+
+
+def by_a_capsule(view: Any) -> Any:
+    return view.__dlpack__(stream=1)
+
+
+def by_a_dict(view: Any) -> Any:
+    return only_cai(to_cai(view, stream=1))
+
+
+@pytest.mark.parametrize("passed_on", [by_tvm_ffi, by_a_capsule, by_a_dict])
+@pytest.mark.parametrize("kind", ["blocking", "per-thread"])
+def test_what_is_ready_on_the_legacy_stream_is_so_for_whom_it_is_passed_on_to(
+    passed_on: Any, kind: str, numba: StandIn, cuda: Any
+) -> None:
+    theirs = cuda.stream("theirs", blocking=True) if kind == "blocking" else cuda.per_thread
+    mine = cuda.stream("mine", blocking=True)
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=theirs)
+    theirs.fill(x, 1.0)
+    made = convert(passed_on(from_cai(x)), numba)
+    seen = mine.read(made.view)
+    cuda.synchronize()
+    assert (seen.value, cuda.reports) == ([1.0] * 4, [])
