@@ -59,6 +59,8 @@ class Calls(Labour):
         """Tell the library of what comes back; refuses a stream that is not its."""
         library = source.library if step.returns == LIKE else step.returns
         assert library is not None
+        # JAX's arrays are read-only, and refused by those who would write.
+        wants(step.library != "jax" or step.does == "write" or library == "jax")
         wants((step.name is None) == (step.does == "write"))
         if step.does == "write":
             wants(step.back is None)
