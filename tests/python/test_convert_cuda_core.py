@@ -1,0 +1,54 @@
+"""`convert` to cuda.core, by a stand-in for its `StridedMemoryView`."""
+
+from __future__ import annotations
+
+import sys
+import types
+from typing import Any
+
+import pytest
+
+from cai_bridge import convert
+
+
+class StridedMemoryView:
+    """What `from_cuda_array_interface` makes of a dict."""
+
+    def __init__(self, exporter: Any, stream_ptr: int) -> None:
+        self.exporting_obj, self.stream_ptr = exporter, stream_ptr
+        self.described = exporter.__cuda_array_interface__
+
+    @classmethod
+    def from_cuda_array_interface(cls, exporter: Any, stream_ptr: int) -> StridedMemoryView:
+        return cls(exporter, stream_ptr)
+
+
+@pytest.fixture
+def cuda_core(monkeypatch: Any) -> Any:
+    from cai_bridge import _libraries
+    from cai_bridge._libraries._cuda_core import CudaCore
+
+    utils = types.ModuleType("cuda.core.utils")
+    utils.StridedMemoryView = StridedMemoryView  # type: ignore[attr-defined]
+    for name in ("cuda", "cuda.core"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, utils.__name__, utils)
+    library = CudaCore()
+    monkeypatch.setattr(_libraries, "FOUND", dict(_libraries.FOUND))
+    return library
+
+
+def test_it_is_given_the_dict_and_asked_for_no_order(cuda: Any, cuda_core: Any) -> None:
+    x = cuda.array([1.0, 2.0], dtype="float32", speaks="dlpack")
+    made = convert(x, cuda_core)
+    assert type(made) is StridedMemoryView
+    assert (made.stream_ptr, made.described["typestr"]) == (-1, "<f4")
+    assert made.described["data"][0] == x.ptr
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])
+def test_a_type_that_the_dict_cannot_name_is_refused(cuda: Any, cuda_core: Any, dtype: str) -> None:
+    x = cuda.array(shape=4, dtype=dtype, speaks="dlpack")
+    with pytest.raises(BufferError, match=r"^dtype: got .*; allowed: other types"):
+        convert(x, cuda_core)
+    assert x.exports == 0
