@@ -17,7 +17,7 @@ SUBJECTS: list[tuple[Role, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("role", "library"), SUBJECTS, ids="-".join)
+@pytest.mark.parametrize(("role", "library"), SUBJECTS, ids=str)
 def test_the_list_is_what_is_found(role: Role, library: str, note: Callable[..., None]) -> None:
     try:
         report = check_isolated(role, library, where="gpu", limit_s=60)
