@@ -9,11 +9,11 @@ use crate::descriptor::Descriptor;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
 
-/// A launch on the simulated device, as a kernel's [stand-in](Kernel::on_host) sees it when it runs.
+/// A launch on the simulated device, as a kernel's [stand-in](crate::Kernel::on_host) sees it when it runs.
 ///
 /// # Examples
 ///
-/// See [`Kernel`].
+/// See [`Kernel`](crate::Kernel).
 pub struct OnHost<'a> {
     pub(super) machine: &'a dyn Machine,
     pub(super) slots: &'a [Slot],

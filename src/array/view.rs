@@ -35,7 +35,7 @@ pub struct View<'a, 'id, T> {
 /// }
 /// ```
 ///
-/// An [`ArrayMut`] has: its memory was checked when it was [made of an array](Array::writable), or taken in as
+/// An [`ArrayMut`](crate::ArrayMut) has: its memory was checked when it was [made of an array](Array::writable), or taken in as
 /// one.
 ///
 /// # Examples
