@@ -14,7 +14,7 @@ use crate::device::{Context, Place};
 use crate::driver::codes::INVALID_HANDLE;
 use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::stream::{Alive, Edge, Elided, Stream, Thread, between};
+use crate::stream::{Alive, Elided, Stream, Thread, between};
 
 /// An edge that is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -222,7 +222,7 @@ pub fn connect(
     (from, to): (Alive<'_>, Alive<'_>),
     detach: impl FnOnce(Call<'_>),
 ) -> Result<()> {
-    if let Edge::Elided(why) = between(from, to) {
+    if let Some(why) = between(from, to) {
         elided(door, to.place(), why, || Some(to.stream()));
         return Ok(());
     }

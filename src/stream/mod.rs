@@ -19,7 +19,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use self::alive::Alive;
-pub use self::plan::{Edge, Elided, between, plan};
+pub use self::plan::{Elided, between, plan};
 use crate::error::{Error, Kind, Result};
 
 /// A thread of the host, as far as per-thread default streams are concerned.

@@ -37,15 +37,6 @@ impl Elided {
     }
 }
 
-/// The edge that a hand-over or an end needs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Edge {
-    /// None, and why not.
-    Elided(Elided),
-    /// One event.
-    Order,
-}
-
 /// Why memory that is `ready` needs no edge for a consumer that makes `request`; `None` where
 /// [`between`] the two streams has to tell.
 pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
@@ -57,7 +48,8 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     }
 }
 
-/// The edge that makes work queued on `to` come after work queued on `from`, made on the calling thread.
+/// Why work queued on `to` comes after work queued on `from` without an edge; `None` where it takes one, an event
+/// that is recorded and waited for on the calling thread.
 ///
 /// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
 /// event there follows all that is queued on it, and it follows what is queued here. Where both ends turn
@@ -69,7 +61,7 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// synchronization behavior" in CUDA's driver API). That is not enough: who works there may pass the memory on,
 /// and a blocking stream follows what was queued on the legacy one, a bare wait as well
 /// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
-pub fn between(from: Alive<'_>, to: Alive<'_>) -> Edge {
+pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {
     let both_stand_in = from.stands_in() && to.stands_in();
-    if from.is(to) && !both_stand_in { Edge::Elided(Elided::SameStream) } else { Edge::Order }
+    (from.is(to) && !both_stand_in).then_some(Elided::SameStream)
 }
