@@ -106,3 +106,23 @@ def test_a_stream_that_is_declared_for_a_view_waits_beside_the_memorys_own(write
         again(scene)
     cuda.synchronize()
     assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("given", ["object", "handle"])
+@pytest.mark.parametrize("how", ["view", "dict"])
+def test_a_stream_that_was_declared_waits_where_a_handle_is_declared_after_it(how, given, cuda):
+    x = cuda.array(fill=1.0, shape=(8,), speaks=("exchange", "cai2"))
+    declared, consumer = cuda.stream("declared"), cuda.stream("consumer")
+    first = from_cai(to_cai(x), stream=declared)
+    stream = declared if given == "object" else declared.handle
+    view = to_cai(first, stream=cuda.per_thread)
+    if how == "view":
+        taken = from_cai(view, stream=stream)
+    else:
+        taken = from_cai(view.__cuda_array_interface__, stream=stream, owner=view)
+    seen = cuda.consumer("dlpack", consumer).read(taken)
+    taken.release()
+    seen.release()
+    declared.fill(x, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8

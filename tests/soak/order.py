@@ -138,10 +138,6 @@ class Order:
             return
         if self._meets_capture(first, then):
             self._captured_edge(first, then, back=back)
-        elif self._is_implicit(first, then):
-            # Without an event, or with one that is not needed.
-            if not self.strict:
-                self.connect(first, then)
         elif self._is_left_out(Made(self.number, "edge", (first, then))):
             assert self.without is not None
             # The other of its two calls is made, and is an action on its stream.
@@ -149,11 +145,6 @@ class Order:
             self.after[then] |= self.recorded if self.without.stale else 0
         else:
             self.connect(first, then)
-
-    def _is_implicit(self, first: str, then: str) -> bool:
-        """Whether the driver orders `then` after `first` by itself."""
-        (device, kind), (place, role) = self.lanes[first], self.lanes[then]
-        return device == place and kind == "blocking" and role == "legacy"
 
     def _is_left_out(self, made: Made) -> bool:
         nth = sum(before.step == self.number for before in self.made)
@@ -179,8 +170,6 @@ class Order:
 
     def _captured_edge(self, first: str, then: str, *, back: bool) -> None:
         """The table of the guarantees: "Graph captures"."""
-        if first[0] == "T" and self._is_implicit(first, then):
-            raise Refused("not told apart from the order that the driver makes by itself")
         if self.is_beside(first) or self.is_beside(then):
             raise Barred("the legacy default stream beside a captured blocking stream")
         if self.is_captured(first) and not self.is_captured(then):

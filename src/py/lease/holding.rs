@@ -298,8 +298,8 @@ impl Holding {
     }
 
     /// A caller declares a stream to be the producer's, beside the one that is known.
-    pub(crate) fn declare(&mut self, declared: Option<Kept>) {
-        self.declared = declared;
+    pub(crate) fn declare(&mut self, declared: Kept) {
+        self.declared = Some(declared);
     }
 
     /// Readies it to end in the hands of the garbage collector, which may have taken apart by now what else

@@ -176,7 +176,7 @@ fn holding(
     {
         let mut holding = view.get().share(py)?;
         holding.ready_on(kept.or_else(|| home.as_ref().map(|home| home.clone_ref(py))));
-        if let Request::On(_) = said.stream.request() {
+        if let (Request::On(_), Some(home)) = (said.stream.request(), home) {
             holding.declare(home);
         }
         return Ok(holding);
@@ -389,7 +389,7 @@ fn declare(
     let keeping = said.stream.keep(py, &driver, view.place)?;
     if let Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
-        view.holding.declare(Some(kept));
+        view.holding.declare(kept);
     } else {
         let legacy = Alive::legacy(view.place);
         let door = Door::handing_over(said.door);
