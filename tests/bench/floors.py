@@ -74,25 +74,25 @@ def driver_parts(found: dict[str, Any]) -> dict[str, float]:
     found["kinds"] = (ctypes.c_int * len(slots))(*ATTRIBUTES)
     found["answers"] = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
     found["count"], found["address"] = ctypes.c_uint(len(slots)), ctypes.c_uint64(pointer)
-    nothing = "keeping.cuDriverGetVersion(version)"
-    statements = {
-        "nothing": nothing,
-        "lock": "letting.cuDriverGetVersion(version)",
-        "record legacy": "keeping.cuEventRecord(e, legacy)",
-        "wait side": "keeping.cuStreamWaitEvent(side, e, none)",
-        "record side": "keeping.cuEventRecord(e, side)",
-        "wait legacy": "keeping.cuStreamWaitEvent(legacy, e, none)",
-        "capturing": "keeping.cuStreamIsCapturing(side, status)",
-        "pointer": "keeping.cuPointerGetAttributes(count, kinds, answers, address)",
+    # Less a call of the same arguments that takes no notice of them.
+    calls = {
+        "lock": ("letting.cuDriverGetVersion", "version"),
+        "record legacy": ("keeping.cuEventRecord", "e, legacy"),
+        "wait side": ("keeping.cuStreamWaitEvent", "side, e, none"),
+        "record side": ("keeping.cuEventRecord", "e, side"),
+        "wait legacy": ("keeping.cuStreamWaitEvent", "legacy, e, none"),
+        "capturing": ("keeping.cuStreamIsCapturing", "side, status"),
+        "pointer": ("keeping.cuPointerGetAttributes", "count, kinds, answers, address"),
     }
-    least = {}
-    for name, statement in statements.items():
+    own = {}
+    for name, (function, arguments) in calls.items():
+        rest = arguments.partition(",")[2]
+        nothing = f"keeping.cuDriverGetVersion(version,{rest})"
         loaded.synchronize()
-        (times,) = timed([statement], found, 500)
-        least[name] = min(times)
+        whole, without = timed([f"{function}({arguments})", nothing], found, 500)
+        own[name] = max(0.0, min(whole) - min(without))
     loaded.synchronize()
     loaded("cuEventDestroy_v2", event)
-    own = {name: max(0.0, time - least["nothing"]) for name, time in least.items()}
     asked = 2 * own["capturing"] + own["lock"]
     return {
         "pointer": own["pointer"],
