@@ -23,7 +23,7 @@ from .libraries import PRODUCERS, Seen, pointer_of
 from .streams import WORDS, handle_of
 
 RUNS = int(os.environ.get("CAI_BRIDGE_RUNS", "30"))
-"""How often each pair of libraries hands an array over; between torch and CuPy five times as often."""
+"""How often a pair of libraries hands an array over; torch and CuPy five times as often."""
 ROUNDS = 5 * RUNS
 LATE_MS = 3.0
 LATE = -1.0
