@@ -12,7 +12,7 @@ PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
+.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel clean
 .PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
@@ -45,6 +45,10 @@ $(VENV)/.extensions: $(VENV)/.installed $(EXTENSION_SOURCES)
 
 $(VENV)/.tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group test --group lint
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 # A driver of stubs and stand-ins for the libraries, beside a bridge that kept its symbols.
@@ -103,6 +107,11 @@ fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is 
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
 	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(VENV)/.installed $(VENV)/.docs  ## Build the manual into site/, strictly: each link and anchor holds, nothing is fetched
+	$(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python docs/check_site.py site
 
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check
@@ -204,4 +213,4 @@ wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) dist target
+	rm -rf $(VENV) dist site target

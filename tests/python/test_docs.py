@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -24,6 +25,39 @@ def test_the_list_of_requirements_is_the_one_that_is_judged():
 def test_the_tables_of_the_matrix_are_those_of_its_data():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
     assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
+
+
+def test_the_pages_of_refusals_and_types_are_those_of_the_contract():
+    listing = runpy.run_path(str(ROOT / "docs" / "list_contract.py"))
+    for path, text in listing["pages"]().items():
+        assert path.read_text("utf-8") == text
+
+
+def test_every_kind_of_error_has_a_line_on_the_page_of_refusals():
+    source = (ROOT / "src" / "error.rs").read_text("utf-8")
+    kinds = re.findall(r'^ {4}\w+: (?:Buffer|Value|Type|Driver), "', source, re.MULTILINE)
+    lines = (ROOT / "docs" / "refusals.md").read_text("utf-8").splitlines()
+    assert len(kinds) == sum("; allowed: " in line for line in lines if line.startswith("|"))
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    return runpy.run_path(str(ROOT / "docs" / "draw_pictures.py"))
+
+
+def test_the_pictures_are_drawn_from_the_committed_data(drawing):
+    for path, picture in drawing["pictures"]().items():
+        assert path.read_text("utf-8") == picture
+        ElementTree.fromstring(picture)
+
+
+def test_the_recorded_races_are_what_the_simulated_device_runs():
+    recording = runpy.run_path(str(ROOT / "docs" / "record_races.py"))
+    found = recording["data"]()
+    assert json.loads((ROOT / "docs" / "pictures" / "races.json").read_text()) == found
+    for scene in found.values():
+        assert scene["alone"]["reports"]
+        assert not scene["bridged"]["reports"]
 
 
 def test_a_later_run_takes_the_place_of_what_it_judged_again():
