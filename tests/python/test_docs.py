@@ -51,6 +51,13 @@ def test_the_pictures_are_drawn_from_the_committed_data(drawing):
         ElementTree.fromstring(picture)
 
 
+def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
+    draw = runpy.run_path(str(ROOT / "docs" / "draw_trace.py"))["draw"]
+    pictures = ROOT / "docs" / "pictures"
+    trace = json.loads((pictures / "trace.json").read_text("utf-8"))
+    assert (pictures / "trace.svg").read_text("utf-8") == draw(trace)
+
+
 def test_the_recorded_races_are_what_the_simulated_device_runs():
     recording = runpy.run_path(str(ROOT / "docs" / "record_races.py"))
     found = recording["data"]()
@@ -132,3 +139,26 @@ def test_nothing_is_wrong_in_the_data_by_an_advised_route(matrix):
             cell = matrix.advised(producer, consumer)
             outcomes = {} if cell is None else {n: o.outcome for n, o in cell.aspects.items()}
             assert not {"wrong", "crashed"} & set(outcomes.values()), (producer, consumer, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("markup", "wrong"),
+    [
+        ('<a href="other.html#there">', None),
+        ('<a href="#here">', None),
+        ('<a href="https://elsewhere.example">', None),
+        ('<link rel="canonical" href="https://elsewhere.example">', None),
+        ('<a href="missing.html">', "links to missing.html, which is not there"),
+        ('<a href="other.html#gone">', "links to other.html#gone, whose anchor is not there"),
+        ('<script src="https://elsewhere.example/x.js">', "fetches https://elsewhere.example/x.js"),
+        ('<link rel="stylesheet" href="//elsewhere.example/x.css">', "fetches //elsewhere.example"),
+        ('<img src="gone.svg">', "links to gone.svg, which is not there"),
+    ],
+)
+def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup, wrong):
+    problems = runpy.run_path(str(ROOT / "docs" / "check_site.py"))["problems"]
+    (tmp_path / "index.html").write_text(f'<p id="here">{markup}')
+    (tmp_path / "other.html").write_text('<p id="there">')
+    found = problems(tmp_path)
+    assert len(found) == (wrong is not None)
+    assert wrong is None or wrong in found[0]
