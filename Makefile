@@ -12,7 +12,7 @@ PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel clean
+.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
 .PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
@@ -211,6 +211,34 @@ public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the cr
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
+
+# Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
+# every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
+WHEEL_MACHINES ?= x86_64 aarch64
+WHEEL_PYTHONS ?= 3.11 3.14t
+RELEASE := $(VENV)/release
+FRESH := $(VENV)/fresh
+
+$(RELEASE)/.tools: pyproject.toml
+	$(PYTHON) -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RELEASE)/bin/python -m pip install --quiet --group wheels
+	@touch $@
+
+wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
+wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
+	rm -rf dist
+	for machine in $(WHEEL_MACHINES); do for python in $(WHEEL_PYTHONS); do \
+		maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
+	done; done
+	maturin sdist --quiet --out dist
+	twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl
+	$(FRESH)/bin/python examples/01_quickstart.py
+	$(FRESH)/bin/python docs/programs/start.py
+	$(FRESH)/bin/cai-bridge doctor
 
 clean:  ## Remove what the other targets made
 	rm -rf $(VENV) dist site target
