@@ -1,7 +1,8 @@
 """Draw the manual's pictures from committed data: `draw_pictures.py` writes docs/pictures/*.svg.
 
 - race.svg and end.svg: a race and its cure, from races.json (docs/record_races.py writes that)
-- speed.svg: what conversions cost, from speed.toml
+- speed.svg: what conversions cost, from speed.json; with a file of `tests/bench/bench.py --json`,
+  the machine and the date as arguments, these figures take the place of those
 - matrix.svg: what the libraries do to each other, from docs/matrix/h200.json
 
 Each is light or dark as the reader's system is.
@@ -10,7 +11,7 @@ Each is light or dark as the reader's system is.
 from __future__ import annotations
 
 import json
-import tomllib
+import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,23 @@ text { fill: #e6edf3; } .soft { fill: #9aa4ae; } .page { fill: #1a1c23; } .on { 
 </style>
 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9"
  orient="auto" markerUnits="userSpaceOnUse"><path class="tip" d="M0 0L8 4L0 8z"/></marker>"""
+# What the picture of times shows: rows of the benchmark, by what they do.
+PANELS: dict[str, dict[str, list[str]]] = {
+    "convert: host time in µs, shorter is better": {
+        "CuPy to torch": ["convert(cupy, torch)"],
+        "torch to CuPy": ["convert(torch, cupy)", "convert(torch, cupy), against CAI"],
+        "Numba to torch": ["convert(numba, torch), against CAI"],
+        "torch to Numba": ["convert(torch, numba)"],
+        "CuPy to JAX": ["convert(cupy, jax)"],
+    },
+    "views: host time in µs, beside the floor": {
+        "torch, its dict": ["to_cai(torch) and its dict"],
+        "torch, both waits": ["to_cai(torch, stream=handle), ordered back"],
+        "CuPy, a view": ["from_cai(cupy)"],
+        "CuPy, both waits": ["from_cai(cupy).__dlpack__(stream=side), ordered back"],
+    },
+}
+RACES = {"cupy.asarray(t)", 'torch.as_tensor(n, device="cuda")', "cuda.as_cuda_array(t)"}
 CAPTIONS = {
     "race": ("hand_over", "The read does not wait for the write: it sees the old value"),
     "end": ("end", "The block is handed out again while it is read"),
@@ -116,38 +134,50 @@ def race(name: str) -> str:
 
 
 def speed() -> str:
-    """Draw each conversion as a bar beside the library's own, with its floor as a line."""
-    data = tomllib.loads((PICTURES / "speed.toml").read_text(encoding="utf-8"))
-    rows: list[tuple[str, float, str, float | None]] = []
-    parts = [text(20, 28, "Host time of a conversion, µs: shorter is better", "head")]
-    most = max(peer["took"] for pair in data["pair"] for peer in pair["peers"])
-    scale, y = 420 / most, 52
-    for pair in data["pair"]:
-        rows = [("convert", pair["convert"], "ours", pair.get("floor"))]
-        rows += [
-            (peer["name"] + (" (a race)" if peer["race"] else ""), peer["took"], "theirs", None)
-            for peer in pair["peers"]
-        ]
-        parts.append(text(20, y + 14, pair["name"], "head small"))
-        for words, took, kind, floor in rows:
-            width = took * scale
-            parts.append(
-                f'<rect class="{kind}" x="150" y="{y}" width="{width:.1f}" height="16" rx="2"/>'
-            )
-            parts.append(text(150 + width + 6, y + 13, f"{took:g}  {words}", "small"))
-            if floor:
-                x = 150 + floor * scale
-                parts.append(f'<path class="floor" d="M{x:.1f} {y - 2}v20"/>')
-            y += 20
-        y += 12
-    note = "The line in a bar is the floor: the library makes the array, and nothing is ordered."
-    parts += [text(20, y + 8, note, "small soft"), text(20, y + 26, place(data), "small soft")]
-    return svg(820, y + 42, "What a conversion costs", parts)
+    """Draw each call as a bar beside the library's own, with its floor as a line."""
+    data = json.loads((PICTURES / "speed.json").read_text(encoding="utf-8"))
+    parts, y = [], 12
+    for panel_name, pairs in PANELS.items():
+        rows = [[data["rows"][name] for name in names] for names in pairs.values()]
+        scale = 400 / max(max(row["value"], row["peer_value"]) for some in rows for row in some)
+        parts.append(text(20, y + 18, panel_name, "head"))
+        y += 38
+        for name, some in zip(pairs, rows, strict=True):
+            parts.append(text(20, y + 14, name, "small"))
+            bars = [(some[0]["value"], some[0]["bridge"], "ours")]
+            bars += [(row["peer_value"], row["peer"], "theirs") for row in some]
+            floor = some[0]["floor"]
+            for took, words, kind in bars:
+                width = took * scale
+                place = f'x="190" y="{y}" width="{width:.1f}" height="16"'
+                parts.append(f'<rect class="{kind}" {place} rx="2"/>')
+                race = " (a race)" if words in RACES else ""
+                label = f"{took / 1000:.1f}  {words}{race}"
+                line = floor * scale if floor and kind == "ours" else 0
+                parts.append(text(190 + max(width, line) + 8, y + 13, label, "small"))
+                if line:
+                    parts.append(f'<path class="floor" d="M{190 + line:.1f} {y - 2}v20"/>')
+                y += 20
+            y += 12
+    note = "The line is the floor: what anyone has to call for this, each call timed from Python."
+    where = f"{data['machine']}, {data['date']}. The least of the rounds."
+    parts += [text(20, y + 12, note, "small soft"), text(20, y + 30, where, "small soft")]
+    return svg(900, y + 46, "What a call costs", parts)
 
 
-def place(data: dict[str, Any]) -> str:
-    """Say where and when the figures were measured."""
-    return f"{data['machine']}, {data['date']}"
+def kept(bench: dict[str, Any], machine: str, date: str) -> dict[str, Any]:
+    """Take what the picture shows out of what `tests/bench/bench.py --json` wrote."""
+    wanted = {name for pairs in PANELS.values() for names in pairs.values() for name in names}
+    rows = {
+        row["name"]: {key: row[key] for key in ("value", "peer", "peer_value", "floor")}
+        for row in bench["rows"]
+        if row["name"] in wanted and row["group"] in ("convert", "to_cai", "from_cai")
+    }
+    for name, row in rows.items():
+        row["bridge"] = name.removesuffix(", against CAI").removesuffix(", ordered back")
+        row["peer"] = row["peer"].replace("SMV.", "cuda.core's ")
+        row |= {key: round(row[key]) for key in ("value", "peer_value", "floor") if row[key]}
+    return {"machine": machine, "date": date, "environment": bench["environment"], "rows": rows}
 
 
 def matrix() -> str:
@@ -196,5 +226,10 @@ def pictures() -> dict[Path, str]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:]:
+        file, machine, date = sys.argv[1:]
+        found = kept(json.loads(Path(file).read_text(encoding="utf-8")), machine, date)
+        speeds = json.dumps(found, indent=1, ensure_ascii=False)
+        (PICTURES / "speed.json").write_text(speeds + "\n", encoding="utf-8")
     for path, picture in pictures().items():
         path.write_text(picture, encoding="utf-8")
