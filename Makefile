@@ -12,7 +12,7 @@ PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench lint format wheel clean
+.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
 .PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
 
 help:  ## Show what there is
@@ -45,6 +45,10 @@ $(VENV)/.extensions: $(VENV)/.installed $(EXTENSION_SOURCES)
 
 $(VENV)/.tools: $(BIN)/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --group test --group lint
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group docs
 	@touch $@
 
 # A driver of stubs and stand-ins for the libraries, beside a bridge that kept its symbols.
@@ -103,6 +107,11 @@ fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is 
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
 	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)
+
+docs: export NO_MKDOCS_2_WARNING = 1
+docs: $(VENV)/.installed $(VENV)/.docs  ## Build the manual into site/, strictly: each link and anchor holds, nothing is fetched
+	$(BIN)/python -m mkdocs build --quiet
+	$(BIN)/python docs/check_site.py site
 
 lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and stubs
 	cargo fmt --check
@@ -203,5 +212,33 @@ public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the cr
 wheel: $(VENV)/.installed  ## Build a wheel into dist/
 	mkdir -p dist && cp $(VENV)/wheel/*.whl dist/
 
+# Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
+# every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
+WHEEL_MACHINES ?= x86_64 aarch64
+WHEEL_PYTHONS ?= 3.11 3.14t
+RELEASE := $(VENV)/release
+FRESH := $(VENV)/fresh
+
+$(RELEASE)/.tools: pyproject.toml
+	$(PYTHON) -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RELEASE)/bin/python -m pip install --quiet --group wheels
+	@touch $@
+
+wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
+wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
+	rm -rf dist
+	for machine in $(WHEEL_MACHINES); do for python in $(WHEEL_PYTHONS); do \
+		maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
+	done; done
+	maturin sdist --quiet --out dist
+	twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl
+	$(FRESH)/bin/python examples/01_quickstart.py
+	$(FRESH)/bin/python docs/programs/start.py
+	$(FRESH)/bin/cai-bridge doctor
+
 clean:  ## Remove what the other targets made
-	rm -rf $(VENV) dist target
+	rm -rf $(VENV) dist site target

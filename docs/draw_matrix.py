@@ -86,8 +86,8 @@ def tables() -> str:
     by_convert = " and by `convert`" if CONVERT in table.sides else ""
     return "\n".join(
         [
-            "In each cell, by themselves by CAI and by DLPack, then with the bridge by the view "
-            f"that is advised for the consumer{by_convert}; each is the worst that was seen.",
+            "Each cell has what a pair does alone, by CAI and by DLPack, and what it does with the "
+            f"bridge, by the advised view{by_convert}. Each letter is the worst that was seen.",
             "",
             f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
             f"{versions}.",

@@ -18,9 +18,15 @@ STYLE = """<style>
 text { font: 12px ui-monospace, 'DejaVu Sans Mono', monospace; fill: #222; }
 .head { font-weight: bold; } .in { fill: #fff; } .time { fill: #888; font-size: 10px; }
 .why { fill: #555; } .arrow { fill: none; stroke: #c2410c; stroke-width: 1.8; }
+.page { fill: #fff; } .lane { stroke: #e3e3e3; } .mark { fill: #999; } .tip { fill: #c2410c; }
+@media (prefers-color-scheme: dark) {
+text { fill: #e6edf3; } .in { fill: #fff; } .time, .why { fill: #a0a8b0; }
+.page { fill: #1a1c23; } .lane { stroke: #3b424b; }
+.arrow { stroke: #ff9d5c; } .tip { fill: #ff9d5c; }
+}
 </style>
 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="8" markerHeight="8"
- orient="auto" markerUnits="userSpaceOnUse"><path d="M0 0L8 4L0 8z" fill="#c2410c"/></marker>"""
+ orient="auto" markerUnits="userSpaceOnUse"><path class="tip" d="M0 0L8 4L0 8z"/></marker>"""
 
 
 def lanes_of(events):
@@ -80,7 +86,7 @@ def mark(event, x, y, note):
     """Draw a mark, and its words below the lane."""
     y_words = y + 20 + 14 * note[1]
     words = f'<text class="why" x="{note[0]:.0f}" y="{y_words}">{escape(event["name"])}</text>'
-    return f'<path d="M{x:.0f} {y - 6}l5 6l-5 6l-5 -6z" fill="#999"/>{words}'
+    return f'<path d="M{x:.0f} {y - 6}l5 6l-5 6l-5 -6z" class="mark"/>{words}'
 
 
 def bar(event, x, right, y):
@@ -98,7 +104,7 @@ def arrow(first, then):
     """Draw an order, from the stream that an event is recorded on to the one that waits."""
     (x, y), (u, v) = first, then
     ends = "".join(
-        f'<rect x="{a - TICK / 2:.0f}" y="{b - 7}" width="{TICK}" height="14" fill="#c2410c"/>'
+        f'<rect x="{a - TICK / 2:.0f}" y="{b - 7}" width="{TICK}" height="14" class="tip"/>'
         for a, b in (first, then)
     )
     tip = v - 8 if v > y else v + 8
@@ -122,7 +128,7 @@ def draw(trace):
         own = [e for e in timed if (e["pid"], e["tid"]) == lane]
         bars = [deep[id(e)] for e in own if e["ph"] == "X" and e["cat"] != "order"]
         rows[lane] = y
-        out.append(f'<path d="M{LEFT} {y}H{width:.0f}" stroke="#e3e3e3"/>')
+        out.append(f'<path d="M{LEFT} {y}H{width:.0f}" class="lane"/>')
         out.append(f'<text x="28" y="{y + 4}">{escape(name)}</text>')
         lines |= (noted := notes([e for e in own if e["ph"] == "i"], where, width))
         y += LINE + ROW * max(bars, default=0) + 14 * len({line for _, line in noted.values()})
@@ -141,7 +147,7 @@ def draw(trace):
         sides = [(where[e["ts"]], rows[e["pid"], e["tid"]]) for e in (start, tips[start["id"]])]
         out.append(arrow(*sides))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {y}">\n{STYLE}'
-    page = '<rect width="100%" height="100%" fill="#fff"/>'
+    page = '<rect width="100%" height="100%" class="page"/>'
     return "\n".join([head, page, *out, "</svg>\n"])
 
 

@@ -45,7 +45,7 @@
 //!
 //! ```toml
 //! [dependencies]
-//! cai_bridge = { version = "0.1", default-features = false, features = ["cudarc", "python"] }
+//! cai_bridge = { version = "0.2", default-features = false, features = ["cudarc", "python"] }
 //! ```
 //!
 //! # What there is

@@ -6,6 +6,7 @@ import json
 import re
 import runpy
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -24,6 +25,46 @@ def test_the_list_of_requirements_is_the_one_that_is_judged():
 def test_the_tables_of_the_matrix_are_those_of_its_data():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
     assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
+
+
+def test_the_pages_of_refusals_and_types_are_those_of_the_contract():
+    listing = runpy.run_path(str(ROOT / "docs" / "list_contract.py"))
+    for path, text in listing["pages"]().items():
+        assert path.read_text("utf-8") == text
+
+
+def test_every_kind_of_error_has_a_line_on_the_page_of_refusals():
+    source = (ROOT / "src" / "error.rs").read_text("utf-8")
+    kinds = re.findall(r'^ {4}\w+: (?:Buffer|Value|Type|Driver), "', source, re.MULTILINE)
+    lines = (ROOT / "docs" / "refusals.md").read_text("utf-8").splitlines()
+    assert len(kinds) == sum("; allowed: " in line for line in lines if line.startswith("|"))
+
+
+@pytest.fixture(scope="module")
+def drawing():
+    return runpy.run_path(str(ROOT / "docs" / "draw_pictures.py"))
+
+
+def test_the_pictures_are_drawn_from_the_committed_data(drawing):
+    for path, picture in drawing["pictures"]().items():
+        assert path.read_text("utf-8") == picture
+        ElementTree.fromstring(picture)
+
+
+def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
+    draw = runpy.run_path(str(ROOT / "docs" / "draw_trace.py"))["draw"]
+    pictures = ROOT / "docs" / "pictures"
+    trace = json.loads((pictures / "trace.json").read_text("utf-8"))
+    assert (pictures / "trace.svg").read_text("utf-8") == draw(trace)
+
+
+def test_the_recorded_races_are_what_the_simulated_device_runs():
+    recording = runpy.run_path(str(ROOT / "docs" / "record_races.py"))
+    found = recording["data"]()
+    assert json.loads((ROOT / "docs" / "pictures" / "races.json").read_text()) == found
+    for scene in found.values():
+        assert scene["alone"]["reports"]
+        assert not scene["bridged"]["reports"]
 
 
 def test_a_later_run_takes_the_place_of_what_it_judged_again():
@@ -98,3 +139,26 @@ def test_nothing_is_wrong_in_the_data_by_an_advised_route(matrix):
             cell = matrix.advised(producer, consumer)
             outcomes = {} if cell is None else {n: o.outcome for n, o in cell.aspects.items()}
             assert not {"wrong", "crashed"} & set(outcomes.values()), (producer, consumer, outcomes)
+
+
+@pytest.mark.parametrize(
+    ("markup", "wrong"),
+    [
+        ('<a href="other.html#there">', None),
+        ('<a href="#here">', None),
+        ('<a href="https://elsewhere.example">', None),
+        ('<link rel="canonical" href="https://elsewhere.example">', None),
+        ('<a href="missing.html">', "links to missing.html, which is not there"),
+        ('<a href="other.html#gone">', "links to other.html#gone, whose anchor is not there"),
+        ('<script src="https://elsewhere.example/x.js">', "fetches https://elsewhere.example/x.js"),
+        ('<link rel="stylesheet" href="//elsewhere.example/x.css">', "fetches //elsewhere.example"),
+        ('<img src="gone.svg">', "links to gone.svg, which is not there"),
+    ],
+)
+def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup, wrong):
+    problems = runpy.run_path(str(ROOT / "docs" / "check_site.py"))["problems"]
+    (tmp_path / "index.html").write_text(f'<p id="here">{markup}')
+    (tmp_path / "other.html").write_text('<p id="there">')
+    found = problems(tmp_path)
+    assert len(found) == (wrong is not None)
+    assert wrong is None or wrong in found[0]

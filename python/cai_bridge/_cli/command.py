@@ -68,7 +68,14 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cai_bridge {__version__}")
     commands = top.add_subparsers(required=True, metavar="command")
-    _add_doctor(_added(commands, "doctor", _doctor, "tell what is installed, and what to mind"))
+    _add_doctor(
+        _added(
+            commands,
+            "doctor",
+            _doctor,
+            "list what is installed, and what is unsafe, wrong or slow with it",
+        )
+    )
     _add_inspect(_added(commands, "inspect", _inspect, "show what an array's protocols say"))
     _add_check(_added(commands, "check", _check, "judge libraries by what the protocols require"))
     _add_matrix(_added(commands, "matrix", _matrix, "hand arrays between all pairs of libraries"))

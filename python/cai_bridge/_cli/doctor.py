@@ -1,4 +1,4 @@
-"""``cai-bridge doctor``: what is installed, what it speaks, and what to mind."""
+"""``cai-bridge doctor``: what is installed, what it speaks, and what is unsafe."""
 
 from __future__ import annotations
 

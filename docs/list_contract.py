@@ -1,0 +1,112 @@
+"""Write docs/refusals.md and docs/dtypes.md from the contract's tables in tests/data.
+
+python docs/list_contract.py
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+DOCS = Path(__file__).parent
+DATA = DOCS.parent / "tests" / "data"
+# A kind of error: its comment, name, class, field and what is allowed.
+KIND = re.compile(
+    r'^ {4}///\s*(.+)\n {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
+)
+MEANING = {
+    "BufferError": "The array is well formed, and the other protocol, or the consumer, cannot take it.",
+    "ValueError": "A dict, capsule or argument is malformed.",
+    "TypeError": "An object speaks neither protocol, or an argument has another type.",
+    "DriverError": "A call of the CUDA driver failed, there is no driver, or a graph capture has no "
+    "place for what was asked. It is a `RuntimeError`, with `call` and `code`.",
+}
+REFUSALS = """\
+# Refusals
+
+Whatever the bridge cannot do right it refuses. The exception names the field, what it was, and what is allowed:
+
+```text
+strides[0]: got 6 bytes for items of 4; allowed: multiples of the item size: DLPack counts strides in elements
+```
+
+A refusal costs nothing: the array, dict or capsule is as usable as before, and a refused capsule is not consumed.
+Search this page for the words of your message. A long value is shortened in it.
+This page is written by `python docs/list_contract.py` from the table that the tests run.
+"""
+DTYPES = """\
+# Element types
+
+Each row goes both ways. The CUDA Array Interface (CAI) says a type by its `typestr`, DLPack by a code, bits and lanes.
+
+| type | CAI `typestr` | DLPack code, bits |
+|---|---|---|
+{rows}
+
+CAI has no words for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
+`from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. With neither it refuses.
+A view keeps the exact type on the way back.
+
+DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes of `float32` is an array of shape `(5, 2)`.
+
+Other spellings of a typestr are read as what they mean: {spellings}.
+
+Structured, object, string and datetime types, the other byte order, long doubles, and items narrower than a byte are [refused](refusals.md).
+This page is written by `python docs/list_contract.py`.
+"""
+
+
+def code(text: str) -> str:
+    """Write a cell in the font of code."""
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+def refusals() -> str:
+    """Write every message, by the exception that it comes in."""
+    source = (DOCS.parent / "src" / "error.rs").read_text(encoding="utf-8")
+    with (DATA / "refusals.toml").open("rb") as file:
+        table: dict[str, list[dict[str, Any]]] = tomllib.load(file)
+    seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for row in (row for rows in table.values() for row in rows):
+        if (said := (row["field"], row["got"])) not in seen[row["kind"]]:
+            seen[row["kind"]].append(said)
+    found: dict[str, list[str]] = {name: [] for name in MEANING}
+    for what, kind, short, _, allowed in KIND.findall(source):
+        name = f"{short}Error"
+        (field, got), *others = seen[kind]
+        plain = allowed.replace('\\"', '"')
+        cell = code(f"{field}: got {got}; allowed: {plain}")
+        if others:
+            cell += "; also " + ", ".join(code(f"{field}: got {got}") for field, got in others)
+        found[name].append(f"| {what.replace('|', chr(92) + '|')} | {cell} |")
+    parts = [REFUSALS]
+    for name, rows in found.items():
+        head = ["| when | the message, with an example of what it was |", "|---|---|"]
+        parts.append("\n".join([f"## {name}\n", MEANING[name], "", *head, *rows, ""]))
+    return "\n".join(parts)
+
+
+def dtypes() -> str:
+    """Write the table of element types."""
+    with (DATA / "dtype.toml").open("rb") as file:
+        table = tomllib.load(file)
+    rows = [
+        f"| {code(row['name'])} | {code(row['typestr'])} | {row['code']}, {row['bits']} |"
+        for row in table["dtype"]
+    ]
+    named = [row for row in table["spelling"] if "name" in row]
+    spellings = ", ".join(f"`{row['typestr']}` ({row['name']})" for row in named)
+    return DTYPES.format(rows="\n".join(rows), spellings=spellings)
+
+
+def pages() -> dict[Path, str]:
+    """List the pages with what belongs into them."""
+    return {DOCS / "refusals.md": refusals(), DOCS / "dtypes.md": dtypes()}
+
+
+if __name__ == "__main__":
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,109 @@
+"""Write docs/pictures/races.json: what ran when, without the bridge and with it.
+
+    python docs/record_races.py
+
+Two mistakes, each by itself and mended: a read that does not wait for the write before it, and a
+block that is handed out again while it is read. The simulated device decides the order of the work,
+and its reports say what is a race.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from ctypes import c_float
+from pathlib import Path
+from typing import Any
+
+from cai_bridge import to_cai
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
+
+DATA = Path(__file__).with_name("pictures") / "races.json"
+
+
+class Recorder:
+    """Queues work, and notes the order in which the device runs it."""
+
+    def __init__(self, cuda: SimulatedCuda) -> None:
+        self.cuda, self.ran, self.kept = cuda, [], []
+        self.producer, self.consumer = cuda.stream("producer"), cuda.stream("consumer")
+
+    def write(self, x: Any, value: float, name: str) -> None:
+        """Queue a write of the producer's."""
+
+        def run() -> None:
+            x.assign(value)
+            self.ran.append({"stream": "producer", "name": name, "value": value})
+
+        self.producer.launch(run, writes=[x], name=name)
+
+    def read(self, x: Any, view: Any, name: str = "read") -> None:
+        """Queue a read of the consumer's, through what it was handed."""
+
+        def run() -> None:
+            self.ran.append({"stream": "consumer", "name": name, "value": peek()})
+
+        peek = reader(x)
+        self.consumer.launch(run, reads=[view], name=name)
+
+
+def reader(x: Any) -> Callable[[], float]:
+    """Read the first value of the memory, whoever has it by then."""
+    at = x.ptr
+    return lambda: c_float.from_address(at).value
+
+
+def hand_over(recorder: Recorder, bridge: bool) -> None:
+    """Write by the producer, read by the consumer."""
+    x = recorder.cuda.array([0.0], speaks="exchange", name="x")
+    recorder.write(x, 7.0, "write 7")
+    with recorder.cuda.current_stream(recorder.producer):
+        view = to_cai(x, stream=recorder.consumer) if bridge else x
+    recorder.read(x, view)
+    recorder.consumer.synchronize()
+
+
+def end(recorder: Recorder, bridge: bool) -> None:
+    """Read by the consumer; the producer frees the block, gets it again and writes."""
+    cuda, producer = recorder.cuda, recorder.producer
+    x = cuda.array([7.0], memory="pool", stream=producer, speaks="exchange", name="x")
+    producer.synchronize()
+    with cuda.current_stream(producer):
+        view = to_cai(x, stream=recorder.consumer) if bridge else x
+        recorder.read(x, view)
+        del x, view
+        tenant = cuda.array(shape=1, memory="pool", stream=producer, speaks=(), name="next")
+    recorder.write(tenant, -1.0, "write -1")
+    recorder.kept.append(tenant)
+    producer.synchronize()
+
+
+def recorded(scene: Callable[[Recorder, bool], None], bridge: bool) -> dict[str, Any]:
+    """Run a scene: the work as it ran, the waits between streams, and what was found."""
+    with simulated_cuda(check=False) as cuda:
+        recorder = Recorder(cuda)
+        cuda.clear_calls()
+        scene(recorder, bridge)
+        cuda.synchronize()
+        waits = [
+            next(s.name for s in (recorder.producer, recorder.consumer) if s.handle == one.stream)
+            for one in cuda.calls
+            if one.call == "cuStreamWaitEvent" and one.stream is not None
+        ]
+        found = [report.kind for report in cuda.reports]
+        return {"ran": recorder.ran, "waits": waits, "reports": found}
+
+
+def data() -> dict[str, Any]:
+    """Run every scene."""
+    return {
+        scene.__name__: {
+            "alone": recorded(scene, bridge=False),
+            "bridged": recorded(scene, bridge=True),
+        }
+        for scene in (hand_over, end)
+    }
+
+
+if __name__ == "__main__":
+    DATA.write_text(json.dumps(data(), indent=1) + "\n", encoding="utf-8")
