@@ -21,6 +21,11 @@ def test_the_list_of_requirements_is_the_one_that_is_judged():
     assert (ROOT / "docs" / "requirements.md").read_text() == listing["page"]()
 
 
+def test_the_list_of_sentences_is_the_one_that_the_tests_show():
+    listing = runpy.run_path(str(ROOT / "docs" / "list_specification.py"))
+    assert (ROOT / "docs" / "specification.md").read_text() == listing["page"]()
+
+
 def test_the_tables_of_the_matrix_are_those_of_its_data():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
     assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
