@@ -354,9 +354,9 @@ def test_a_more_complicated_type_is_refused_and_a_plain_one_is_what_it_was(cuda,
     x = cuda.array([1.0] * 4, speaks=())
     plain = np.dtype("float32").descr
     assert values(cuda, door(only_cai(x, descr=plain))) == [1.0] * 4
-    fields = np.dtype([("a", "<f4"), ("b", "<f4")])
-    with pytest.raises(BufferError, match=r"^(descr|typestr): got "):
-        door(only_cai(x, typestr=fields.str, shape=(2,), descr=fields.descr))
+    for fields in ([("a", "<i2")], [("a", "|i1"), ("b", "|i1")]):
+        with pytest.raises(BufferError, match=r"^descr: got a structured type"):
+            door(only_cai(x, typestr=np.dtype(fields).str, descr=fields))
 
 
 @as_producer("mask-none")
