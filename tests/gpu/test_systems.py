@@ -1,16 +1,18 @@
 """The real systems that the specifications name, beside those that the other files have.
 
-mpi4py, pylibraft, cuCIM and ucxx, each where it is installed: what PyTorch wrote late on a side
-stream is what they read, what they write is what PyTorch reads, and its next write comes after
-their read. They speak CAI only, or DLPack without a stream, and take no notice of the dict's.
+mpi4py, pylibraft, cuCIM, ucxx and cuda.core, each where it is installed: what PyTorch or CuPy wrote
+late on a side stream is what they read, what they write is what the other reads, and the producer's
+next write comes after their read. They take no notice of the dict's stream.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+import struct
 import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,6 +90,26 @@ def test_mpi4py_takes_the_views_memory_and_keeps_it(
     gc.collect()
     assert gone() is None
     note(f"mpi4py {mpi.Get_library_version().split(chr(10))[0][:40]}: buffers by {door}")
+
+
+def test_any_mpi_moves_managed_memory_which_the_host_reaches(
+    mpi: Any, driver: Any, cupy: Any, note: Any
+) -> None:
+    stream, wrong = cupy.cuda.Stream(non_blocking=True), 0
+    x, y = (cupy.ndarray(WORDS, np.float32, cupy.cuda.malloc_managed(4 * WORDS)) for _ in range(2))
+    for _ in range(RUNS):
+        value = float(next(streams.fresh_values()))
+        driver.synchronize()
+        streams.cupy_writes_late(x, int(value), stream, LATE_MS)
+        with stream, to_cai(x) as sent, to_cai(y) as received:
+            assert sent.device == (13, 0)
+            driver.synchronize()  # the host does not touch managed memory while the GPU is at work
+            mpi.COMM_SELF.Sendrecv(sent, dest=0, recvbuf=received, source=0)
+            x.fill(-1.0)
+            seen = y.get(stream=stream)
+        wrong += not bool((seen == value).all())
+    note(f"mpi4py, managed memory of CuPy: wrong {wrong}/{RUNS}")
+    assert wrong == 0
 
 
 CUDA_AWARE = os.environ.get("MPI_IS_CUDA_AWARE") == "1"
@@ -215,6 +237,67 @@ def test_cucim_works_on_torchs_memory_through_cupy(
             producer.overwritten()
             wrong += not bool(((back - 1.0).abs() < 1e-5).all())
     note(f"cuCIM's intensity of a torch tensor: wrong {wrong}/{RUNS}")
+    assert wrong == 0
+
+
+def tiff(pixels: np.ndarray[Any, Any]) -> bytes:
+    """An image file of one tile, of square RGB pixels, not compressed."""
+    side, short, long = len(pixels), 3, 4
+    fields = [
+        *((256, long, side), (257, long, side), (258, short, None), (259, short, 1)),
+        *((262, short, 2), (277, short, 3), (284, short, 1), (322, long, side)),
+        *((323, long, side), (324, long, None), (325, long, pixels.nbytes)),
+    ]
+    after = 14 + 12 * len(fields)
+    entries = b""
+    for tag, kind, value in fields:
+        count = 3 if tag == 258 else 1
+        where = {258: after, 324: after + 8}.get(tag, value)
+        entries += struct.pack("<HHII", tag, kind, count, where)
+    head = b"II*\0" + struct.pack("<IH", 8, len(fields))
+    return head + entries + struct.pack("<I3Hxx", 0, 8, 8, 8) + pixels.tobytes()
+
+
+@pytest.mark.parametrize("sink", ["torch", "cupy"])
+def test_an_image_of_cucim_on_the_gpu_goes_to_others(
+    driver: Any, tmp_path: Path, sink: str
+) -> None:
+    pytest.importorskip(sink)
+    clara = pytest.importorskip("cucim.clara")
+    pixels = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
+    (tmp_path / "image.tif").write_bytes(tiff(pixels))
+    image = clara.CuImage(str(tmp_path / "image.tif")).read_region((0, 0), (64, 64), device="cuda")
+    said = image.__cuda_array_interface__
+    assert (said["version"], said["stream"]) == (3, 1)
+    made = convert(image, sink)
+    del image
+    gc.collect()
+    assert (made.data_ptr() if sink == "torch" else made.data.ptr) == said["data"][0]
+    assert np.array_equal(made.cpu().numpy() if sink == "torch" else made.get(), pixels[:64, :64])
+
+
+# --- cuda.core ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sink", ["cai", "cupy"])
+def test_a_strided_memory_view_of_cuda_core_goes_on_to_others(
+    producer: Producer, torch: Any, cupy: Any, note: Any, sink: str
+) -> None:
+    utils = pytest.importorskip("cuda.core.utils")
+    stream, out, wrong = cupy.cuda.Stream(non_blocking=True), cupy.zeros(WORDS, np.float32), 0
+    for _ in range(RUNS):
+        value = producer.written()
+        with torch.cuda.stream(producer.stream):
+            # It has no stream of its own, so it is made ready on the one that it is taken for.
+            strided = utils.StridedMemoryView.from_dlpack(producer.array, stream_ptr=1)
+        with stream:
+            made = to_cai(strided, stream=stream) if sink == "cai" else convert(strided, cupy)
+            assert (made.ptr if sink == "cai" else made.data.ptr) == producer.array.data_ptr()
+            out[...] = streams.cupy_view_without_sync(made) if sink == "cai" else made
+            seen = cupy.asnumpy(out, stream=stream)
+        del made, strided
+        wrong += not bool((seen == value).all())
+    note(f"cuda.core's view to {sink}: wrong {wrong}/{RUNS}")
     assert wrong == 0
 
 
