@@ -12,6 +12,7 @@ import weakref
 from typing import Any
 
 import pytest
+from fakes import rows
 from specification import BLOCKS, called, taken_on
 from systems import MAKING, TAKING, Mpi4py, PyArrowBuffer, Pylibcudf, Raft, floats
 
@@ -47,6 +48,16 @@ class Hand:
 
     def taken(self, view: Any) -> Any:
         return self.system(self.cuda, view, self.theirs)
+
+
+def test_every_stand_in_is_of_a_system_in_the_table():
+    table = " ".join(system["name"] for system in rows("systems", "system"))
+    assert [one.name for one in (*TAKING, *MAKING) if one.name not in table] == []
+    cited = [system for system in rows("systems", "system") if "test_systems.py" in str(system)]
+    stood_in = {one.name for one in (*TAKING, *MAKING)}
+    for system in cited:
+        real = "gpu/test_systems.py" in str(system) and "python/test_systems.py" not in str(system)
+        assert real or any(name in system["name"] for name in stood_in), system["name"]
 
 
 # --- into a system --------------------------------------------------------------------------------
