@@ -18,7 +18,7 @@ Each sentence of the [CUDA Array Interface][text] that states a rule, beside the
 As *consumer* the bridge reads a dict: `from_cai`, `to_dlpack`, `convert`.
 As *producer* it writes one: the views of `to_cai`.
 The text is that of version 3, and of version 2 where it differs.
-What it says of Numba alone is left out.
+What it says of Numba alone is left out, and so are its examples.
 The tests run on the simulated device, in every run of `make test`.
 This page is written by `python docs/list_specification.py`
 from `tests/data/specification.toml` and the tests' marks.
@@ -75,7 +75,7 @@ def page() -> str:
                 "|---|---|---|",
             ]
         within = row["section"].removeprefix(chapter).removeprefix(", ")
-        where = ": ".join(filter(None, [within, "version 2" if row["version"] == 2 else ""]))
+        where = ", ".join(filter(None, [within, "version 2" if row["version"] == 2 else ""]))
         quoted = (f"*{where}*: " if where else "") + f"“{row['sentence']}”"
         cells = [cell(row, side, tests[side]) for side in SIDES]
         parts.append(f"| {' | '.join([quoted, *cells])} |".replace("__", r"\_\_"))

@@ -63,7 +63,7 @@ def idle(cuda: Any, given: bool) -> Any:
 # --- the entry ------------------------------------------------------------------------------------
 
 
-@as_consumer("stream", "integer", "integer-synchronize", "stream-handle")
+@as_consumer("stream", "stream-handle", "integer", "integer-synchronize", "choice")
 @each_door
 def test_the_consumers_work_runs_after_what_the_dicts_stream_has(cuda, door):
     producer = cuda.stream("producer's")
@@ -165,7 +165,7 @@ def test_both_may_work_on_without_a_race(cuda, door, producer, consumer):
     assert (seen.value, cuda.reports) == (SEEN, [])
 
 
-@as_consumer("by-default")
+@as_consumer("by-default", "exception")
 @each_door
 def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, door):
     producer = cuda.stream("producer's")
@@ -246,7 +246,7 @@ def test_a_copy_on_the_host_is_done_when_the_call_returns(cuda, door):
     assert made.tolist() == SEEN
 
 
-@as_consumer("integer-enqueue", "enqueue-return", "enqueue-sufficient")
+@as_consumer("integer-enqueue", "enqueue-return", "enqueue-sufficient", "choice")
 @each_door
 @each_kind
 def test_who_works_on_the_provided_stream_pays_nothing_and_returns_at_once(cuda, door, kind):

@@ -66,6 +66,23 @@ def test_a_dict_without_one_of_the_four_is_refused_by_its_name(cuda, door, missi
     assert values(cuda, door(producer)) == [1.0, 2.0, 3.0, 4.0]
 
 
+@as_consumer("optional")
+@each_door
+def test_a_dict_of_the_four_entries_alone_is_read(cuda, door):
+    x = cuda.array([[1.0, 2.0], [3.0, 4.0]], speaks=())
+    made = interface(x, shape=(2, 2))
+    view = door(OnlyCai({key: made[key] for key in FOUR}, keep=x))
+    assert (view.stream, view.strides, view.readonly) == (None, (8, 4), False)
+    assert values(cuda, view) == [[1.0, 2.0], [3.0, 4.0]]
+
+
+@as_producer("optional")
+@each_producer
+def test_a_view_adds_the_optional_entries_that_order_needs_and_no_other(cuda, speaks):
+    made = to_cai(cuda.array([1.0], speaks=speaks)).__cuda_array_interface__
+    assert set(made) - set(FOUR) == {"strides", "stream"}
+
+
 @as_producer("shape")
 @each_producer
 @pytest.mark.parametrize(("data", "shape"), SHAPES)
@@ -348,7 +365,7 @@ def test_elements_are_where_the_strides_lead(cuda, door, strides, first, seen):
     assert values(cuda, door(made)) == seen
 
 
-@as_consumer("descr")
+@as_consumer("descr", "descr-numpy")
 @each_door
 def test_a_more_complicated_type_is_refused_and_a_plain_one_is_what_it_was(cuda, door):
     x = cuda.array([1.0] * 4, speaks=())
@@ -373,7 +390,7 @@ def test_without_a_mask_every_value_is_read(cuda, door):
     assert values(cuda, door(only_cai(x, mask=None))) == [0.0, 1.0, 0.0, 2.0]
 
 
-@as_consumer("mask-elements")
+@as_consumer("mask-elements", "mask-numpy")
 @each_door
 @pytest.mark.parametrize("valid", [[True] * 4, [True, False, True, True]])
 def test_values_that_a_mask_judges_are_refused_for_dlpack_has_none(cuda, door, valid):

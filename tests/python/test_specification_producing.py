@@ -57,7 +57,7 @@ def test_whoever_minds_the_dicts_stream_reads_what_was_written(cuda, speaks, rea
     assert seen.value == SEEN
 
 
-@as_producer("integer-synchronize", "integer-enqueue")
+@as_producer("integer-synchronize", "integer-enqueue", "choice")
 @each_producer
 @each_reader
 def test_a_reader_may_synchronize_or_enqueue(cuda, speaks, reader):
@@ -149,7 +149,7 @@ def test_both_may_work_on_without_a_race(cuda, speaks, reader, producer, consume
     assert (seen.value, cuda.reports) == (SEEN, [])
 
 
-@as_producer("by-default")
+@as_producer("by-default", "exception")
 @pytest.mark.parametrize("speaks", ["exchange", "cai3"])
 @each_reader
 def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, speaks, reader):
