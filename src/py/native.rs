@@ -54,7 +54,7 @@ impl Question {
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
         let named = found.get_type().name()?;
-        let slot = if named == "getset_descriptor" {
+        let slot = if named == "getset_descriptor" || named == "member_descriptor" {
             // SAFETY: the type of a live object; a slot is NULL or what its name says (`PyType_GetSlot`).
             unsafe {
                 let slot = ffi::PyType_GetSlot(found.get_type_ptr(), ffi::Py_tp_descr_get);
@@ -71,17 +71,27 @@ impl Question {
         }))
     }
 
+    /// Whether it is an extension type's own, which nobody replaces.
+    pub(super) const fn is_native(&self) -> bool {
+        matches!(self, Self::Attribute(..) | Self::Method(_))
+    }
+
     /// Whether `x`, an object of the type, answers yes.
     pub(super) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        self.answer(x)?.is_truthy()
+    }
+
+    /// What `x`, an object of the type, answers.
+    pub(super) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
-        let answer = match self {
+        match self {
             Self::Attribute(descriptor, get) => {
                 // SAFETY: both objects are alive, and `x` shows that this thread is attached; the slot is the
                 // descriptor's own, and gives a new reference, or NULL with an exception set.
                 unsafe {
                     let kind = x.get_type_ptr().cast();
                     let answer = get(descriptor.as_ptr(), x.as_ptr(), kind);
-                    Bound::from_owned_ptr_or_err(py, answer)?
+                    Bound::from_owned_ptr_or_err(py, answer)
                 }
             }
             Self::Method(method) => {
@@ -90,13 +100,12 @@ impl Question {
                     let end = ptr::null_mut::<ffi::PyObject>();
                     let answer =
                         ffi::PyObject_CallFunctionObjArgs(method.as_ptr(), x.as_ptr(), end);
-                    Bound::from_owned_ptr_or_err(py, answer)?
+                    Bound::from_owned_ptr_or_err(py, answer)
                 }
             }
-            Self::NamedAttribute(name) => x.getattr(name)?,
-            Self::NamedMethod(name) => x.call_method0(name)?,
-        };
-        answer.is_truthy()
+            Self::NamedAttribute(name) => x.getattr(name),
+            Self::NamedMethod(name) => x.call_method0(name),
+        }
     }
 }
 
@@ -277,4 +286,10 @@ unsafe fn int(value: *mut ffi::PyObject) -> Option<i64> {
 pub(super) fn small(value: &Bound<'_, PyAny>) -> Option<i64> {
     // SAFETY: a bound object is alive.
     unsafe { int(value.as_ptr()) }
+}
+
+/// The items of an exact `tuple` of exact ints that fit; `None` for anything else.
+pub(super) fn tuple(value: &Bound<'_, PyAny>) -> Option<Dims> {
+    // SAFETY: a bound object is alive.
+    unsafe { dims(value.as_ptr()) }
 }

@@ -43,11 +43,24 @@ fn reach(py: Python<'_>) -> PyResult<()> {
     REACHED.get_or_try_init(py, check).copied()
 }
 
+/// The `numpy.dtype`s that are handed out again.
+static KNOWN: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
+    [const { PyOnceLock::new() }; Dtype::COUNT];
+
+/// The element type that `object` is, where it is one of those.
+pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
+    let is = |known: &Py<PyArrayDescr>| known.as_ptr() == object.as_ptr();
+    Dtype::all().find(|dtype| KNOWN[dtype.index()].get(object.py()).is_some_and(is))
+}
+
+/// Has NumPy's own for [`known`].
+pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
+    Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))
+}
+
 /// An element type as a `numpy.dtype`. NumPy's own are kept for the next array of that type; those of
 /// `ml_dtypes` may be of another package next time.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
-    static KNOWN: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
-        [const { PyOnceLock::new() }; Dtype::COUNT];
     let known = &KNOWN[dtype.index()];
     if let Some(dtype) = known.get(py) {
         return Ok(dtype.bind(py).clone());

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cai_bridge import to_cai, to_dlpack
+from cai_bridge import from_cai, to_cai, to_dlpack
 from cai_bridge._libraries import _cupy, _jax, _numba
 
 from .converting import SEEN, make, needs
@@ -55,3 +57,37 @@ def test_jaxs_quick_route_makes_what_the_public_one_makes(driver: Any, dtype: st
     assert quick.dtype.name != dtype or quick.unsafe_buffer_pointer() == view.ptr
     routes(view, None)
     assert routes.chosen is routes.quick is not routes.public
+
+
+def seen_by(view: Any) -> tuple[Any, ...]:
+    """What a view says of its array."""
+    return (view.shape, view.strides, view.dtype, view.ptr, view.readonly, view.stream, view.device)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_cupys_arrays_say_by_their_attributes_what_their_dict_says(
+    driver: Any, layout: str
+) -> None:
+    array, _ = layouts("cupy")[layout]
+    by_dict = from_cai(array.__cuda_array_interface__, owner=array, device=0)
+    assert seen_by(from_cai(array)) == seen_by(by_dict)
+
+
+@pytest.mark.parametrize("dtype", STANDARD)
+def test_cupys_dtypes_are_known_by_themselves(driver: Any, dtype: str) -> None:
+    needs("cupy")
+    array = make("cupy", host_values(dtype))
+    by_dict = from_cai(array.__cuda_array_interface__, owner=array, dtype=array.dtype)
+    assert seen_by(from_cai(array)) == seen_by(by_dict)
+
+
+def test_cupys_attributes_are_what_the_bridge_takes_them_for(
+    driver: Any, cupy: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    array = cupy.zeros((2, 3))
+    caplog.set_level(logging.DEBUG, "cai_bridge")
+    # What is known of a type is known to a thread.
+    thread = threading.Thread(target=lambda: from_cai(array))
+    thread.start()
+    thread.join()
+    assert not [record for record in caplog.records if "public route" in record.getMessage()]

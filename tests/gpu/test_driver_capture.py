@@ -260,6 +260,27 @@ def test_a_host_wait_for_the_context_spoils_a_capture_in_every_mode_of_the_threa
     assert outcome.ended == INVALIDATED
 
 
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_a_host_wait_for_another_context_spares_a_capture_in_relaxed_mode_alone(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing, relaxed: bool
+) -> None:
+    made = ctypes.c_void_p()
+    driver("cuCtxCreate_v2", ctypes.byref(made), 0, driver.get("cuDeviceGet", 0, kind=INT))
+    driver.get("cuCtxPopCurrent_v2")
+    context = int(made.value or 0)
+    try:
+        with capture(new_stream()) as outcome, driver.context(context):
+            before = INT(CAPTURE_RELAXED if relaxed else CAPTURE_GLOBAL)
+            driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+            said = driver.result("cuCtxSynchronize")
+            driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(before))
+    finally:
+        driver.forget(context)
+        driver("cuCtxDestroy_v2", context)
+    expected = (SUCCESS, SUCCESS) if relaxed else (UNSUPPORTED, INVALIDATED)
+    assert (said, outcome.ended) == expected
+
+
 def test_the_legacy_stream_beside_a_captured_blocking_one_answers_by_an_error_that_spoils_nothing(
     driver: Driver, new_stream: Callable[..., int], capture: Capturing
 ) -> None:

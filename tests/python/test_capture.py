@@ -279,6 +279,20 @@ def test_the_host_does_not_wait_while_a_stream_is_captured(row, captured, cuda):
 
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+def test_a_host_wait_for_another_gpu_leaves_a_capture_alone(mode, cuda):
+    array = cuda.array([7.0] * 4, speaks=(), name="x", device=1)
+    silent = type(f"SilentElsewhere{mode}", (OnlyCai,), {})
+    origin, far = cuda.stream("origin"), cuda.stream("far", device=1)
+    far.fill(array, 8.0)
+    with cuda.capture(origin, mode) as graph, pytest.warns(HostSyncWarning):
+        view = from_cai(silent(interface(array, version=2), keep=array))
+    graph.launch(origin)
+    seen = cuda.consumer("dlpack", cuda.stream("mine", device=1)).read(view)
+    cuda.synchronize()
+    assert seen.value == [8.0] * 4
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 @pytest.mark.parametrize("kind", ["blocking", "non-blocking"])
 def test_conversions_beside_a_foreign_capture_leave_it_alone(kind, mode, cuda):
     captured = cuda.stream("captured", blocking=kind == "blocking")

@@ -78,7 +78,7 @@ def run(body: str, folder: Path = FAKES) -> str:
     """Run `body` over the driver of stubs in `folder`, and give what it printed."""
     source = textwrap.dedent(PRELUDE) + textwrap.dedent(body)
     package = Path(cai_bridge.__file__).parents[1]
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": str(package)}
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{package}:{FAKES}"}
     done = subprocess.run(
         [sys.executable, "-c", source],
         env=environment,

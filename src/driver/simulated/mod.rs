@@ -237,6 +237,6 @@ impl Driver for Simulated {
     }
 
     fn synchronize_context(&self) -> Result<()> {
-        self.synchronize_current()
+        self.relaxed(|| self.synchronize_current())
     }
 }

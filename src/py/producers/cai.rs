@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyInt, PyString};
 use super::dlpack::{Settled, of_producer};
 use super::habits::Habit;
 use super::types::{self, Facts, Speaks};
-use super::{fields, guards, silence};
+use super::{fields, guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind, Place};
@@ -55,19 +55,25 @@ pub(crate) fn import<'py>(
     said: &Said<'_, 'py>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let (interface, owner) = interface(x, facts, said.owner)?;
+    let owner = owner(x, facts, said.owner)?;
     let of_owner = if facts.speaks == Speaks::Dict { Some(types::facts(owner)?) } else { None };
     let of_owner = of_owner.as_deref().unwrap_or(facts);
-    let unnamed = default_stream(owner, of_owner)?;
-    let decoded = fields::decode(&interface, unnamed, || {
-        said.dtype.map_or_else(|| dtype_of(owner), name_of)
-    })?;
+    let by_parts = facts.parts.as_ref().map(|parts| parts.decode(x)).transpose()?.flatten();
+    let is_by_parts = by_parts.is_some();
+    let decoded = if let Some(decoded) = by_parts {
+        decoded
+    } else {
+        let unnamed = default_stream(owner, of_owner)?;
+        let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
+        fields::decode(&interface(x, facts)?, unnamed, name)?
+    };
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let wanted = said.device.map(device_argument).transpose()?;
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     driver.open(place.ordinal, |call| detach(py, call));
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
+    let claim = if is_by_parts { ndarray::current(py, place)? } else { claim };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     check_stream(&array, &driver, said.stream.alive(place))?;
     let exports = facts.speaks != Speaks::Dict;
@@ -186,18 +192,25 @@ fn holding(
     Ok(holding)
 }
 
-/// The dict, and the object that keeps its memory alive.
-fn interface<'a, 'py>(
+/// The object that keeps the memory of `x` alive.
+fn owner<'a, 'py>(
     x: &'a Bound<'py, PyAny>,
     facts: &Facts,
     owner: Option<&'a Bound<'py, PyAny>>,
-) -> PyResult<(Bound<'py, PyDict>, &'a Bound<'py, PyAny>)> {
-    if facts.speaks == Speaks::Dict {
-        let owner = owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None"))?;
-        return Ok((x.cast::<PyDict>()?.clone(), owner));
+) -> PyResult<&'a Bound<'py, PyAny>> {
+    match owner {
+        _ if facts.speaks == Speaks::Dict => {
+            owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None").into())
+        }
+        Some(owner) => Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into()),
+        None => Ok(x),
     }
-    if let Some(owner) = owner {
-        return Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into());
+}
+
+/// The dict.
+fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
+    if facts.speaks == Speaks::Dict {
+        return Ok(x.cast::<PyDict>()?.clone());
     }
     if facts.lazy.is_some() {
         guards::check_layout(x, facts)?;
@@ -205,7 +218,7 @@ fn interface<'a, 'py>(
     }
     match x.getattr(intern!(x.py(), "__cuda_array_interface__")) {
         Ok(interface) => match interface.cast_into::<PyDict>() {
-            Ok(dict) => Ok((dict, x)),
+            Ok(dict) => Ok(dict),
             Err(error) => Err(Error::new(Kind::DictType, an_object(&error.into_inner())?).into()),
         },
         Err(error) if error.is_instance_of::<PyAttributeError>(x.py()) => {

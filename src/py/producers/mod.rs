@@ -5,5 +5,6 @@ pub(crate) mod dlpack;
 pub(crate) mod fields;
 mod guards;
 pub(crate) mod habits;
+mod ndarray;
 mod silence;
 pub(crate) mod types;

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyType};
 
 use super::habits::{self, Habit};
+use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::py::by_type::ByType;
 use crate::py::native::Question;
@@ -46,6 +47,8 @@ pub(crate) struct Facts {
     pub(crate) table: Option<Table>,
     /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's do.
     pub(super) lazy: Option<Lazy>,
+    /// The attributes that its arrays are read by.
+    pub(super) parts: Option<Parts>,
     /// What its library is known to do.
     habits: Vec<Habit>,
     /// Whether the type defines `__dlpack__`.
@@ -105,11 +108,15 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         _ => None,
     };
     let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
+    let habits = habits::of(&module);
+    let by_parts = habits.contains(&Habit::NamesCurrentStream);
+    let parts = if by_parts { Parts::of(x, kind)? } else { None };
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,
         lazy,
-        habits: habits::of(&module),
+        parts,
+        habits,
         has_dlpack: kind.hasattr(intern!(py, "__dlpack__"))?,
         has_cai: kind.hasattr(intern!(py, "__cuda_array_interface__"))?,
     })

@@ -210,6 +210,11 @@ pub(crate) fn cupys_or_legacy(py: Python<'_>, ordinal: i32) -> PyResult<u64> {
     Ok(cupys(py, ordinal)?.unwrap_or_default())
 }
 
+/// Whether CuPy says which stream it works on.
+pub(crate) fn knows_cupy(py: Python<'_>) -> PyResult<bool> {
+    Ok(cupys(py, 0)?.is_some())
+}
+
 /// CuPy's own entry point, which Cython keeps in a capsule whose name is the function's type.
 fn native(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isize>> {
     const SIGNATURE: &CStr = c"intptr_t (int)";

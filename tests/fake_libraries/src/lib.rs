@@ -6,6 +6,7 @@
 //! CuPy's own extensions ask for that stream. What is not on the way, they do not have.
 
 use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicIsize, Ordering};
 
 use dlpark::DlpackFlags;
 use dlpark::ffi::{
@@ -167,28 +168,61 @@ unsafe extern "C" fn stream(_kind: DLDeviceType, _id: i32, out: *mut *mut c_void
     0
 }
 
+/// Plays `cupy.cuda.MemoryPointer`.
+#[pyclass(frozen, module = "cupy.cuda.memory")]
+struct MemoryPointer {
+    #[pyo3(get)]
+    ptr: u64,
+}
+
 /// Plays `cupy.ndarray`: 32-bit floats of device 0, in C's order.
-#[pyclass(frozen, module = "cupy")]
+#[pyclass(frozen, subclass, module = "cupy")]
 struct NdArray {
-    pointer: u64,
+    #[pyo3(get)]
     shape: Py<PyTuple>,
+    #[pyo3(get)]
+    strides: Py<PyTuple>,
+    #[pyo3(get)]
+    dtype: Py<PyAny>,
+    #[pyo3(get)]
+    data: Py<MemoryPointer>,
+    dict: Py<PyTuple>,
 }
 
 #[pymethods]
 impl NdArray {
+    /// `dict` is the shape that its dict has, if that is another one.
     #[new]
-    const fn new(pointer: u64, shape: Py<PyTuple>) -> Self {
-        Self { pointer, shape }
+    #[pyo3(signature = (pointer, shape, dict=None))]
+    fn new(
+        py: Python<'_>,
+        pointer: u64,
+        shape: Bound<'_, PyTuple>,
+        dict: Option<Py<PyTuple>>,
+    ) -> PyResult<Self> {
+        let (mut strides, mut step) = (Vec::new(), 4_i64);
+        for extent in shape.iter().rev() {
+            strides.push(step);
+            step *= extent.extract::<i64>()?.max(1);
+        }
+        strides.reverse();
+        Ok(Self {
+            strides: PyTuple::new(py, strides)?.unbind(),
+            dtype: py.import("numpy")?.call_method1("dtype", ("float32",))?.unbind(),
+            data: Py::new(py, MemoryPointer { ptr: pointer })?,
+            dict: dict.unwrap_or_else(|| shape.clone().unbind()),
+            shape: shape.unbind(),
+        })
     }
 
     #[getter]
     fn __cuda_array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dict = PyDict::new(py);
-        dict.set_item(intern!(py, "shape"), &self.shape)?;
+        dict.set_item(intern!(py, "shape"), &self.dict)?;
         dict.set_item(intern!(py, "typestr"), intern!(py, "<f4"))?;
         dict.set_item(intern!(py, "version"), 3)?;
         dict.set_item(intern!(py, "strides"), py.None())?;
-        dict.set_item(intern!(py, "data"), (self.pointer, false))?;
+        dict.set_item(intern!(py, "data"), (self.data.get().ptr, false))?;
         dict.set_item(intern!(py, "stream"), 1)?;
         Ok(dict)
     }
@@ -198,8 +232,16 @@ impl NdArray {
     }
 }
 
+static CURRENT: AtomicIsize = AtomicIsize::new(0);
+
 unsafe extern "C" fn current_stream(_device: c_int) -> isize {
-    0
+    CURRENT.load(Ordering::Relaxed)
+}
+
+/// The stream that CuPy works on from now on.
+#[pyfunction]
+fn work_on(handle: isize) {
+    CURRENT.store(handle, Ordering::Relaxed);
 }
 
 /// Callgrind counts what runs from here on: `--zero-before='*counts_begin'`.
@@ -254,6 +296,7 @@ fn fake_libraries(module: &Bound<'_, PyModule>) -> PyResult<()> {
     py.get_type::<Tensor>().setattr("__dlpack_c_exchange_api__", table)?;
     module.add_class::<Tensor>()?;
     module.add_class::<NdArray>()?;
+    module.add_function(wrap_pyfunction!(work_on, module)?)?;
     module.add_function(wrap_pyfunction!(counted, module)?)?;
     let current: unsafe extern "C" fn(c_int) -> isize = current_stream;
     module.add("get_stream_ptr", capsule(py, current as *mut c_void, c"intptr_t (int)")?)
