@@ -82,7 +82,7 @@ class Pylibcudf(Taking):
         start, stop, _ = part.indices(self.nbytes)
         data = (self.ptr + start, self.cai["data"][1])
         cai = {"data": data, "shape": (stop - start,), "typestr": "|u1", "version": 3}
-        return Exporting(cai, self)
+        return Exporting.of("pylibcudf.gpumemoryview")(cai, self)
 
 
 class Raft(Taking):
@@ -253,16 +253,22 @@ class Exporting:
         self.__cuda_array_interface__ = interface
         self.kept = kept
 
+    @classmethod
+    def of(cls, module: str) -> type[Exporting]:
+        """A type of that module's: the bridge knows some libraries by it."""
+        return type("Array", (cls,), {"__module__": module})
+
 
 class Making:
     """A library's own array: the dict that it exports, of memory that its stream writes to.
 
-    `unsaid` tells what comes of it where nobody says its stream: ``"race"``, since the dict says
-    that nothing is pending, ``"host"``, where the bridge waits, or ``"right"``.
+    `unsaid` tells what comes of it where nobody says its stream: ``"host"``, where the bridge makes
+    the host wait, or ``"right"``. `module` is that of its type.
     """
 
     name: ClassVar[str]
     unsaid: ClassVar[str]
+    module: ClassVar[str] = __name__
     on: ClassVar[str] = "its own"
     memory: ClassVar[str] = "pool"
 
@@ -273,7 +279,7 @@ class Making:
         self.array = self.made(self.bytes.ptr)
 
     def made(self, ptr: int) -> Any:
-        return Exporting(self.interface(ptr), self.bytes)
+        return Exporting.of(self.module)(self.interface(ptr), self.bytes)
 
     def interface(self, ptr: int) -> dict[str, Any]:
         raise NotImplementedError
@@ -305,7 +311,7 @@ class PylibcudfColumn(Making):
     The source is that of `Pylibcudf`: bytes, version 3, no stream.
     """
 
-    name, unsaid = "pylibcudf", "race"
+    name, unsaid, module = "pylibcudf", "host", "pylibcudf.gpumemoryview"
 
     def interface(self, ptr: int) -> dict[str, Any]:
         return {**AS_BYTES, "data": (ptr, False), "strides": None, "version": 3}
@@ -317,7 +323,7 @@ class RaftArray(Making):
     https://github.com/rapidsai/raft, python/pylibraft/pylibraft/common/device_ndarray.py.
     """
 
-    name, unsaid = "RAFT", "race"
+    name, unsaid, module = "RAFT", "host", "pylibraft.common.device_ndarray"
 
     def interface(self, ptr: int) -> dict[str, Any]:
         return {**np.empty(8, "<f4").__array_interface__, "data": (ptr, False)}
@@ -395,9 +401,9 @@ class CumlArray(Making):
 
 
 class NumbaOf(Making):
-    """A Numba array that no stream was given: version 3, stream None, whatever is pending."""
+    """A Numba array that no stream was given, so of Numba's default one: its dict says None."""
 
-    unsaid: ClassVar[str] = "race"
+    unsaid, on, module = "right", "legacy", "numba.cuda.cudadrv.devicearray"
 
     def interface(self, ptr: int) -> dict[str, Any]:
         said = {**AS_FLOATS, "data": (ptr, False), "strides": None, "version": 3}
@@ -424,7 +430,7 @@ class PyArrowBuffer(NumbaOf):
     name = "PyArrow"
 
     def made(self, ptr: int) -> Any:
-        return Exporting(self.interface(ptr))
+        return Exporting.of(self.module)(self.interface(ptr))
 
 
 MAKING: tuple[type[Making], ...] = (

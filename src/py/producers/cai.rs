@@ -65,7 +65,10 @@ pub(crate) fn import<'py>(
     } else {
         let unnamed = default_stream(owner, of_owner)?;
         let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
-        fields::decode(&interface(x, facts)?, unnamed, name)?
+        let dict = interface(x, facts)?;
+        let decoded = fields::decode(&dict, unnamed, name)?;
+        let silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
+        if silent { Decoded { claim: Claim::Silent, ..decoded } } else { decoded }
     };
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
