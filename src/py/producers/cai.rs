@@ -67,8 +67,14 @@ pub(crate) fn import<'py>(
         let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
         let decoded = fields::decode(&dict, unnamed, name)?;
-        let silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
-        if silent { Decoded { claim: Claim::Silent, ..decoded } } else { decoded }
+        if decoded.claim == Claim::Said(Ready::Nothing)
+            && of_owner.has(Habit::NeverNamesStream)
+            && !dict.contains(intern!(py, "stream"))?
+        {
+            Decoded { claim: Claim::Silent, ..decoded }
+        } else {
+            decoded
+        }
     };
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
