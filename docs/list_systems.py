@@ -17,7 +17,8 @@ the memory class is a specification of its own.
 
 *Judged by* says what ran in the tests: the library itself, with its version,
 or a stand-in that does with the protocols what the library's source does.
-The stand-ins are in [tests/python/systems.py](../tests/python/systems.py) and in the tests' files.
+The stand-ins are in [systems.py](../tests/python/systems.py),
+[systems_out.py](../tests/python/systems_out.py) and the tests' files.
 Each test is of values, of the order at hand-over and at the end, or of who keeps what.
 In `to_cai(x, stream=s)` the stream is that which the system works on;
 in `from_cai(x, stream=s)` it is that of its pending work.

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from fakes import rows
 from specification import BLOCKS, called, taken_on
-from systems import MAKING, TAKING, Mpi4py, PyArrowBuffer, Pylibcudf, Raft, floats
+from systems import TAKING, Mpi4py, Pylibcudf, Raft
+from systems_out import MAKING, CudfColumn, PyArrowBuffer, floats
 
 from cai_bridge import HostSyncWarning, convert, from_cai, to_cai
 from cai_bridge._core import _settle
@@ -295,6 +296,16 @@ def test_an_array_that_keeps_no_owner_is_taken_with_one(cuda):
     gc.collect()
     assert gone() is not None
     seen = taken_on(cuda, view)
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+def test_a_column_of_cudf_with_nulls_is_refused_for_dlpack_has_no_masks(cuda):
+    stream = cuda.stream("cuDF")
+    made = CudfColumn(cuda, stream)
+    with pytest.raises(BufferError, match=r"^mask: got "):
+        from_cai(made.with_nulls(), stream=stream)
+    seen = taken_on(cuda, from_cai(made.array, stream=stream))
     cuda.synchronize()
     assert seen.value == SEEN
 
