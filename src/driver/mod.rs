@@ -107,10 +107,10 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// to be recorded again, nor destroyed: it is not given back. May block.
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
-    /// `cuCtxSynchronize`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`, so that no capture of
-    /// another context minds: the host waits for all work of the current context. Blocks.
+    /// `cuCtxSynchronize`: the host waits for all work of the current context. Blocks.
     ///
-    /// It ends every capture of the context's own streams, in every mode of the calling thread.
+    /// It ends every capture of the context's streams, in every mode of the calling thread, and none of
+    /// another context's.
     fn synchronize_context(&self) -> Result<()>;
 }
 

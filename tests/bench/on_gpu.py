@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from floors import floor_rows
 from timing import CALLS, Pair, Row, least_host_ms
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -199,9 +200,13 @@ def why_not() -> str | None:
 
 def rows() -> Iterator[Row]:
     found = names()
+    floors: dict[str, float] = {}
+    for row in floor_rows(found):
+        floors |= {row.name: row.value} if row.value is not None else {}
+        yield row
     for group, calls, pairs in groups():
         for pair in pairs:
-            row = pair.measure(group, found, calls)
+            row = pair.measure(group, found, calls, floors)
             if "torch" in found:
                 found["torch"].cuda.synchronize()
             yield row

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-ROUNDS = 7
-CALLS = 2000
+ROUNDS = 15
+CALLS = 1000
+NEAR = 1.15
+"""How far from its floor a row may be whose budget the floor forbids."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measured thing. `value` and `peer_value` in `unit`; `budget` is of the ratio where there
-    is a peer.
+    """One measured thing. `value`, `peer_value`, `median` and `floor` in `unit`; `budget` is of the
+    ratio where there is a peer.
 
-    A row without a budget is for information, and passes.
+    `floor` is what of `value` the bridge has to do whoever writes it, measured in the same run. A
+    row without a budget is for information, and passes.
     """
 
     group: str
@@ -28,6 +32,8 @@ class Row:
     peer_value: float | None = None
     budget: float | None = None
     remark: str = ""
+    median: float | None = None
+    floor: float | None = None
 
     @property
     def ratio(self) -> float | None:
@@ -40,40 +46,72 @@ class Row:
         if self.budget is None:
             return ""
         measured = self.ratio if self.peer else self.value
-        return "PASS" if measured is not None and measured <= self.budget else "over"
+        if measured is not None and measured <= self.budget:
+            return "PASS"
+        if self.floor is None or not self.peer_value or self.floor <= self.budget * self.peer_value:
+            return "over"
+        return "at floor" if self.value <= NEAR * self.floor else "over, floor"
+
+    @property
+    def from_floor(self) -> float | None:
+        """How many times its floor it takes."""
+        return self.value / self.floor if self.value is not None and self.floor else None
+
+
+def timed(statements: list[str], names: dict[str, Any], calls: int = CALLS) -> list[list[float]]:
+    """The times of a call of each statement in ns, of as many rounds, in which they take turns: a
+    drifting clock hits all.
+    """
+    timers = [timeit.Timer(text, globals=names) for text in statements]
+    for timer in timers:
+        timer.timeit(max(50, calls // 20))
+    times: list[list[float]] = [[] for _ in timers]
+    for _ in range(ROUNDS):
+        for timer, found in zip(timers, times, strict=True):
+            found.append(1e9 * timer.timeit(calls) / calls)
+    return times
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A statement of the bridge's and the one of a peer that does the same, run in turns."""
+    """A statement of the bridge's and the one of a peer that does the same, run in turns. `floor`
+    is a sum of what `floors` has names for.
+    """
 
     name: str
     bridge: str
     peer: str = ""
     budget: float | None = None
+    floor: str = ""
 
-    def measure(self, group: str, names: dict[str, Any], calls: int = CALLS) -> Row:
-        """The least of `ROUNDS` times `calls`, bridge and peer alternating, so that a drifting
-        clock hits both.
-        """
+    def measure(
+        self,
+        group: str,
+        names: dict[str, Any],
+        calls: int = CALLS,
+        floors: dict[str, float] | None = None,
+    ) -> Row:
+        """The least and the median of `ROUNDS` times `calls`."""
+        known = floors or {}
+        parts = [known.get(part.strip()) for part in self.floor.split("+") if part.strip()]
+        whole = [part for part in parts if part is not None]
+        floor = sum(whole) if parts and len(whole) == len(parts) else None
         try:
-            timers = [
-                timeit.Timer(text, globals=names) for text in (self.bridge, self.peer) if text
-            ]
-            for timer in timers:
-                timer.timeit(max(50, calls // 20))
-            least = [float("inf")] * len(timers)
-            for _ in range(ROUNDS):
-                for i, timer in enumerate(timers):
-                    least[i] = min(least[i], 1e9 * timer.timeit(calls) / calls)
+            times = timed([text for text in (self.bridge, self.peer) if text], names, calls)
         except (
             Exception
         ) as error:  # a library that is missing or refuses costs its row, not the run
             remark = f"{type(error).__name__}: {error}"
             return Row(group, self.name, None, peer=self.peer, budget=self.budget, remark=remark)
-        peer_value = least[1] if self.peer else None
         return Row(
-            group, self.name, least[0], peer=self.peer, peer_value=peer_value, budget=self.budget
+            group,
+            self.name,
+            min(times[0]),
+            peer=self.peer,
+            peer_value=min(times[1]) if self.peer else None,
+            budget=self.budget,
+            median=statistics.median(times[0]),
+            floor=floor,
         )
 
 

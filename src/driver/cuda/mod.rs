@@ -288,7 +288,6 @@ impl Driver for Cuda {
     }
 
     fn synchronize_context(&self) -> Result<()> {
-        let _relaxed = self.calls.relaxed()?;
         // SAFETY: the call takes nothing and waits for the current context.
         unsafe { self.calls.ctx_synchronize() }
     }

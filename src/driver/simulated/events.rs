@@ -165,7 +165,6 @@ impl State {
 
     fn end_of_context(&mut self) -> Coded<Clock> {
         let context = self.contexts.needed()?;
-        self.refuse_unsafe()?;
         self.refuse_context_capturing(context)?;
         let mut end = self.host.clone();
         let streams: Vec<StreamId> = self.streams.ids().collect();

@@ -237,6 +237,6 @@ impl Driver for Simulated {
     }
 
     fn synchronize_context(&self) -> Result<()> {
-        self.relaxed(|| self.synchronize_current())
+        self.synchronize_current()
     }
 }
