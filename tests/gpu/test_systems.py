@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import gc
 import os
-import struct
 import weakref
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -238,42 +236,6 @@ def test_cucim_works_on_torchs_memory_through_cupy(
             wrong += not bool(((back - 1.0).abs() < 1e-5).all())
     note(f"cuCIM's intensity of a torch tensor: wrong {wrong}/{RUNS}")
     assert wrong == 0
-
-
-def tiff(pixels: np.ndarray[Any, Any]) -> bytes:
-    """An image file of one tile, of square RGB pixels, not compressed."""
-    side, short, long = len(pixels), 3, 4
-    fields = [
-        *((256, long, side), (257, long, side), (258, short, None), (259, short, 1)),
-        *((262, short, 2), (277, short, 3), (284, short, 1), (322, long, side)),
-        *((323, long, side), (324, long, None), (325, long, pixels.nbytes)),
-    ]
-    after = 14 + 12 * len(fields)
-    entries = b""
-    for tag, kind, value in fields:
-        count = 3 if tag == 258 else 1
-        where = {258: after, 324: after + 8}.get(tag, value)
-        entries += struct.pack("<HHII", tag, kind, count, where)
-    head = b"II*\0" + struct.pack("<IH", 8, len(fields))
-    return head + entries + struct.pack("<I3Hxx", 0, 8, 8, 8) + pixels.tobytes()
-
-
-@pytest.mark.parametrize("sink", ["torch", "cupy"])
-def test_an_image_of_cucim_on_the_gpu_goes_to_others(
-    driver: Any, tmp_path: Path, sink: str
-) -> None:
-    pytest.importorskip(sink)
-    clara = pytest.importorskip("cucim.clara")
-    pixels = np.random.default_rng(0).integers(0, 256, (256, 256, 3), dtype=np.uint8)
-    (tmp_path / "image.tif").write_bytes(tiff(pixels))
-    image = clara.CuImage(str(tmp_path / "image.tif")).read_region((0, 0), (64, 64), device="cuda")
-    said = image.__cuda_array_interface__
-    assert (said["version"], said["stream"]) == (3, 1)
-    made = convert(image, sink)
-    del image
-    gc.collect()
-    assert (made.data_ptr() if sink == "torch" else made.data.ptr) == said["data"][0]
-    assert np.array_equal(made.cpu().numpy() if sink == "torch" else made.get(), pixels[:64, :64])
 
 
 # --- cuda.core ------------------------------------------------------------------------------------
