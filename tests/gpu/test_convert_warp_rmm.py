@@ -38,6 +38,7 @@ class Warp:
 
     def __init__(self, place: Place) -> None:
         self.warp = pytest.importorskip("warp")
+        self.warp.init()  # a stream is made by a device's name only after it
         self.place, self.stream = place, self.warp.Stream("cuda:0")
         self.array = self.warp.zeros(WORDS, dtype=self.warp.float32, device="cuda:0")
         self.out = self.warp.zeros(WORDS, dtype=self.warp.float32, device="cuda:0")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -20,6 +21,42 @@ PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob(
 def test_the_list_of_requirements_is_the_one_that_is_judged():
     listing = runpy.run_path(str(ROOT / "docs" / "list_requirements.py"))
     assert (ROOT / "docs" / "requirements.md").read_text() == listing["page"]()
+
+
+def test_the_list_of_sentences_is_the_one_that_the_tests_show():
+    listing = runpy.run_path(str(ROOT / "docs" / "list_specification.py"))
+    assert (ROOT / "docs" / "specification.md").read_text() == listing["page"]()
+
+
+def test_the_table_of_systems_is_that_of_its_data():
+    listing = runpy.run_path(str(ROOT / "docs" / "list_systems.py"))
+    assert (ROOT / "docs" / "systems.md").read_text() == listing["page"]()
+
+
+SYSTEMS = tomllib.loads((ROOT / "tests/data/systems.toml").read_text())["system"]
+# What the specifications name, and what is looked at beside it.
+NAMED = {
+    *("Numba", "CuPy", "PyTorch", "JAX", "mpi4py", "RMM", "cuDF, pylibcudf", "RAFT (pylibraft)"),
+    *("cuML", "cuSignal", "PyArrow CUDA", "ArrayViews", "AMSO memory class"),
+    *("Warp", "cuCIM", "ucxx", "NVIDIA DALI", "cuda.core", "tvm-ffi"),
+}
+
+
+def test_every_system_is_in_the_table_once():
+    names = [system["name"] for system in SYSTEMS]
+    assert (set(names), len(names)) == (NAMED, len(NAMED))
+
+
+@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system["name"])
+def test_each_direction_of_a_system_has_tests_that_are_there(system):
+    for way in ("into", "out"):
+        assert system[way]
+        assert system[f"{way}_tests"]
+        for test in system[f"{way}_tests"]:
+            file, name = test.split("::")
+            source = (ROOT / "tests" / file).read_text()
+            assert re.search(rf"^def {name}\(", source, re.MULTILINE), test
+    assert system["by"]
 
 
 def test_the_tables_of_the_matrix_are_those_of_its_data():

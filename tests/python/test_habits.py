@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cai_bridge import _core, from_cai, to_cai
+from cai_bridge import HostSyncWarning, _core, from_cai, to_cai
 
 ROOT = Path(__file__).parents[2]
 
@@ -91,3 +91,32 @@ def test_cupys_dict_is_preferred_to_its_capsules(cuda: Any) -> None:
     home.fill(x, 9.0)
     cuda.synchronize()
     assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("library", ["pylibcudf", "cudf", "pylibraft", "somebody"])
+@pytest.mark.parametrize("how", ["no stream", "None", "declared", "-1"])
+def test_a_dict_of_version_3_that_never_names_a_stream_is_waited_for(
+    library: str, how: str, cuda: Any
+) -> None:
+    home = cuda.stream("home")
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=home)
+    home.fill(x, 7.0)
+    interface = {**x.__cuda_array_interface__, "stream": None}
+    if how != "None":
+        del interface["stream"]
+    made = type(f"Buffer{how}", (), {"__module__": f"{library}.core"})()
+    made.__cuda_array_interface__, made.keep = interface, x
+    waits = library != "somebody" and how == "no stream"
+    said = {"declared": {"stream": home}, "-1": {"stream": -1}}.get(how, {})
+    cuda.clear_calls()
+    if waits:
+        with pytest.warns(HostSyncWarning, match="never names a stream"):
+            view = from_cai(made)
+    else:
+        view = from_cai(made, **said)
+    assert ("cuCtxSynchronize" in {call.call for call in cuda.calls}) == waits
+    assert view.stream == (home.handle if how == "declared" else None)
+    assert made.keep is x
+    if waits:
+        assert cuda.read(view) == [7.0] * 4
+    cuda.synchronize()

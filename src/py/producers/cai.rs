@@ -60,12 +60,15 @@ pub(crate) fn import<'py>(
     let of_owner = of_owner.as_deref().unwrap_or(facts);
     let by_parts = facts.parts.as_ref().map(|parts| parts.decode(x)).transpose()?.flatten();
     let is_by_parts = by_parts.is_some();
+    let mut silent = false;
     let decoded = if let Some(decoded) = by_parts {
         decoded
     } else {
         let unnamed = default_stream(owner, of_owner)?;
         let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
-        fields::decode(&interface(x, facts)?, unnamed, name)?
+        let dict = interface(x, facts)?;
+        silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
+        fields::decode(&dict, unnamed, name)?
     };
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -73,7 +76,11 @@ pub(crate) fn import<'py>(
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     driver.open(place.ordinal, |call| detach(py, call));
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
-    let claim = if is_by_parts { ndarray::current(py, place)? } else { claim };
+    let claim = match claim {
+        _ if is_by_parts => ndarray::current(py, place)?,
+        _ if silent => Claim::Silent,
+        claim => claim,
+    };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     check_stream(&array, &driver, said.stream.alive(place))?;
     let exports = facts.speaks != Speaks::Dict;

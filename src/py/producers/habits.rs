@@ -23,6 +23,8 @@ pub(crate) enum Habit {
     SilentDict,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
+    /// Its dict is of version 3 and has no `stream`, whatever is pending.
+    NeverNamesStream,
 }
 
 /// A row of the table.
@@ -47,7 +49,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const KNOWN: [Known; 7] = [
+pub(crate) const KNOWN: [Known; 10] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -55,6 +57,9 @@ pub(crate) const KNOWN: [Known; 7] = [
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::KeepsStreamObject, "0.30.4", "tests/gpu/test_habits.py"),
+    known("pylibcudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
+    known("cudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
+    known("pylibraft", Habit::NeverNamesStream, "26.10", "tests/gpu/test_systems.py"),
 ];
 
 /// The table, for the test that each row's test exists: library, habit, version, test.

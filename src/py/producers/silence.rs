@@ -1,4 +1,4 @@
-//! Dicts of version 0 to 2, which say nothing of streams: what the array is ready on all the same.
+//! Dicts that say nothing of streams, as those of version 0 to 2: what the array is ready on all the same.
 //!
 //! The type's exchange API knows, and so does its `__dlpack__`, which makes the memory ready on a stream; else
 //! the host waits, which is right but slow, and is warned of once a type.
@@ -57,7 +57,7 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
         return Ok(());
     }
     let text = format!(
-        "{name} exports a CUDA Array Interface without a stream (version 0 to 2), so the host waits for the device \
+        "{name} exports a CUDA Array Interface that never names a stream, so the host waits for the device \
          at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
     );
     let text = CString::new(text).unwrap_or_default();

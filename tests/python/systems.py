@@ -1,0 +1,268 @@
+"""Stand-ins for libraries that take arrays in: what each makes of an object that is handed to it.
+
+Each does what the library's source does with the protocols, and no more; the source is named where
+it was read. What they work on is memory of the simulated device, by streams of it.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, ClassVar
+
+import capsules
+import numpy as np
+
+from cai_bridge.testing._region import Region
+from cai_bridge.testing._values import DTYPES, compact_strides
+
+NAMES = {np.dtype(one.typestr).str: name for name, one in DTYPES.items() if one.typestr[1] != "V"}
+
+
+def region(ptr: int, shape: tuple[int, ...], typestr: str, strides: Any = None) -> Region:
+    itemsize = np.dtype(typestr).itemsize
+    strides = strides or compact_strides(shape, itemsize)
+    return Region(ptr, shape, strides, NAMES[np.dtype(typestr).str], itemsize)
+
+
+class Exporting:
+    """An object with a dict, and what it keeps."""
+
+    def __init__(self, interface: dict[str, Any], *kept: Any) -> None:
+        self.__cuda_array_interface__ = interface
+        self.kept = kept
+
+    @classmethod
+    def of(cls, module: str) -> type[Exporting]:
+        """A type of that module's: the bridge knows some libraries by it."""
+        return type("Array", (cls,), {"__module__": module})
+
+
+class Taking:
+    """What a library makes of an object, and the stream that it works on.
+
+    `minds` tells what it does about the dict's stream: nothing, ``"works on it"``, or ``"the host
+    waits"``. `keeps` tells whether it holds the object.
+    """
+
+    name: ClassVar[str]
+    minds: ClassVar[str] = ""
+    keeps: ClassVar[bool] = True
+    on: ClassVar[str] = "its own"
+
+    def __init__(self, cuda: Any, obj: Any, stream: Any) -> None:
+        self.cuda, self.stream = cuda, stream
+        self.region = self.take(obj)
+
+    def take(self, obj: Any) -> Region:
+        raise NotImplementedError
+
+    def read(self) -> Any:
+        return self.stream.read(self.region, name=f"{self.name} reads")
+
+    def write(self, value: float) -> None:
+        self.stream.fill(self.region, value, name=f"{self.name} writes")
+
+
+class Pylibcudf(Taking):
+    """``gpumemoryview``, and ``Column.from_cuda_array_interface`` over one.
+
+    https://github.com/rapidsai/cudf, python/pylibcudf/pylibcudf, release 26.10: gpumemoryview.pyx
+    and column.pyx. The dict is read once and handed out again as it is; its stream and its flag are
+    marked as still to do. A slice has a dict of version 3 without a stream.
+    """
+
+    name = "pylibcudf"
+
+    def take(self, obj: Any) -> Region:
+        self.obj, self.cai = obj, obj.__cuda_array_interface__
+        assert self.cai.get("mask") is None
+        assert self.cai["typestr"][0] != ">"
+        assert self.cai.get("strides") is None, "a Column is C-contiguous"
+        self.ptr = self.cai["data"][0]
+        count = functools.reduce(operator.mul, self.cai["shape"])
+        self.nbytes = count * int(self.cai["typestr"][2:])
+        return region(self.ptr, self.cai["shape"], self.cai["typestr"])
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.cai  # type: ignore[no-any-return]
+
+    def byte_slice(self, part: slice) -> Any:
+        start, stop, _ = part.indices(self.nbytes)
+        data = (self.ptr + start, self.cai["data"][1])
+        cai = {"data": data, "shape": (stop - start,), "typestr": "|u1", "version": 3}
+        return Exporting.of("pylibcudf.gpumemoryview")(cai, self)
+
+
+class Cudf(Pylibcudf):
+    """A cuDF column of an array, which is pylibcudf's.
+
+    https://github.com/rapidsai/cudf, python/cudf/cudf/core/column/column.py, release 26.10:
+    ``from_cuda_array_interface``. It asks for the entry ``strides``, whatever the specification
+    says of optional ones, and copies what is not C-contiguous by CuPy.
+    """
+
+    name = "cuDF"
+
+    def take(self, obj: Any) -> Region:
+        assert obj.__cuda_array_interface__["strides"] is None
+        return super().take(obj)
+
+
+class Raft(Taking):
+    """``cai_wrapper``, which the functions of pylibraft make of their arguments.
+
+    https://github.com/rapidsai/raft, python/pylibraft/pylibraft/common, release 26.10:
+    cai_wrapper.py, ai_wrapper.py and handle.pyx. The dict is all that it keeps. Without a stream a
+    handle works on the per-thread default one.
+    """
+
+    name, keeps, on = "RAFT", False, "per-thread"
+
+    def take(self, obj: Any) -> Region:
+        self.ai = obj.__cuda_array_interface__
+        assert self.ai.get("strides") is None, "input must be c-contiguous"
+        return region(self.ai["data"][0], self.ai["shape"], self.ai["typestr"])
+
+
+class Ucxx(Taking):
+    """``Array``, which ucxx makes of what it sends and receives.
+
+    https://github.com/rapidsai/ucxx, python/ucxx/ucxx/_lib/arr.pyx, release 0.52. It holds the
+    object, keeps the flag, refuses masks, and reads neither version nor stream.
+    """
+
+    name = "ucxx"
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        assert iface.get("mask") is None
+        self.obj = obj
+        self.ptr, self.readonly = iface["data"]
+        return region(self.ptr, iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class PyArrow(Taking):
+    """``pyarrow.cuda.Context.buffer_from_object``: a buffer of all bytes that the dict spans.
+
+    https://github.com/apache/arrow, python/pyarrow/_cuda.pyx. It holds the object as the buffer's
+    base and reads neither stream nor flag. Copies are made on the legacy default stream; "caller is
+    responsible for ensuring that all tasks affecting the memory are finished".
+    """
+
+    name, on = "PyArrow", "legacy"
+
+    def take(self, obj: Any) -> Region:
+        desc = obj.__cuda_array_interface__
+        self.base = obj
+        itemsize = np.dtype(desc["typestr"]).itemsize
+        strides = desc.get("strides") or compact_strides(desc["shape"], itemsize)
+        reach = [s * (n - 1) for s, n in zip(strides, desc["shape"], strict=True)]
+        start = sum(one for one in reach if one < 0)
+        self.size = sum(map(abs, reach)) + itemsize
+        self.address = desc["data"][0] + start
+        return region(self.address, (self.size // itemsize,), desc["typestr"])
+
+
+class Dali(Taking):
+    """``TensorGPU(obj)``, and what ``external_source`` makes of its arrays.
+
+    https://github.com/NVIDIA/DALI, dali/python/backend_impl.cc: FillTensorFromCudaArray. It works
+    in the order of the dict's stream (1 is the legacy one, 0 is refused), holds the object, and
+    takes densely packed memory only.
+    """
+
+    name, minds = "DALI", "works on it"
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        assert {"typestr", "shape", "data", "version"} <= set(iface)
+        assert iface.get("mask") is None
+        assert iface.get("strides") is None
+        if iface.get("stream") is not None:
+            assert iface["stream"] != 0
+            self.stream = self.cuda.stream_of(iface["stream"])
+        self.obj = obj
+        return region(iface["data"][0], iface["shape"], iface["typestr"])
+
+
+class Cupy(Taking):
+    """``cupy.asarray(obj)``, by which cuML and cuSignal take arrays in.
+
+    https://github.com/cupy/cupy, cupy/_core/core.pyx: the host waits for the dict's stream, and the
+    array holds the object and is worked on in CuPy's current stream.
+    """
+
+    name, minds = "CuPy", "the host waits"
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        assert iface.get("mask") is None
+        if iface.get("stream") is not None:
+            self.cuda.stream_of(iface["stream"]).synchronize()
+        self.owner = obj
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class Cuml(Cupy):
+    """``check_array`` and ``CumlArray``, which call ``cupy.array`` and ``cupy.asarray``.
+
+    https://github.com/rapidsai/cuml, python/cuml/cuml/internals: validation.py, and array.py of
+    earlier releases.
+    """
+
+    name = "cuML"
+
+
+class Cusignal(Cupy):
+    """Its functions begin with ``cupy.asarray``.
+
+    https://github.com/rapidsai/cusignal, python/cusignal/utils/arraytools.py. It lives on as
+    ``cupyx.scipy.signal``.
+    """
+
+    name = "cuSignal"
+
+
+class ArrayViews(Taking):
+    """``cupy_ndarray_as.numba_cuda_DeviceNDArray``, which is ``numba.cuda.as_cuda_array``.
+
+    https://github.com/xnd-project/arrayviews, arrayviews/cuda/cupy_ndarray_as.py. Numba makes the
+    host wait for the dict's stream, which is its array's from then on, and holds the object.
+    """
+
+    name, minds = "ArrayViews", "the host waits"
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        if iface.get("stream") is not None:
+            self.cuda.stream_of(iface["stream"]).synchronize()
+        self.owner = obj
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class Mpi4py(Taking):
+    """What mpi4py makes of a buffer argument: DLPack before CAI, and no order by either.
+
+    https://github.com/mpi4py/mpi4py, src/mpi4py/MPI.src: asbuffer.pxi, asdlpack.pxi and
+    ascaibuf.pxi. It asks ``__dlpack__(stream=-1, max_version=(1, 0), copy=False)`` and keeps the
+    capsule, which it does not consume.
+    """
+
+    name = "mpi4py"
+
+    def take(self, obj: Any) -> Region:
+        if hasattr(obj, "__dlpack__"):
+            self.obj = obj.__dlpack__(stream=-1, max_version=(1, 0), copy=False)
+            tensor = capsules.read(self.obj)
+            assert (tensor.name, tensor.dtype) == ("dltensor_versioned", (2, 32, 1))
+            return region(tensor.ptr, tensor.shape, "<f4")
+        iface = obj.__cuda_array_interface__
+        self.obj = obj
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+TAKING: tuple[type[Taking], ...] = (
+    *(Pylibcudf, Cudf, Raft, Ucxx, PyArrow, Dali, Cuml, Cusignal, ArrayViews, Mpi4py),
+)
