@@ -16,7 +16,7 @@ import pytest
 import launching
 from launching import PROGRAMS
 
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # Multicast over NVLink is not to be had on every machine with two GPUs.
 NCCL = {"NCCL_NVLS_ENABLE": "0"}
 WAIT = "        ready.synchronize()\n"
@@ -68,10 +68,10 @@ def test_mpi_reads_too_early_without_the_wait(mpi: None, cupy: Any, tmp_path: Pa
     assert all(value != right for _, value, right in seen), printed
 
 
-def test_ucxx_passes_arrays_of_all_libraries(mpi: None, cupy: Any) -> None:
+def test_ucxx_passes_arrays_of_all_libraries(torch: Any, cupy: Any) -> None:
     if importlib.util.find_spec("ucxx") is None:
         pytest.skip("ucxx is not installed")
-    all_right(*launching.mpirun("-m", "mpi4py", PROGRAMS / "with_ucxx.py"))
+    all_right(*launching.run(sys.executable, *TORCHRUN, PROGRAMS / "with_ucxx.py"))
 
 
 def reaches_gpus() -> bool:
