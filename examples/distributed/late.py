@@ -38,9 +38,9 @@ def _jitted(count: int) -> Any:
     import jax.numpy as jnp
 
     def late(value: Any) -> Any:
-        ones = jnp.ones((4096, 4096))
+        ones = jnp.ones((4096, 4096), dtype="float32")
         ones = jax.lax.fori_loop(0, 20, lambda _, one: one @ one / 4096, ones)
-        return value * jnp.ones(count) * ones[0, 0]
+        return jnp.full(count, value, dtype="float32") * ones[0, 0]
 
     jitted = jax.jit(late)
     jitted(0.0).block_until_ready()  # compile before anybody waits for it

@@ -30,10 +30,11 @@ class Gpu:
         os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
         self.cupy = cupy
         gpus = cupy.cuda.runtime.getDeviceCount()
-        self.device = rank % gpus
+        self.gpu = cupy.cuda.Device(rank % gpus)
+        self.device = self.gpu.id
         name = cupy.cuda.runtime.getDeviceProperties(self.device)["name"].decode()
         self.name = f"{name}, GPU {self.device} of {gpus}"
-        cupy.cuda.Device(self.device).use()
+        self.gpu.use()
         self.streams = [self.stream().use()]
         self.libraries = [library for library in SPEAKS if importlib.util.find_spec(library)]
         if "torch" in self.libraries:
@@ -52,15 +53,18 @@ class Gpu:
 
     def stream(self) -> Any:
         """Make a stream, which no other is ordered with."""
-        return self.cupy.cuda.Stream(non_blocking=True)
+        with self.gpu:
+            return self.cupy.cuda.Stream(non_blocking=True)
 
     def late(self, library: str, value: float) -> Any:
         """Make an array of a library that will be full of `value`."""
+        self.gpu.use()  # a library may have made another GPU current
         return getattr(late, library)(value, self.count)
 
     def put(self, array: Any, values: Any) -> None:
         """Queue a write of values from the host to an array of any library."""
-        convert(array, "cupy")[...] = self.cupy.asarray(values)
+        with self.gpu:
+            convert(array, "cupy")[...] = self.cupy.asarray(values)
 
     def writable(self, library: str, array: Any) -> Any:
         """Give the array, or a copy on the GPU where its library never lets it be written."""

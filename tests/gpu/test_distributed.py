@@ -63,9 +63,8 @@ def test_mpi_reads_too_early_without_the_wait(mpi: None, cupy: Any, tmp_path: Pa
     program = launching.changed(tmp_path, "with_mpi4py.py", WAIT, "")
     status, printed = launching.mpirun("-m", "mpi4py", program, "device")
     assert status != 0
-    # JAX hands the same block out again, which may have the right values since the last time.
-    seen = [one for one in launching.results(printed) if "jax" not in one[0]]
-    assert all(value != right for _, value, right in seen), printed
+    # The first calls are slow enough to be right by chance.
+    assert [what for what, value, right in launching.results(printed) if value != right], printed
 
 
 def test_ucxx_passes_arrays_of_all_libraries(torch: Any, cupy: Any) -> None:
