@@ -19,7 +19,7 @@ from typing import Any
 from mpi4py import MPI
 from places import Simulated, place
 
-from cai_bridge import convert, to_cai
+from cai_bridge import convert, to_dlpack
 
 COMM = MPI.COMM_WORLD
 AllReduce = Callable[[Any], None]
@@ -39,14 +39,14 @@ def by_cupyx() -> AllReduce:
 
 
 def by_nccl4py(stream: Any) -> AllReduce:
-    """Sum with nccl4py, which takes views."""
+    """Sum with nccl4py, which takes views: of DLPack, since it asks those for their device."""
     from nccl import core as nccl
 
     unique = COMM.bcast(nccl.get_unique_id() if COMM.rank == 0 else None)
     communicator = nccl.Communicator.init(COMM.size, COMM.rank, unique)
 
     def all_reduce(x: Any) -> None:
-        with to_cai(x, stream=stream) as view:
+        with to_dlpack(x, stream=stream) as view:
             communicator.allreduce(view, view, nccl.SUM, stream=stream)
 
     return all_reduce
