@@ -1,0 +1,139 @@
+"""Where the programs of this folder run: each process on a GPU of its own, else a simulated device.
+
+Both make arrays of several libraries as programs do: by work that is queued on a stream of the
+library's own, and that has not run yet when the array is handed out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import late
+
+from cai_bridge import convert, to_cai
+from cai_bridge.testing import SimulatedCuda, simulated_cuda
+
+# What the libraries' arrays speak; those of the simulated device do so in their place.
+SPEAKS = {"torch": "exchange", "jax": "dlpack-strict", "cupy": "cai3", "numba": "cai3"}
+
+
+class Gpu:
+    """One GPU of this machine, and the libraries that are installed."""
+
+    count = 1 << 20
+
+    def __init__(self, rank: int, cupy: Any) -> None:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+        self.cupy = cupy
+        gpus = cupy.cuda.runtime.getDeviceCount()
+        self.gpu = cupy.cuda.Device(rank % gpus)
+        self.device = self.gpu.id
+        name = cupy.cuda.runtime.getDeviceProperties(self.device)["name"].decode()
+        self.name = f"{name}, GPU {self.device} of {gpus}"
+        self.gpu.use()
+        self.streams = [self.stream().use()]
+        self.libraries = [library for library in SPEAKS if importlib.util.find_spec(library)]
+        if "torch" in self.libraries:
+            import torch
+
+            torch.cuda.set_device(self.device)
+            torch.cuda.set_stream(torch.cuda.Stream())
+        if "jax" in self.libraries:
+            import jax
+
+            jax.config.update("jax_default_device", jax.local_devices()[self.device])
+        if "numba" in self.libraries:
+            from numba import cuda
+
+            cuda.select_device(self.device)
+
+    def stream(self) -> Any:
+        """Make a stream, which no other is ordered with."""
+        with self.gpu:
+            return self.cupy.cuda.Stream(non_blocking=True)
+
+    def late(self, library: str, value: float) -> Any:
+        """Make an array of a library that will be full of `value`."""
+        self.gpu.use()  # a library may have made another GPU current
+        return getattr(late, library)(value, self.count)
+
+    def put(self, array: Any, values: Any) -> None:
+        """Queue a write of values from the host to an array of any library."""
+        with self.gpu:
+            convert(array, "cupy")[...] = self.cupy.asarray(values)
+
+    def writable(self, library: str, array: Any) -> Any:
+        """Give the array, or a copy on the GPU where its library never lets it be written."""
+        return convert(array, "cupy", copy=True) if library == "jax" else array
+
+    def to(self, library: str, array: Any) -> Any:
+        """Convert an array to a library, in which it is ready by then."""
+        return convert(array, library)
+
+
+class Simulated:
+    """A simulated device, with arrays that speak as those of the libraries do."""
+
+    name, count, libraries = "simulated device", 8, list(SPEAKS)
+
+    def __init__(self, cuda: SimulatedCuda) -> None:
+        self.cuda = cuda
+        self.streams = {library: cuda.stream(f"{library}'s") for library in SPEAKS}
+
+    def stream(self) -> Any:
+        """Make a stream, which no other is ordered with."""
+        return self.cuda.stream("ours")
+
+    def late(self, library: str, value: float) -> Any:
+        """Make an array that will be full of `value`: queued work runs late."""
+        array = self.cuda.array(fill=0.0, shape=self.count, speaks=SPEAKS[library], name=library)
+        self.streams[library].fill(array, value)
+        return array
+
+    def put(self, array: Any, values: Any) -> None:
+        """Queue a write of values from the host to an array."""
+        array.stream.fill(array, values.tolist())
+
+    def writable(self, library: str, array: Any) -> Any:
+        """Give the array, or a copy on the device where its library never lets it be written."""
+        return convert(array, "cai", copy=True) if library == "jax" else array
+
+    def to(self, library: str, array: Any) -> Any:
+        """Make a view for a library, which is ready on the library's stream."""
+        return to_cai(array, stream=self.streams[library])
+
+    def all_reduce(self, x: Any) -> None:
+        """Queue a sum over all processes on a stream, as NCCL does. MPI is in NCCL's place."""
+        from mpi4py import MPI
+
+        stream = self.stream()
+        with to_cai(x, stream=stream) as view:
+            memory = [MPI.memory.fromaddress(view.ptr, view.nbytes), MPI.FLOAT]
+            stream.launch(
+                lambda: MPI.COMM_WORLD.Allreduce(MPI.IN_PLACE, memory),
+                reads=[view],
+                writes=[view],
+                name="all-reduce",
+            )
+
+
+@contextlib.contextmanager
+def place(rank: int) -> Iterator[Gpu | Simulated]:
+    """Choose the place for a process: a GPU where there is one with CuPy, else a simulated one."""
+    try:
+        import cupy
+
+        gpu = Gpu(rank, cupy) if cupy.cuda.is_available() else None
+    except ImportError:
+        gpu = None
+    if gpu:
+        yield gpu
+        return
+    with simulated_cuda() as cuda:  # a race is an error at the end
+        simulated = Simulated(cuda)
+        with cuda.current_stream(simulated.streams["torch"]):
+            yield simulated

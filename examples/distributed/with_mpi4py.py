@@ -1,0 +1,78 @@
+"""Sum arrays over all processes, and pass them around, by mpi4py.
+
+    mpirun -n 2 python -m mpi4py examples/distributed/with_mpi4py.py
+
+Add `device` to hand MPI the memory of the GPU, which takes a CUDA-aware MPI, or `host` to copy to
+the host and back; with neither, the program asks MPI. Add `Allreduce` or `Sendrecv` to run one.
+
+mpi4py waits for no stream. MPI reads and writes when it is called, and is done when the call
+returns. So the host waits before the call, for what is queued on the memory that is read and on the
+memory that is written: one stream waits for both, and the host waits for that stream alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from places import Simulated, place
+
+from cai_bridge import convert, to_cai
+
+COMM = MPI.COMM_WORLD
+LEFT, RIGHT = (COMM.rank - 1) % COMM.size, (COMM.rank + 1) % COMM.size
+CALLS: dict[str, tuple[Callable[[Any, Any], None], float]] = {
+    # What is called, and what comes out if process 0 has ones, process 1 twos, ...
+    "Allreduce": (COMM.Allreduce, sum(range(1, COMM.size + 1))),
+    "Sendrecv": (lambda x, y: COMM.Sendrecv(x, RIGHT, recvbuf=y, source=LEFT), LEFT + 1),
+}
+
+
+def by_device(here: Any, call: Callable[[Any, Any], None], x: Any, y: Any) -> None:
+    """Let MPI read `x` and write `y` where they are."""
+    ready = here.stream()
+    with to_cai(x, stream=ready) as send, to_cai(y, stream=ready) as receive:
+        ready.synchronize()
+        call(send, receive)
+
+
+def by_host(here: Any, call: Callable[[Any, Any], None], x: Any, y: Any) -> None:
+    """Copy `x` to the host, which waits for it, and the result to `y`, which nobody waits for."""
+    send = convert(x, "numpy")
+    receive = np.empty_like(send)
+    call(send, receive)
+    here.put(y, receive)
+
+
+def reaches_gpus(here: Any) -> bool:
+    """Ask MPI whether it takes GPU memory; the simulated device's is memory of the host."""
+    return isinstance(here, Simulated) or bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
+
+
+def main() -> int:
+    """Run on arrays of all libraries; return how many results are wrong anywhere."""
+    wrong, told = 0, set(sys.argv[1:])
+    with place(COMM.rank) as here:
+        device = "device" in told or ("host" not in told and reaches_gpus(here))
+        move = by_device if device else by_host
+        for name in [name for name in CALLS if name in told] or CALLS:
+            call, expected = CALLS[name]
+            for library in here.libraries:
+                x = here.late(library, COMM.rank + 1.0)
+                # JAX's arrays are never written: MPI writes to one of CuPy's, which JAX takes over.
+                y = here.late("cupy" if library == "jax" else library, -1.0)
+                move(here, call, x, y)
+                seen = convert(here.to(library, y), "numpy")
+                wrong += not (seen == expected).all()
+                if COMM.rank == 0:
+                    line = f"{name} of {library}, {move.__name__}: {seen[0]:g}, right: {expected}"
+                    print(f"{here.name}: {line}", flush=True)
+    return int(COMM.allreduce(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,66 @@
+"""Sum arrays of several libraries over all processes by NCCL, through torch.distributed.
+
+    torchrun --nproc-per-node 2 examples/distributed/with_torch_distributed.py
+
+`convert` makes torch's current stream wait for what is queued on the array. torch makes the stream
+of NCCL wait for its current one, and that one for NCCL's. When the tensor ends, the array's own
+stream waits for torch's current one. The array then has the sum, and the host waited for nothing.
+
+Without a GPU, start it by `mpirun -n 2 python -m mpi4py`: MPI is in NCCL's place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from places import Simulated, place
+
+from cai_bridge import convert
+
+
+def by_torch(here: Any) -> tuple[int, int, Callable[[Any], None]]:
+    """Join the processes that torchrun has started: their number, this one's, and their sum."""
+    import torch
+    from torch import distributed
+
+    distributed.init_process_group("nccl", device_id=torch.device("cuda", here.device))
+    return distributed.get_world_size(), distributed.get_rank(), distributed.all_reduce
+
+
+def by_mpi(here: Simulated) -> tuple[int, int, Callable[[Any], None]]:
+    """Join the processes that mpirun has started."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.size, MPI.COMM_WORLD.rank, here.all_reduce
+
+
+def main() -> int:
+    """Sum 1, 2, ... of each process, in place; return how many sums are wrong here."""
+    wrong = 0
+    with place(int(os.environ.get("LOCAL_RANK", "0"))) as here:
+        join = by_mpi if isinstance(here, Simulated) else by_torch
+        size, rank, all_reduce = join(here)
+        expected = sum(range(1, size + 1))
+        for library in here.libraries:
+            x = here.writable(library, here.late(library, rank + 1.0))
+            tensor = here.to("torch", x)
+            all_reduce(tensor)
+            del tensor  # the end: the array's stream waits for torch's
+            seen = convert(here.to(library, x), "numpy")
+            wrong += not (seen == expected).all()
+            if rank == 0:
+                print(
+                    f"{here.name}: {library} by torch.distributed: {seen[0]:g}, right: {expected}"
+                )
+        if not isinstance(here, Simulated):
+            from torch import distributed
+
+            distributed.destroy_process_group()
+    return wrong
+
+
+if __name__ == "__main__":
+    sys.exit(main())
