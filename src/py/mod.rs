@@ -1,6 +1,7 @@
 //! The Python layer: the module, and nothing else.
 //!
-//! Nothing here decides on streams or layouts; the core does. Docs of what Python sees are numpydoc.
+//! Nothing here decides on streams or layouts; the core does. A file or folder uses only those above it
+//! in the list. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
 // An extension that links this crate has Rust's arrays alone.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
@@ -9,13 +10,13 @@ mod errors;
 
 mod native;
 
-mod text;
-
 mod by_type;
 
-mod flag;
-
 mod interpreter;
+
+mod text;
+
+mod flag;
 
 mod anywhere;
 
@@ -26,6 +27,8 @@ mod table;
 mod observe;
 
 mod streams;
+
+mod cai_dict;
 
 mod lease;
 

@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyInt, PyString};
 use super::dlpack::{Settled, of_producer};
 use super::habits::Habit;
 use super::types::{self, Facts, Speaks};
-use super::{fields, guards, ndarray, silence};
+use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind, Place};
@@ -21,6 +21,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order::{self, Door};
+use crate::py::cai_dict;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::native;
@@ -68,7 +69,7 @@ pub(crate) fn import<'py>(
         let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
         silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
-        fields::decode(&dict, unnamed, name)?
+        cai_dict::decode(&dict, unnamed, name)?
     };
     check_dtype(said.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;

@@ -2,7 +2,6 @@
 
 pub(crate) mod cai;
 pub(crate) mod dlpack;
-pub(crate) mod fields;
 mod guards;
 pub(crate) mod habits;
 mod ndarray;

@@ -7,11 +7,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyType};
 
-use super::fields;
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Layout, Reach};
+use crate::py::cai_dict;
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::numpy;
@@ -79,7 +79,7 @@ impl Parts {
     /// Whether the attributes of `x` say what its dict does.
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
-        let by_dict = fields::decode(&dict, None, || Ok(None))?;
+        let by_dict = cai_dict::decode(&dict, None, || Ok(None))?;
         let said = self.read(x)?;
         let (ptr, dtype, layout) = (by_dict.ptr, by_dict.dtype, by_dict.layout);
         Ok(!by_dict.readonly && said == Some((ptr, dtype, layout)))

@@ -6,10 +6,10 @@ use pyo3::types::PyDict;
 use super::View;
 use crate::error::Kind;
 use crate::order::{self, Door};
+use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
 use crate::py::observe::Began;
-use crate::py::producers::fields;
 use crate::py::source::ready_stream;
 use crate::py::streams::Keeping;
 use crate::py::streams::current::{self, Takes};
@@ -51,7 +51,7 @@ pub(super) fn dict<'py>(
     began: Began,
 ) -> PyResult<Bound<'py, PyDict>> {
     let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
-    let dict = fields::encode(py, &view.array, ready)?;
+    let dict = cai_dict::encode(py, &view.array, ready)?;
     began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
     Ok(dict)
 }
