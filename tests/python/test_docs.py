@@ -95,6 +95,28 @@ def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
     assert (pictures / "trace.svg").read_text("utf-8") == draw(trace)
 
 
+@pytest.fixture(scope="module")
+def modules():
+    return runpy.run_path(str(ROOT / "docs" / "draw_modules.py"))
+
+
+def test_the_picture_of_the_modules_is_drawn_from_the_code(modules):
+    picture = modules["picture"]()
+    assert modules["PICTURE"].read_text("utf-8") == picture
+    ElementTree.fromstring(picture)
+
+
+def test_the_picture_of_the_modules_has_every_file_and_its_uses_go_down(modules):
+    listed = modules["modules"]()
+    source = ROOT / "src"
+    there = {path.stem for path in source.iterdir()} - {"lib", "py"}
+    there |= {f"py/{path.stem}" for path in (source / "py").iterdir()} - {"py/mod"}
+    assert set(listed) == there
+    for module, uses in modules["lines"](listed).items():
+        assert uses or module in ("error", "py/by_type")
+        assert all(listed.index(other) > listed.index(module) for other in uses)
+
+
 def test_the_recorded_races_are_what_the_simulated_device_runs():
     recording = runpy.run_path(str(ROOT / "docs" / "record_races.py"))
     found = recording["data"]()
