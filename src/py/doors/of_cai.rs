@@ -9,6 +9,7 @@ use crate::py::observe::Began;
 use crate::py::producers::cai::{self, Said};
 use crate::py::producers::dlpack;
 use crate::py::producers::habits::Habit;
+use crate::py::producers::own_view;
 use crate::py::producers::types::{Speaks, facts};
 use crate::py::streams::Argument;
 use crate::py::views::{DLPackView, View};
@@ -101,7 +102,7 @@ fn view<'py>(
     {
         dlpack::exchange(DOOR, x, &facts, table, &argument)?
     } else if facts.speaks == Speaks::CaiView && owner.is_none() {
-        cai::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &said)?
+        own_view::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &said)?
     } else {
         cai::import(x, &facts, &said)?
     };

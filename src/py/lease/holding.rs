@@ -10,7 +10,7 @@ use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::warned;
+use super::consumer::Consumer;
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -18,8 +18,8 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Trouble;
 use crate::py::observe::End;
-use crate::py::streams::{Argument, Keeping, Kept};
-use crate::stream::{Alive, Request, Stream};
+use crate::py::streams::Kept;
+use crate::stream::{Alive, Stream};
 
 /// References to memory, and how it goes back.
 #[derive(Debug)]
@@ -69,26 +69,6 @@ impl std::fmt::Debug for Tensor {
             Self::Shared(_) => "Shared",
         })
     }
-}
-
-/// Who works on the memory.
-#[derive(Debug)]
-pub(crate) enum Consumer {
-    /// Nobody: it is only passed on.
-    Nobody,
-    /// Somebody who wants no order (-1).
-    Declined,
-    /// Somebody on the producer's own stream.
-    AtHome,
-    /// Whoever reads the dict, which nobody has done yet.
-    Unread,
-    /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
-    /// worked on then.
-    Unnamed(Vec<Kept>),
-    /// Somebody on that stream.
-    On(Kept),
-    /// Somebody on that non-blocking stream, which nobody keeps alive; and where that was said.
-    Unkept(u64, Option<warned::Line>),
 }
 
 impl Holding {
@@ -190,57 +170,6 @@ impl Holding {
         }
     }
 
-    /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
-    pub(crate) fn hand_to(
-        &mut self,
-        py: Python<'_>,
-        argument: &Argument<'_, '_>,
-        at: Place,
-    ) -> PyResult<()> {
-        self.at = at;
-        self.consumer = match (argument.request(), argument.alive(at)) {
-            (Request::NoOrder, _) => Consumer::Declined,
-            (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_home(alive) => Consumer::AtHome,
-            _ => match argument.keep(py, &self.driver, at)? {
-                Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) => Consumer::On(kept),
-                Some(Keeping::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
-                None => Consumer::Nobody,
-            },
-        };
-        Ok(())
-    }
-
-    /// Whether it is for somebody, and not only passed on.
-    pub(crate) const fn has_consumer(&self) -> bool {
-        !matches!(self.consumer, Consumer::Nobody)
-    }
-
-    /// Somebody reads where the memory is. Whether that is a consumer who did not say where it works.
-    pub(crate) fn read(&mut self) -> bool {
-        if matches!(self.consumer, Consumer::Unread) {
-            self.consumer = Consumer::Unnamed(Vec::new());
-        }
-        matches!(self.consumer, Consumer::Unnamed(_))
-    }
-
-    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where another was declared, which does not follow it.
-    pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
-        let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.declared.is_none() && self.is_home(stream);
-        !settled && !seen.iter().any(|kept| kept.is(stream))
-    }
-
-    /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: Kept) {
-        if let Consumer::Unnamed(seen) = &mut self.consumer
-            && !seen.iter().any(|known| known.stream() == kept.stream())
-        {
-            seen.push(kept);
-        }
-    }
-
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
     /// a default one at its place.
     pub(crate) fn ready_on(&mut self, kept: Option<Kept>) {
@@ -283,13 +212,6 @@ impl Holding {
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_home(&self, stream: Alive<'_>) -> bool {
         self.home.as_ref().is_some_and(|home| home.is(stream))
-    }
-
-    /// Consumers that are not named work at `at`.
-    pub(crate) const fn hand_out_at(&mut self, at: Place) {
-        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
-            self.at = at;
-        }
     }
 
     /// The array is lent to whoever reads it by the exchange API, and works at `at`.

@@ -2,7 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::holding::{Consumer, Held, Holding};
+use super::consumer::Consumer;
+use super::holding::{Held, Holding};
 use super::warned;
 use crate::buffer::Buffer;
 use crate::error::{Kind, Result};

@@ -7,30 +7,28 @@
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyInt, PyString};
+use pyo3::types::PyDict;
 
+use super::device::{device_argument, locate};
 use super::dlpack::{Settled, of_producer};
+use super::dtype::{check_dtype, dtype_of, name_of};
 use super::habits::Habit;
 use super::types::{self, Facts, Speaks};
 use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
-use crate::descriptor::{Descriptor, null};
-use crate::device::{Device, MemoryKind, Place};
+use crate::descriptor::Descriptor;
+use crate::device::{Device, Place};
 use crate::driver::{self, Handle};
-use crate::dtype::Dtype;
-use crate::error::{Error, Kind, Result};
-use crate::layout::Layout;
-use crate::order::{self, Door};
+use crate::error::{Error, Kind};
 use crate::py::cai_dict;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
-use crate::py::native;
 use crate::py::source::{By, Source, check_stream};
 use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, Keeping, Kept, current};
-use crate::py::text::{an_object, attribute, beginning, printed, refused, shown, type_name};
+use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
-use crate::stream::{Alive, Ready, Request, Stream};
+use crate::stream::{Ready, Request, Stream};
 
 /// What the caller says beside the array itself.
 #[derive(Debug)]
@@ -267,155 +265,9 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
     Ok(refused)
 }
 
-/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
-/// pointer, the caller the first where there is none.
-fn locate(
-    driver: &Handle,
-    ptr: u64,
-    layout: &Layout,
-    wanted: Option<Device>,
-) -> Result<(Device, Place)> {
-    if layout.size() == 0 {
-        let device = match wanted {
-            Some(device) => device,
-            None => Device::cuda(current_ordinal(driver)?),
-        };
-        return Ok((device, Place::gpu(device.id)));
-    }
-    if ptr == 0 {
-        return Err(null(layout));
-    }
-    let found = driver.locate(ptr)?;
-    let own = match found.kind {
-        MemoryKind::Device => Device::cuda(found.ordinal),
-        // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
-        kind => Device { kind, id: 0 },
-    };
-    as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
-}
-
-/// The device of memory that is on `own`, as the caller wants it handed out.
-pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
-    match wanted {
-        None => Ok(own),
-        Some(device) if device == own => Ok(own),
-        // Managed and pinned memory is reached by every device under unified addressing.
-        Some(device) if device.kind == MemoryKind::Device && own.kind != MemoryKind::Device => {
-            Ok(device)
-        }
-        Some(device) => {
-            let got = format!(
-                "({}, {}) for memory of ({}, {})",
-                device.kind.code(),
-                device.id,
-                own.kind.code(),
-                own.id
-            );
-            Err(Error::new(Kind::DeviceArgument, got))
-        }
-    }
-}
-
-fn current_ordinal(driver: &Handle) -> Result<i32> {
-    let driver = driver.get()?;
-    // A thread without a context works on device 0, as CUDA's runtime has it.
-    if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }
-}
-
-fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
-    let given = if value.is_exact_instance_of::<PyInt>() {
-        native::small(value).and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
-    } else if let Ok(text) = value.cast::<PyString>() {
-        beginning(text)?.strip_prefix("cuda:").and_then(|id| id.parse().ok()).map(|id| (2, id))
-    } else {
-        pair(value)?
-    };
-    let (kind, id) = given.ok_or_else(|| refused(Kind::DeviceArgument, shown(value)))?;
-    Ok(Device::from_dlpack(kind, id)?)
-}
-
 /// Whether waits at import are wanted: `CAI_BRIDGE_SYNC=0` leaves them out, as the variables of that
 /// name do for Numba and CuPy (CAI v3, "Interface Requirements").
 pub(crate) fn ordering_wanted() -> bool {
     static WANTED: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *WANTED.get_or_init(|| std::env::var_os("CAI_BRIDGE_SYNC").is_none_or(|value| value != "0"))
-}
-
-/// The name of the element type that `x.dtype` has.
-fn dtype_of(x: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    match answered(x.py(), x.getattr(intern!(x.py(), "dtype")))? {
-        Some(dtype) => name_of(&dtype),
-        None => Ok(None),
-    }
-}
-
-/// The name of an element type: a string, NumPy's `name`, a scalar type's own, or what it prints as
-/// (`torch.bfloat16`).
-fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
-    let py = dtype.py();
-    let text = if let Ok(text) = dtype.cast::<PyString>() {
-        beginning(text)?
-    } else if let Some(name) = attribute(dtype, intern!(py, "name"))? {
-        name
-    } else if let Some(name) = attribute(dtype, intern!(py, "__name__"))? {
-        name
-    } else {
-        shown(dtype)?
-    };
-    Ok(text.rsplit('.').next().map(str::to_owned))
-}
-
-fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
-    let Some(wanted) = wanted else { return Ok(()) };
-    let name = name_of(wanted)?.unwrap_or_default();
-    if name == dtype.name() {
-        return Ok(());
-    }
-    let got = format!("{name:?} for a typestr that says {}", dtype.name());
-    Err(Error::new(Kind::DtypeArgument, got).into())
-}
-
-/// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
-/// of the producer's besides the one that the memory came from, and waits for the consumer as well.
-pub(crate) fn adapt(py: Python<'_>, mut view: Source, said: &Said<'_, '_>) -> PyResult<Source> {
-    check_dtype(said.dtype, view.array.dtype())?;
-    check_stream(&view.array, &view.holding.driver, said.stream.alive(view.place))?;
-    if let Some(wanted) = said.device.map(device_argument).transpose()? {
-        let device = match view.array.ptr() {
-            0 => wanted,
-            _ => as_wanted(view.array.device(), Some(wanted))?,
-        };
-        view.array = view.array.on(device);
-    }
-    match (said.stream.request(), said.stream.alive(view.place)) {
-        (Request::NoOrder, _) => view.ready = Ready::Nothing,
-        (_, Some(alive)) if view.array.ptr() != 0 => declare(py, &mut view, said, alive)?,
-        _ => {}
-    }
-    Ok(view)
-}
-
-fn declare(
-    py: Python<'_>,
-    view: &mut Source,
-    said: &Said<'_, '_>,
-    alive: Alive<'_>,
-) -> PyResult<()> {
-    view.ready = Ready::On(alive.stream());
-    if view.holding.is_home(alive) {
-        view.holding.ready_on(None);
-        return Ok(());
-    }
-    let driver = view.holding.driver.clone();
-    let keeping = said.stream.keep(py, &driver, view.place)?;
-    if let Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) = keeping {
-        view.holding.ready_on(Some(kept.clone_ref(py)));
-        view.holding.declare(kept);
-    } else {
-        let legacy = Alive::legacy(view.place);
-        let door = Door::handing_over(said.door);
-        order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
-        view.holding.ready_on(Some(Kept::legacy(view.place)));
-    }
-    Ok(())
 }

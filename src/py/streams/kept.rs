@@ -18,17 +18,16 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::context::{follows_legacy, life};
 use super::current::Takes;
 use super::object::{Keeps, handle_of, keeps};
 use super::{current, pools};
 use crate::array::KeptStream;
-use crate::capture::Part;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::codes::is_gone;
 use crate::error::Result;
 use crate::lease::Trouble;
-use crate::order::{context_of, within};
 use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::stream::{Alive, Stream, Thread};
@@ -290,26 +289,5 @@ fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
         Keeps::Forever => Some(Keeper::Always),
         Keeps::WhileHeld => Some(Keeper::Object(object.clone().unbind())),
         Keeps::Not => None,
-    })
-}
-
-/// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
-fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
-    match stream {
-        Stream::Handle(_) => {
-            let driver = driver.get()?;
-            driver.life(context_of(driver, place)?)
-        }
-        _ => Ok(0),
-    }
-}
-
-/// Whether the legacy default stream of the place of `given` is ordered after it by itself.
-fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
-    let driver = driver.get()?;
-    within(driver, given.place(), |_| {
-        Ok(driver.part(given)? == Part::Outside
-            && driver.is_blocking(given)?
-            && driver.stream_context(given)? == context_of(driver, given.place())?)
     })
 }

@@ -1,6 +1,7 @@
 //! Streams as Python names them: what `stream=` may be, who keeps one alive, and what libraries work on.
 
 pub(crate) mod argument;
+mod context;
 pub(crate) mod current;
 pub(crate) mod kept;
 mod object;
