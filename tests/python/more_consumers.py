@@ -25,7 +25,7 @@ from broken_consumers import (
 
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
 from cai_bridge.testing import SimulatedCuda
-from cai_bridge.testing._kit.dlpack_structures import Taken, _struct_in, read_capsule, take
+from cai_bridge.testing._kit.dlpack_capsule import Taken, _struct_in, read_capsule, take
 from cai_bridge.testing._values import compact_strides
 
 ALSO: dict[tuple[str, str], type[Consumer]] = {}
