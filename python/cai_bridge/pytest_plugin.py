@@ -228,8 +228,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 def _is_case(item: pytest.Item) -> bool:
-    callspec = getattr(item, "callspec", None)
-    return callspec is not None and isinstance(callspec.params.get("case"), Case)
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    return isinstance(parameters.get("case"), Case)
 
 
 def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
@@ -294,7 +294,8 @@ def _named_when_slow(case: Case) -> Iterator[None]:
 
 def _anything(tally: Tally) -> None:
     """Fail where every requirement was skipped: nothing is known of such a library."""
-    if tally.run < tally.expected and not tally.judged:
+    if tally.judged:
+        return
+    if tally.run < tally.expected:
         pytest.skip("only some of the requirements were run here")
-    if not tally.judged:
-        pytest.fail("every requirement was skipped: nothing was judged", pytrace=False)
+    pytest.fail("every requirement was skipped: nothing was judged", pytrace=False)

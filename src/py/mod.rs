@@ -82,6 +82,7 @@ mod _core {
         super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add_class::<View>()?;
         module.add_class::<CaiView>()?;
         // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
         py.get_type::<ArrayView>();

@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::Maybe;
 use super::of_dlpack::taken;
+use super::{Maybe, tell};
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::Began;
@@ -51,9 +51,7 @@ pub(crate) fn to_dlpack<'py>(
         let began = Began::now();
         let made =
             taken(DOOR, x, stream, readonly).and_then(|view| view.into_object(x.py(), DLPackView));
-        let made = made.map_err(|error| began.refused(DOOR, error))?;
-        began.exchanged(made.as_super().get().passage_in(DOOR));
-        Ok(made)
+        if began.is_told() { tell(DOOR, began, made) } else { made }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::{Maybe, tell};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
@@ -79,7 +79,7 @@ pub(crate) fn from_cai<'py>(
     entry(x.py(), || {
         let began = Began::now();
         let made = view(x, stream, readonly, (owner, device, dtype));
-        if began.is_told() { tell(began, made) } else { made }
+        if began.is_told() { tell(DOOR, began, made) } else { made }
     })
 }
 
@@ -107,11 +107,4 @@ fn view<'py>(
         cai::import(x, &facts, &said)?
     };
     View::new(source, readonly).into_object(x.py(), DLPackView)
-}
-
-#[cold]
-fn tell(began: Began, made: PyResult<Bound<'_, DLPackView>>) -> PyResult<Bound<'_, DLPackView>> {
-    let made = made.map_err(|error| began.refused(DOOR, error))?;
-    began.exchanged(made.as_super().get().passage_in(DOOR));
-    Ok(made)
 }

@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::{Maybe, tell};
 use crate::device::Place;
 use crate::error::{Error, Kind};
 use crate::order::{self, Door};
@@ -72,7 +72,7 @@ pub(crate) fn to_cai<'py>(
     entry(x.py(), || {
         let began = Began::now();
         let made = view(x, stream, readonly);
-        if began.is_told() { tell(began, made) } else { made }
+        if began.is_told() { tell(DOOR, began, made) } else { made }
     })
 }
 
@@ -112,13 +112,6 @@ fn source_for(
     let mut source = take_in(door, x, &facts, argument)?;
     dlpack::consume(x.py(), &mut source)?;
     Ok(source)
-}
-
-#[cold]
-fn tell(began: Began, made: PyResult<Bound<'_, CaiView>>) -> PyResult<Bound<'_, CaiView>> {
-    let made = made.map_err(|error| began.refused(DOOR, error))?;
-    began.exchanged(made.as_super().get().passage_in(DOOR));
-    Ok(made)
 }
 
 /// Takes `x` in by the best way that its type has; a capsule's tensor is still its own.

@@ -32,7 +32,7 @@ use crate::stream::{Ready, Request, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
 /// `DLPackView` have in common.
-#[pyclass(frozen, subclass, weakref, module = "cai_bridge")]
+#[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) array: Descriptor,
