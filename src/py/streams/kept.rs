@@ -48,7 +48,9 @@ pub(crate) struct Kept {
 enum Keeper {
     /// Nobody has to: a default stream, or one of a library that destroys none.
     Always,
-    /// The stream's object.
+    /// The stream's object, which is never closed while it is held.
+    Owner(Py<PyAny>),
+    /// The stream's object, which is asked again.
     Object(Py<PyAny>),
     /// The exporter of a dict that names it.
     Exporter(Py<PyAny>),
@@ -139,7 +141,16 @@ impl Kept {
         if answered(py, handle_of(&object))? != Some(alive.native()) {
             return Ok(None);
         }
-        let keeper = keeper(&object)?;
+        Self::by_object(driver, &object, alive)
+    }
+
+    /// A stream that `object` has just named as its own, if that keeps it.
+    pub(crate) fn by_object(
+        driver: &Handle,
+        object: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let keeper = keeper(object)?;
         Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
     }
 
@@ -196,6 +207,9 @@ impl Kept {
         }
         let stream = match (&self.keeper, self.stream) {
             (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
+            (Keeper::Owner(object), _) => {
+                (!native::is_finalized(object.bind(py))).then_some(self.stream)
+            }
             (Keeper::Object(object), Stream::Handle(handle)) => asked(object.bind(py), |object| {
                 Ok((handle_of(object)? == handle).then_some(self.stream))
             })?,
@@ -218,6 +232,7 @@ impl Kept {
             Keeper::Always => Keeper::Always,
             Keeper::StandIn => Keeper::StandIn,
             Keeper::Held(held) => Keeper::Held(held.clone()),
+            Keeper::Owner(object) => Keeper::Owner(object.clone_ref(py)),
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
         };
@@ -228,7 +243,7 @@ impl Kept {
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
             Keeper::Always | Keeper::Held(_) | Keeper::StandIn => Ok(()),
-            Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
+            Keeper::Owner(held) | Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
         }
     }
 }
@@ -288,7 +303,8 @@ pub(super) fn keep(
 fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(match keeps(object)? {
         Keeps::Forever => Some(Keeper::Always),
-        Keeps::WhileHeld => Some(Keeper::Object(object.clone().unbind())),
+        Keeps::WhileHeld => Some(Keeper::Owner(object.clone().unbind())),
+        Keeps::UntilClosed => Some(Keeper::Object(object.clone().unbind())),
         Keeps::Not => None,
     })
 }
