@@ -5,6 +5,7 @@ pub(crate) mod current;
 pub(crate) mod kept;
 mod object;
 mod pools;
+mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
