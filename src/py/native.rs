@@ -69,6 +69,11 @@ impl Question {
         }))
     }
 
+    /// The attribute of that name, whoever has it.
+    pub(super) fn named(name: &Bound<'_, PyString>) -> Self {
+        Self::NamedAttribute(name.clone().unbind())
+    }
+
     /// Whether it is an extension type's own, which nobody replaces.
     pub(super) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))

@@ -25,7 +25,7 @@ pub(super) struct Means {
     /// Whether its current stream is CuPy's, which is asked for without Python.
     pub(super) on_cupys: bool,
     /// Whether it is refused read-only memory that nobody vouches for.
-    writes: bool,
+    pub(super) writes: bool,
     /// What `readonly=` is for it where nobody says.
     pub(super) readonly: Option<bool>,
 }

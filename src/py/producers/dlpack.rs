@@ -13,7 +13,6 @@ use pyo3::types::{PyCapsule, PyTuple};
 
 use super::dunder::ask;
 use super::guards;
-use super::habits::Habit;
 use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -23,6 +22,7 @@ use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door};
+use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream, hand_over_from, told};

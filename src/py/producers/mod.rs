@@ -6,7 +6,6 @@ pub(crate) mod dlpack;
 mod dtype;
 mod dunder;
 mod guards;
-pub(crate) mod habits;
 mod ndarray;
 pub(crate) mod own_view;
 mod silence;

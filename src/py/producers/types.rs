@@ -6,10 +6,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyType};
 
-use super::habits::{self, Habit};
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::py::by_type::ByType;
+use crate::py::habits::{self, Habit};
 use crate::py::native::Question;
 use crate::py::text::attribute;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
@@ -109,8 +109,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     };
     let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
     let habits = habits::of(&module);
-    let by_parts = habits.contains(&Habit::NamesCurrentStream);
-    let parts = if by_parts { Parts::of(x, kind)? } else { None };
+    let parts = Parts::of(x, kind, &habits)?;
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,
