@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::Array;
 use super::origin::Origin;
-use super::owed;
+use super::retry;
 use super::stream::{KeptStream, WorkStream};
 use crate::error::{Error, Kind, Result};
 
@@ -97,7 +97,7 @@ where
     S: WorkStream,
     E: From<Error>,
 {
-    owed::look();
+    retry::look();
     let used = Used { user: KeptStream::of(stream), origins: RefCell::default() };
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
@@ -187,7 +187,7 @@ impl Used {
     fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
-            let end = owed::settle(origin, &self.user);
+            let end = retry::settle(origin, &self.user);
             done = done.and(end);
         }
         done

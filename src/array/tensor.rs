@@ -7,7 +7,7 @@ use dlpark::ffi::DLManagedTensorVersioned;
 
 use super::Array;
 use super::origin::{Held, Origin};
-use super::owed;
+use super::retry;
 use super::stream::{KeptStream, WorkStream};
 use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
@@ -43,7 +43,7 @@ impl Drop for Kept {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
             std::mem::forget(origin);
-        } else if let Err(error) = owed::settle(origin, &self.user) {
+        } else if let Err(error) = retry::settle(origin, &self.user) {
             tracing::warn!(
                 target: "cai_bridge", door = "to_dlpack", %error, order = "failed",
                 "the producer's stream could not be made to wait; the memory is kept"
@@ -76,7 +76,7 @@ impl Array {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
-        owed::look();
+        retry::look();
         let user = KeptStream::of(stream);
         if !stream.backend().is_of(self.origin.driver()) {
             let got = format!("{} of another driver than the array's", user.alive().stream());

@@ -13,9 +13,9 @@ use pyo3::prelude::*;
 use crate::array::origin::Origin;
 use crate::descriptor::Descriptor;
 use crate::error::Result;
-use crate::py::doors::source;
+use crate::py::doors::to_cai::source;
 use crate::py::interpreter::attached;
-use crate::py::rust::taken::Taken;
+use crate::py::rust::memory::Taken;
 use crate::stream::{Alive, Stream, Thread};
 
 /// The version of the table. Later ones only add fields at its end.

@@ -59,7 +59,11 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::convert::convert;
+    use super::doors::from_cai::from_cai;
+    use super::doors::to_cai::to_cai;
+    use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
+    use super::doors::{Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::_habits;
     use super::lease::{_end, _settle};

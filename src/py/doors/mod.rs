@@ -1,19 +1,15 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+pub(crate) mod convert;
+pub(crate) mod from_cai;
+mod library;
 mod maker;
-mod means;
 mod ndarray;
-mod of_any;
-mod of_cai;
-mod of_dlpack;
-mod to_library;
+pub(crate) mod to_cai;
+pub(crate) mod to_dlpack;
 
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
-pub(crate) use of_any::{_is_on_gpu, to_dlpack};
-pub(crate) use of_cai::from_cai;
-pub(crate) use of_dlpack::{source, to_cai};
-pub(crate) use to_library::convert;
 
 use pyo3::PyClass;
 use pyo3::prelude::*;

@@ -6,8 +6,8 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, PyErr};
 
+use super::memory::Taken;
 use super::setup;
-use super::taken::Taken;
 use crate::array::origin::{Held, downcast};
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::memory::Taken;
 use super::setup;
-use super::taken::Taken;
 use crate::array::{Array, ArrayMut, DeviceStream};
-use crate::py::doors::source;
+use crate::py::doors::to_cai::source;
 
 impl DeviceStream {
     /// As [`DeviceStream::new`]; where the Python package has its simulated device in place, a stream of that.

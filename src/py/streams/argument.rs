@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
 
-use super::kept::{self, Keeping};
+use super::keep_alive::{self, Keeping};
 use super::object::handle;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -98,7 +98,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         driver: &Handle,
         place: Place,
     ) -> PyResult<Option<Keeping>> {
-        self.alive(place).map(|alive| kept::keep(py, driver, alive, self.object)).transpose()
+        self.alive(place).map(|alive| keep_alive::keep(py, driver, alive, self.object)).transpose()
     }
 }
 

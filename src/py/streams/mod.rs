@@ -3,13 +3,13 @@
 pub(crate) mod argument;
 mod context;
 pub(crate) mod current;
-pub(crate) mod kept;
+pub(crate) mod keep_alive;
 mod object;
 mod pools;
 mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
-pub(crate) use kept::{Keeping, Kept};
+pub(crate) use keep_alive::{Keeping, Kept};
 pub(crate) use object::handle_of;
 pub(crate) use wait::{Unsaid, check_host_wait, wait_for_all};

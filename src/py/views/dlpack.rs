@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
 use super::export::{self, Asked, DOOR};
-use super::wish::{Target, Wish, wish};
+use super::export_request::{Target, Wish, wish};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::Device;

@@ -6,7 +6,7 @@ mod class;
 mod copy;
 mod dlpack;
 mod export;
-mod wish;
+mod export_request;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;

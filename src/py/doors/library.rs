@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use super::of_dlpack::take_in;
+use super::to_cai::take_in;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::producers::types::facts;

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::of_dlpack::taken;
+use super::to_cai::taken;
 use super::{Maybe, tell};
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
