@@ -6,7 +6,7 @@ use super::{Maybe, tell};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::producers::cai::{self, Said};
 use crate::py::producers::dlpack;
 use crate::py::producers::own_view;
@@ -77,9 +77,9 @@ pub(crate) fn from_cai<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made = view(x, stream, readonly, (owner, device, dtype));
-        if began.is_told() { tell(DOOR, began, made) } else { made }
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 

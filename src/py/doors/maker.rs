@@ -20,7 +20,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Tenant;
-use crate::py::observe::{Began, End, Passage};
+use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::source::{Source, consumers_place};
@@ -245,9 +245,9 @@ impl Maker {
         readonly: Option<bool>,
         stream: Maybe<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let (class, calls) = match to_library.way {
-            Way::Table(table) => return give(py, source, table, began),
+            Way::Table(table) => return give(py, source, table, span),
             Way::Make(class) => (class, true),
             Way::View(class) => (class, false),
         };
@@ -256,7 +256,7 @@ impl Maker {
             Class::Cai => view.into_object(py, CaiView)?.into_super(),
             Class::DLPack => view.into_object(py, DLPackView)?.into_super(),
         };
-        began.exchanged(view.get().passage_in(DOOR));
+        span.exchanged(view.get().hand_over_in(DOOR));
         if !calls {
             return Ok(view.into_any());
         }
@@ -279,14 +279,14 @@ fn give(
     py: Python<'_>,
     mut source: Source,
     table: Table,
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array: Descriptor = source.array;
     source.holding.tag = (End::Deleter, array.ptr());
     let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
     let made = table.give(py, managed)?;
     let (by, stream) = (source.by.as_str(), source.ready.stream());
-    began.exchanged(Passage { door: DOOR, by, array: &array, stream });
+    span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
     Ok(made)
 }
 

@@ -14,7 +14,7 @@ pub(crate) use ndarray::Ndarrays;
 use pyo3::PyClass;
 use pyo3::prelude::*;
 
-use super::observe::Began;
+use super::observe::CallSpan;
 use super::views::View;
 
 /// An argument that may be left out.
@@ -24,10 +24,10 @@ type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 #[cold]
 fn tell<'py, V: PyClass<BaseType = View>>(
     door: &'static str,
-    began: Began,
+    span: CallSpan,
     made: PyResult<Bound<'py, V>>,
 ) -> PyResult<Bound<'py, V>> {
-    let made = made.map_err(|error| began.refused(door, error))?;
-    began.exchanged(made.as_super().get().passage_in(door));
+    let made = made.map_err(|error| span.refused(door, error))?;
+    span.exchanged(made.as_super().get().hand_over_in(door));
     Ok(made)
 }

@@ -10,7 +10,7 @@ use crate::order::{self, Door};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, Speaks, facts};
 use crate::py::producers::{cai, dlpack};
 use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
@@ -70,9 +70,9 @@ pub(crate) fn to_cai<'py>(
     readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made = view(x, stream, readonly);
-        if began.is_told() { tell(DOOR, began, made) } else { made }
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 

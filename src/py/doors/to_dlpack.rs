@@ -6,7 +6,7 @@ use super::to_cai::taken;
 use super::{Maybe, tell};
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::views::DLPackView;
@@ -48,10 +48,10 @@ pub(crate) fn to_dlpack<'py>(
     readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made =
             taken(DOOR, x, stream, readonly).and_then(|view| view.into_object(x.py(), DLPackView));
-        if began.is_told() { tell(DOOR, began, made) } else { made }
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 

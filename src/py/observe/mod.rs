@@ -5,4 +5,4 @@ pub(crate) mod log;
 mod span;
 pub(crate) mod trace;
 
-pub(crate) use span::{Began, Came, End, Passage};
+pub(crate) use span::{CallSpan, End, HandOver, Outcome};

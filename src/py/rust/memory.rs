@@ -14,7 +14,7 @@ use crate::order::{self, Door};
 use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::source::{By, Source, check_stream, ready_stream};
 use crate::stream::{Alive, Elided, Ready};
 
@@ -80,7 +80,7 @@ impl Taken {
 
     fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Trouble<PyErr>> {
         look(py);
-        let (mut holding, began) = (self.share(py)?, Began::now());
+        let (mut holding, span) = (self.share(py)?, CallSpan::begin());
         let settled = holding.settle_with(py, Some(user))?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
         if let (producers, _) = holding.producers(py)?
@@ -92,7 +92,7 @@ impl Taken {
             }
         }
         // Where the producer's stream is unknown, this holder keeps the memory until the work is done.
-        Tenant::new(holding).settled(py, settled, began);
+        Tenant::new(holding).settled(py, settled, span);
         Ok(())
     }
 }

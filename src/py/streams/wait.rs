@@ -9,7 +9,7 @@ use crate::error::Kind;
 use crate::lease::Trouble;
 use crate::order;
 use crate::py::interpreter::detach;
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,9 @@ pub(crate) fn wait_for_all(
         ),
     };
     check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
-    let (calls, began) = (driver.get()?, Began::now());
+    let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
-    began.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
+    span.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crate::order::{self, Door};
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::source::ready_stream;
 use crate::py::streams::Keeping;
 use crate::py::streams::current::{self, Takes};
@@ -39,8 +39,8 @@ impl CaiView {
     ///     The view was released.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
-        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || dict(py, view, began))
+        let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
+        entry(py, || dict(py, view, span))
     }
 }
 
@@ -48,11 +48,11 @@ impl CaiView {
 pub(super) fn dict<'py>(
     py: Python<'py>,
     view: &View,
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
+    let ready = ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
     let dict = cai_dict::encode(py, &view.array, ready)?;
-    began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
+    span.exchanged(view.hand_over(DICT, "CAI v3", ready.stream()));
     Ok(dict)
 }
 

@@ -24,7 +24,7 @@ use crate::order::{self, Door};
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::source::{check_stream, ready_stream};
 use crate::py::streams::{Argument, Keeping, Kept, check_host_wait};
 use crate::stream::{Alive, Request, Stream};
@@ -97,7 +97,7 @@ pub(super) fn to_gpu<'py>(
     order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
     let context = context_keeper(py, view, on)?;
     let (producers, known) = holding.producers(py)?;
-    let began = Began::now();
+    let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || match ready {
             Some(ready) => connect(Door::handing_over(DOOR), view, (ready, on)),
@@ -114,7 +114,7 @@ pub(super) fn to_gpu<'py>(
         Ok::<_, Error>(made)
     })?;
     let ptr = buffer.ptr();
-    began.copied(&view.array, ptr, (on.stream(), ordinal), false);
+    span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     let settled = if ptr == 0 || known {
         Settled::Done
     } else {
@@ -122,7 +122,7 @@ pub(super) fn to_gpu<'py>(
         Settled::Until(vec![detach(py, || order::mark(driver, on))?])
     };
     let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
-    source.settled(py, settled, Began::now());
+    source.settled(py, settled, CallSpan::begin());
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
@@ -172,10 +172,10 @@ fn copied_to_host(
     order::check_captures(view.driver.get()?, &[on], captured)?;
     let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
     check_host_wait(py, &view.driver, on.place(), why)?;
-    let began = Began::now();
+    let span = CallSpan::begin();
     let memory = detach(py, || copy(on))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
-    began.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
+    span.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
     Ok((address, memory))
 }
 

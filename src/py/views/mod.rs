@@ -19,7 +19,7 @@ use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant, look};
 use super::numpy;
-use super::observe::{Began, Came, End, Passage};
+use super::observe::{CallSpan, End, HandOver, Outcome};
 use super::source::{By, Source, check_stream, consumers_place};
 use super::streams::Argument;
 use super::text::{place_text, tuple_text};
@@ -115,18 +115,18 @@ impl View {
     }
 
     /// How the array came in through `door`.
-    pub(crate) const fn passage_in(&self, door: &'static str) -> Passage<'_> {
-        self.passage(door, self.by.as_str(), self.ready.stream())
+    pub(crate) const fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
+        self.hand_over(door, self.by.as_str(), self.ready.stream())
     }
 
     /// The array going through `door`, ready on `stream` there.
-    pub(crate) const fn passage(
+    pub(crate) const fn hand_over(
         &self,
         door: &'static str,
         by: &'static str,
         stream: Option<Stream>,
-    ) -> Passage<'_> {
-        Passage { door, by, array: &self.array, stream }
+    ) -> HandOver<'_> {
+        HandOver { door, by, array: &self.array, stream }
     }
 
     /// Refuses a view that was released.
@@ -142,7 +142,7 @@ impl View {
         stream: Option<&Bound<'_, PyAny>>,
         end: End,
     ) -> PyResult<()> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let argument = Argument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
         if self.lease.is_leased() {
@@ -159,12 +159,12 @@ impl View {
                 if let Some(holding) = tenant.holding() {
                     holding.tag.0 = end;
                 }
-                tenant.settled(py, settled, began);
+                tenant.settled(py, settled, span);
                 look(py);
                 Ok(())
             }
             Err(trouble) => {
-                began.released((end, self.array.ptr()), Came::Failed);
+                span.released((end, self.array.ptr()), Outcome::Failed);
                 self.lease.resume(tenant);
                 Err(trouble.into())
             }
