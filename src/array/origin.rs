@@ -12,7 +12,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::Result;
-use crate::order::{self, Door, within};
+use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
 /// What keeps an array's memory.
@@ -61,12 +61,12 @@ impl Origin for Held {
     }
 
     fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
-        let door = Door::handing_over(door);
+        let door = Purpose::hand_over(door);
         order::connect(door, &self.driver, (self.home.alive(), to), |call| call())
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
-        let door = Door::giving_back("scope");
+        let door = Purpose::give_back("scope");
         order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 use super::origin::Origin;
 use super::stream::KeptStream;
 use crate::error::Error;
-use crate::lease::{Ending, Holder, Queue, Settled, Trouble};
+use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
 /// A wait of the producer's that is still to be made.
 pub(crate) struct Owed {
@@ -19,9 +19,9 @@ impl Holder for Owed {
     type Mark = ();
     type Interrupt = Infallible;
 
-    fn settle(&mut self, (): ()) -> Result<Settled<()>, Trouble<Infallible>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<()>, Failure<Infallible>> {
         self.origin.give_back(self.user.alive())?;
-        Ok(Settled::Done)
+        Ok(Settlement::Done)
     }
 
     fn is_done(&self, (): &mut ()) -> Result<bool, Error> {

@@ -9,7 +9,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
 use crate::error::Result;
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Request, Stream, plan};
 
 /// An array that was taken in: what it is, what it is ready on, and who holds it.
@@ -113,7 +113,7 @@ pub(crate) fn hand_over_from(
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
     look(py);
-    let door = Door::handing_over(door);
+    let door = Purpose::hand_over(door);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
         (None, Some(streams)) => {

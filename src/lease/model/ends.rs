@@ -5,7 +5,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::error::Error;
-use crate::lease::{Ending, Holder, Lease, Queue, Settled, State, Trouble};
+use crate::lease::{Ending, Failure, Holder, Lease, Queue, Settlement, State};
 
 /// How often a thing happened. To note it is no step of its own, where loom would try every order.
 type Times = std::sync::Arc<std::sync::atomic::AtomicUsize>;
@@ -30,9 +30,9 @@ impl Holder for Fake {
     type Mark = ();
     type Interrupt = ();
 
-    fn settle(&mut self, (): ()) -> Result<Settled<()>, Trouble<()>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<()>, Failure<()>> {
         self.settled.fetch_add(1, Ordering::SeqCst);
-        Ok(if self.is_consumer_done() { Settled::Done } else { Settled::Until(()) })
+        Ok(if self.is_consumer_done() { Settlement::Done } else { Settlement::Until(()) })
     }
 
     fn is_done(&self, (): &mut ()) -> Result<bool, Error> {

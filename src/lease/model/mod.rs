@@ -16,17 +16,17 @@ mod ends;
 mod queue;
 
 /// Something that counts its drops, and says while it is looked at that it lives.
-struct Kept {
+struct Memory {
     drops: Arc<AtomicUsize>,
 }
 
-impl Kept {
+impl Memory {
     fn look(&self) {
         assert_eq!(self.drops.load(Ordering::SeqCst), 0, "seen after its end");
     }
 }
 
-impl Drop for Kept {
+impl Drop for Memory {
     fn drop(&mut self) {
         self.drops.fetch_add(1, Ordering::SeqCst);
     }
@@ -34,20 +34,20 @@ impl Drop for Kept {
 
 struct Scene {
     drops: Arc<AtomicUsize>,
-    lease: Arc<Lease<Arc<Kept>>>,
+    lease: Arc<Lease<Arc<Memory>>>,
 }
 
 impl Scene {
     fn new() -> Self {
         let drops = Arc::new(AtomicUsize::new(0));
-        let kept = Arc::new(Kept { drops: Arc::clone(&drops) });
+        let kept = Arc::new(Memory { drops: Arc::clone(&drops) });
         Self { drops, lease: Arc::new(Lease::new(kept)) }
     }
 
     /// `call` on a thread of its own.
     fn on_thread<R: 'static>(
         &self,
-        call: impl FnOnce(&Lease<Arc<Kept>>) -> R + 'static,
+        call: impl FnOnce(&Lease<Arc<Memory>>) -> R + 'static,
     ) -> thread::JoinHandle<R> {
         let lease = Arc::clone(&self.lease);
         thread::spawn(move || call(&lease))
@@ -139,7 +139,7 @@ fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
 }
 
 /// An end that is refused: the holder goes back.
-fn refuse(lease: &Lease<Arc<Kept>>) -> bool {
+fn refuse(lease: &Lease<Arc<Memory>>) -> bool {
     lease.end().map(|kept| lease.resume(kept)).is_some()
 }
 

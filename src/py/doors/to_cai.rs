@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::{Maybe, tell};
 use crate::device::Place;
 use crate::error::{Error, Kind};
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
@@ -211,7 +211,7 @@ pub(super) fn export(
     let pair = (ready, source.place, at);
     if ordered.as_ref().is_some_and(|ordered| ordered.contains(&pair)) {
         let together = || request.stream();
-        order::elided(Door::handing_over(door), source.place, Elided::Together, together);
+        order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
     } else {
         hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
         if let Some(ordered) = ordered {

@@ -16,7 +16,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
-use crate::lease::Trouble;
+use crate::lease::Failure;
 use crate::py::observe::End;
 use crate::py::streams::Kept;
 use crate::stream::{Alive, Stream};
@@ -200,7 +200,7 @@ impl Holding {
         &self,
         py: Python<'_>,
         ready: Stream,
-    ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         match self.keeper_of(ready) {
             Some(kept) => {
                 Ok(kept.confirm(py, &self.driver)?.filter(|alive| alive.stream() == kept.stream()))

@@ -7,8 +7,8 @@ use super::holding::{Held, Holding};
 use super::warned;
 use crate::buffer::Buffer;
 use crate::error::{Kind, Result};
-use crate::lease::{Holder, Parties, Settled, Trouble};
-use crate::order::{self, Door, Mark};
+use crate::lease::{Failure, Holder, Parties, Settlement};
+use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::streams::{Kept, Unsaid, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
@@ -19,7 +19,7 @@ impl Holding {
     pub(crate) fn producers(
         &self,
         py: Python<'_>,
-    ) -> Result<(Vec<Alive<'_>>, bool), Trouble<PyErr>> {
+    ) -> Result<(Vec<Alive<'_>>, bool), Failure<PyErr>> {
         let home =
             self.home.as_ref().map(|home| home.confirm(py, &self.driver)).transpose()?.flatten();
         let mut producers = vec![home.unwrap_or(Alive::standing_in(self.place))];
@@ -34,15 +34,15 @@ impl Holding {
         &mut self,
         py: Python<'_>,
         also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         if !self.process.is_current() {
-            return Ok(Settled::Done);
+            return Ok(Settlement::Done);
         }
         let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
             Some(why) => {
                 let on = || self.home.as_ref().map(Kept::stream);
-                order::elided(Door::giving_back("release"), self.place, why, on);
-                Settled::Done
+                order::elided(Purpose::give_back("release"), self.place, why, on);
+                Settlement::Done
             }
             None => self.order(py, also)?,
         };
@@ -71,7 +71,7 @@ impl Holding {
         &mut self,
         py: Python<'_>,
         also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         let holding = &*self;
         let (producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;
@@ -88,7 +88,7 @@ impl Holding {
             if let Some((handle, line)) = holding.uncovered(&users) {
                 warned::uncovered(holding.at, handle, line);
                 wait_for_all(py, "release", &holding.driver, holding.at, Unsaid::ItsConsumers)?;
-                return Ok(Settled::Done);
+                return Ok(Settlement::Done);
             }
         }
         if let Some(at) = holding.lent {
@@ -116,7 +116,7 @@ impl Holding {
         &'a self,
         py: Python<'_>,
         producers: &[Alive<'a>],
-    ) -> Result<(Vec<Alive<'a>>, bool), Trouble<PyErr>> {
+    ) -> Result<(Vec<Alive<'a>>, bool), Failure<PyErr>> {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
@@ -153,7 +153,7 @@ impl Holding {
 
     /// Frees a copy's memory in the order of its stream, unless a capture would be ended by that. Where nobody
     /// keeps that stream any more, the host waits first.
-    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Trouble<PyErr>> {
+    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
@@ -180,7 +180,7 @@ impl Holder for Holding {
     type Mark = Vec<Mark>;
     type Interrupt = PyErr;
 
-    fn settle(&mut self, py: Python<'_>) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    fn settle(&mut self, py: Python<'_>) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.settle_with(py, None)
     }
 
@@ -196,7 +196,7 @@ impl Holder for Holding {
     }
 }
 
-impl From<PyErr> for Trouble<PyErr> {
+impl From<PyErr> for Failure<PyErr> {
     fn from(interrupt: PyErr) -> Self {
         Self::Interrupted(interrupt)
     }

@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::ends::{Next, flat, look, queued, run};
 use super::holding::Holding;
-use crate::lease::{Ending, Settled};
+use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, Outcome};
@@ -37,7 +37,12 @@ impl Tenant {
     }
 
     /// Lets go where the orders are made already.
-    pub(crate) fn settled(mut self, py: Python<'_>, settled: Settled<Vec<Mark>>, span: CallSpan) {
+    pub(crate) fn settled(
+        mut self,
+        py: Python<'_>,
+        settled: Settlement<Vec<Mark>>,
+        span: CallSpan,
+    ) {
         if let Some(holding) = self.0.take() {
             let ending = Ending::settled(holding, settled);
             flat(py, || run(py, Next { ending, span, quiet: false }));

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::device::{device_argument, locate};
-use super::dlpack::{Settled, of_producer};
+use super::dlpack::{Settlement, of_producer};
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
 use super::types::{self, Facts, Speaks};
@@ -125,7 +125,7 @@ struct Work<'a, 'py> {
 
 impl Work<'_, '_> {
     /// The stream that the caller declares.
-    fn declared(&self, py: Python<'_>, said: &Said<'_, '_>) -> PyResult<Settled> {
+    fn declared(&self, py: Python<'_>, said: &Said<'_, '_>) -> PyResult<Settlement> {
         let Some(alive) = said.stream.alive(self.place) else {
             return Ok((Ready::Nothing, None, None));
         };

@@ -21,7 +21,7 @@ use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
@@ -143,7 +143,7 @@ struct Read {
 }
 
 /// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
-pub(super) type Settled = (Ready, Option<Kept>, Option<Kept>);
+pub(super) type Settlement = (Ready, Option<Kept>, Option<Kept>);
 
 /// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
 /// there, the legacy default stream is made to wait for it now, and stands in for it.
@@ -163,7 +163,7 @@ pub(super) fn of_producer(
         Keeping::Nobody(_) if !passed_on => Ok((None, None)),
         Keeping::Nobody(_) => {
             let legacy = Alive::legacy(work.place());
-            let door = Door::handing_over(door);
+            let door = Purpose::hand_over(door);
             order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
             Ok((None, Some(Kept::legacy(work.place()))))
         }

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::cai::Said;
 use super::device::{as_wanted, device_argument};
 use super::dtype::check_dtype;
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::source::{Source, check_stream};
 use crate::py::streams::{Keeping, Kept};
@@ -49,7 +49,7 @@ fn declare(
         view.holding.declare(kept);
     } else {
         let legacy = Alive::legacy(view.place);
-        let door = Door::handing_over(said.door);
+        let door = Purpose::hand_over(said.door);
         order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
         view.holding.ready_on(Some(Kept::legacy(view.place)));
     }

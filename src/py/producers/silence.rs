@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::dlpack::{self, Settled};
+use super::dlpack::{self, Settlement};
 use super::types::{self, Facts, Speaks};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
@@ -27,7 +27,7 @@ pub(super) fn settle(
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
     (door, ordered): (&'static str, bool),
-) -> PyResult<Settled> {
+) -> PyResult<Settlement> {
     let py = x.py();
     let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
     if let Some(table) = table {

@@ -28,7 +28,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::codes::is_gone;
 use crate::error::Result;
-use crate::lease::Trouble;
+use crate::lease::Failure;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream, Thread};
 
@@ -193,7 +193,7 @@ impl Kept {
         &self,
         py: Python<'_>,
         driver: &Handle,
-    ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         match life(driver, self.stream, self.place) {
             Ok(life) if life == self.life => {}
             Err(error) if !is_gone(&error) => return Err(error.into()),

@@ -6,7 +6,7 @@ use super::current;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Kind;
-use crate::lease::Trouble;
+use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
 use crate::py::observe::CallSpan;
@@ -30,7 +30,7 @@ pub(crate) fn wait_for_all(
     driver: &Handle,
     place: Place,
     unsaid: Unsaid,
-) -> std::result::Result<(), Trouble<PyErr>> {
+) -> std::result::Result<(), Failure<PyErr>> {
     let (got, why) = match unsaid {
         Unsaid::Anything => (
             "an array that says nothing of its stream, for which the host would wait",
@@ -58,7 +58,7 @@ pub(crate) fn check_host_wait(
     driver: &Handle,
     place: Place,
     why: (Kind, &str),
-) -> std::result::Result<(), Trouble<PyErr>> {
+) -> std::result::Result<(), Failure<PyErr>> {
     let mut known = Vec::new();
     current::each(py, driver, place, |alive, _| {
         known.push(alive);
@@ -67,11 +67,11 @@ pub(crate) fn check_host_wait(
     Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
 }
 
-impl From<Trouble<PyErr>> for PyErr {
-    fn from(trouble: Trouble<PyErr>) -> Self {
+impl From<Failure<PyErr>> for PyErr {
+    fn from(trouble: Failure<PyErr>) -> Self {
         match trouble {
-            Trouble::Failed(error) => error.into(),
-            Trouble::Interrupted(error) => error,
+            Failure::Failed(error) => error.into(),
+            Failure::Interrupted(error) => error,
         }
     }
 }

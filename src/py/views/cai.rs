@@ -5,7 +5,7 @@ use pyo3::types::PyDict;
 
 use super::View;
 use crate::error::Kind;
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
@@ -106,7 +106,7 @@ fn wait_for_producer(
     let driver = &view.driver;
     let why = (Kind::CaptureLegacy, "a reader of the dict");
     if order::check_captures(driver.get()?, &[from, reader], why).is_ok() {
-        let door = Door::handing_over(DICT);
+        let door = Purpose::hand_over(DICT);
         order::connect(door, driver, (from, reader), |call| detach(py, call))?;
     }
     Ok(())

@@ -19,8 +19,8 @@ use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
-use crate::lease::Settled;
-use crate::order::{self, Door};
+use crate::lease::Settlement;
+use crate::order::{self, Purpose};
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
@@ -31,7 +31,7 @@ use crate::stream::{Alive, Request, Stream};
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
 /// caller has given up the interpreter's lock.
-fn connect(door: Door, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
+fn connect(door: Purpose, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
     order::connect(door, &view.driver, streams, |call| call())
 }
 
@@ -100,26 +100,26 @@ pub(super) fn to_gpu<'py>(
     let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || match ready {
-            Some(ready) => connect(Door::handing_over(DOOR), view, (ready, on)),
+            Some(ready) => connect(Purpose::hand_over(DOOR), view, (ready, on)),
             None => Ok(()),
         };
         let after = || {
-            let back = Door::giving_back(DOOR);
+            let back = Purpose::give_back(DOOR);
             producers.iter().try_for_each(|producer| connect(back, view, (on, *producer)))
         };
         let made = Buffer::filled(&view.driver, &view.array, on, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
-            connect(Door::handing_over(DOOR), view, (on, to))?;
+            connect(Purpose::hand_over(DOOR), view, (on, to))?;
         }
         Ok::<_, Error>(made)
     })?;
     let ptr = buffer.ptr();
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     let settled = if ptr == 0 || known {
-        Settled::Done
+        Settlement::Done
     } else {
         let driver = view.driver.get()?;
-        Settled::Until(vec![detach(py, || order::mark(driver, on))?])
+        Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
     };
     let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
     source.settled(py, settled, CallSpan::begin());
@@ -147,7 +147,7 @@ fn holder(
         kept
     } else {
         let legacy = Alive::legacy(at);
-        detach(py, || connect(Door::giving_back(DOOR), view, (on, legacy)))?;
+        detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy)))?;
         Kept::legacy(at)
     };
     let mut holding = Holding::copy(buffer, &view.driver, at, home, context);

@@ -27,7 +27,7 @@ use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, Settled};
+use crate::lease::{Lease, Settlement};
 use crate::stream::{Ready, Request, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
@@ -151,7 +151,7 @@ impl View {
         let Some(mut tenant) = self.lease.end() else { return Ok(()) };
         let settled = match (argument.request(), tenant.holding()) {
             // The caller vouches that the consumer is done.
-            (Request::NoOrder, _) | (_, None) => Ok(Settled::Done),
+            (Request::NoOrder, _) | (_, None) => Ok(Settlement::Done),
             (_, Some(holding)) => holding.settle_with(py, also),
         };
         match settled {

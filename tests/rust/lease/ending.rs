@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cai_bridge::driver::codes::{self, is_final};
 use cai_bridge::error::{Error, Kind};
-use cai_bridge::lease::{Ending, Holder, Settled, State, Trouble};
+use cai_bridge::lease::{Ending, Failure, Holder, Settlement, State};
 
 use crate::told::{Told, count};
 
@@ -72,15 +72,15 @@ impl Holder for Fake {
     type Mark = u8;
     type Interrupt = &'static str;
 
-    fn settle(&mut self, (): ()) -> Result<Settled<u8>, Trouble<&'static str>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<u8>, Failure<&'static str>> {
         self.calls.lock().unwrap().push("settle");
         match next(&mut self.settles) {
-            Settle::Done => Ok(Settled::Done),
-            Settle::Until => Ok(Settled::Until(7)),
-            Settle::Later => Ok(Settled::Later),
+            Settle::Done => Ok(Settlement::Done),
+            Settle::Until => Ok(Settlement::Until(7)),
+            Settle::Later => Ok(Settlement::Later),
             Settle::Transient => Err(transient().into()),
             Settle::Final => Err(fatal().into()),
-            Settle::Interrupted => Err(Trouble::Interrupted("Ctrl-C")),
+            Settle::Interrupted => Err(Failure::Interrupted("Ctrl-C")),
         }
     }
 
@@ -150,9 +150,9 @@ fn each_state_leads_where_the_answers_say() {
             ending.advance(()).unwrap_err();
             ending
         }),
-        (State::ToRetry, |fake| Ending::settled(fake, Settled::Later)),
-        (State::Waiting(()), |fake| Ending::settled(fake, Settled::Until(7))),
-        (State::GivenBack, |fake| Ending::settled(fake, Settled::Done)),
+        (State::ToRetry, |fake| Ending::settled(fake, Settlement::Later)),
+        (State::Waiting(()), |fake| Ending::settled(fake, Settlement::Until(7))),
+        (State::GivenBack, |fake| Ending::settled(fake, Settlement::Done)),
         (State::Abandoned, |mut fake| {
             fake.settles.push_front(Final);
             let mut ending = Ending::new(fake);
@@ -240,7 +240,7 @@ fn a_warning_says_what_failed() {
 
 #[test]
 fn an_end_that_is_let_go_drops_what_it_holds_once() {
-    for begin in [|fake| Ending::settled(fake, Settled::Done), Ending::new] {
+    for begin in [|fake| Ending::settled(fake, Settlement::Done), Ending::new] {
         let fake = Fake::new(&[Settle::Final], &[Ask::Done]);
         let drops = Arc::clone(&fake.drops);
         let mut ending = begin(fake);
