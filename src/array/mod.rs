@@ -38,7 +38,7 @@ pub use self::tensor::Tensor;
 pub use self::view::{View, ViewMut};
 
 use self::origin::{Held, Origin};
-pub(crate) use self::stream::KeptStream;
+pub(crate) use self::stream::RustStream;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dtype::Dtype;
@@ -102,7 +102,7 @@ impl Array {
         let ptr = if layout.0.size() == 0 { 0 } else { owner.ptr() };
         let (device, readonly) = (owner.device(), owner.readonly());
         let descriptor = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-        let (driver, home) = (owner.stream().driver()?, KeptStream::of(owner.stream()));
+        let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
         let origin = Arc::new(Held::new(driver, home, Box::new(owner)));
         Ok(Self { descriptor, origin })
     }

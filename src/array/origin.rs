@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-use super::stream::KeptStream;
+use super::stream::RustStream;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -34,19 +34,19 @@ pub(crate) trait Origin: Any + Send + Sync {
 pub(crate) struct Held {
     driver: Handle,
     /// The stream that the memory is ready on, and is freed on.
-    home: KeptStream,
+    home: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
 }
 
 impl Held {
-    pub(crate) fn new(driver: Handle, home: KeptStream, owner: Box<dyn Send>) -> Self {
+    pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
         Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
     }
 
     /// The stream that the memory is ready on.
     #[cfg(feature = "python")]
-    pub(crate) const fn home(&self) -> &KeptStream {
+    pub(crate) const fn home(&self) -> &RustStream {
         &self.home
     }
 }

@@ -4,14 +4,14 @@ use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
 use super::origin::Origin;
-use super::stream::KeptStream;
+use super::stream::RustStream;
 use crate::error::Error;
 use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
 /// A wait of the producer's that is still to be made.
 pub(crate) struct Owed {
     pub(crate) origin: Arc<dyn Origin>,
-    pub(crate) user: KeptStream,
+    pub(crate) user: RustStream,
 }
 
 impl Holder for Owed {
@@ -35,7 +35,7 @@ static OWED: LazyLock<Queue<Ending<Owed>>> = LazyLock::new(Queue::default);
 const AT_A_CALL: usize = 4;
 
 /// Makes the wait, or keeps the memory until it can be made. What was in the way is said.
-pub(crate) fn settle(origin: Arc<dyn Origin>, user: &KeptStream) -> Result<(), Error> {
+pub(crate) fn settle(origin: Arc<dyn Origin>, user: &RustStream) -> Result<(), Error> {
     origin.give_back(user.alive()).inspect_err(|_| {
         let mut ending = Ending::new(Owed { origin, user: user.clone() });
         let Ok(()) = ending.advance(());

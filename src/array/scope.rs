@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::Array;
 use super::origin::Origin;
 use super::retry;
-use super::stream::{KeptStream, WorkStream};
+use super::stream::{RustStream, WorkStream};
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -98,7 +98,7 @@ where
     E: From<Error>,
 {
     retry::look();
-    let used = Used { user: KeptStream::of(stream), origins: RefCell::default() };
+    let used = Used { user: RustStream::of(stream), origins: RefCell::default() };
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
     scope.used.end()?;
@@ -174,7 +174,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
 
 /// The memory that was used, which goes back at the end.
 struct Used {
-    user: KeptStream,
+    user: RustStream,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
 }
 

@@ -8,7 +8,7 @@ use dlpark::ffi::DLManagedTensorVersioned;
 use super::Array;
 use super::origin::{Held, Origin};
 use super::retry;
-use super::stream::{KeptStream, WorkStream};
+use super::stream::{RustStream, WorkStream};
 use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
@@ -33,7 +33,7 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// What a tensor that was handed out keeps.
 struct Kept {
     origin: Option<Arc<dyn Origin>>,
-    user: KeptStream,
+    user: RustStream,
     process: Process,
 }
 
@@ -77,7 +77,7 @@ impl Array {
     /// ```
     pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
         retry::look();
-        let user = KeptStream::of(stream);
+        let user = RustStream::of(stream);
         if !stream.backend().is_of(self.origin.driver()) {
             let got = format!("{} of another driver than the array's", user.alive().stream());
             return Err(Error::new(Kind::StreamDevice, got));
@@ -104,7 +104,7 @@ impl Array {
     /// See [`Array::to_dlpack`].
     pub fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
         let descriptor = decode::managed(&tensor)?;
-        let (driver, home) = (stream.driver()?, KeptStream::of(stream));
+        let (driver, home) = (stream.driver()?, RustStream::of(stream));
         let origin = Arc::new(Held::new(driver, home, Box::new(tensor)));
         Ok(Self { descriptor, origin })
     }

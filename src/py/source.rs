@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::detach;
 use super::lease::{Holding, look};
-use super::streams::{Argument, Unsaid, wait_for_all};
+use super::streams::{Argument, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
@@ -80,7 +80,7 @@ pub(crate) fn ready_stream<'h>(
     let alive = holding.confirm_ready(py, stream)?;
     if alive.is_none() {
         look(py);
-        wait_for_all(py, door, &holding.driver, place, Unsaid::ItsStream)?;
+        wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?;
     }
     Ok(alive)
 }
@@ -149,7 +149,7 @@ pub(crate) fn check_stream(
 /// What a consumer is told once `request` was served.
 pub(crate) fn told(ready: Ready, request: Request) -> Ready {
     match request {
-        Request::Unsaid => ready,
+        Request::Unspecified => ready,
         Request::NoOrder => Ready::Nothing,
         Request::On(stream) => Ready::On(stream),
     }

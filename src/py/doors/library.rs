@@ -77,7 +77,7 @@ impl Means {
 
     /// Takes an array in, ready where its producer works, with no consumer yet.
     pub(super) fn take(&self, x: &Bound<'_, PyAny>, readonly: Option<bool>) -> PyResult<Source> {
-        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSAID)?;
+        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSPECIFIED)?;
         source.array = source.array.with_readonly(readonly);
         if self.writes && source.array.readonly() {
             return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());

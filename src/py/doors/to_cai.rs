@@ -100,7 +100,7 @@ pub(super) fn taken<'py>(
 
 /// An array of whatever protocol, for nobody yet.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Source> {
-    source_for(door, x, &Argument::UNSAID)
+    source_for(door, x, &Argument::UNSPECIFIED)
 }
 
 fn source_for(
@@ -182,7 +182,7 @@ fn from_dict(
 ) -> PyResult<Source> {
     let said = cai::Said {
         door,
-        stream: &Argument::UNSAID,
+        stream: &Argument::UNSPECIFIED,
         ordered: matches!(argument.request(), Request::On(_)),
         owner: None,
         device: None,
@@ -218,7 +218,9 @@ pub(super) fn export(
             ordered.push(pair);
         }
     }
-    if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
+    if source.array.ptr() != 0
+        && (request != Request::Unspecified || !source.holding.has_consumer())
+    {
         source.holding.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {

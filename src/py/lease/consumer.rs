@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::Holding;
 use super::warned;
 use crate::device::Place;
-use crate::py::streams::{Argument, Keeping, Kept};
+use crate::py::streams::{Argument, KeepAlive, StreamRef};
 use crate::stream::{Alive, Request};
 
 /// Who works on the memory.
@@ -21,9 +21,9 @@ pub(super) enum Consumer {
     Unread,
     /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
     /// worked on then.
-    Unnamed(Vec<Kept>),
+    Unnamed(Vec<StreamRef>),
     /// Somebody on that stream.
-    On(Kept),
+    On(StreamRef),
     /// Somebody on that non-blocking stream, which nobody keeps alive; and where that was said.
     Unkept(u64, Option<warned::Line>),
 }
@@ -42,8 +42,8 @@ impl Holding {
             (_, None) => Consumer::Unread,
             (_, Some(alive)) if self.is_home(alive) => Consumer::AtHome,
             _ => match argument.keep(py, &self.driver, at)? {
-                Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) => Consumer::On(kept),
-                Some(Keeping::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
+                Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
+                Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
                 None => Consumer::Nobody,
             },
         };
@@ -72,7 +72,7 @@ impl Holding {
     }
 
     /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: Kept) {
+    pub(crate) fn note(&mut self, kept: StreamRef) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
             && !seen.iter().any(|known| known.stream() == kept.stream())
         {

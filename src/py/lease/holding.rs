@@ -18,7 +18,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::End;
-use crate::py::streams::Kept;
+use crate::py::streams::StreamRef;
 use crate::stream::{Alive, Stream};
 
 /// References to memory, and how it goes back.
@@ -32,11 +32,11 @@ pub(crate) struct Holding {
     /// Where the producer's streams are.
     pub(super) place: Place,
     /// The producer's stream; `None` where nobody said, or nobody keeps it.
-    pub(super) home: Option<Kept>,
+    pub(super) home: Option<StreamRef>,
     /// The stream that a caller declared to be the producer's beside it, who knows of work there.
-    pub(super) declared: Option<Kept>,
+    pub(super) declared: Option<StreamRef>,
     /// What the array is ready on, where that is not `home`.
-    ready: Option<Kept>,
+    ready: Option<StreamRef>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
@@ -79,7 +79,7 @@ impl Holding {
         managed: Option<ImportedDlpack>,
         driver: &Handle,
         place: Place,
-        home: Option<Kept>,
+        home: Option<StreamRef>,
     ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
         Self::new(Held::Array(object, managed), driver, place, home)
@@ -97,7 +97,7 @@ impl Holding {
         buffer: Buffer,
         driver: &Handle,
         place: Place,
-        home: Kept,
+        home: StreamRef,
         context: Option<Box<super::Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
@@ -107,7 +107,7 @@ impl Holding {
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    fn new(held: Held, driver: &Handle, place: Place, home: Option<Kept>) -> Box<Self> {
+    fn new(held: Held, driver: &Handle, place: Place, home: Option<StreamRef>) -> Box<Self> {
         Box::new(Self {
             held,
             driver: driver.clone(),
@@ -132,7 +132,7 @@ impl Holding {
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
             Held::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
-        let clone = |kept: &Option<Kept>| kept.as_ref().map(|kept| kept.clone_ref(py));
+        let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
         Ok(Box::new(Self {
             held,
             driver: self.driver.clone(),
@@ -172,7 +172,7 @@ impl Holding {
 
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
     /// a default one at its place.
-    pub(crate) fn ready_on(&mut self, kept: Option<Kept>) {
+    pub(crate) fn ready_on(&mut self, kept: Option<StreamRef>) {
         self.ready = kept;
     }
 
@@ -185,14 +185,14 @@ impl Holding {
     }
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
-    fn keeper_of(&self, ready: Stream) -> Option<&Kept> {
+    fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         let home = || self.home.as_ref().filter(|home| home.stream() == ready);
         self.ready.as_ref().or_else(home)
     }
 
     /// Whether that stream can be closed while it is held here.
     pub(crate) fn may_lose(&self, ready: Stream) -> bool {
-        self.keeper_of(ready).is_some_and(Kept::is_by_object)
+        self.keeper_of(ready).is_some_and(StreamRef::is_by_object)
     }
 
     /// The proof that the stream `ready` of the array is alive; `None` where nobody keeps it any more.
@@ -220,7 +220,7 @@ impl Holding {
     }
 
     /// A caller declares a stream to be the producer's, beside the one that is known.
-    pub(crate) fn declare(&mut self, declared: Kept) {
+    pub(crate) fn declare(&mut self, declared: StreamRef) {
         self.declared = Some(declared);
     }
 

@@ -10,7 +10,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::{Kept, Unsaid, current, wait_for_all};
+use crate::py::streams::{StreamRef, WaitReason, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
 impl Holding {
@@ -40,7 +40,7 @@ impl Holding {
         }
         let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
             Some(why) => {
-                let on = || self.home.as_ref().map(Kept::stream);
+                let on = || self.home.as_ref().map(StreamRef::stream);
                 order::elided(Purpose::give_back("release"), self.place, why, on);
                 Settlement::Done
             }
@@ -87,7 +87,13 @@ impl Holding {
             })?;
             if let Some((handle, line)) = holding.uncovered(&users) {
                 warned::uncovered(holding.at, handle, line);
-                wait_for_all(py, "release", &holding.driver, holding.at, Unsaid::ItsConsumers)?;
+                wait_for_all(
+                    py,
+                    "release",
+                    &holding.driver,
+                    holding.at,
+                    WaitReason::ConsumerUnknown,
+                )?;
                 return Ok(Settlement::Done);
             }
         }
@@ -100,7 +106,7 @@ impl Holding {
             Err(error) => {
                 if covered {
                     // Whoever tries again may be another thread, with other current streams.
-                    let seen = Kept::of_libraries(py, &holding.driver, holding.at)?;
+                    let seen = StreamRef::of_libraries(py, &holding.driver, holding.at)?;
                     for (kept, _) in seen {
                         self.note(kept);
                     }
@@ -157,7 +163,7 @@ impl Holding {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
-            wait_for_all(py, "release", &self.driver, self.at, Unsaid::ItsConsumers)?;
+            wait_for_all(py, "release", &self.driver, self.at, WaitReason::ConsumerUnknown)?;
         }
         let Some(on) = producers.first().copied() else { return Ok(()) };
         let calls = self.driver.get()?;

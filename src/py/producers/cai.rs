@@ -26,7 +26,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream};
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, Keeping, Kept, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -99,13 +99,14 @@ pub(crate) fn import<'py>(
             let (home, kept) = work.exported(py, said.door, stream)?;
             (Ready::On(stream), home, kept)
         }
-        (Request::Unsaid, Claim::Silent) => {
+        (Request::Unspecified, Claim::Silent) => {
             let ordered = said.ordered || ordering_wanted();
             silence::settle(x, facts, owner, (&driver, place), (said.door, ordered))?
         }
-        (Request::NoOrder | Request::Unsaid, _) => (Ready::Nothing, None, None),
+        (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
-    let elided = said.stream.request() == Request::Unsaid && !(said.ordered || ordering_wanted());
+    let elided =
+        said.stream.request() == Request::Unspecified && !(said.ordered || ordering_wanted());
     let ready = if elided { Ready::Nothing } else { ready };
     let holding = holding(owner, facts, (&driver, place), (home, kept), said)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
@@ -131,7 +132,7 @@ impl Work<'_, '_> {
         };
         let ready = Ready::On(alive.stream());
         let (home, kept) = match said.stream.keep(py, self.driver, self.place)? {
-            Some(Keeping::Kept(home)) => (Some(home), None),
+            Some(KeepAlive::By(home)) => (Some(home), None),
             _ => of_producer(py, said.door, self.driver, alive, true)?,
         };
         Ok((ready, home, kept))
@@ -143,7 +144,7 @@ impl Work<'_, '_> {
         py: Python<'_>,
         door: &'static str,
         stream: Stream,
-    ) -> PyResult<(Option<Kept>, Option<Kept>)> {
+    ) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
         match self.kept(py, stream)? {
             Some(home) => Ok((Some(home), None)),
             None if self.exports => Ok((None, None)),
@@ -155,22 +156,22 @@ impl Work<'_, '_> {
     }
 
     /// The same, where somebody keeps it: the exporter does, says the specification; CuPy's arrays do not.
-    fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<Kept>> {
+    fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)
-            && let Some(kept) = Kept::by_object(self.driver, object, alive)?
+            && let Some(kept) = StreamRef::by_object(self.driver, object, alive)?
         {
             return Ok(Some(kept));
         }
-        if let Some(kept) = Kept::vouched(py, self.driver, alive)? {
+        if let Some(kept) = StreamRef::vouched(py, self.driver, alive)? {
             return Ok(Some(kept));
         }
         if self.of_owner.has(Habit::KeepsStreamObject)
-            && let Some(kept) = Kept::by_attribute(self.driver, self.owner, alive)?
+            && let Some(kept) = StreamRef::by_attribute(self.driver, self.owner, alive)?
         {
             return Ok(Some(kept));
         }
-        let exported = || Kept::exported(self.driver, alive, self.owner);
+        let exported = || StreamRef::exported(self.driver, alive, self.owner);
         self.exports.then(exported).transpose()
     }
 }
@@ -191,7 +192,7 @@ fn holding(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
     (driver, place): (&Handle, Place),
-    (home, kept): (Option<Kept>, Option<Kept>),
+    (home, kept): (Option<StreamRef>, Option<StreamRef>),
     said: &Said<'_, '_>,
 ) -> PyResult<Box<Holding>> {
     let py = owner.py();

@@ -27,7 +27,7 @@ use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream, hand_over_from, told};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, Keeping, Kept, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -49,7 +49,7 @@ pub(crate) fn exchange(
     let place = place(py, &driver, &array)?;
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
-    let passed_on = argument.request() == Request::Unsaid;
+    let passed_on = argument.request() == Request::Unspecified;
     let (home, ready) = of_producer(py, door, &driver, work, passed_on)?;
     let read = Read { door, array, place, driver, home, ready, by: By::ExchangeApi };
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
@@ -79,7 +79,9 @@ pub(crate) fn protocol(
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
     let (home, kept) = match work {
-        Some(work) => of_producer(py, door, &driver, work, argument.request() == Request::Unsaid)?,
+        Some(work) => {
+            of_producer(py, door, &driver, work, argument.request() == Request::Unspecified)?
+        }
         None => (None, None),
     };
     // What it was asked for is ready there; the stream is the call's own.
@@ -100,7 +102,7 @@ pub(super) fn make_ready(
 ) -> PyResult<()> {
     guards::check(x, facts, None)?;
     let device = Some(Device::cuda(place.ordinal));
-    on_device(x.py(), driver, device, || ask(x, Request::Unsaid)).map(drop)
+    on_device(x.py(), driver, device, || ask(x, Request::Unspecified)).map(drop)
 }
 
 /// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
@@ -136,14 +138,14 @@ struct Read {
     place: Place,
     driver: Handle,
     /// The producer's stream.
-    home: Option<Kept>,
+    home: Option<StreamRef>,
     /// What stands in for it as the stream that the array is ready on, where nobody keeps it.
-    ready: Option<Kept>,
+    ready: Option<StreamRef>,
     by: By,
 }
 
 /// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
-pub(super) type Settlement = (Ready, Option<Kept>, Option<Kept>);
+pub(super) type Settlement = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
 /// there, the legacy default stream is made to wait for it now, and stands in for it.
@@ -153,19 +155,19 @@ pub(super) fn of_producer(
     driver: &Handle,
     work: Alive<'_>,
     passed_on: bool,
-) -> PyResult<(Option<Kept>, Option<Kept>)> {
-    match Keeping::of(py, driver, work)? {
-        Keeping::Kept(home) => Ok((Some(home), None)),
-        Keeping::StandIn(legacy) => {
+) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
+    match KeepAlive::of(py, driver, work)? {
+        KeepAlive::By(home) => Ok((Some(home), None)),
+        KeepAlive::StandIn(legacy) => {
             let ready = legacy.clone_ref(py);
             Ok((Some(legacy), Some(ready)))
         }
-        Keeping::Nobody(_) if !passed_on => Ok((None, None)),
-        Keeping::Nobody(_) => {
+        KeepAlive::Nobody(_) if !passed_on => Ok((None, None)),
+        KeepAlive::Nobody(_) => {
             let legacy = Alive::legacy(work.place());
             let door = Purpose::hand_over(door);
             order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
-            Ok((None, Some(Kept::legacy(work.place()))))
+            Ok((None, Some(StreamRef::legacy(work.place()))))
         }
     }
 }

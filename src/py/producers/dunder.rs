@@ -15,7 +15,7 @@ pub(super) fn ask<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;
     match request {
-        Request::Unsaid => Ok((call(x, Some(legacy))?.0, legacy)),
+        Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
         Request::NoOrder => match call(x, None) {
             Ok((capsule, _)) => Ok((capsule, legacy)),
             Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),

@@ -8,7 +8,7 @@ use super::dtype::check_dtype;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::source::{Source, check_stream};
-use crate::py::streams::{Keeping, Kept};
+use crate::py::streams::{KeepAlive, StreamRef};
 use crate::stream::{Alive, Ready, Request};
 
 /// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
@@ -44,14 +44,14 @@ fn declare(
     }
     let driver = view.holding.driver.clone();
     let keeping = said.stream.keep(py, &driver, view.place)?;
-    if let Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) = keeping {
+    if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
         view.holding.declare(kept);
     } else {
         let legacy = Alive::legacy(view.place);
         let door = Purpose::hand_over(said.door);
         order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
-        view.holding.ready_on(Some(Kept::legacy(view.place)));
+        view.holding.ready_on(Some(StreamRef::legacy(view.place)));
     }
     Ok(())
 }

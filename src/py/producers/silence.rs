@@ -15,7 +15,7 @@ use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::py::errors::HostSyncWarning;
 use crate::py::interpreter::answered;
-use crate::py::streams::{Unsaid, current, wait_for_all};
+use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
 use crate::stream::{Ready, Stream};
 
@@ -41,7 +41,7 @@ pub(super) fn settle(
     }
     if ordered {
         warn_once(owner)?;
-        wait_for_all(py, "from_cai", driver, place, Unsaid::Anything)?;
+        wait_for_all(py, "from_cai", driver, place, WaitReason::SilentDict)?;
     }
     Ok((Ready::Nothing, None, None))
 }

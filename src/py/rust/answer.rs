@@ -14,7 +14,7 @@ use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, consumers_place};
-use crate::py::streams::{Argument, Kept};
+use crate::py::streams::{Argument, StreamRef};
 use crate::py::views::{ArrayView, CaiView, DLPackView, View};
 use crate::stream::Ready;
 
@@ -94,7 +94,7 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
         let at = consumers_place(&source.array, source.place);
-        source.holding.hand_to(py, &Argument::UNSAID, at)?;
+        source.holding.hand_to(py, &Argument::UNSPECIFIED, at)?;
     }
     Ok(View::new(source, None))
 }
@@ -109,7 +109,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
     // The tensor is what keeps the owner, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
-    let home = Kept::held(driver, held.home().clone())?;
+    let home = StreamRef::held(driver, held.home().clone())?;
     let managed = Some(ImportedDlpack::Versioned(managed));
     Ok(Source {
         array: array.descriptor.clone(),

@@ -10,6 +10,6 @@ mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
-pub(crate) use keep_alive::{Keeping, Kept};
+pub(crate) use keep_alive::{KeepAlive, StreamRef};
 pub(crate) use object::handle_of;
-pub(crate) use wait::{Unsaid, check_host_wait, wait_for_all};
+pub(crate) use wait::{WaitReason, check_host_wait, wait_for_all};

@@ -13,13 +13,13 @@ use crate::py::observe::CallSpan;
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsaid {
+pub(crate) enum WaitReason {
     /// The array's dict says nothing of streams.
-    Anything,
+    SilentDict,
     /// The stream that it is ready on is gone, or nobody keeps it.
-    ItsStream,
+    StreamGone,
     /// The consumer's stream is, at the end.
-    ItsConsumers,
+    ConsumerUnknown,
 }
 
 /// The host waits for all work at `place`. Refused while that would end a capture, as far as one is known
@@ -29,18 +29,18 @@ pub(crate) fn wait_for_all(
     door: &'static str,
     driver: &Handle,
     place: Place,
-    unsaid: Unsaid,
+    reason: WaitReason,
 ) -> std::result::Result<(), Failure<PyErr>> {
-    let (got, why) = match unsaid {
-        Unsaid::Anything => (
+    let (got, why) = match reason {
+        WaitReason::SilentDict => (
             "an array that says nothing of its stream, for which the host would wait",
             "the dict says nothing of streams; the host waited for the context",
         ),
-        Unsaid::ItsStream => (
+        WaitReason::StreamGone => (
             "an array whose stream is gone, for which the host would wait",
             "the stream that the array is ready on is gone; the host waited for the context",
         ),
-        Unsaid::ItsConsumers => (
+        WaitReason::ConsumerUnknown => (
             "the end of an array whose consumer's stream nobody keeps, for which the host would wait",
             "nobody keeps the consumer's stream; the host waited for the context",
         ),
@@ -48,7 +48,7 @@ pub(crate) fn wait_for_all(
     check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
-    span.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
+    span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);
     Ok(())
 }
 

@@ -11,8 +11,8 @@ use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
 use crate::py::source::ready_stream;
-use crate::py::streams::Keeping;
-use crate::py::streams::current::{self, Takes};
+use crate::py::streams::KeepAlive;
+use crate::py::streams::current::{self, StreamPolicy};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The dict, as a door.
@@ -79,12 +79,12 @@ fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     current::each(py, &view.driver, view.at(), |reader, takes| {
         if reader.stream() != Stream::Legacy
             && view.held(|holding| holding.has_to_note(reader))?
-            && let Keeping::Kept(kept) = Keeping::of(py, &view.driver, reader)?
+            && let KeepAlive::By(kept) = KeepAlive::of(py, &view.driver, reader)?
         {
             view.held(|holding| holding.note(kept))?;
         }
         match (takes, ready) {
-            (Takes::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
+            (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, stream, reader)
             }
             _ => Ok(()),

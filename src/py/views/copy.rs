@@ -26,7 +26,7 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_stream, ready_stream};
-use crate::py::streams::{Argument, Keeping, Kept, check_host_wait};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, check_host_wait};
 use crate::stream::{Alive, Request, Stream};
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
@@ -141,18 +141,18 @@ fn holder(
     let kept = if named {
         argument.keep(py, &view.driver, at)?
     } else {
-        Some(Keeping::of(py, &view.driver, on)?)
+        Some(KeepAlive::of(py, &view.driver, on)?)
     };
-    let home = if let Some(Keeping::Kept(kept)) = kept {
+    let home = if let Some(KeepAlive::By(kept)) = kept {
         kept
     } else {
         let legacy = Alive::legacy(at);
         detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy)))?;
-        Kept::legacy(at)
+        StreamRef::legacy(at)
     };
     let mut holding = Holding::copy(buffer, &view.driver, at, home, context);
     // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
-    let consumer = if named || apart { argument } else { &Argument::UNSAID };
+    let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
     holding.hand_to(py, consumer, at)?;
     holding.read();
     Ok(Tenant::new(holding))
