@@ -9,7 +9,7 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
-use super::library::{Class, DOOR, Means, Way};
+use super::library::{Class, DOOR, Method, ToLibrary};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
 use crate::descriptor::Descriptor;
@@ -34,7 +34,7 @@ pub(crate) struct Maker {
     /// The `Library`.
     #[pyo3(get)]
     library: Py<PyAny>,
-    to_library: PyOnceLock<Means>,
+    to_library: PyOnceLock<ToLibrary>,
     /// CuPy's quick route, once it is known to be right.
     quick: PyOnceLock<Py<Ndarrays>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is.
@@ -104,14 +104,14 @@ impl Maker {
 
 /// Where the consumer works on the arrays of a GPU: what was said, its library's answer, or the handle that it
 /// named.
-struct Asked<'py> {
+struct ConsumerStream<'py> {
     ordinal: i32,
     answer: Option<Bound<'py, PyAny>>,
     native: Option<u64>,
     said: bool,
 }
 
-impl<'py> Asked<'py> {
+impl<'py> ConsumerStream<'py> {
     fn argument(&self) -> PyResult<Argument<'_, 'py>> {
         let argument = match self.native {
             Some(handle) => Argument::native(handle),
@@ -122,8 +122,8 @@ impl<'py> Asked<'py> {
 }
 
 impl Maker {
-    fn to_library(&self, py: Python<'_>) -> PyResult<&Means> {
-        self.to_library.get_or_try_init(py, || Means::of(self.library.bind(py)))
+    fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
+        self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
     }
 
     /// The array of `x`, where that is one of another library.
@@ -160,14 +160,15 @@ impl Maker {
             let taken = to_library.take(&x, readonly);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
         }
-        let mut streams: Vec<Asked<'py>> = Vec::new();
+        let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.place).ordinal;
             if streams.iter().all(|asked| asked.ordinal != ordinal) {
                 streams.push(self.ask(py, to_library, ordinal, stream)?);
             }
         }
-        let arguments = streams.iter().map(Asked::argument).collect::<PyResult<Vec<_>>>()?;
+        let arguments =
+            streams.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
         let mut ordered = Vec::new();
         for (item, source) in sources.iter_mut().enumerate() {
@@ -192,7 +193,7 @@ impl Maker {
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.
-    fn is_foreign(&self, x: &Bound<'_, PyAny>, to_library: &Means) -> PyResult<bool> {
+    fn is_foreign(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
         let (py, kind) = (x.py(), x.get_type());
         let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign().iter().any(|known| known.is(&kind)) {
@@ -212,22 +213,26 @@ impl Maker {
     fn ask<'py>(
         &self,
         py: Python<'py>,
-        to_library: &Means,
+        to_library: &ToLibrary,
         ordinal: i32,
         stream: Maybe<'_, 'py>,
-    ) -> PyResult<Asked<'py>> {
-        let mut asked =
-            Asked { ordinal, answer: stream.cloned(), native: None, said: stream.is_some() };
-        match to_library.way {
+    ) -> PyResult<ConsumerStream<'py>> {
+        let mut asked = ConsumerStream {
+            ordinal,
+            answer: stream.cloned(),
+            native: None,
+            said: stream.is_some(),
+        };
+        match to_library.method {
             _ if asked.said => {}
-            Way::View(_) => {}
-            Way::Table(table) => {
+            Method::View(_) => {}
+            Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
-            Way::Make(_) if to_library.on_cupys => {
+            Method::Make(_) if to_library.on_cupys => {
                 asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
             }
-            Way::Make(_) => {
+            Method::Make(_) => {
                 let library = self.library.bind(py);
                 let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
                 asked.answer = (!answer.is_none()).then_some(answer);
@@ -240,16 +245,16 @@ impl Maker {
     fn make<'py>(
         &self,
         py: Python<'py>,
-        to_library: &Means,
+        to_library: &ToLibrary,
         source: Source,
         readonly: Option<bool>,
         stream: Maybe<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let span = CallSpan::begin();
-        let (class, calls) = match to_library.way {
-            Way::Table(table) => return give(py, source, table, span),
-            Way::Make(class) => (class, true),
-            Way::View(class) => (class, false),
+        let (class, calls) = match to_library.method {
+            Method::Table(table) => return give(py, source, table, span),
+            Method::Make(class) => (class, true),
+            Method::View(class) => (class, false),
         };
         let view = View::new(source, readonly);
         let view = match class {

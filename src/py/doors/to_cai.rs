@@ -11,7 +11,7 @@ use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
-use crate::py::producers::types::{Facts, Speaks, facts};
+use crate::py::producers::types::{Facts, ProducerKind, facts};
 use crate::py::producers::{cai, dlpack};
 use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
 use crate::py::streams::Argument;
@@ -122,26 +122,28 @@ pub(super) fn take_in(
     facts: &Facts,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
-    if let (Speaks::Foreign, Some(table)) = (facts.speaks, facts.table) {
+    if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         return dlpack::exchange(door, x, facts, table, argument);
     }
-    match facts.speaks {
-        Speaks::CaiView | Speaks::DLPackView => {
+    match facts.producer {
+        ProducerKind::CaiView | ProducerKind::DLPackView => {
             again(door, x.py(), x.cast::<View>()?.get(), argument)
         }
-        Speaks::Capsule => dlpack::capsule(door, x, argument),
-        Speaks::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
+        ProducerKind::Capsule => dlpack::capsule(door, x, argument),
+        ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             from_dict(door, x, facts, argument)
         }
-        Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
+        ProducerKind::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack::protocol(door, x, facts, argument)
         }
-        Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(door, x, facts, argument),
-        Speaks::Dict => {
+        ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
+            from_dict(door, x, facts, argument)
+        }
+        ProducerKind::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
             Err(Error::new(Kind::Protocol, got).into())
         }
-        Speaks::Foreign => {
+        ProducerKind::Foreign => {
             let got = format!(
                 "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
                 an_object(x)?
@@ -180,7 +182,7 @@ fn from_dict(
     facts: &Facts,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
-    let said = cai::Said {
+    let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
         ordered: matches!(argument.request(), Request::On(_)),
@@ -188,7 +190,7 @@ fn from_dict(
         device: None,
         dtype: None,
     };
-    let mut source = cai::import(x, facts, &said)?;
+    let mut source = cai::import(x, facts, &options)?;
     export(door, x.py(), &mut source, argument, None)?;
     Ok(source)
 }

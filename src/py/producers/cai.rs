@@ -10,10 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::device::{device_argument, locate};
-use super::dlpack::{Settlement, of_producer};
+use super::dlpack::{Readiness, of_producer};
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
-use super::types::{self, Facts, Speaks};
+use super::types::{self, Facts, ProducerKind};
 use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
 use crate::descriptor::Descriptor;
@@ -33,7 +33,7 @@ use crate::stream::{Ready, Request, Stream};
 
 /// What the caller says beside the array itself.
 #[derive(Debug)]
-pub(crate) struct Said<'a, 'py> {
+pub(crate) struct ImportOptions<'a, 'py> {
     /// The call.
     pub(crate) door: &'static str,
     /// The stream that the array's pending work is on.
@@ -52,27 +52,28 @@ pub(crate) struct Said<'a, 'py> {
 pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
-    said: &Said<'_, 'py>,
+    options: &ImportOptions<'_, 'py>,
 ) -> PyResult<Source> {
     let py = x.py();
-    let owner = owner(x, facts, said.owner)?;
-    let of_owner = if facts.speaks == Speaks::Dict { Some(types::facts(owner)?) } else { None };
+    let owner = owner(x, facts, options.owner)?;
+    let of_owner =
+        if facts.producer == ProducerKind::Dict { Some(types::facts(owner)?) } else { None };
     let of_owner = of_owner.as_deref().unwrap_or(facts);
     let by_parts = facts.parts.as_ref().map(|parts| parts.decode(x)).transpose()?.flatten();
     let (mut silent, mut names) = (false, None);
-    let decoded = if let Some(said) = by_parts {
-        names = Some(said.stream);
-        said.decoded
+    let decoded = if let Some(options) = by_parts {
+        names = Some(options.stream);
+        options.decoded
     } else {
         let unnamed = default_stream(owner, of_owner)?;
-        let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
+        let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
         silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
         cai_dict::decode(&dict, unnamed, name)?
     };
-    check_dtype(said.dtype, decoded.dtype)?;
+    check_dtype(options.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
-    let wanted = said.device.map(device_argument).transpose()?;
+    let wanted = options.device.map(device_argument).transpose()?;
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     driver.open(place.ordinal, |call| detach(py, call));
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
@@ -82,33 +83,33 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    check_stream(&array, &driver, said.stream.alive(place))?;
-    let exports = facts.speaks != Speaks::Dict;
+    check_stream(&array, &driver, options.stream.alive(place))?;
+    let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),
         _ => None,
     };
     let work = Work { driver: &driver, place, owner, exports, of_owner, object };
-    let (ready, home, kept) = match (said.stream.request(), claim) {
+    let (ready, home, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
-        (Request::On(_), _) => work.declared(py, said)?,
+        (Request::On(_), _) => work.declared(py, options)?,
         (Request::NoOrder, Claim::Said(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
         (_, Claim::Said(Ready::On(stream))) => {
-            let (home, kept) = work.exported(py, said.door, stream)?;
+            let (home, kept) = work.exported(py, options.door, stream)?;
             (Ready::On(stream), home, kept)
         }
         (Request::Unspecified, Claim::Silent) => {
-            let ordered = said.ordered || ordering_wanted();
-            silence::settle(x, facts, owner, (&driver, place), (said.door, ordered))?
+            let ordered = options.ordered || ordering_wanted();
+            silence::settle(x, facts, owner, (&driver, place), (options.door, ordered))?
         }
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
     let elided =
-        said.stream.request() == Request::Unspecified && !(said.ordered || ordering_wanted());
+        options.stream.request() == Request::Unspecified && !(options.ordered || ordering_wanted());
     let ready = if elided { Ready::Nothing } else { ready };
-    let holding = holding(owner, facts, (&driver, place), (home, kept), said)?;
+    let holding = holding(owner, facts, (&driver, place), (home, kept), options)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
 }
 
@@ -126,14 +127,14 @@ struct Work<'a, 'py> {
 
 impl Work<'_, '_> {
     /// The stream that the caller declares.
-    fn declared(&self, py: Python<'_>, said: &Said<'_, '_>) -> PyResult<Settlement> {
-        let Some(alive) = said.stream.alive(self.place) else {
+    fn declared(&self, py: Python<'_>, options: &ImportOptions<'_, '_>) -> PyResult<Readiness> {
+        let Some(alive) = options.stream.alive(self.place) else {
             return Ok((Ready::Nothing, None, None));
         };
         let ready = Ready::On(alive.stream());
-        let (home, kept) = match said.stream.keep(py, self.driver, self.place)? {
+        let (home, kept) = match options.stream.keep(py, self.driver, self.place)? {
             Some(KeepAlive::By(home)) => (Some(home), None),
-            _ => of_producer(py, said.door, self.driver, alive, true)?,
+            _ => of_producer(py, options.door, self.driver, alive, true)?,
         };
         Ok((ready, home, kept))
     }
@@ -193,15 +194,15 @@ fn holding(
     facts: &Facts,
     (driver, place): (&Handle, Place),
     (home, kept): (Option<StreamRef>, Option<StreamRef>),
-    said: &Said<'_, '_>,
+    options: &ImportOptions<'_, '_>,
 ) -> PyResult<Box<Holding>> {
     let py = owner.py();
-    if facts.speaks == Speaks::Dict
+    if facts.producer == ProducerKind::Dict
         && let Ok(view) = owner.cast::<View>()
     {
         let mut holding = view.get().share(py)?;
         holding.ready_on(kept.or_else(|| home.as_ref().map(|home| home.clone_ref(py))));
-        if let (Request::On(_), Some(home)) = (said.stream.request(), home) {
+        if let (Request::On(_), Some(home)) = (options.stream.request(), home) {
             holding.declare(home);
         }
         return Ok(holding);
@@ -218,7 +219,7 @@ fn owner<'a, 'py>(
     owner: Option<&'a Bound<'py, PyAny>>,
 ) -> PyResult<&'a Bound<'py, PyAny>> {
     match owner {
-        _ if facts.speaks == Speaks::Dict => {
+        _ if facts.producer == ProducerKind::Dict => {
             owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None").into())
         }
         Some(owner) => Err(Error::new(Kind::OwnerUnexpected, an_object(owner)?).into()),
@@ -228,7 +229,7 @@ fn owner<'a, 'py>(
 
 /// The dict.
 fn interface<'py>(x: &Bound<'py, PyAny>, facts: &Facts) -> PyResult<Bound<'py, PyDict>> {
-    if facts.speaks == Speaks::Dict {
+    if facts.producer == ProducerKind::Dict {
         return Ok(x.cast::<PyDict>()?.clone());
     }
     if facts.lazy.is_some() {
@@ -261,7 +262,7 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
             let got = format!("{name}, whose __cuda_array_interface__ raised {raised}");
             Error::new(Kind::Protocol, got)
         }
-        _ if facts.speaks == Speaks::DLPackView => {
+        _ if facts.producer == ProducerKind::DLPackView => {
             Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
         }
         _ => {

@@ -145,7 +145,7 @@ struct Read {
 }
 
 /// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
-pub(super) type Settlement = (Ready, Option<StreamRef>, Option<StreamRef>);
+pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
 /// there, the legacy default stream is made to wait for it now, and stands in for it.

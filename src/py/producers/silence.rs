@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::dlpack::{self, Settlement};
-use super::types::{self, Facts, Speaks};
+use super::dlpack::{self, Readiness};
+use super::types::{self, Facts, ProducerKind};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::py::errors::HostSyncWarning;
@@ -27,9 +27,10 @@ pub(super) fn settle(
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
     (door, ordered): (&'static str, bool),
-) -> PyResult<Settlement> {
+) -> PyResult<Readiness> {
     let py = x.py();
-    let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
+    let table =
+        if facts.producer == ProducerKind::Dict { types::facts(owner)?.table } else { facts.table };
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
         let alive = current::named(py, native, place);

@@ -12,7 +12,7 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::View;
-use super::export::{Asked, DOOR, place};
+use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
@@ -78,7 +78,7 @@ pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &View,
     ordinal: i32,
-    asked: &Asked<'_, 'py>,
+    asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Held until the copy is done, or ordered before the producer's next use of its memory.
     let mut source = Tenant::new(view.share(py)?);

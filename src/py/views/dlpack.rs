@@ -6,8 +6,8 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use super::export::{self, Asked, DOOR};
-use super::export_request::{Target, Wish, wish};
+use super::export::{self, CapsuleRequest, DOOR};
+use super::export_request::{ExportRequest, Target, export_request};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
@@ -120,13 +120,15 @@ fn hand_out<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let argument = Argument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
-    let wanted = wish(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
-    let asked = Asked { argument: &argument, versioned };
+    let wanted = export_request(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
+    let asked = CapsuleRequest { argument: &argument, versioned };
     let capsule = match wanted {
-        Wish::Own => export::share(py, view, &view.array, &asked),
-        Wish::Shared(device) => export::share(py, view, &view.array.clone().on(device), &asked),
-        Wish::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
-        Wish::Copy(Target::Host) => copy::to_host(py, view, versioned),
+        ExportRequest::Own => export::share(py, view, &view.array, &asked),
+        ExportRequest::Shared(device) => {
+            export::share(py, view, &view.array.clone().on(device), &asked)
+        }
+        ExportRequest::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
+        ExportRequest::Copy(Target::Host) => copy::to_host(py, view, versioned),
     }?;
     let by = if versioned { "dltensor_versioned" } else { "dltensor" };
     span.exchanged(view.hand_over(DOOR, by, argument.request().stream()));
