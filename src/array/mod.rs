@@ -37,7 +37,7 @@ pub use self::stream::{DeviceStream, WorkStream};
 pub use self::tensor::Tensor;
 pub use self::view::{View, ViewMut};
 
-use self::origin::{Held, Origin};
+use self::origin::{Origin, RustMemory};
 pub(crate) use self::stream::RustStream;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
@@ -103,7 +103,7 @@ impl Array {
         let (device, readonly) = (owner.device(), owner.readonly());
         let descriptor = Descriptor::new(ptr, dtype, layout, device, readonly)?;
         let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
-        let origin = Arc::new(Held::new(driver, home, Box::new(owner)));
+        let origin = Arc::new(RustMemory::new(driver, home, Box::new(owner)));
         Ok(Self { descriptor, origin })
     }
 

@@ -31,7 +31,7 @@ pub(crate) trait Origin: Any + Send + Sync {
 }
 
 /// Memory of Rust's.
-pub(crate) struct Held {
+pub(crate) struct RustMemory {
     driver: Handle,
     /// The stream that the memory is ready on, and is freed on.
     home: RustStream,
@@ -39,7 +39,7 @@ pub(crate) struct Held {
     owner: Mutex<Option<Box<dyn Send>>>,
 }
 
-impl Held {
+impl RustMemory {
     pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
         Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
     }
@@ -51,7 +51,7 @@ impl Held {
     }
 }
 
-impl Origin for Held {
+impl Origin for RustMemory {
     fn driver(&self) -> &Handle {
         &self.driver
     }
@@ -71,7 +71,7 @@ impl Origin for Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for RustMemory {
     /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
     /// alone: its driver does not survive that.
     fn drop(&mut self) {
@@ -91,7 +91,7 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for RustMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Held").field("home", &self.home).finish_non_exhaustive()
     }

@@ -6,7 +6,7 @@ use dlpark::Managed;
 use dlpark::ffi::DLManagedTensorVersioned;
 
 use super::Array;
-use super::origin::{Held, Origin};
+use super::origin::{Origin, RustMemory};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
 use crate::dlpack::{decode, encode};
@@ -31,13 +31,13 @@ use crate::error::{Error, Kind, Result};
 pub type Tensor = Managed<DLManagedTensorVersioned>;
 
 /// What a tensor that was handed out keeps.
-struct Kept {
+struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
     user: RustStream,
     process: Process,
 }
 
-impl Drop for Kept {
+impl Drop for TensorOwner {
     /// Called from any thread, by whoever has the tensor.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
@@ -87,7 +87,7 @@ impl Array {
             self.origin.hand_over("to_dlpack", &self.descriptor, user.alive())?;
         }
         let origin = Some(Arc::clone(&self.origin));
-        let kept = Box::new(Kept { origin, user, process: Process::current() });
+        let kept = Box::new(TensorOwner { origin, user, process: Process::current() });
         encode::versioned(&self.descriptor, kept)
     }
 
@@ -105,7 +105,7 @@ impl Array {
     pub fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
         let descriptor = decode::managed(&tensor)?;
         let (driver, home) = (stream.driver()?, RustStream::of(stream));
-        let origin = Arc::new(Held::new(driver, home, Box::new(tensor)));
+        let origin = Arc::new(RustMemory::new(driver, home, Box::new(tensor)));
         Ok(Self { descriptor, origin })
     }
 }

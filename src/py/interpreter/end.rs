@@ -68,9 +68,9 @@ pub(crate) fn is_over() -> bool {
 }
 
 /// A call that is inside.
-pub(super) struct Inside(&'static Calls);
+pub(super) struct CallGuard(&'static Calls);
 
-impl Inside {
+impl CallGuard {
     #[inline]
     pub(super) fn now() -> Self {
         let calls = calls();
@@ -79,7 +79,7 @@ impl Inside {
     }
 }
 
-impl Drop for Inside {
+impl Drop for CallGuard {
     #[inline]
     fn drop(&mut self) {
         count(&self.0.inside, usize::MAX);
@@ -95,9 +95,9 @@ fn count(number: &AtomicUsize, by: usize) {
 }
 
 /// A call that is not inside for a while.
-pub(super) struct Outside(&'static Calls);
+pub(super) struct DetachGuard(&'static Calls);
 
-impl Outside {
+impl DetachGuard {
     pub(super) fn now() -> Self {
         let calls = calls();
         count(&calls.inside, usize::MAX);
@@ -105,16 +105,16 @@ impl Outside {
     }
 }
 
-impl Drop for Outside {
+impl Drop for DetachGuard {
     fn drop(&mut self) {
         count(&self.0.inside, 1);
     }
 }
 
 /// A thread that is about to take the lock, whom the end waits for.
-pub(super) struct Coming(&'static Calls);
+pub(super) struct EntryGuard(&'static Calls);
 
-impl Coming {
+impl EntryGuard {
     /// `None` where it is too late.
     pub(super) fn now() -> Option<Self> {
         let calls = calls();
@@ -124,7 +124,7 @@ impl Coming {
     }
 }
 
-impl Drop for Coming {
+impl Drop for EntryGuard {
     fn drop(&mut self) {
         self.0.coming.fetch_sub(1, Ordering::SeqCst);
     }

@@ -22,7 +22,7 @@ use pyo3::{IntoPyObjectExt, ffi};
 
 pub(super) use end::end;
 pub(crate) use end::is_over;
-use end::{Coming, Inside, Outside, is_ending};
+use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
 
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
@@ -37,7 +37,7 @@ where
     if is_ending() {
         return Err(PySystemExit::new_err(()));
     }
-    let _inside = Inside::now();
+    let _inside = CallGuard::now();
     or_no_memory(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
         call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
@@ -84,7 +84,7 @@ pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     }
     // SAFETY: called by `Drop` of what a Python object holds, which has the lock by the above.
     let py = unsafe { Python::assume_attached() };
-    let _inside = Inside::now();
+    let _inside = CallGuard::now();
     undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok())
 }
 
@@ -94,9 +94,9 @@ pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
 }
 
 /// The lock, until dropped.
-struct Locked(ffi::PyGILState_STATE);
+struct LockGuard(ffi::PyGILState_STATE);
 
-impl Drop for Locked {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         // SAFETY: goes with the one call of `PyGILState_Ensure` in `locked`, on this thread.
         unsafe { ffi::PyGILState_Release(self.0) }
@@ -108,10 +108,10 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     if unsafe { ffi::Py_IsInitialized() } == 0 {
         return None;
     }
-    let coming = Coming::now()?;
+    let coming = EntryGuard::now()?;
     // SAFETY: there is an interpreter, by the line above, which does not end while somebody is coming.
-    let locked = Locked(unsafe { ffi::PyGILState_Ensure() });
-    let inside = Inside::now();
+    let locked = LockGuard(unsafe { ffi::PyGILState_Ensure() });
+    let inside = CallGuard::now();
     drop(coming);
     let answer = Python::try_attach(call).flatten();
     drop(inside);
@@ -121,10 +121,10 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
 
 /// Runs `call`, which may block, with the lock let go.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
-    let _outside = Outside::now();
+    let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
         let answer = call();
-        let Some(coming) = Coming::now() else {
+        let Some(coming) = EntryGuard::now() else {
             loop {
                 std::thread::park();
             }

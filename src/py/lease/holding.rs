@@ -24,7 +24,7 @@ use crate::stream::{Alive, Stream};
 /// References to memory, and how it goes back.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    pub(super) held: Held,
+    pub(super) held: Owner,
     pub(crate) driver: Handle,
     /// The process whose memory it is. In a fork of it nothing is given back, since its driver does not
     /// survive that, and its tensors are left alone: their deleters may call that driver.
@@ -48,7 +48,7 @@ pub(crate) struct Holding {
 
 /// What is held.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum Owner {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
     /// A copy of ours, and what keeps a context alive that is not a primary one.
@@ -82,17 +82,17 @@ impl Holding {
         home: Option<StreamRef>,
     ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self::new(Held::Array(object, managed), driver, place, home)
+        Self::new(Owner::Array(object, managed), driver, place, home)
     }
 
     /// Holds the producer's managed tensor besides.
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
-        if let Held::Array(_, tensor) = &mut self.held {
+        if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Sole(managed);
         }
     }
 
-    /// A copy of ours in `buffer`, which is freed on `home`; `context` as in [`Held::Copy`].
+    /// A copy of ours in `buffer`, which is freed on `home`; `context` as in [`Owner::Copy`].
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -101,13 +101,13 @@ impl Holding {
         context: Option<Box<super::Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let mut copy = Self::new(Held::Copy(buffer, context), driver, place, Some(home));
+        let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(home));
         copy.tag = (End::Copy, ptr);
         copy
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    fn new(held: Held, driver: &Handle, place: Place, home: Option<StreamRef>) -> Box<Self> {
+    fn new(held: Owner, driver: &Handle, place: Place, home: Option<StreamRef>) -> Box<Self> {
         Box::new(Self {
             held,
             driver: driver.clone(),
@@ -128,9 +128,9 @@ impl Holding {
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         self.process.check()?;
         let held = match &mut self.held {
-            Held::Array(object, managed) => Held::Array(object.clone_ref(py), managed.share()),
+            Owner::Array(object, managed) => Owner::Array(object.clone_ref(py), managed.share()),
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
-            Held::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
+            Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
         let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
         Ok(Box::new(Self {
@@ -165,8 +165,8 @@ impl Holding {
     /// The producer's object.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.held {
-            Held::Array(object, _) => Some(object.clone_ref(py)),
-            Held::Copy(..) => None,
+            Owner::Array(object, _) => Some(object.clone_ref(py)),
+            Owner::Copy(..) => None,
         }
     }
 
@@ -231,7 +231,7 @@ impl Holding {
 
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Held::Array(object, _) = &self.held {
+        if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
         }
         for kept in [&self.home, &self.declared, &self.ready].into_iter().flatten() {
@@ -248,7 +248,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         if !self.process.is_current()
-            && let Held::Array(_, managed) = &mut self.held
+            && let Owner::Array(_, managed) = &mut self.held
         {
             std::mem::forget(std::mem::replace(managed, Tensor::None));
         }

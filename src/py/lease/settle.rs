@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::consumer::Consumer;
-use super::holding::{Held, Holding};
+use super::holding::{Holding, Owner};
 use super::warned;
 use crate::buffer::Buffer;
 use crate::error::{Kind, Result};
@@ -46,7 +46,7 @@ impl Holding {
             }
             None => self.order(py, also)?,
         };
-        if let Held::Copy(buffer, _) = &self.held
+        if let Owner::Copy(buffer, _) = &self.held
             && buffer.ptr() != 0
         {
             self.free(py, buffer)?;

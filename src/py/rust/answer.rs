@@ -6,9 +6,9 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, PyErr};
 
-use super::memory::Taken;
+use super::memory::PythonMemory;
 use super::setup;
-use crate::array::origin::{Held, downcast};
+use crate::array::origin::{RustMemory, downcast};
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
@@ -100,10 +100,10 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
 }
 
 fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
-    if let Some(taken) = downcast::<Taken>(&array.origin) {
+    if let Some(taken) = downcast::<PythonMemory>(&array.origin) {
         return Ok(taken.source(py, &array.descriptor)?);
     }
-    let Some(held) = downcast::<Held>(&array.origin) else {
+    let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "memory of nobody").into());
     };
     // The tensor is what keeps the owner, wherever and however it ends.

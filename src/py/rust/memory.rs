@@ -20,14 +20,14 @@ use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct PythonMemory {
     lease: Lease<Tenant>,
     driver: Handle,
     place: Place,
     ready: Mutex<Ready>,
 }
 
-impl Taken {
+impl PythonMemory {
     pub(crate) fn new(source: Source) -> (Descriptor, Self) {
         let Source { array, ready, holding, place, .. } = source;
         let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
@@ -108,7 +108,7 @@ fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result
     done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "no interpreter any more")))
 }
 
-impl Origin for Taken {
+impl Origin for PythonMemory {
     fn driver(&self) -> &Handle {
         &self.driver
     }
