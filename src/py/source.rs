@@ -147,7 +147,7 @@ pub(crate) fn check_stream(
 }
 
 /// What a consumer is told once `request` was served.
-pub(crate) fn told(ready: Ready, request: Request) -> Ready {
+pub(crate) fn ready_for(ready: Ready, request: Request) -> Ready {
     match request {
         Request::Unspecified => ready,
         Request::NoOrder => Ready::Nothing,

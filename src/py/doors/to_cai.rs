@@ -13,7 +13,7 @@ use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts};
 use crate::py::producers::{cai, dlpack};
-use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
+use crate::py::source::{Source, check_stream, consumers_place, hand_over, ready_for};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -228,6 +228,6 @@ pub(super) fn export(
     if let Request::On(_) = request {
         source.holding.ready_for_consumer(py);
     }
-    source.ready = told(ready, request);
+    source.ready = ready_for(ready, request);
     Ok(())
 }

@@ -16,7 +16,7 @@ pub(super) enum Consumer {
     /// Somebody who wants no order (-1).
     Declined,
     /// Somebody on the producer's own stream.
-    AtHome,
+    OnProducer,
     /// Whoever reads the dict, which nobody has done yet.
     Unread,
     /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
@@ -40,7 +40,7 @@ impl Holding {
         self.consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_home(alive) => Consumer::AtHome,
+            (_, Some(alive)) if self.is_producer(alive) => Consumer::OnProducer,
             _ => match argument.keep(py, &self.driver, at)? {
                 Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
                 Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
@@ -67,7 +67,7 @@ impl Holding {
     /// own is only where another was declared, which does not follow it.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.declared.is_none() && self.is_home(stream);
+        let settled = self.declared.is_none() && self.is_producer(stream);
         !settled && !seen.iter().any(|kept| kept.is(stream))
     }
 

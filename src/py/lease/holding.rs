@@ -32,10 +32,10 @@ pub(crate) struct Holding {
     /// Where the producer's streams are.
     pub(super) place: Place,
     /// The producer's stream; `None` where nobody said, or nobody keeps it.
-    pub(super) home: Option<StreamRef>,
+    pub(super) producer: Option<StreamRef>,
     /// The stream that a caller declared to be the producer's beside it, who knows of work there.
     pub(super) declared: Option<StreamRef>,
-    /// What the array is ready on, where that is not `home`.
+    /// What the array is ready on, where that is not `producer`.
     ready: Option<StreamRef>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
@@ -73,16 +73,16 @@ impl std::fmt::Debug for Tensor {
 
 impl Holding {
     /// A producer's array, by its object and its managed tensor, whose streams are at `place`, and go back
-    /// to `home`.
+    /// to `producer`.
     pub(crate) fn array(
         object: Py<PyAny>,
         managed: Option<ImportedDlpack>,
         driver: &Handle,
         place: Place,
-        home: Option<StreamRef>,
+        producer: Option<StreamRef>,
     ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self::new(Owner::Array(object, managed), driver, place, home)
+        Self::new(Owner::Array(object, managed), driver, place, producer)
     }
 
     /// Holds the producer's managed tensor besides.
@@ -92,28 +92,28 @@ impl Holding {
         }
     }
 
-    /// A copy of ours in `buffer`, which is freed on `home`; `context` as in [`Owner::Copy`].
+    /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Owner::Copy`].
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
         place: Place,
-        home: StreamRef,
+        producer: StreamRef,
         context: Option<Box<super::Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(home));
+        let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(producer));
         copy.tag = (End::Copy, ptr);
         copy
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    fn new(held: Owner, driver: &Handle, place: Place, home: Option<StreamRef>) -> Box<Self> {
+    fn new(held: Owner, driver: &Handle, place: Place, producer: Option<StreamRef>) -> Box<Self> {
         Box::new(Self {
             held,
             driver: driver.clone(),
             process: Process::current(),
             place,
-            home,
+            producer,
             declared: None,
             ready: None,
             at: place,
@@ -138,7 +138,7 @@ impl Holding {
             driver: self.driver.clone(),
             process: self.process,
             place: self.place,
-            home: clone(&self.home),
+            producer: clone(&self.producer),
             declared: clone(&self.declared),
             ready: clone(&self.ready),
             at: self.at,
@@ -154,7 +154,7 @@ impl Holding {
         shared.consumer = match &self.consumer {
             Consumer::Nobody => Consumer::Nobody,
             Consumer::Declined => Consumer::Declined,
-            Consumer::AtHome => Consumer::AtHome,
+            Consumer::OnProducer => Consumer::OnProducer,
             Consumer::Unread | Consumer::Unnamed(_) => Consumer::Unread,
             Consumer::On(kept) => Consumer::On(kept.clone_ref(py)),
             Consumer::Unkept(handle, line) => Consumer::Unkept(*handle, line.clone()),
@@ -186,8 +186,8 @@ impl Holding {
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
     fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        let home = || self.home.as_ref().filter(|home| home.stream() == ready);
-        self.ready.as_ref().or_else(home)
+        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
+        self.ready.as_ref().or_else(producer)
     }
 
     /// Whether that stream can be closed while it is held here.
@@ -210,8 +210,8 @@ impl Holding {
     }
 
     /// Whether `stream` is the producer's own.
-    pub(crate) fn is_home(&self, stream: Alive<'_>) -> bool {
-        self.home.as_ref().is_some_and(|home| home.is(stream))
+    pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
+        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
     /// The array is lent to whoever reads it by the exchange API, and works at `at`.
@@ -234,7 +234,7 @@ impl Holding {
         if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
         }
-        for kept in [&self.home, &self.declared, &self.ready].into_iter().flatten() {
+        for kept in [&self.producer, &self.declared, &self.ready].into_iter().flatten() {
             kept.visit(visit)?;
         }
         match &self.consumer {

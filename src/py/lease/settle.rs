@@ -20,13 +20,17 @@ impl Holding {
         &self,
         py: Python<'_>,
     ) -> Result<(Vec<Alive<'_>>, bool), Failure<PyErr>> {
-        let home =
-            self.home.as_ref().map(|home| home.confirm(py, &self.driver)).transpose()?.flatten();
-        let mut producers = vec![home.unwrap_or(Alive::standing_in(self.place))];
+        let producer = self
+            .producer
+            .as_ref()
+            .map(|producer| producer.confirm(py, &self.driver))
+            .transpose()?
+            .flatten();
+        let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
         if let Some(declared) = &self.declared {
             producers.extend(declared.confirm(py, &self.driver)?);
         }
-        Ok((producers, home.is_some()))
+        Ok((producers, producer.is_some()))
     }
 
     /// Makes the orders of the end, for the consumer and for the user of `also`.
@@ -40,7 +44,7 @@ impl Holding {
         }
         let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
             Some(why) => {
-                let on = || self.home.as_ref().map(StreamRef::stream);
+                let on = || self.producer.as_ref().map(StreamRef::stream);
                 order::elided(Purpose::give_back("release"), self.place, why, on);
                 Settlement::Done
             }
@@ -56,13 +60,16 @@ impl Holding {
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.
     fn nothing_to_order(&self) -> Option<Elided> {
-        if self.lent.is_some_and(|at| !self.is_home(Alive::legacy(at)) || self.declared.is_some()) {
+        if self
+            .lent
+            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || self.declared.is_some())
+        {
             return None;
         }
         match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::AtHome if self.declared.is_none() => Some(Elided::SameStream),
+            Consumer::OnProducer if self.declared.is_none() => Some(Elided::SameStream),
             _ => None,
         }
     }
@@ -126,7 +133,7 @@ impl Holding {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::AtHome => {
+            Consumer::OnProducer => {
                 users.extend(producers.first());
                 false
             }

@@ -90,15 +90,15 @@ pub(crate) fn import<'py>(
         _ => None,
     };
     let work = Work { driver: &driver, place, owner, exports, of_owner, object };
-    let (ready, home, kept) = match (options.stream.request(), claim) {
+    let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, options)?,
         (Request::NoOrder, Claim::Said(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
         (_, Claim::Said(Ready::On(stream))) => {
-            let (home, kept) = work.exported(py, options.door, stream)?;
-            (Ready::On(stream), home, kept)
+            let (producer, kept) = work.exported(py, options.door, stream)?;
+            (Ready::On(stream), producer, kept)
         }
         (Request::Unspecified, Claim::Silent) => {
             let ordered = options.ordered || ordering_wanted();
@@ -109,7 +109,7 @@ pub(crate) fn import<'py>(
     let elided =
         options.stream.request() == Request::Unspecified && !(options.ordered || ordering_wanted());
     let ready = if elided { Ready::Nothing } else { ready };
-    let holding = holding(owner, facts, (&driver, place), (home, kept), options)?;
+    let holding = holding(owner, facts, (&driver, place), (producer, kept), options)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
 }
 
@@ -132,11 +132,11 @@ impl Work<'_, '_> {
             return Ok((Ready::Nothing, None, None));
         };
         let ready = Ready::On(alive.stream());
-        let (home, kept) = match options.stream.keep(py, self.driver, self.place)? {
-            Some(KeepAlive::By(home)) => (Some(home), None),
+        let (producer, kept) = match options.stream.keep(py, self.driver, self.place)? {
+            Some(KeepAlive::By(producer)) => (Some(producer), None),
             _ => of_producer(py, options.door, self.driver, alive, true)?,
         };
-        Ok((ready, home, kept))
+        Ok((ready, producer, kept))
     }
 
     /// The stream that the dict names.
@@ -147,7 +147,7 @@ impl Work<'_, '_> {
         stream: Stream,
     ) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
         match self.kept(py, stream)? {
-            Some(home) => Ok((Some(home), None)),
+            Some(producer) => Ok((Some(producer), None)),
             None if self.exports => Ok((None, None)),
             None => {
                 let alive = current::named(py, stream.handle(), self.place);
@@ -186,14 +186,14 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     current::numbas_default(x.py()).map(Some)
 }
 
-/// References to the owner, whose memory goes back to `home`, and is ready there or on `kept`. One of our own
+/// References to the owner, whose memory goes back to `producer`, and is ready there or on `kept`. One of our own
 /// views as the owner of a dict is asked for those that it has, since it may be released before the array is
 /// done.
 fn holding(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
     (driver, place): (&Handle, Place),
-    (home, kept): (Option<StreamRef>, Option<StreamRef>),
+    (producer, kept): (Option<StreamRef>, Option<StreamRef>),
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Box<Holding>> {
     let py = owner.py();
@@ -201,13 +201,13 @@ fn holding(
         && let Ok(view) = owner.cast::<View>()
     {
         let mut holding = view.get().share(py)?;
-        holding.ready_on(kept.or_else(|| home.as_ref().map(|home| home.clone_ref(py))));
-        if let (Request::On(_), Some(home)) = (options.stream.request(), home) {
-            holding.declare(home);
+        holding.ready_on(kept.or_else(|| producer.as_ref().map(|producer| producer.clone_ref(py))));
+        if let (Request::On(_), Some(producer)) = (options.stream.request(), producer) {
+            holding.declare(producer);
         }
         return Ok(holding);
     }
-    let mut holding = Holding::array(owner.clone().unbind(), None, driver, place, home);
+    let mut holding = Holding::array(owner.clone().unbind(), None, driver, place, producer);
     holding.ready_on(kept);
     Ok(holding)
 }

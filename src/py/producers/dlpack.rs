@@ -25,7 +25,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, check_stream, hand_over_from, told};
+use crate::py::source::{By, Source, check_stream, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, refused, shown};
@@ -50,8 +50,8 @@ pub(crate) fn exchange(
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
     let passed_on = argument.request() == Request::Unspecified;
-    let (home, ready) = of_producer(py, door, &driver, work, passed_on)?;
-    let read = Read { door, array, place, driver, home, ready, by: By::ExchangeApi };
+    let (producer, ready) = of_producer(py, door, &driver, work, passed_on)?;
+    let read = Read { door, array, place, driver, producer, ready, by: By::ExchangeApi };
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn protocol(
     let place = place(py, &driver, &array)?;
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
-    let (home, kept) = match work {
+    let (producer, kept) = match work {
         Some(work) => {
             of_producer(py, door, &driver, work, argument.request() == Request::Unspecified)?
         }
@@ -89,7 +89,7 @@ pub(crate) fn protocol(
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
-    let read = Read { door, array, place, driver, home, ready: kept, by: By::Dlpack };
+    let read = Read { door, array, place, driver, producer, ready: kept, by: By::Dlpack };
     hold(x, read, argument, ready, || capsule::take(capsule).map(Some))
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn capsule(
     let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
-    let read = Read { door, array, place, driver, home: None, ready: None, by: By::Capsule };
+    let read = Read { door, array, place, driver, producer: None, ready: None, by: By::Capsule };
     hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
 }
 
@@ -138,7 +138,7 @@ struct Read {
     place: Place,
     driver: Handle,
     /// The producer's stream.
-    home: Option<StreamRef>,
+    producer: Option<StreamRef>,
     /// What stands in for it as the stream that the array is ready on, where nobody keeps it.
     ready: Option<StreamRef>,
     by: By,
@@ -157,7 +157,7 @@ pub(super) fn of_producer(
     passed_on: bool,
 ) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
     match KeepAlive::of(py, driver, work)? {
-        KeepAlive::By(home) => Ok((Some(home), None)),
+        KeepAlive::By(producer) => Ok((Some(producer), None)),
         KeepAlive::StandIn(legacy) => {
             let ready = legacy.clone_ref(py);
             Ok((Some(legacy), Some(ready)))
@@ -182,11 +182,11 @@ fn hold(
     from: Option<Alive<'_>>,
     take: impl FnOnce() -> PyResult<Option<ImportedDlpack>>,
 ) -> PyResult<Source> {
-    let (py, Read { door, array, place, driver, home, ready: kept, by }) = (x.py(), read);
+    let (py, Read { door, array, place, driver, producer, ready: kept, by }) = (x.py(), read);
     let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
     check_stream(&array, &driver, argument.alive(place))?;
     hand_over_from(py, door, &driver, (ready, place, from), (argument, place))?;
-    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, home);
+    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);
     holding.ready_on(kept);
     if array.ptr() != 0 {
         holding.hand_to(py, argument, place)?;
@@ -197,7 +197,7 @@ fn hold(
     if let Some(tensor) = take()? {
         holding.take(tensor);
     }
-    Ok(Source { array, ready: told(ready, argument.request()), holding, place, by })
+    Ok(Source { array, ready: ready_for(ready, argument.request()), holding, place, by })
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

@@ -42,7 +42,7 @@ fn declare(
     alive: Alive<'_>,
 ) -> PyResult<()> {
     view.ready = Ready::On(alive.stream());
-    if view.holding.is_home(alive) {
+    if view.holding.is_producer(alive) {
         view.holding.ready_on(None);
         return Ok(());
     }

@@ -143,14 +143,14 @@ fn holder(
     } else {
         Some(KeepAlive::of(py, &view.driver, on)?)
     };
-    let home = if let Some(KeepAlive::By(kept)) = kept {
+    let producer = if let Some(KeepAlive::By(kept)) = kept {
         kept
     } else {
         let legacy = Alive::legacy(at);
         detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy)))?;
         StreamRef::legacy(at)
     };
-    let mut holding = Holding::copy(buffer, &view.driver, at, home, context);
+    let mut holding = Holding::copy(buffer, &view.driver, at, producer, context);
     // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
     let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
     holding.hand_to(py, consumer, at)?;
