@@ -141,7 +141,7 @@ impl Machine {
         if let Some((call, nth)) = fault.filter(|(call, _)| *call != Call::CtxPopCurrent) {
             self.cuda.fail(call.name(), nth, codes::OUT_OF_MEMORY).unwrap();
         }
-        let door = Purpose { name: "fuzz", direction };
+        let door = Purpose { door: "fuzz", direction };
         let made = connect(door, &self.driver, (from, to), |call| call());
         self.left(current);
         assert!(self.cuda.reports().is_empty(), "{:?}", self.cuda.reports());

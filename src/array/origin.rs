@@ -93,7 +93,7 @@ impl Drop for RustMemory {
 
 impl fmt::Debug for RustMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("RustMemory").field("home", &self.home).finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use cai_bridge::order::{Need, Purpose, connect, elided, order};
 use cai_bridge::stream::{Alive, Elided, Stream};
 
 use crate::alive::at;
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 const OUT_OF_MEMORY: u32 = 2;
 const THERE: Place = Place::gpu(1);
@@ -51,7 +51,7 @@ fn a_record_is_tried_in_the_streams_own_context_for_a_handle_that_is_refused_and
 /// What is told while streams are connected.
 fn told_of(cuda: &Arc<Simulated>, door: Purpose, streams: (Alive<'_>, Alive<'_>)) -> Vec<String> {
     let driver = Handle::Simulated(Arc::clone(cuda));
-    Told::by(|| connect(door, &driver, streams, |call| call())).0
+    Events::by(|| connect(door, &driver, streams, |call| call())).0
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn each_decision_is_told_made_elided_or_failed() {
     let has = |told: &[String], wanted: &str| count(told, wanted) > 0;
 
     let door = Purpose::hand_over("door");
-    let told = Told::by(|| elided(door, THERE, Elided::NothingPending, || None)).0;
+    let told = Events::by(|| elided(door, THERE, Elided::NothingPending, || None)).0;
     assert!(has(&told, "order=\"elided\"") && has(&told, "why=\"nothing pending\""), "{told:?}");
     assert!(has(&told, "door=\"door\"") && has(&told, "device=1"), "{told:?}");
 

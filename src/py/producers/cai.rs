@@ -93,10 +93,10 @@ pub(crate) fn import<'py>(
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, options)?,
-        (Request::NoOrder, Claim::Said(Ready::On(stream))) => {
+        (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
-        (_, Claim::Said(Ready::On(stream))) => {
+        (_, Claim::Stated(Ready::On(stream))) => {
             let (producer, kept) = work.exported(py, options.door, stream)?;
             (Ready::On(stream), producer, kept)
         }

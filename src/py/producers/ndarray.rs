@@ -44,7 +44,7 @@ enum Address {
 type Array = (u64, Dtype, (Layout, Reach));
 
 /// What an array says.
-pub(super) struct Said<'py> {
+pub(super) struct Attributes<'py> {
     /// What its dict would say.
     pub(super) decoded: Decoded,
     pub(super) stream: Names<'py>,
@@ -160,7 +160,7 @@ impl Parts {
     }
 
     /// What `x` says of itself; `None` where its dict has to be asked.
-    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Said<'py>>> {
+    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Attributes<'py>>> {
         let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(None) };
         let (ready, stream) = match self.address {
             Address::Pointer(..) => (Ready::Nothing, Names::Library),
@@ -171,9 +171,9 @@ impl Parts {
                 (Ready::On(stream), Names::Array(object))
             }
         };
-        let claim = Claim::Said(ready);
+        let claim = Claim::Stated(ready);
         let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, layout, claim };
-        Ok(Some(Said { decoded, stream }))
+        Ok(Some(Attributes { decoded, stream }))
     }
 }
 
@@ -206,7 +206,7 @@ impl Address {
 /// The stream that CuPy works on at `place`, as a dict names it that is read there.
 pub(super) fn current(py: Python<'_>, place: Place) -> PyResult<Claim> {
     let native = current::cupys_or_legacy(py, place.ordinal)?;
-    Ok(Claim::Said(Ready::On(Stream::from_native(native, Thread::current()))))
+    Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))
 }
 
 /// The stream of an array of Numba's that has `object` for it; `None` where that does not say its handle.

@@ -3,7 +3,7 @@
 //! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that was
 //! taken there, and is freed there in order; a copy in the host's memory is made on the producer's, and the
 //! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``,
-//! ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are copies while a stream that
+//! ``stream``). Which it is to be is [`super::export_request`]'s to say. Refused here are copies while a stream that
 //! they would be made on or after is being captured.
 
 use std::sync::Arc;

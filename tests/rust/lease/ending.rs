@@ -8,7 +8,7 @@ use cai_bridge::driver::codes::{self, is_final};
 use cai_bridge::error::{Error, Kind};
 use cai_bridge::lease::{Ending, Failure, Holder, Settlement, State};
 
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 /// An error after which another try may do.
 pub(super) fn transient() -> Error {
@@ -168,7 +168,7 @@ fn each_state_leads_where_the_answers_say() {
                 let mut ending = begin(fake);
                 assert_eq!(ending.state(), start);
                 calls.lock().unwrap().clear();
-                let (told, advanced) = Told::by(|| ending.advance(()));
+                let (told, advanced) = Events::by(|| ending.advance(()));
                 let (state, wanted, interrupted, said) = match start {
                     State::Due | State::ToRetry => settled_and_asked(settle, ask),
                     State::Waiting(()) => asked(ask),
@@ -209,7 +209,7 @@ fn an_end_is_tried_again_until_it_is_settled_and_then_asked_until_the_consumer_i
 fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
     let endless = |settles: &[Settle], asks: &[Ask], times: usize| {
         let mut ending = Ending::new(Fake::new(settles, asks));
-        let told = Told::by(|| {
+        let told = Events::by(|| {
             for _ in 0..times {
                 let _ = ending.advance(());
             }
@@ -232,7 +232,7 @@ fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
 #[test]
 fn a_warning_says_what_failed() {
     let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
-    let (told, _) = Told::by(|| ending.advance(()));
+    let (told, _) = Events::by(|| ending.advance(()));
     assert_eq!(count(&told, "door=\"release\""), 1, "{told:?}");
     assert_eq!(count(&told, "order=\"failed\""), 1, "{told:?}");
     assert_eq!(count(&told, &format!("error={}", transient())), 1, "{told:?}");
@@ -244,7 +244,7 @@ fn an_end_that_is_let_go_drops_what_it_holds_once() {
         let fake = Fake::new(&[Settle::Final], &[Ask::Done]);
         let drops = Arc::clone(&fake.drops);
         let mut ending = begin(fake);
-        let _ = Told::by(|| ending.advance(()));
+        let _ = Events::by(|| ending.advance(()));
         assert!(ending.is_over());
         drop(ending);
         assert_eq!(drops.load(Ordering::SeqCst), 1);

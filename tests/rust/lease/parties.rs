@@ -12,7 +12,7 @@ use cai_bridge::order::{Mark, is_reached};
 use cai_bridge::stream::{Stream, Thread};
 
 use crate::alive::alive;
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 const BYTES: u64 = 8;
 
@@ -156,7 +156,7 @@ fn a_users_captured_work_is_not_ordered_and_marked_after_the_capture() {
         let cuda = machine();
         let [user, producer] = [(); 2].map(|()| stream(&cuda, false));
         cuda.begin_capture(user, CaptureMode::Global).unwrap();
-        let (told, settled) = Told::by(|| settle(&cuda, &[user], &[producer], known));
+        let (told, settled) = Events::by(|| settle(&cuda, &[user], &[producer], known));
         assert!(matches!(settled, Ok(Settlement::Done | Settlement::Later)));
         assert_eq!(matches!(settled, Ok(Settlement::Done)), known);
         assert_eq!(made(&cuda), []);
@@ -246,7 +246,7 @@ fn an_end_tells_of_each_order_why_it_was_not_needed() {
     let cuda = machine();
     let [one, other] = [(); 2].map(|()| stream(&cuda, false));
     let told = |users: &[Stream], producers: &[Stream], known| {
-        let (told, settled) = Told::by(|| settle(&cuda, users, producers, known));
+        let (told, settled) = Events::by(|| settle(&cuda, users, producers, known));
         settled.unwrap();
         assert_eq!(
             count(&told, "door=\"release\""),
@@ -269,7 +269,7 @@ fn an_end_without_a_consumer_says_so_and_names_the_producers_stream_where_it_is_
     let home = stream(&cuda, false);
     for known in [false, true] {
         cuda.clear_calls();
-        let (told, settled) = Told::by(|| settle(&cuda, &[], &[home], known));
+        let (told, settled) = Events::by(|| settle(&cuda, &[], &[home], known));
         assert!(matches!(settled, Ok(Settlement::Done)) && cuda.calls().is_empty());
         assert_eq!(count(&told, "order=\"elided\""), 1, "{told:?}");
         assert_eq!(count(&told, "why=\"no consumer\""), 1, "{told:?}");
