@@ -52,6 +52,6 @@ impl<'py> ConsumerStream<'py> {
             Some(handle) => Argument::native(handle),
             None => Argument::parse(self.answer.as_ref())?,
         };
-        Ok(if self.said { argument } else { argument.unspecified() })
+        Ok(if self.said { argument } else { argument.by_library() })
     }
 }
