@@ -3,10 +3,10 @@
     python -m tests.mutants [--only REGEX] [--seconds S] [--seed N] [--reached FILE] [--log FILE]
 
 Judging is `conformance`, `testing/_kit` and `_cli`. Each change is made to a copy of the package,
-and the tests that reach its line run, the fastest first, until one fails. A change that no test
-notices is printed; those in argued.toml are not mistakes, and it says why. Exits with 1 where
-another one is left. `--seconds` draws as many changes as there is time for; `--reached` keeps which
-lines the tests reach, for another run over the same tests; `--log` gets a line a change.
+and the tests that reach its line run until one fails. A change that no test notices is printed;
+those in argued.toml are not mistakes, and it says why. Exits with 1 where another one is left.
+`--seconds` draws as many changes as there is time for; `--reached` keeps which lines the tests
+reach, for another run over the same tests; `--log` gets a line a change.
 """
 
 from __future__ import annotations
@@ -97,12 +97,13 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
 
 
 def tests_of(file: str, change: Change, tests: Reached) -> list[str]:
-    """Choose the tests that reach a line, the fastest first."""
+    """Choose the tests that reach a line: those of its function's name, then the fastest."""
     found = [name for name, one in tests.items() if [file, change.line] in one["lines"]]
     children = next((end for start, end in CHILDREN.items() if file.startswith(start)), "")
     if children:
         found += [name for name in tests if f"/test_{children}.py" in name and name not in found]
-    return sorted(found, key=lambda name: tests[name]["seconds"])
+    rule = change.function.replace("_", "-")
+    return sorted(found, key=lambda name: (rule not in name, tests[name]["seconds"]))
 
 
 class Chosen:
