@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
-.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
+.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants mutants-python counts fakes
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -198,6 +198,9 @@ $(VENV)/cargo/bin/cargo-mutants:
 
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
+
+mutants-python: $(VENV)/.installed $(VENV)/.tools  ## Change the Python that judges for SECONDS=300, drawn by SEED=0, and show that its tests notice
+	$(BIN)/python -m tests.mutants --seconds $(SECONDS) --seed $(SEED)
 
 # cbindgen is the developer's to install.
 header:  ## Write include/cai_bridge.h from src/py/c.rs
