@@ -19,6 +19,7 @@ use cudarc::driver::sys::CUresult;
 /// assert_eq!(ErrorKind::ElementType.class(), Class::Type);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Class {
     /// `BufferError`: well formed, but the other protocol cannot express it.
     Buffer,
@@ -39,6 +40,7 @@ macro_rules! kinds {
         /// ```
         /// use cai_bridge::ErrorKind;
         ///
+        /// assert_eq!(ErrorKind::NotContiguous.class(), cai_bridge::Class::Buffer);
         /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
         /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
         /// assert!(ErrorKind::ALL.iter().any(|kind| kind.name() == "NotContiguous"));
@@ -266,7 +268,19 @@ struct Inner {
 }
 
 /// Which call of the driver failed, and with which code.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{DriverCode, Error};
+///
+/// fn is_out_of_memory(error: &Error) -> bool {
+///     matches!(error.driver_code(), Some(DriverCode { code: 2, .. }))
+/// }
+/// assert!(is_out_of_memory(&Error::driver("cuMemAllocAsync", 2, "CUDA_ERROR_OUT_OF_MEMORY")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DriverCode {
     /// The entry point, such as `cuEventRecord`.
     pub call: &'static str,
