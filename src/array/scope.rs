@@ -33,7 +33,7 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// // A view that outlives its array.
 /// # use cai_bridge::{Array, DeviceStream, Error, scope};
 /// fn wrong(stream: &DeviceStream, x: Array) -> Result<(), Error> {
@@ -46,7 +46,7 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0521
 /// // A view on another stream than the one that it was ordered on.
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
 /// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
@@ -54,6 +54,32 @@ use crate::error::{Error, Kind, Result};
 ///         let view = x.on(a)?.view::<f32>()?;
 ///         // SAFETY: not the point here.
 ///         scope(b, |b| unsafe { b.launch(k, Grid::cover(1, 1), (&view,)) })
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // Two views of one array that may be written.
+/// # use cai_bridge::{ArrayMut, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: &mut ArrayMut) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         let one = x.on_mut(s)?.view_mut::<f32>()?;
+///         let other = x.on_mut(s)?.view_mut::<f32>()?;
+///         drop((one, other));
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A scope that two threads use.
+/// # use cai_bridge::{Array, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: &Array) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         std::thread::scope(|threads| {
+///             threads.spawn(|| x.on(s).map(drop));
+///         });
+///         Ok(())
 ///     })
 /// }
 /// ```

@@ -86,9 +86,8 @@ impl Taken {
         let (mut holding, began) = (self.share(py)?, Began::now());
         let settled = holding.settle_with(py, Some(user))?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
-        if let (producers, _) = holding.producers(py)?
-            && let Some(producer) = producers.first()
-        {
+        let (producers, _) = holding.producers(py)?;
+        if let Some(producer) = producers.first() {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
                 *ready = Ready::On(producer.stream());
