@@ -56,7 +56,7 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::{_is_on_gpu, Lent, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::_habits;
     use super::lease::{_end, _settle};
@@ -94,6 +94,7 @@ mod _core {
         for function in ["to_cai", "from_cai", "to_dlpack", "convert"] {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
+        module.add_class::<Lent>()?;
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;

@@ -1,5 +1,6 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+mod lent;
 mod maker;
 mod means;
 mod ndarray;
@@ -8,6 +9,7 @@ mod of_cai;
 mod of_dlpack;
 mod to_library;
 
+pub(crate) use lent::Lent;
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 pub(crate) use of_any::{_is_on_gpu, to_dlpack};
