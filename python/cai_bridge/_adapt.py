@@ -145,8 +145,9 @@ class _Call:
             yield now
         except BaseException:
             # The traceback keeps them, for as long as somebody keeps that.
-            for view in filter(None, (one() for one in views)):
-                view.release()
+            for one in views:
+                if (view := one()) is not None:
+                    view.release()
             raise
         finally:
             now.left.clear()
