@@ -147,7 +147,7 @@ kinds! {
     /// The `max_version=` argument.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
 
-    /// `readonly=` or `copy=` of another type.
+    /// `readonly=`, `copy=` or `detach=` of another type.
     Flag: Type, "flag", "None, True or False";
 
     /// Stream 0, which says neither legacy nor per-thread.

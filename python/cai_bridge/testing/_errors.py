@@ -30,6 +30,10 @@ class RaceError(AssertionError):
         more = f"\n  and {left_out} more" if left_out else ""
         super().__init__(f"the simulated device has {what}:\n{lines}{more}")
 
+    def __reduce__(self) -> Any:
+        # Of the message alone an exception cannot be made again.
+        return type(self), (self.reports, self.left_out), self.__dict__
+
 
 @dataclass(frozen=True)
 class Side:

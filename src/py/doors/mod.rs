@@ -2,12 +2,14 @@
 
 pub(crate) mod convert;
 pub(crate) mod from_cai;
+mod lent;
 mod library;
 mod maker;
 mod ndarray;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 
+pub(crate) use lent::Lent;
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 
