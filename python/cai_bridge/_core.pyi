@@ -11,6 +11,7 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
+    "_Lent",
     "_Maker",
     "_Ndarrays",
     "_Recording",
@@ -163,12 +164,20 @@ def convert(
 ) -> Any: ...
 
 @final
+class _Lent:
+    def __call__(self) -> None: ...
+
+@final
 class _Maker:
     def __new__(cls, library: Any) -> Self: ...
     @property
     def library(self) -> Any: ...
     def convert(
-        self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
+        self,
+        xs: list[Any],
+        stream: _Stream = None,
+        readonly: bool | None = None,
+        lent: list[Any] | None = None,
     ) -> list[Any]: ...
     def admit(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None

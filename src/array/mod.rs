@@ -20,6 +20,7 @@ mod simulated;
 mod slices;
 mod stream;
 mod tensor;
+pub(crate) mod users;
 mod view;
 
 use std::sync::Arc;

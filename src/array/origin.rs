@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use super::stream::RustStream;
+use super::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -28,6 +29,14 @@ pub(crate) trait Origin: Any + Send + Sync {
 
     /// Makes whatever uses the memory next wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
+
+    /// The scopes that use the memory now.
+    fn users(&self) -> &Users;
+
+    /// Makes one of their streams wait for another.
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), |call| call())
+    }
 }
 
 /// Memory of Rust's.
@@ -37,11 +46,13 @@ pub(crate) struct RustMemory {
     home: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
+    users: Users,
 }
 
 impl RustMemory {
     pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
-        Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
+        let (process, owner) = (Process::current(), Mutex::new(Some(owner)));
+        Self { driver, home, process, owner, users: Users::default() }
     }
 
     /// The stream that the memory is ready on.
@@ -68,6 +79,10 @@ impl Origin for RustMemory {
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         let door = Purpose::give_back("scope");
         order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
     }
 }
 

@@ -10,6 +10,7 @@
 /// assert_eq!(ErrorKind::ElementType.class(), Class::Type);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Class {
     /// `BufferError`: well formed, but the other protocol cannot express it.
     Buffer,
@@ -30,6 +31,7 @@ macro_rules! kinds {
         /// ```
         /// use cai_bridge::ErrorKind;
         ///
+        /// assert_eq!(ErrorKind::NotContiguous.class(), cai_bridge::Class::Buffer);
         /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
         /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
         /// assert!(ErrorKind::ALL.iter().any(|kind| kind.name() == "NotContiguous"));
@@ -145,7 +147,7 @@ kinds! {
     /// The `max_version=` argument.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
 
-    /// `readonly=` or `copy=` of another type.
+    /// `readonly=`, `copy=` or `detach=` of another type.
     Flag: Type, "flag", "None, True or False";
 
     /// Stream 0, which says neither legacy nor per-thread.

@@ -10,6 +10,7 @@ use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
 use super::consumer_stream::ConsumerStream;
+use super::lent::Lent;
 use super::library::{Class, DOOR, Method, ToLibrary};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
@@ -61,15 +62,16 @@ impl Maker {
     }
 
     /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
-    /// is refused says in `_cai_bridge_item` which it was.
-    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`Lent`] is added for each.
+    #[pyo3(signature = (xs, stream=None, readonly=None, lent=None))]
     fn convert<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
         readonly: Maybe<'_, 'py>,
+        lent: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
-        entry(slf.py(), || slf.get().several(xs, stream, readonly))
+        entry(slf.py(), || slf.get().several(xs, stream, readonly, lent))
     }
 
     /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were
@@ -133,6 +135,7 @@ impl Maker {
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
         readonly: Maybe<'_, 'py>,
+        lent: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = xs.py();
         let to_library = self.to_library(py)?;
@@ -170,11 +173,16 @@ impl Maker {
             dlpack::consume(py, source).map_err(|error| at_item(py, error, item))?;
         }
         let made = PyList::empty(py);
-        for (item, source) in sources.into_iter().enumerate() {
+        for (item, mut source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
+            let watched = lent.map(|_| Lent::of(py, &mut source)).transpose()?;
             let array = self.make(py, to_library, source, readonly, answer);
-            made.append(array.map_err(|error| at_item(py, error, item))?)?;
+            let array = array.map_err(|error| at_item(py, error, item))?;
+            if let (Some(lent), Some(watched)) = (lent, watched) {
+                lent.append(Bound::new(py, watched.made(&array)?)?)?;
+            }
+            made.append(array)?;
         }
         Ok(made.into_any())
     }

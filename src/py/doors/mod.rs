@@ -3,12 +3,14 @@
 mod consumer_stream;
 pub(crate) mod convert;
 pub(crate) mod from_cai;
+mod lent;
 mod library;
 mod maker;
 mod ndarray;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 
+pub(crate) use lent::Lent;
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 

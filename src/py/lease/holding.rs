@@ -4,7 +4,7 @@
 //! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
 //! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -42,6 +42,8 @@ pub(crate) struct Holding {
     pub(super) consumer: Consumer,
     /// Where the array was lent by the exchange API, whose borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
+    /// What all holders of one conversion have, where a call has to know whether any is left.
+    conversion: Option<Arc<()>>,
     /// How this will have ended if nobody says otherwise, and the array's address.
     pub(crate) tag: (End, u64),
 }
@@ -119,6 +121,7 @@ impl Holding {
             at: place,
             consumer: Consumer::Nobody,
             lent: None,
+            conversion: None,
             tag: (End::Call, 0),
         })
     }
@@ -144,6 +147,7 @@ impl Holding {
             at: self.at,
             consumer: Consumer::Nobody,
             lent: None,
+            conversion: self.conversion.clone(),
             tag: (End::Call, self.tag.1),
         }))
     }
@@ -160,6 +164,15 @@ impl Holding {
             Consumer::Unkept(handle, line) => Consumer::Unkept(*handle, line.clone()),
         };
         Ok(shared)
+    }
+
+    /// Another holder for the same consumer, and what is alive while this one, or one that is made of it, is.
+    pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<(Box<Self>, Weak<()>)> {
+        let shared = self.share_with_consumer(py)?;
+        let conversion = Arc::new(());
+        let watched = Arc::downgrade(&conversion);
+        self.conversion = Some(conversion);
+        Ok((shared, watched))
     }
 
     /// The producer's object.

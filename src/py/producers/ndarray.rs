@@ -90,7 +90,7 @@ impl Parts {
     fn cupys(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = x.py();
         let of = |kind, name| {
-            Ok::<_, PyErr>(Question::of(kind, name, false)?.filter(Question::is_native))
+            Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
         };
         // A type that says something else by its dict has one of its own.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;

@@ -48,7 +48,7 @@ pub(super) fn settle(
 }
 
 /// More types than a program has that say nothing of their streams.
-const MOST: usize = 256;
+const MOST: usize = 4096;
 
 fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);

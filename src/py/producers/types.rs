@@ -96,11 +96,10 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     } else {
         ProducerKind::Foreign
     };
-    let ask = |name, is_method| Question::of(kind, name, is_method);
     let lazy = match (
-        ask(intern!(py, "requires_grad"), false)?,
-        ask(intern!(py, "is_neg"), true)?,
-        ask(intern!(py, "is_conj"), true)?,
+        Question::attribute(kind, intern!(py, "requires_grad"))?,
+        Question::method(x, kind, intern!(py, "is_neg"))?,
+        Question::method(x, kind, intern!(py, "is_conj"))?,
     ) {
         (Some(requires_grad), Some(is_neg), Some(is_conj)) => {
             Some(Lazy { requires_grad, is_neg, is_conj })

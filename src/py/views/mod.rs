@@ -171,6 +171,15 @@ impl View {
         }
     }
 
+    /// Makes the orders of an end, and goes on: the producer's stream waits for the consumer's work so far.
+    pub(crate) fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
+        let settled = tenant.holding().map(|holding| holding.settle_with(py, None));
+        self.lease.resume(tenant);
+        settled.transpose()?;
+        Ok(())
+    }
+
     /// DLPack's pair.
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
