@@ -30,6 +30,7 @@ fn every_row_gives_its_kind_the_class_that_the_code_gives_it() {
             Class::Value => "ValueError",
             Class::Type => "TypeError",
             Class::Driver => "DriverError",
+            other => panic!("{other:?} has no exception here"),
         };
         assert_eq!(class, text(&row, "class"), "{row:?}");
     }
