@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use super::Array;
 use super::origin::Origin;
-use super::owed;
-use super::stream::{KeptStream, WorkStream};
+use super::retry;
+use super::stream::{RustStream, WorkStream};
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -97,8 +97,8 @@ where
     S: WorkStream,
     E: From<Error>,
 {
-    owed::look();
-    let used = Used { user: KeptStream::of(stream), origins: RefCell::default() };
+    retry::look();
+    let used = Used { user: RustStream::of(stream), origins: RefCell::default() };
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
     scope.used.end()?;
@@ -174,7 +174,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
 
 /// The memory that was used, which goes back at the end.
 struct Used {
-    user: KeptStream,
+    user: RustStream,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
 }
 
@@ -187,7 +187,7 @@ impl Used {
     fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
-            let end = owed::settle(origin, &self.user);
+            let end = retry::settle(origin, &self.user);
             done = done.and(end);
         }
         done

@@ -13,9 +13,9 @@ use pyo3::prelude::*;
 use crate::array::origin::Origin;
 use crate::descriptor::Descriptor;
 use crate::error::Result;
-use crate::py::doors::source;
+use crate::py::doors::to_cai::source;
 use crate::py::interpreter::attached;
-use crate::py::rust::taken::Taken;
+use crate::py::rust::memory::PythonMemory;
 use crate::stream::{Alive, Stream, Thread};
 
 /// The version of the table. Later ones only add fields at its end.
@@ -25,7 +25,7 @@ pub const CAI_BRIDGE_VERSION: u32 = 1;
 #[derive(Debug)]
 pub struct CaiBridgeArray {
     array: Descriptor,
-    taken: Taken,
+    taken: PythonMemory,
 }
 
 /// What an array is. The lists are the array's, and good until it is released.
@@ -118,7 +118,7 @@ unsafe extern "C" fn import_object(object: *mut PyObject, out: *mut *mut CaiBrid
     answer(|py| {
         // SAFETY: the caller has a reference, and the lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
-        let (array, taken) = Taken::new(source("C", &object)?);
+        let (array, taken) = PythonMemory::new(source("C", &object)?);
         let made = Box::into_raw(Box::new(CaiBridgeArray { array, taken }));
         // SAFETY: the caller's place for a pointer.
         unsafe { out.write(made) };

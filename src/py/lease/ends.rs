@@ -9,7 +9,7 @@
 //! lock for that like any other thread, and is told, and waited for, before the interpreter ends. What is
 //! still here then stays.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,29 +24,43 @@ use crate::driver::fork::Process;
 use crate::lease::{Ending, Queue, State};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
-use crate::py::observe::{Began, Came};
+use crate::py::observe::{CallSpan, Outcome};
 
 /// An end, and when it began.
 pub(super) struct Next {
     pub(super) ending: Ending<Box<Holding>>,
-    pub(super) began: Began,
+    pub(super) span: CallSpan,
     /// Whether it is a log handler's doing, of which nothing is told.
     pub(super) quiet: bool,
 }
 
+/// What goes on on a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Nothing,
+    /// An end is under way.
+    Ending,
+    /// The same, and others follow it.
+    Followed,
+}
+
 thread_local! {
-    /// The ends that follow the one which is under way on this thread, if one is.
-    static FOLLOWING: RefCell<Option<VecDeque<Next>>> = const { RefCell::new(None) };
+    static NOW: Cell<Now> = const { Cell::new(Now::Nothing) };
+    /// The ends that follow the one which is under way on this thread.
+    static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Queues `next` behind the end that is under way on this thread; gives it back where none is.
 pub(super) fn queued(next: Next) -> Option<Next> {
+    if NOW.get() == Now::Nothing {
+        return Some(next);
+    }
     let mut next = Some(next);
     // A thread that is ending has no queue any more.
     let _ = FOLLOWING.try_with(|following| {
-        if let Some(following) = &mut *following.borrow_mut() {
-            following.extend(next.take().map(|next| Next { quiet: is_telling(), ..next }));
-        }
+        let next = next.take().map(|next| Next { quiet: is_telling(), ..next });
+        following.borrow_mut().extend(next);
+        NOW.set(Now::Followed);
     });
     next
 }
@@ -55,24 +69,30 @@ pub(super) fn queued(next: Next) -> Option<Next> {
 struct Following;
 
 impl Following {
-    /// `None` where an end is under way already, or where the thread is ending.
+    /// `None` where an end is under way already.
     fn begin() -> Option<Self> {
-        let begun = FOLLOWING.try_with(|following| {
-            let mut following = following.borrow_mut();
-            following.is_none().then(|| following.insert(VecDeque::new())).is_some()
-        });
-        matches!(begun, Ok(true)).then(|| Self)
+        (NOW.get() == Now::Nothing).then(|| {
+            NOW.set(Now::Ending);
+            Self
+        })
     }
 
-    /// The next; where there is none, the queue is gone.
+    /// The next; where there is none, nothing goes on any more.
     fn next() -> Option<Next> {
-        FOLLOWING.with_borrow_mut(|following| {
-            let next = following.as_mut().and_then(VecDeque::pop_front);
-            if next.is_none() {
-                *following = None;
+        if NOW.get() == Now::Followed {
+            let next = FOLLOWING.with_borrow_mut(|following| {
+                let next = following.pop_front();
+                if next.is_none() {
+                    *following = VecDeque::new();
+                }
+                next
+            });
+            if next.is_some() {
+                return next;
             }
-            next
-        })
+        }
+        NOW.set(Now::Nothing);
+        None
     }
 }
 
@@ -97,30 +117,30 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-pub(super) fn run(py: Python<'_>, Next { ending, began, .. }: Next) {
+pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
     // A panic leaves it as it is: to let go of it then would be without an order.
     let mut ending = ManuallyDrop::new(ending);
     let tag = ending.holder().tag;
-    let came = came(py, &mut ending);
+    let outcome = outcome(py, &mut ending);
     let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);
     } else {
         keep(ending);
     }
-    began.released(tag, came);
+    span.released(tag, outcome);
 }
 
 /// Goes on with `ending`, and says what it came to.
-fn came(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Came {
+fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     // One that lacks memory is as due as before.
     if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
         interrupt.write_unraisable(py, None);
     }
     match ending.state() {
-        State::GivenBack => Came::Done,
-        State::Abandoned => Came::LetGo,
-        State::Due | State::Waiting(()) | State::ToRetry => Came::PutOff,
+        State::GivenBack => Outcome::Done,
+        State::Abandoned => Outcome::LetGo,
+        State::Due | State::Waiting(()) | State::ToRetry => Outcome::PutOff,
     }
 }
 
@@ -200,13 +220,13 @@ impl Pending {
     #[cold]
     fn look(&self, py: Python<'_>, most: usize) {
         let over = self.queue.ask(most, |ending| {
-            let began = Began::now();
-            let came = match came(py, ending) {
-                Came::PutOff => return false,
-                Came::Done => Came::DoneLater,
-                came => came,
+            let span = CallSpan::begin();
+            let outcome = match outcome(py, ending) {
+                Outcome::PutOff => return false,
+                Outcome::Done => Outcome::DoneLater,
+                outcome => outcome,
             };
-            began.released(ending.holder().tag, came);
+            span.released(ending.holder().tag, outcome);
             true
         });
         flat(py, || drop(over));

@@ -10,21 +10,21 @@ use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::warned;
+use super::consumer::Consumer;
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
-use crate::lease::Trouble;
+use crate::lease::Failure;
 use crate::py::observe::End;
-use crate::py::streams::{Argument, Keeping, Kept};
-use crate::stream::{Alive, Request, Stream};
+use crate::py::streams::StreamRef;
+use crate::stream::{Alive, Stream};
 
 /// References to memory, and how it goes back.
 #[derive(Debug)]
 pub(crate) struct Holding {
-    pub(super) held: Held,
+    pub(super) held: Owner,
     pub(crate) driver: Handle,
     /// The process whose memory it is. In a fork of it nothing is given back, since its driver does not
     /// survive that, and its tensors are left alone: their deleters may call that driver.
@@ -32,11 +32,11 @@ pub(crate) struct Holding {
     /// Where the producer's streams are.
     pub(super) place: Place,
     /// The producer's stream; `None` where nobody said, or nobody keeps it.
-    pub(super) home: Option<Kept>,
+    pub(super) producer: Option<StreamRef>,
     /// The stream that a caller declared to be the producer's beside it, who knows of work there.
-    pub(super) declared: Option<Kept>,
-    /// What the array is ready on, where that is not `home`.
-    ready: Option<Kept>,
+    pub(super) declared: Option<StreamRef>,
+    /// What the array is ready on, where that is not `producer`.
+    ready: Option<StreamRef>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
@@ -50,7 +50,7 @@ pub(crate) struct Holding {
 
 /// What is held.
 #[derive(Debug)]
-pub(super) enum Held {
+pub(super) enum Owner {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
     /// A copy of ours, and what keeps a context alive that is not a primary one.
@@ -73,69 +73,49 @@ impl std::fmt::Debug for Tensor {
     }
 }
 
-/// Who works on the memory.
-#[derive(Debug)]
-pub(crate) enum Consumer {
-    /// Nobody: it is only passed on.
-    Nobody,
-    /// Somebody who wants no order (-1).
-    Declined,
-    /// Somebody on the producer's own stream.
-    AtHome,
-    /// Whoever reads the dict, which nobody has done yet.
-    Unread,
-    /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
-    /// worked on then.
-    Unnamed(Vec<Kept>),
-    /// Somebody on that stream.
-    On(Kept),
-    /// Somebody on that non-blocking stream, which nobody keeps alive; and where that was said.
-    Unkept(u64, Option<warned::Line>),
-}
-
 impl Holding {
     /// A producer's array, by its object and its managed tensor, whose streams are at `place`, and go back
-    /// to `home`.
+    /// to `producer`.
     pub(crate) fn array(
         object: Py<PyAny>,
         managed: Option<ImportedDlpack>,
         driver: &Handle,
         place: Place,
-        home: Option<Kept>,
+        producer: Option<StreamRef>,
     ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self::new(Held::Array(object, managed), driver, place, home)
+        Self::new(Owner::Array(object, managed), driver, place, producer)
     }
 
     /// Holds the producer's managed tensor besides.
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
-        if let Held::Array(_, tensor) = &mut self.held {
+        if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Sole(managed);
         }
     }
 
-    /// A copy of ours in `buffer`, which is freed on `home`; `context` as in [`Held::Copy`].
+    /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Owner::Copy`].
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
         place: Place,
-        home: Kept,
+        producer: StreamRef,
         context: Option<Box<super::Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let mut copy = Self::new(Held::Copy(buffer, context), driver, place, Some(home));
+        let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(producer));
         copy.tag = (End::Copy, ptr);
         copy
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    fn new(held: Held, driver: &Handle, place: Place, home: Option<Kept>) -> Box<Self> {
+    fn new(held: Owner, driver: &Handle, place: Place, producer: Option<StreamRef>) -> Box<Self> {
         Box::new(Self {
             held,
             driver: driver.clone(),
             process: Process::current(),
             place,
-            home,
+            producer,
             declared: None,
             ready: None,
             at: place,
@@ -151,17 +131,17 @@ impl Holding {
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         self.process.check()?;
         let held = match &mut self.held {
-            Held::Array(object, managed) => Held::Array(object.clone_ref(py), managed.share()),
+            Owner::Array(object, managed) => Owner::Array(object.clone_ref(py), managed.share()),
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
-            Held::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
+            Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
-        let clone = |kept: &Option<Kept>| kept.as_ref().map(|kept| kept.clone_ref(py));
+        let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
         Ok(Box::new(Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
             place: self.place,
-            home: clone(&self.home),
+            producer: clone(&self.producer),
             declared: clone(&self.declared),
             ready: clone(&self.ready),
             at: self.at,
@@ -178,7 +158,7 @@ impl Holding {
         shared.consumer = match &self.consumer {
             Consumer::Nobody => Consumer::Nobody,
             Consumer::Declined => Consumer::Declined,
-            Consumer::AtHome => Consumer::AtHome,
+            Consumer::OnProducer => Consumer::OnProducer,
             Consumer::Unread | Consumer::Unnamed(_) => Consumer::Unread,
             Consumer::On(kept) => Consumer::On(kept.clone_ref(py)),
             Consumer::Unkept(handle, line) => Consumer::Unkept(*handle, line.clone()),
@@ -198,65 +178,14 @@ impl Holding {
     /// The producer's object.
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.held {
-            Held::Array(object, _) => Some(object.clone_ref(py)),
-            Held::Copy(..) => None,
-        }
-    }
-
-    /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
-    pub(crate) fn hand_to(
-        &mut self,
-        py: Python<'_>,
-        argument: &Argument<'_, '_>,
-        at: Place,
-    ) -> PyResult<()> {
-        self.at = at;
-        self.consumer = match (argument.request(), argument.alive(at)) {
-            (Request::NoOrder, _) => Consumer::Declined,
-            (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_home(alive) => Consumer::AtHome,
-            _ => match argument.keep(py, &self.driver, at)? {
-                Some(Keeping::Kept(kept) | Keeping::StandIn(kept)) => Consumer::On(kept),
-                Some(Keeping::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
-                None => Consumer::Nobody,
-            },
-        };
-        Ok(())
-    }
-
-    /// Whether it is for somebody, and not only passed on.
-    pub(crate) const fn has_consumer(&self) -> bool {
-        !matches!(self.consumer, Consumer::Nobody)
-    }
-
-    /// Somebody reads where the memory is. Whether that is a consumer who did not say where it works.
-    pub(crate) fn read(&mut self) -> bool {
-        if matches!(self.consumer, Consumer::Unread) {
-            self.consumer = Consumer::Unnamed(Vec::new());
-        }
-        matches!(self.consumer, Consumer::Unnamed(_))
-    }
-
-    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where another was declared, which does not follow it.
-    pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
-        let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.declared.is_none() && self.is_home(stream);
-        !settled && !seen.iter().any(|kept| kept.is(stream))
-    }
-
-    /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: Kept) {
-        if let Consumer::Unnamed(seen) = &mut self.consumer
-            && !seen.iter().any(|known| known.stream() == kept.stream())
-        {
-            seen.push(kept);
+            Owner::Array(object, _) => Some(object.clone_ref(py)),
+            Owner::Copy(..) => None,
         }
     }
 
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
     /// a default one at its place.
-    pub(crate) fn ready_on(&mut self, kept: Option<Kept>) {
+    pub(crate) fn ready_on(&mut self, kept: Option<StreamRef>) {
         self.ready = kept;
     }
 
@@ -269,14 +198,14 @@ impl Holding {
     }
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
-    fn keeper_of(&self, ready: Stream) -> Option<&Kept> {
-        let home = || self.home.as_ref().filter(|home| home.stream() == ready);
-        self.ready.as_ref().or_else(home)
+    fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
+        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
+        self.ready.as_ref().or_else(producer)
     }
 
     /// Whether that stream can be closed while it is held here.
     pub(crate) fn may_lose(&self, ready: Stream) -> bool {
-        self.keeper_of(ready).is_some_and(Kept::is_by_object)
+        self.keeper_of(ready).is_some_and(StreamRef::is_by_object)
     }
 
     /// The proof that the stream `ready` of the array is alive; `None` where nobody keeps it any more.
@@ -284,7 +213,7 @@ impl Holding {
         &self,
         py: Python<'_>,
         ready: Stream,
-    ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         match self.keeper_of(ready) {
             Some(kept) => {
                 Ok(kept.confirm(py, &self.driver)?.filter(|alive| alive.stream() == kept.stream()))
@@ -294,15 +223,8 @@ impl Holding {
     }
 
     /// Whether `stream` is the producer's own.
-    pub(crate) fn is_home(&self, stream: Alive<'_>) -> bool {
-        self.home.as_ref().is_some_and(|home| home.is(stream))
-    }
-
-    /// Consumers that are not named work at `at`.
-    pub(crate) const fn hand_out_at(&mut self, at: Place) {
-        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
-            self.at = at;
-        }
+    pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
+        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
     /// The array is lent to whoever reads it by the exchange API, and works at `at`.
@@ -311,29 +233,21 @@ impl Holding {
     }
 
     /// A caller declares a stream to be the producer's, beside the one that is known.
-    pub(crate) fn declare(&mut self, declared: Kept) {
+    pub(crate) fn declare(&mut self, declared: StreamRef) {
         self.declared = Some(declared);
     }
 
-    /// Readies it to end in the hands of the garbage collector, which may have taken apart by now what else
-    /// is garbage: an exporter vouches for no stream any more that would have to be touched.
-    pub(crate) fn collected(&mut self) {
+    /// It ends in the hands of the garbage collector.
+    pub(crate) const fn collected(&mut self) {
         self.tag.0 = End::Collected;
-        let settled = matches!(self.consumer, Consumer::AtHome) && self.declared.is_none();
-        if !settled && self.home.as_ref().is_some_and(Kept::is_lent) {
-            self.home = None;
-            if matches!(self.consumer, Consumer::AtHome) {
-                self.consumer = Consumer::Nobody;
-            }
-        }
     }
 
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        if let Held::Array(object, _) = &self.held {
+        if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
         }
-        for kept in [&self.home, &self.declared, &self.ready].into_iter().flatten() {
+        for kept in [&self.producer, &self.declared, &self.ready].into_iter().flatten() {
             kept.visit(visit)?;
         }
         match &self.consumer {
@@ -347,7 +261,7 @@ impl Holding {
 impl Drop for Holding {
     fn drop(&mut self) {
         if !self.process.is_current()
-            && let Held::Array(_, managed) = &mut self.held
+            && let Owner::Array(_, managed) = &mut self.held
         {
             std::mem::forget(std::mem::replace(managed, Tensor::None));
         }

@@ -41,7 +41,8 @@ use crate::py::interpreter::{Answer, answered, entry};
 /// Returns
 /// -------
 /// object
-///     The array, or the tree; `x` itself where it is an array of `to` already.
+///     The array, or the tree; `x` itself where it is an array of `to` already. Then `stream` waits for
+///     its pending work, and has no end: what `stream` does with it is the caller's to order.
 ///
 /// Raises
 /// ------
