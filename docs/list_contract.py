@@ -21,20 +21,20 @@ MEANING = {
     "BufferError": "The array is well formed, and the other protocol, or the consumer, cannot take it.",
     "ValueError": "A dict, capsule or argument is malformed.",
     "TypeError": "An object speaks neither protocol, or an argument has another type.",
-    "DriverError": "A call of the CUDA driver failed, there is no driver, or a graph capture has no "
-    "place for what was asked. It is a `RuntimeError`, with `call` and `code`.",
+    "DriverError": "A call of the CUDA driver failed, there is no driver, or a graph capture cannot "
+    "contain the hand-over. It is a `RuntimeError`, with `call` and `code`.",
 }
 REFUSALS = """\
 # Refusals
 
-Whatever the bridge cannot do right it refuses. The exception names the field, what it was, and what is allowed:
+The bridge refuses what it cannot do right. The exception names the field, what it was, and what is allowed:
 
 ```text
 strides[0]: got 6 bytes for items of 4; allowed: multiples of the item size: DLPack counts strides in elements
 ```
 
-A refusal costs nothing: the array, dict or capsule is as usable as before, and a refused capsule is not consumed.
-Search this page for the words of your message. A long value is shortened in it.
+After a refusal the array, dict or capsule is as usable as before. A refused capsule is not consumed.
+Search this page for the words of your message. Messages shorten long values.
 This page is written by `python docs/list_contract.py` from the table that the tests run.
 """
 DTYPES = """\

@@ -145,7 +145,7 @@ pub(super) fn take_in(
         }
         Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(door, x, facts, argument),
         Speaks::Dict => {
-            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
+            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes it";
             Err(Error::new(Kind::Protocol, got).into())
         }
         Speaks::Foreign => {

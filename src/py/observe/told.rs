@@ -85,9 +85,9 @@ impl Came {
             Self::Done => "done",
             Self::PutOff => "put off",
             Self::DoneLater => "done later",
-            Self::LetGo => "let go without an order",
+            Self::LetGo => "dropped without an order",
             Self::Failed => "failed",
-            Self::Lost => "lost: the interpreter is gone",
+            Self::Lost => "leaked: the interpreter has ended",
         }
     }
 }

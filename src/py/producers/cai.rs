@@ -250,11 +250,11 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
             Error::new(Kind::Protocol, got)
         }
         _ if facts.speaks == Speaks::DLPackView => {
-            Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
+            Error::new(Kind::Protocol, "a DLPackView, which speaks only DLPack; to_cai takes it")
         }
         _ => {
             let speaks = if x.hasattr(intern!(py, "__dlpack__"))? {
-                "which speaks DLPack; to_cai and to_dlpack take it"
+                "which speaks only DLPack; to_cai and to_dlpack take it"
             } else {
                 "which has no __cuda_array_interface__"
             };

@@ -46,7 +46,7 @@ impl Parts {
         }
         tracing::debug!(
             name: "route", target: "cai_bridge", library = "cupy",
-            "the public route is taken: the attributes are others than CuPy's, or its dict differs"
+            "the bridge uses the public route: the attributes are not CuPy's, or its dict differs"
         );
         Ok(None)
     }

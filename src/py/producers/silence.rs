@@ -58,7 +58,8 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let text = format!(
         "{name} exports a CUDA Array Interface that never names a stream, so the host waits for the device \
-         at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
+         at every import. To avoid the wait, pass from_cai(x, stream=...) the stream of its pending work, or -1 if \
+         nothing is pending"
     );
     let text = CString::new(text).unwrap_or_default();
     PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;

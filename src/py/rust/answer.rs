@@ -104,7 +104,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
         return Ok(taken.source(py, &array.descriptor)?);
     }
     let Some(held) = downcast::<Held>(&array.origin) else {
-        return Err(Error::new(Kind::Released, "memory of nobody").into());
+        return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
     // The tensor is what keeps the owner, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;

@@ -105,7 +105,7 @@ fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Trouble<PyErr>>) -> Result
             Trouble::Interrupted(raised) => interrupted(py, raised),
         })
     });
-    done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "no interpreter any more")))
+    done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "a call after the interpreter's end")))
 }
 
 impl Origin for Taken {

@@ -33,16 +33,16 @@ pub(crate) fn wait_for_all(
 ) -> std::result::Result<(), Trouble<PyErr>> {
     let (got, why) = match unsaid {
         Unsaid::Anything => (
-            "an array that says nothing of its stream, for which the host would wait",
-            "the dict says nothing of streams; the host waited for the context",
+            "an array that names no stream, so the host would have to wait",
+            "the dict names no stream; the host waited for the context",
         ),
         Unsaid::ItsStream => (
-            "an array whose stream is gone, for which the host would wait",
-            "the stream that the array is ready on is gone; the host waited for the context",
+            "an array whose stream may be destroyed, so the host would have to wait",
+            "the array's stream may be destroyed; the host waited for the context",
         ),
         Unsaid::ItsConsumers => (
-            "the end of an array whose consumer's stream nobody keeps, for which the host would wait",
-            "nobody keeps the consumer's stream; the host waited for the context",
+            "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
+            "nothing keeps the consumer's stream alive; the host waited for the context",
         ),
     };
     check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
