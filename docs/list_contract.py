@@ -35,27 +35,28 @@ strides[0]: got 6 bytes for items of 4; allowed: multiples of the item size: DLP
 
 After a refusal the array, dict or capsule is as usable as before. A refused capsule is not consumed.
 Search this page for the words of your message. Messages shorten long values.
-This page is written by `python docs/list_contract.py` from the table that the tests run.
+See also [the stream table](streams.md), [CUDA graphs](graphs.md), [element types](dtypes.md), [read-only memory](libraries.md#what-is-known) and [forked processes](threads.md).
+The script `docs/list_contract.py` writes this page from the table that the tests run.
 """
 DTYPES = """\
 # Element types
 
-Each row goes both ways. The CUDA Array Interface (CAI) says a type by its `typestr`, DLPack by a code, bits and lanes.
+Each row works in both directions. The CUDA Array Interface (CAI) gives a type as a `typestr`, DLPack as a code, bits and lanes.
 
 | type | CAI `typestr` | DLPack code, bits |
 |---|---|---|
 {rows}
 
-CAI has no words for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
-`from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. With neither it refuses.
+CAI has no typestr for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
+`from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. Without both it refuses.
 A view keeps the exact type on the way back.
 
 DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes of `float32` is an array of shape `(5, 2)`.
 
-Other spellings of a typestr are read as what they mean: {spellings}.
+The bridge reads other spellings of a typestr by their meaning: {spellings}.
 
 Structured, object, string and datetime types, the other byte order, long doubles, and items narrower than a byte are [refused](refusals.md).
-This page is written by `python docs/list_contract.py`.
+The script `docs/list_contract.py` writes this page.
 """
 
 

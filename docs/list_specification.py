@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -10,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("specification.md")
 TESTS = ROOT / "tests" / "python"
 SENTENCES = tomllib.loads((ROOT / "tests/data/specification.toml").read_text())["sentence"]
+prose = runpy.run_path(str(Path(__file__).with_name("list_systems.py")))["prose"]
 SIDES = {"consumer": "as_consumer", "producer": "as_producer"}
 HEAD = """\
 # The specification, sentence by sentence
@@ -18,9 +20,10 @@ Each sentence of the [CUDA Array Interface][text] that states a rule, beside the
 As *consumer* the bridge reads a dict: `from_cai`, `to_dlpack`, `convert`.
 As *producer* it writes one: the views of `to_cai`.
 The text is that of version 3, and of version 2 where it differs.
-What it says of Numba alone is left out, and so are its examples.
+Sentences about Numba alone and examples are left out.
+*Does not bind* stands beside a sentence that asks nothing of the bridge on that side.
 The tests run on the simulated device, in every run of `make test`.
-This page is written by `python docs/list_specification.py`
+The script `docs/list_specification.py` writes this page
 from `tests/data/specification.toml` and the tests' marks.
 
 [text]: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
@@ -52,11 +55,8 @@ def marks(test: ast.FunctionDef) -> list[tuple[str, str]]:
 def cell(row: dict[str, str], side: str, tests: dict[str, list[tuple[str, str]]]) -> str:
     """Write what there is of a side: the tests, or why there is none."""
     if f"not_{side}" in row:
-        return f"not bound: {row[f'not_{side}']}"
-    links = [
-        f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/python/{file})"
-        for file, name in tests[row["id"]]
-    ]
+        return f"does not bind: {row[f'not_{side}']}"
+    links = [f"[{prose(name)}](../tests/python/{file})" for file, name in tests[row["id"]]]
     return "; ".join(links)
 
 
