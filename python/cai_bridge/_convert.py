@@ -104,7 +104,7 @@ def _copied(x: Any, library: Library, copy: bool) -> Any:
     if library.name == "numpy":
         if not copy:
             raise ValueError(
-                "copy: got False; allowed: None or True, for NumPy's arrays are the host's"
+                "copy: got False; allowed: None or True: a NumPy array is a copy in host memory"
             )
         return x
     if not copy:

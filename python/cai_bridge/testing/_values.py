@@ -177,7 +177,10 @@ def values_and_shape(
     if own != wanted:
         values = list(flat(data))
         if len(own) != 1 or len(values) != math.prod(wanted):
-            raise ValueError(f"data: got the shape {own}; allowed: {wanted}, or as many flat")
+            raise ValueError(
+                f"data: got the shape {own}; allowed: the shape {wanted}, or a flat list of as "
+                "many values"
+            )
         data = nested(iter(values), wanted)
     return dtype, data, wanted
 
@@ -191,5 +194,7 @@ def strides_named(
     if strides == "F":
         return list(reversed(compact_strides(shape[::-1], itemsize)))
     if isinstance(strides, str):
-        raise ValueError(f"strides: got {strides!r}; allowed: 'C', 'F', or bytes, one a dimension")
+        raise ValueError(
+            f"strides: got {strides!r}; allowed: 'C', 'F', or bytes, one for each dimension"
+        )
     return list(strides)

@@ -20,8 +20,8 @@ const DICT: &str = "__cuda_array_interface__";
 
 /// An array that speaks the CUDA Array Interface, version 3, and nothing else.
 ///
-/// Made by `to_cai`. Consumers that know both protocols pick one by rules of their own, so a view
-/// speaks the one that was asked for.
+/// `to_cai` makes it. Consumers that know both protocols pick one by their own rules, so a view speaks
+/// one protocol only.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
 #[derive(Debug)]
 pub(crate) struct CaiView;

@@ -92,7 +92,8 @@ pub(super) fn to_gpu<'py>(
     look(py);
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
     let (on, waiting) = queues(view, at, given, ready)?;
-    let captured = (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
+    let captured =
+        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
     let idle = Alive::legacy(view.place);
     order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
     let context = context_keeper(py, view, on)?;
@@ -168,7 +169,8 @@ fn copied_to_host(
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
-    let captured = (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
+    let captured =
+        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
     order::check_captures(view.driver.get()?, &[on], captured)?;
     let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
     check_host_wait(py, &view.driver, on.place(), why)?;

@@ -48,7 +48,7 @@ pub(crate) struct View {
 /// What makes an array.
 #[derive(Debug)]
 pub(crate) struct Parts<'py> {
-    /// The address of the first item; 0 where there is none.
+    /// The address of the first item; 0 if there is none.
     pub(crate) ptr: u64,
     /// The bytes of all items, gaps not counted.
     pub(crate) nbytes: i64,
