@@ -95,30 +95,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             action="append",
             default=[],
             metavar="SUBJECT",
-            help=f"a {role} to judge: a library that is known, such as torch, or module:factory; "
-            "may be given more than once",
+            help=f"a {role} to test: a known library, such as torch, or module:factory; repeatable",
         )
-    for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and to be told of")):
+    for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and reported")):
         group.addoption(
             f"--cai-{kind}-file",
             action="append",
             default=[],
             type=Path,
             metavar="FILE",
-            help=f"requirements that are {what}: a TOML table a subject, of requirement = reason; "
-            "'known' is what is known of the libraries",
+            help=f"requirements that are {what}: one TOML table for each subject, of requirement = "
+            "reason; 'known' is the package's list",
         )
     group.addoption(
         "--cai-simulated",
         action="store_true",
-        help="judge on the simulated device, on a machine with a GPU, too",
+        help="use the simulated device, also on a machine with a GPU",
     )
     group.addoption(
         "--cai-slow-after",
         type=float,
         default=SLOW_S,
         metavar="SECONDS",
-        help="name a requirement that has been judged for so long (default: %(default)g)",
+        help="name a requirement on the terminal after so many seconds (default: %(default)g)",
     )
 
 
@@ -280,7 +279,7 @@ def _named_when_slow(case: Case) -> Iterator[None]:
     def tell() -> None:
         # Past what pytest captures.
         writer = config.get_terminal_writer()
-        writer.line(f"\ncai_bridge: {case.subject}: {name} has been judged for {after:g} s")
+        writer.line(f"\ncai_bridge: {case.subject}: {name} has run for {after:g} s")
         writer.flush()
 
     timer = threading.Timer(after, tell)
@@ -297,5 +296,5 @@ def _anything(tally: Tally) -> None:
     if tally.judged:
         return
     if tally.run < tally.expected:
-        pytest.skip("only some of the requirements were run here")
-    pytest.fail("every requirement was skipped: nothing was judged", pytrace=False)
+        pytest.skip("only some of the requirements ran here")
+    pytest.fail("every requirement was skipped: nothing is known of the library", pytrace=False)

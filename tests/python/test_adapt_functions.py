@@ -146,7 +146,9 @@ GENERATORS = [
 
 @pytest.mark.parametrize("function", GENERATORS, ids=lambda function: type(function).__name__)
 def test_generators_are_refused(function: Any) -> None:
-    with pytest.raises(TypeError, match=r"^function: got a generator function; allowed: functions, "):
+    with pytest.raises(
+        TypeError, match=r"^function: got a generator function; allowed: functions, "
+    ):
         adapt(function)
 
 

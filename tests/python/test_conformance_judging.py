@@ -135,7 +135,7 @@ def test_an_adapter_of_a_function_says_its_line():
     assert places == {str(line)}
     assert {member for member, _ in report.missing()} == {"readonly(array)", "stream()"}
     told = str(report).splitlines()
-    assert told[-3] == "More is judged where the adapter says:"
+    assert told[-3] == "The adapter can add more:"
     assert told[-2].startswith("  def readonly(array) in ")
     assert told[-2].endswith(": cai-readonly")
 

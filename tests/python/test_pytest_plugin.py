@@ -347,12 +347,12 @@ def test_a_subject_of_which_nothing_can_be_judged_fails(tmp_path):
     assert code == 1, shown
     assert counted(shown, "failed") == 1
     assert "test_producer[own:Nothing-anything-judged]" in shown
-    assert "every requirement was skipped: nothing was judged" in shown
+    assert "every requirement was skipped: nothing is known of the library" in shown
     code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape", cwd=tmp_path)
     assert code == 0, shown
     code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape or anything", cwd=tmp_path)
     assert code == 0, shown
-    assert "only some of the requirements were run here" in shown
+    assert "only some of the requirements ran here" in shown
 
 
 def test_a_library_that_leaves_has_failed(tmp_path):

@@ -57,7 +57,7 @@ def inspect(subject: str) -> Inspection:
         except TypeError as error:
             raise UsageError(str(error)) from error
     if len(description.doors) < 2:
-        why = f"It speaks only {', '.join(description.doors)}: there is nothing to compare."
+        why = f"It speaks only {', '.join(description.doors)}: nothing to compare."
         return Inspection(description, None, why)
     try:
         assert_equivalent(description)

@@ -37,7 +37,7 @@ class Verdict:
     requirement : Requirement
         The requirement, with its section.
     outcome : str
-        ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be judged here.
+        ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be tested here.
     evidence : str
         What was seen; for one that was skipped, why.
     program : str
@@ -187,7 +187,7 @@ class Report:
             at = f" in {place}" if place else ""
             what = names[0] if len(names) == 1 else f"{len(names)} requirements"
             lines.append(f"  def {member}{at}: {what}")
-        return ["", "More is judged where the adapter says:", *lines] if lines else []
+        return ["", "The adapter can add more:", *lines] if lines else []
 
 
 def _line(text: str, width: int = 100) -> str:

@@ -291,7 +291,7 @@ fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyA
 
 /// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag says whether the stream
 /// was passed. A producer without that argument makes its memory ready on the legacy default stream,
-/// as the specification has it for `None`.
+/// as the specification says for `None`.
 fn call<'py>(x: &Bound<'py, PyAny>, stream: Option<Stream>) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;

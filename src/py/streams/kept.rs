@@ -7,7 +7,7 @@
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
 //! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
 //!   current stream of the moment when it is read, against "Lifetime management", "Streams".
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification has it, and
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says, and
 //!   is asked again each time, too.
 //! - For a blocking stream of whatever owner the legacy default stream stands in: an event there follows all
 //!   work queued before on every blocking stream of the context, of destroyed ones as well (H200, driver

@@ -339,7 +339,7 @@ class Lab(ABC):
             )
             if not found and not early:
                 what = f"{wrong[0]} instead of {late.value}"
-                raise UnmetError(f"{allowed}, and other items are read: {what}")
+                raise UnmetError(f"{allowed}, but the read saw other items: {what}")
             raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
         self._tried += 1
         self._shown += pending

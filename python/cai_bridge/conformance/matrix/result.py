@@ -82,7 +82,7 @@ class Cell:
         ``readonly``: a read-only array cannot be written through. Everywhere else the consumer only
         reads, and `convert` is told so by ``readonly=False``.
         ``dtypes``: which of the element types that both have arrive as they are.
-        ``lazy``: values that are only noted, such as a conjugate's, arrive as they are.
+        ``lazy``: values that are recorded but not computed, such as a conjugate's, arrive.
     """
 
     producer: str
