@@ -118,7 +118,7 @@ def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
         (["check", "nothing", "--role", "producer"], "got 'nothing'; allowed: torch, jax"),
         (["check", "no.such.module:make"], "No module named 'no'"),
         (["check", "cli_subjects:nothing"], "has no 'nothing'"),
-        (["check", "cli_subjects:neither"], "say --role producer or --role consumer"),
+        (["check", "cli_subjects:neither"], "pass --role producer or --role consumer"),
         (["check", "cli_subjects:Poor", "--role", "consumer"], "is no consumer"),
         (["check", "cli_subjects:Consumer", "--role", "both"], "is no producer"),
         (["check", "cli_subjects:make", "--only", "cai-nothing"], "got 'cai-nothing'; allowed"),
@@ -178,7 +178,7 @@ def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
     assert main(["inspect", "--simulated", "cli_subjects:array(speaks='cai')", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["agree"] is None
-    assert told["why"] == "It speaks only CAI: there is nothing to compare."
+    assert told["why"] == "It speaks only CAI: nothing to compare."
     assert [one["door"] for one in told["said"]] == ["CAI"]
 
 
@@ -554,7 +554,7 @@ def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("reason", "known", "said"),
-    [("no driver", KNOWN, "there is no driver; name what to run"), (None, (), "none is installed")],
+    [("no driver", KNOWN, "there is no driver; name a subject"), (None, (), "none of these is installed")],
 )
 def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
     monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)
