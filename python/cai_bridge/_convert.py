@@ -118,7 +118,7 @@ def _made_on(stream: Any, x: Any) -> Any:
 
 
 def detached(x: Any) -> Any:
-    """Give a tensor apart from its gradients; anything else as it is."""
+    """Detach a tensor from its gradients; return anything else unchanged."""
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 

@@ -143,7 +143,7 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
 
 
 def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
-    """Read a file: reasons by subjects and the requirements' names, all of which have to be."""
+    """Read a file: reasons by subject and requirement name; each name must exist."""
     import tomllib
 
     from cai_bridge.conformance import requirements

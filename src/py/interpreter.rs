@@ -7,10 +7,10 @@
 //! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state*, never by PyO3's
 //! count of attachments. Neither way lets a panic out.
 //!
-//! *At its end* ([`end`]) the interpreter stops whoever takes its lock, up to CPython 3.13 by an unwind that no
-//! Rust frame survives. So whoever is inside by then is waited for, nobody else comes in, and who comes back
-//! from a driver's call later stays outside for good. On builds without a global lock, which exist from 3.14
-//! on, such a thread is put to sleep where it stands, and nothing has to be counted.
+//! *At its end* ([`end`]) the interpreter stops every thread that takes its lock, up to CPython 3.13 by an unwind
+//! that no Rust frame survives. So the end waits for threads that are inside, lets no other thread in, and keeps
+//! a thread that returns from a driver call later outside. On builds without a global lock, which exist from
+//! 3.14 on, CPython puts such a thread to sleep, and nothing must be counted.
 #![allow(unsafe_code)]
 
 use std::panic::{
@@ -29,8 +29,8 @@ use crate::stream::Thread;
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// A call of ours from Python: runs `call`, whose answer is made an object. While another thread ends the
-/// interpreter this one is ended, as `sys.exit()` does it: whatever it holds it can let go of.
+/// A call of ours from Python: runs `call` and makes its answer an object. While another thread ends the
+/// interpreter, this thread ends as by `sys.exit()`, so that it can release what it holds.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
@@ -121,7 +121,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Runs `call`, which may block, with the lock let go.
+/// Runs `call`, which may block, with the lock released.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = Outside::now();
     let (answer, _coming) = py.detach(|| {
@@ -258,7 +258,7 @@ impl Drop for Outside {
     }
 }
 
-/// A thread that is about to take the lock, whom the end waits for.
+/// A thread that is about to take the lock; the end waits for it.
 struct Coming(&'static Calls);
 
 impl Coming {

@@ -17,7 +17,7 @@ LEVELS: dict[Level, str] = {
     "slow": "the host waits, or a conversion takes longer than needed",
     "missing": "something is missing, or does not fit",
 }
-"""The levels, gravest first. The first is what somebody set, so the command fails for it."""
+"""The levels, gravest first. The first is a setting, so the command fails for it."""
 
 
 @dataclass(frozen=True)

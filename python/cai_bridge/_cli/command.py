@@ -202,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except OSError as error:
-        # The interpreter flushes once more at its end what could not be printed.
+        # At its end the interpreter flushes again what could not be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)

@@ -71,7 +71,7 @@ def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> in
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)
-    # Races are not what is asked for, and whoever made the array need not have waited.
+    # Races are not the question here, and the array's maker need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
     text = escaped(str(found))

@@ -1,4 +1,4 @@
-"""The letters that outcomes are shown by, so that nobody has to tell them by colour."""
+"""The letters of outcomes, which need no colour to be told apart."""
 
 from __future__ import annotations
 

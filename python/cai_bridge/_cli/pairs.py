@@ -1,4 +1,4 @@
-"""``cai-bridge matrix``: what happens between all pairs of libraries, by themselves and bridged."""
+"""``cai-bridge matrix``: what happens between all pairs of libraries, alone and bridged."""
 
 from __future__ import annotations
 

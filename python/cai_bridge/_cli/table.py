@@ -1,4 +1,4 @@
-"""A matrix as it is shown: by pair, by route, and in short."""
+"""A matrix for display: by pair, by route, and in short."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Consumer:
         raise NotImplementedError
 
     def _taken(self, array: Any) -> tuple[Region, SimulatedStream, object]:
-        """Take the array in while the own stream is current, as it is in the real libraries."""
+        """Import the array while the consumer's stream is current, as in the real libraries."""
         with working_on(self.stream, ignores_dicts=self.ignores_dicts):
             return self._take(array)
 
@@ -76,7 +76,7 @@ class Consumer:
         return Pending(name, result, held)
 
     def _on(self, device: int, handle: int) -> SimulatedStream:
-        """Name a stream of somebody else, by the handle that the driver has for it."""
+        """Name another owner's stream, by the driver's handle."""
         if (device, handle) == self.stream._queue:
             return self.stream
         return SimulatedStream._named(self._session, device, handle or 1)

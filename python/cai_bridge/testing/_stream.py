@@ -91,7 +91,7 @@ class SimulatedStream:
 
     @classmethod
     def _named(cls, session: _Session, device: int | None, handle: int) -> SimulatedStream:
-        """Name a stream that somebody else made: nothing is destroyed with the object."""
+        """Name another owner's stream: it is not destroyed with this object."""
         known = {1: "legacy default stream", 2: "per-thread default stream"}
         stream = cls(session, device, handle, known.get(handle, f"stream {handle:#x}"))
         stream._alive = False

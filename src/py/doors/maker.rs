@@ -73,8 +73,8 @@ impl Maker {
     }
 }
 
-/// Where the consumer works on the arrays of a GPU: what was said, its library's answer, or the handle that it
-/// named.
+/// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
+/// the library named.
 struct Asked<'py> {
     ordinal: i32,
     answer: Option<Bound<'py, PyAny>>,
@@ -261,7 +261,7 @@ fn give(
     Ok(made)
 }
 
-/// Notes which item an error is about, for whoever knows what that is.
+/// Notes which item of a tree an error is about.
 #[cold]
 fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
     let _ = error.value(py).setattr("_cai_bridge_item", item);

@@ -26,23 +26,23 @@ use crate::stream::{Alive, Request, Stream};
 pub(crate) struct Holding {
     pub(super) held: Held,
     pub(crate) driver: Handle,
-    /// The process whose memory it is. In a fork of it nothing is given back, since its driver does not
-    /// survive that, and its tensors are left alone: their deleters may call that driver.
+    /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
+    /// and calls no deleters: they may call that driver.
     pub(crate) process: Process,
     /// Where the producer's streams are.
     pub(super) place: Place,
-    /// The producer's stream; `None` where nobody said, or nobody keeps it.
+    /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) home: Option<Kept>,
-    /// The stream that a caller declared to be the producer's beside it, who knows of work there.
+    /// One more stream of the producer's, which a caller declared.
     pub(super) declared: Option<Kept>,
-    /// What the array is ready on, where that is not `home`.
+    /// The stream that the array is ready on, if that is not `home`.
     ready: Option<Kept>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
-    /// Where the array was lent by the exchange API, whose borrowers work on the legacy default stream there.
+    /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
-    /// How this will have ended if nobody says otherwise, and the array's address.
+    /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
 }
 
@@ -76,18 +76,17 @@ impl std::fmt::Debug for Tensor {
 pub(crate) enum Consumer {
     /// Nobody: it is only passed on.
     Nobody,
-    /// Somebody who wants no order (-1).
+    /// A consumer that wants no order (-1).
     Declined,
-    /// Somebody on the producer's own stream.
+    /// A consumer on the producer's own stream.
     AtHome,
-    /// Whoever reads the dict, which nobody has done yet.
+    /// A reader of the dict; nobody has read it yet.
     Unread,
-    /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
-    /// worked on then.
+    /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
     Unnamed(Vec<Kept>),
-    /// Somebody on that stream.
+    /// A consumer on that stream.
     On(Kept),
-    /// Somebody on that non-blocking stream, which nobody keeps alive; and where that was said.
+    /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
     Unkept(u64, Option<warned::Line>),
 }
 
@@ -211,12 +210,12 @@ impl Holding {
         Ok(())
     }
 
-    /// Whether it is for somebody, and not only passed on.
+    /// Whether it has a consumer, and is not only passed on.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer, Consumer::Nobody)
     }
 
-    /// Somebody reads where the memory is. Whether that is a consumer who did not say where it works.
+    /// Somebody reads the address. Whether that is a consumer that named no stream.
     pub(crate) fn read(&mut self) -> bool {
         if matches!(self.consumer, Consumer::Unread) {
             self.consumer = Consumer::Unnamed(Vec::new());
@@ -292,12 +291,12 @@ impl Holding {
         }
     }
 
-    /// The array is lent to whoever reads it by the exchange API, and works at `at`.
+    /// Lends the array to a borrower by the exchange API, which works at `at`.
     pub(crate) const fn lend(&mut self, at: Place) {
         self.lent = Some(at);
     }
 
-    /// A caller declares a stream to be the producer's, beside the one that is known.
+    /// A caller declares one more stream of the producer's.
     pub(crate) fn declare(&mut self, declared: Kept) {
         self.declared = Some(declared);
     }

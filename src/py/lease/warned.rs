@@ -12,7 +12,7 @@ use crate::py::interpreter::answered;
 /// A line of the program: its file and number.
 pub(crate) type Line = (String, u32);
 
-/// More lines than anybody reads about.
+/// The most lines to warn about.
 const MOST: usize = 1024;
 
 /// The line that the calling thread is at.

@@ -71,11 +71,11 @@ pub(crate) enum Came {
     PutOff,
     /// What was put off is done.
     DoneLater,
-    /// It was let go of, and no order will be made any more.
+    /// It was dropped; no order is possible any more.
     LetGo,
     /// It failed, and everything is as before.
     Failed,
-    /// The interpreter was gone, so it stays as it is.
+    /// The interpreter had ended, so the memory leaks.
     Lost,
 }
 

@@ -148,7 +148,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// The same, where somebody keeps it: the exporter does, says the specification; CuPy's arrays do not.
+    /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
     fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<Kept>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let Some(kept) = Kept::vouched(py, self.driver, alive)? {

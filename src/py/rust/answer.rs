@@ -88,7 +88,7 @@ impl Array {
     }
 }
 
-/// A view of the memory, ready on its stream, for consumers who will not say where they work.
+/// A view of the memory, ready on its stream, for consumers that name no stream.
 fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
     let mut source = source(py, array)?;

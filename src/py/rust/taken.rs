@@ -1,4 +1,4 @@
-//! An array that was taken in from Python: who keeps its memory, for Rust.
+//! An array imported from Python: what keeps its memory, for Rust.
 
 use std::sync::{Mutex, PoisonError};
 

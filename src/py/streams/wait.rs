@@ -14,16 +14,16 @@ use crate::py::observe::Began;
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unsaid {
-    /// The array's dict says nothing of streams.
+    /// The array's dict names no stream.
     Anything,
-    /// The stream that it is ready on is gone, or nobody keeps it.
+    /// The stream that it is ready on may be destroyed.
     ItsStream,
-    /// The consumer's stream is, at the end.
+    /// The consumer's stream may be destroyed, at the end.
     ItsConsumers,
 }
 
-/// The host waits for all work at `place`. Refused while that would end a capture, as far as one is known
-/// of: of its default streams, and of those that libraries work on now.
+/// The host waits for all work at `place`. Refused if that would end a capture of a default stream, or of a
+/// library's current stream.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,

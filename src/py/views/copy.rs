@@ -128,8 +128,8 @@ pub(super) fn to_gpu<'py>(
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
 
-/// Who holds a copy that was made `on` that stream, which another waits for where `apart`: freed there where
-/// somebody keeps it, else on the legacy default stream, which is made to wait for the copy now.
+/// The holder of a copy that was made `on` that stream, which another stream waits for if `apart`. The memory is
+/// freed on that stream if something keeps it, else on the legacy default stream, which waits for the copy now.
 fn holder(
     py: Python<'_>,
     view: &View,

@@ -149,8 +149,8 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 /// The exchange API, as a door.
 const EXCHANGE: &str = "exchange API";
 
-/// A holder of the array for somebody who reads it by the exchange API, which has no stream of the consumer:
-/// it is made usable on the legacy default stream, which is the one that [`Exchange::work_stream`] names.
+/// A holder of the array for a reader by the exchange API, which names no stream of the consumer: the array is
+/// ready on the legacy default stream, which [`Exchange::work_stream`] names.
 fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
     let mut tenant = Tenant::new(view.share(py)?);
     if let Some(holding) = tenant.holding() {

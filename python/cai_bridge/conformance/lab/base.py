@@ -188,7 +188,7 @@ class Lab(ABC):
 
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
-        """Fail where somebody makes a stream wait meanwhile, as far as the lab can tell.
+        """Fail if anything makes a stream wait meanwhile, as far as the lab can see.
 
         Raises
         ------

@@ -86,7 +86,7 @@ class Producer(_Library, ProducerAdapter):
 
 @dataclass
 class Array:
-    """What `Consumer` makes of an array of somebody else's.
+    """What `Consumer` makes of another library's array.
 
     Attributes
     ----------

@@ -101,7 +101,7 @@ class Cell:
         return any(one.outcome != "none" for one in self.aspects.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON; the form is told at `Matrix`."""
+        """Return it as data for JSON; `Matrix` describes the form."""
         aspects = {name: one.to_dict() for name, one in self.aspects.items()}
         return {**{name: getattr(self, name) for name in _CELL}, "aspects": aspects}
 

@@ -199,7 +199,7 @@ def _integers(pointer: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def fields_of(struct: DLTensor | Managed, name: str | None = None) -> TensorFields:
-    """Read a structure, which has to be alive.
+    """Read a structure, which must be alive.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _struct_in(capsule: object) -> tuple[str, Managed]:
 
 
 def read_capsule(capsule: object) -> TensorFields:
-    """Read what a capsule says, used or not, and leave it as it is.
+    """Read a capsule, used or not, without consuming it.
 
     The tensor of a used one belongs to its consumer, and has to be alive still.
 
@@ -293,7 +293,7 @@ class Taken:
             delete(self._address)
 
     def give_away(self) -> int:
-        """Tell the structure's address: from here on somebody else has to delete it."""
+        """Return the structure's address: the caller must delete it from now on."""
         self._delete = None
         return self._address
 
