@@ -63,7 +63,7 @@ def _by_buffer(public: Any) -> Any:
 
 
 def _state(array: Any) -> tuple[Any, ...]:
-    """Return an array's type and shape without its memory."""
+    """Return an array's properties, all but its memory."""
     where = array.sharding, array.committed
     return (*where, type(array), array.shape, array.dtype, array.weak_type)
 
