@@ -22,6 +22,8 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     """Convert whatever `convert` takes; one array of a known library does not come by here."""
     library = _libraries.find(to)
     if isinstance(x, library.types):
+        if _asks(library, stream, readonly):
+            library.maker.admit([x], stream, readonly)
         return _own([x], library, stream, copy, readonly)[0]
     if _trees.is_tree(x):
         return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
@@ -56,6 +58,14 @@ def convert_leaves(
     first = {type(array): array for array in arrays}
     own = {kind for kind, array in first.items() if isinstance(array, library.types)}
     foreign = [number for number, array in enumerate(arrays) if type(array) not in own]
+    mine = [number for number, array in enumerate(arrays) if type(array) in own]
+    try:
+        if mine and _asks(library, stream, readonly):
+            library.maker.admit([arrays[number] for number in mine], stream, readonly)
+    except Exception as error:
+        if (item := error.__dict__.pop("_cai_bridge_item", None)) is not None:
+            _say_where(error, leaves.path(mine[item]))
+        raise
     item = len(foreign)
     try:
         given = [arrays[number] for number in foreign]
@@ -76,12 +86,21 @@ def convert_leaves(
         raise
     if not own:
         return made
-    mine = [array for array in arrays if type(array) in own]
+    owned = [arrays[number] for number in mine]
     if made_on is not None:
         # Other arrays of the same memory, for their order alone.
-        library.maker.convert([_made_on(made_on, detached(array)) for array in mine], None, False)
-    kept, converted = iter(_own(mine, library, stream, copy, readonly)), iter(made)
+        library.maker.convert([_made_on(made_on, detached(array)) for array in owned], None, False)
+    kept, converted = iter(_own(owned, library, stream, copy, readonly)), iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
+
+
+def _is_view(library: Library) -> bool:
+    return library.view in library.types
+
+
+def _asks(library: Library, stream: Any, readonly: bool | None) -> bool:
+    """Whether arrays of the library itself may be refused."""
+    return stream is not None or readonly is not None or _is_view(library)
 
 
 def _own(
@@ -91,6 +110,8 @@ def _own(
     if copy:
         copies = [_copied(array, library, copy) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
+    if _is_view(library) and not (stream is None and readonly is None):
+        return library.maker.convert(arrays, stream, readonly)
     if stream is not None and library.name != "numpy":
         ordered = [detached(array) for array in arrays]
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):

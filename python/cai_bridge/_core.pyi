@@ -205,6 +205,9 @@ class _Maker:
     def convert(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
     ) -> list[Any]: ...
+    def admit(
+        self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
+    ) -> None: ...
 
 @final
 class _Ndarrays:

@@ -15,6 +15,8 @@ mod by_type;
 
 mod flag;
 
+mod habits;
+
 mod interpreter;
 
 mod anywhere;
@@ -56,10 +58,10 @@ mod _core {
 
     use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
     use super::errors::{DriverError, HostSyncWarning};
+    use super::habits::_habits;
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
-    use super::producers::habits::_habits;
     use super::streams::current::_stream_of_cupy;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::driver::fork;

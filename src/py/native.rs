@@ -36,8 +36,8 @@ pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
 pub(super) enum Question {
     /// An attribute of an extension type: its descriptor, and what that has as `tp_descr_get`.
     Attribute(Py<PyAny>, ffi::descrgetfunc),
-    /// A method of an extension type.
-    Method(Py<PyAny>),
+    /// A method of an extension type: its C function, which takes an object of the type and NULL.
+    Method(ffi::PyCFunction),
     /// Any other attribute, by its name.
     NamedAttribute(Py<PyString>),
     /// Any other method.
@@ -45,12 +45,35 @@ pub(super) enum Question {
 }
 
 impl Question {
-    /// The attribute of `kind`, or its method where it `is_method`; `None` where it has none of that name. What an
-    /// extension type has under it stays, and is asked without looking the name up.
-    pub(super) fn of(
+    /// A method of `kind`, the type of `x`; `None` where it has none of that name.
+    pub(super) fn method(
+        x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
         name: &Bound<'_, PyString>,
-        is_method: bool,
+    ) -> PyResult<Option<Self>> {
+        let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
+        if found.get_type().name()? == "method_descriptor" {
+            let bound = x.getattr(name)?;
+            // SAFETY: `bound` is alive; what is asked of it is asked of a C function's object alone, which keeps the
+            // function as long as its type has the method: for good, since an extension type is not changed.
+            unsafe {
+                let is_c = ffi::PyCFunction_Check(bound.as_ptr()) != 0;
+                if is_c && ffi::PyCFunction_GetFlags(bound.as_ptr()) == ffi::METH_NOARGS {
+                    let function = ffi::PyCFunction_GetFunction(bound.as_ptr());
+                    if let Some(function) = function {
+                        return Ok(Some(Self::Method(function)));
+                    }
+                }
+            }
+        }
+        Ok(Some(Self::NamedMethod(name.clone().unbind())))
+    }
+
+    /// An attribute of `kind`; `None` where it has none of that name. What an extension type has under it stays, and
+    /// is asked without looking the name up.
+    pub(super) fn attribute(
+        kind: &Bound<'_, PyType>,
+        name: &Bound<'_, PyString>,
     ) -> PyResult<Option<Self>> {
         let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
         let named = found.get_type().name()?;
@@ -63,12 +86,15 @@ impl Question {
         } else {
             None
         };
-        Ok(Some(match (is_method, slot) {
-            (true, _) if named == "method_descriptor" => Self::Method(found.unbind()),
-            (false, Some(slot)) => Self::Attribute(found.unbind(), slot),
-            (true, _) => Self::NamedMethod(name.clone().unbind()),
-            (false, None) => Self::NamedAttribute(name.clone().unbind()),
+        Ok(Some(match slot {
+            Some(slot) => Self::Attribute(found.unbind(), slot),
+            None => Self::named(name),
         }))
+    }
+
+    /// The attribute of that name, whoever has it.
+    pub(super) fn named(name: &Bound<'_, PyString>) -> Self {
+        Self::NamedAttribute(name.clone().unbind())
     }
 
     /// Whether it is an extension type's own, which nobody replaces.
@@ -94,12 +120,10 @@ impl Question {
                     Bound::from_owned_ptr_or_err(py, answer)
                 }
             }
-            Self::Method(method) => {
-                // SAFETY: as above; the list of arguments ends with NULL.
+            Self::Method(function) => {
+                // SAFETY: a function without arguments of the type of `x`, which is alive; as above.
                 unsafe {
-                    let end = ptr::null_mut::<ffi::PyObject>();
-                    let answer =
-                        ffi::PyObject_CallFunctionObjArgs(method.as_ptr(), x.as_ptr(), end);
+                    let answer = function(x.as_ptr(), ptr::null_mut());
                     Bound::from_owned_ptr_or_err(py, answer)
                 }
             }

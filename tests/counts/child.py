@@ -8,6 +8,7 @@ pooled its object, object_ one that owns its stream; torch, cupy the modules.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import itertools
 import sys
@@ -116,8 +117,21 @@ class StreamObject:
         return (0, self.handle)
 
 
-class NumbaStream(StreamObject):
-    external = False
+class NumbaStream:
+    """A stream of Numba's, which says in its own dict whether it is somebody else's."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle, self.external = handle, False
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+class NumbaPointer:
+    """Memory that an array of Numba's owns."""
+
+    def __init__(self, pointer: int) -> None:
+        self.device_ctypes_pointer = ctypes.c_size_t(pointer)
 
 
 class NumbaArray:
@@ -126,18 +140,22 @@ class NumbaArray:
     __module__ = "numba.cuda.cudadrv.devicearray"
 
     def __init__(self, pointer: int, shape: tuple[int, ...]) -> None:
-        self.pointer, self.shape, self.stream = pointer, shape, NumbaStream(SIDE)
+        self.gpu_data, self.shape = NumbaPointer(pointer), shape
+        self.dtype, self.stream = np.dtype("float32"), NumbaStream(SIDE + 0x1000)
+        self.strides = np.empty(shape, self.dtype).strides
 
-    @property
-    def __cuda_array_interface__(self) -> dict[str, Any]:
+    def interface(self) -> dict[str, Any]:
         return {
             "shape": self.shape,
             "strides": None,
-            "data": (self.pointer, False),
-            "typestr": "<f4",
+            "data": (self.gpu_data.device_ctypes_pointer.value, False),
+            "typestr": self.dtype.str,
             "stream": self.stream.handle,
             "version": 3,
         }
+
+    interface.__module__ = __module__
+    __cuda_array_interface__ = property(interface)
 
 
 class Stub:

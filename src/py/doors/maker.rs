@@ -16,8 +16,9 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
+use crate::error::{Error, Kind};
 use crate::py::flag;
-use crate::py::interpreter::{Answer, entry};
+use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Tenant;
 use crate::py::observe::{Began, End, Passage};
 use crate::py::producers::dlpack;
@@ -39,6 +40,9 @@ pub(crate) struct Maker {
     /// Types that are arrays of others, so that a value of theirs is converted as it is.
     foreign: Mutex<Vec<Py<PyType>>>,
 }
+
+/// What is refused to be read-only.
+const OWN: &str = "True for one of the library's own arrays";
 
 /// More types of arrays than a program has.
 const MOST: usize = 16;
@@ -65,6 +69,31 @@ impl Maker {
         readonly: Maybe<'_, 'py>,
     ) -> Answer<'py> {
         entry(slf.py(), || slf.get().several(xs, stream, readonly))
+    }
+
+    /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were
+    /// released, and to be read-only from now on.
+    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    fn admit<'py>(
+        slf: &Bound<'py, Self>,
+        xs: &Bound<'py, PyList>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+    ) -> Answer<'py> {
+        let py = slf.py();
+        act(py, || {
+            Argument::parse(stream)?;
+            let readonly = flag::parse("readonly", readonly)?;
+            let refused = readonly == Some(true) && slf.get().means(py)?.writes;
+            xs.iter().enumerate().try_for_each(|(item, x)| {
+                let admitted = match x.cast::<View>() {
+                    Ok(view) => view.get().check_leased(),
+                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyConverted, OWN)),
+                    Err(_) => Ok(()),
+                };
+                admitted.map_err(|error| at_item(py, error.into(), item))
+            })
+        })
     }
 
     /// The library has this, too.

@@ -25,7 +25,7 @@ pub(super) struct Means {
     /// Whether its current stream is CuPy's, which is asked for without Python.
     pub(super) on_cupys: bool,
     /// Whether it gets no read-only memory, unless the caller vouches.
-    writes: bool,
+    pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
 }

@@ -4,11 +4,11 @@ use pyo3::prelude::*;
 
 use super::Maybe;
 use crate::py::flag;
+use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::Began;
 use crate::py::producers::cai::{self, Said};
 use crate::py::producers::dlpack;
-use crate::py::producers::habits::Habit;
 use crate::py::producers::types::{Speaks, facts};
 use crate::py::streams::Argument;
 use crate::py::views::{DLPackView, View};

@@ -40,7 +40,8 @@ use crate::py::interpreter::{Answer, answered, entry};
 /// Returns
 /// -------
 /// object
-///     The array, or the tree; `x` itself if it is already an array of `to`.
+///     The array, or the tree; `x` itself if it is already an array of `to`. Then `stream` waits for its
+///     pending work, but there is no end: the caller orders what `stream` does with it.
 ///
 /// Raises
 /// ------

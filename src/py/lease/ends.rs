@@ -8,7 +8,7 @@
 //! interpreter's lock like any other thread, and the bridge stops it before the interpreter ends. Memory that
 //! is still here then leaks.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -33,19 +33,33 @@ pub(super) struct Next {
     pub(super) quiet: bool,
 }
 
+/// What goes on on a thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Now {
+    Nothing,
+    /// An end is under way.
+    Ending,
+    /// The same, and others follow it.
+    Followed,
+}
+
 thread_local! {
-    /// The ends that follow the one which is under way on this thread, if one is.
-    static FOLLOWING: RefCell<Option<VecDeque<Next>>> = const { RefCell::new(None) };
+    static NOW: Cell<Now> = const { Cell::new(Now::Nothing) };
+    /// The ends that follow the one which is under way on this thread.
+    static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
 }
 
 /// Queues `next` behind the end that is under way on this thread; gives it back where none is.
 pub(super) fn queued(next: Next) -> Option<Next> {
+    if NOW.get() == Now::Nothing {
+        return Some(next);
+    }
     let mut next = Some(next);
     // A thread that is ending has no queue any more.
     let _ = FOLLOWING.try_with(|following| {
-        if let Some(following) = &mut *following.borrow_mut() {
-            following.extend(next.take().map(|next| Next { quiet: is_telling(), ..next }));
-        }
+        let next = next.take().map(|next| Next { quiet: is_telling(), ..next });
+        following.borrow_mut().extend(next);
+        NOW.set(Now::Followed);
     });
     next
 }
@@ -54,24 +68,30 @@ pub(super) fn queued(next: Next) -> Option<Next> {
 struct Following;
 
 impl Following {
-    /// `None` where an end is under way already, or where the thread is ending.
+    /// `None` where an end is under way already.
     fn begin() -> Option<Self> {
-        let begun = FOLLOWING.try_with(|following| {
-            let mut following = following.borrow_mut();
-            following.is_none().then(|| following.insert(VecDeque::new())).is_some()
-        });
-        matches!(begun, Ok(true)).then(|| Self)
+        (NOW.get() == Now::Nothing).then(|| {
+            NOW.set(Now::Ending);
+            Self
+        })
     }
 
-    /// The next; where there is none, the queue is gone.
+    /// The next; where there is none, nothing goes on any more.
     fn next() -> Option<Next> {
-        FOLLOWING.with_borrow_mut(|following| {
-            let next = following.as_mut().and_then(VecDeque::pop_front);
-            if next.is_none() {
-                *following = None;
+        if NOW.get() == Now::Followed {
+            let next = FOLLOWING.with_borrow_mut(|following| {
+                let next = following.pop_front();
+                if next.is_none() {
+                    *following = VecDeque::new();
+                }
+                next
+            });
+            if next.is_some() {
+                return next;
             }
-            next
-        })
+        }
+        NOW.set(Now::Nothing);
+        None
     }
 }
 

@@ -301,17 +301,9 @@ impl Holding {
         self.declared = Some(declared);
     }
 
-    /// Readies it to end in the hands of the garbage collector, which may have taken apart by now what else
-    /// is garbage: an exporter vouches for no stream any more that would have to be touched.
-    pub(crate) fn collected(&mut self) {
+    /// It ends in the hands of the garbage collector.
+    pub(crate) const fn collected(&mut self) {
         self.tag.0 = End::Collected;
-        let settled = matches!(self.consumer, Consumer::AtHome) && self.declared.is_none();
-        if !settled && self.home.as_ref().is_some_and(Kept::is_lent) {
-            self.home = None;
-            if matches!(self.consumer, Consumer::AtHome) {
-                self.consumer = Consumer::Nobody;
-            }
-        }
     }
 
     /// Shows the garbage collector what is held.

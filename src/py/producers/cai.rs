@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyString};
 
 use super::dlpack::{Settled, of_producer};
-use super::habits::Habit;
+use super::ndarray::Names;
 use super::types::{self, Facts, Speaks};
 use super::{fields, guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
@@ -21,6 +21,7 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::order::{self, Door};
+use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::native;
@@ -59,10 +60,10 @@ pub(crate) fn import<'py>(
     let of_owner = if facts.speaks == Speaks::Dict { Some(types::facts(owner)?) } else { None };
     let of_owner = of_owner.as_deref().unwrap_or(facts);
     let by_parts = facts.parts.as_ref().map(|parts| parts.decode(x)).transpose()?.flatten();
-    let is_by_parts = by_parts.is_some();
-    let mut silent = false;
-    let decoded = if let Some(decoded) = by_parts {
-        decoded
+    let (mut silent, mut names) = (false, None);
+    let decoded = if let Some(said) = by_parts {
+        names = Some(said.stream);
+        said.decoded
     } else {
         let unnamed = default_stream(owner, of_owner)?;
         let name = || said.dtype.map_or_else(|| dtype_of(owner), name_of);
@@ -76,15 +77,19 @@ pub(crate) fn import<'py>(
     let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
     driver.open(place.ordinal, |call| detach(py, call));
     let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
-    let claim = match claim {
-        _ if is_by_parts => ndarray::current(py, place)?,
+    let claim = match &names {
+        Some(Names::Library) => ndarray::current(py, place)?,
         _ if silent => Claim::Silent,
-        claim => claim,
+        _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
     check_stream(&array, &driver, said.stream.alive(place))?;
     let exports = facts.speaks != Speaks::Dict;
-    let work = Work { driver: &driver, place, owner, exports, of_owner };
+    let object = match &names {
+        Some(Names::Array(Some(object))) => Some(object),
+        _ => None,
+    };
+    let work = Work { driver: &driver, place, owner, exports, of_owner, object };
     let (ready, home, kept) = match (said.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, said)?,
@@ -115,6 +120,8 @@ struct Work<'a, 'py> {
     /// Whether it is the owner's own dict, which vouches for the stream that it names.
     exports: bool,
     of_owner: &'a Facts,
+    /// The object of the stream that the array is ready on, where it was read.
+    object: Option<&'a Bound<'py, PyAny>>,
 }
 
 impl Work<'_, '_> {
@@ -151,6 +158,11 @@ impl Work<'_, '_> {
     /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
     fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<Kept>> {
         let alive = current::named(py, stream.handle(), self.place);
+        if let (Some(object), Stream::Handle(_)) = (self.object, stream)
+            && let Some(kept) = Kept::by_object(self.driver, object, alive)?
+        {
+            return Ok(Some(kept));
+        }
         if let Some(kept) = Kept::vouched(py, self.driver, alive)? {
             return Ok(Some(kept));
         }

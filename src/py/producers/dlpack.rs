@@ -12,7 +12,6 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::guards;
-use super::habits::Habit;
 use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -22,6 +21,7 @@ use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Door};
+use crate::py::habits::Habit;
 use crate::py::interpreter::{detach, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream, hand_over_from, told};

@@ -4,7 +4,6 @@ pub(crate) mod cai;
 pub(crate) mod dlpack;
 pub(crate) mod fields;
 mod guards;
-pub(crate) mod habits;
 mod ndarray;
 mod silence;
 pub(crate) mod types;

@@ -1,60 +1,96 @@
-//! CuPy's arrays, read by their own attributes: what their dict says, at half its cost.
+//! Arrays of CuPy and Numba, read by their own attributes: what their dict says, at half its cost or less.
 //!
-//! The first array of a type is read both ways. Where the answers differ, or an attribute is not an extension
-//! type's own, arrays of that type are read by their dict.
+//! The first array of a type is read both ways. Where the answers differ, or the attributes are others than
+//! those known here, arrays of that type are read by their dict.
+//!
+//! Of one thing the attributes are right and a dict is not: Numba calls an array contiguous whose only other strides
+//! are 0, as a broadcast one's (`is_contiguous`, numba-cuda 0.30.4).
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::{PyDict, PyString, PyType};
 
 use super::fields;
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Layout, Reach};
+use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::numpy;
-use crate::py::streams::current;
+use crate::py::streams::{current, handle_of};
 use crate::stream::{Ready, Stream, Thread};
 
-/// The attributes of a type of CuPy's arrays.
+/// The attributes of a type of arrays.
 #[derive(Debug)]
 pub(super) struct Parts {
     shape: Question,
     strides: Question,
     dtype: Question,
-    data: Question,
-    /// The type of `data`, and its address.
-    pointer: (Py<PyType>, Question),
+    address: Address,
 }
 
-/// What an array says of itself: all but its stream.
-type Said = (u64, Dtype, (Layout, Reach));
+/// Where an array has the address of its first element.
+#[derive(Debug)]
+enum Address {
+    /// CuPy's: `data`, an object of that type, and its `ptr`.
+    Pointer(Question, Py<PyType>, Question),
+    /// Numba's: `gpu_data.device_ctypes_pointer.value`.
+    Ctypes,
+}
+
+/// An array that was read, all but its stream.
+type Array = (u64, Dtype, (Layout, Reach));
+
+/// What an array says.
+pub(super) struct Said<'py> {
+    /// What its dict would say.
+    pub(super) decoded: Decoded,
+    pub(super) stream: Names<'py>,
+}
+
+/// What names the stream that an array is ready on.
+pub(super) enum Names<'py> {
+    /// Its library, by its current stream, which depends on where the array is.
+    Library,
+    /// The array itself, which may have that stream's object.
+    Array(Option<Bound<'py, PyAny>>),
+}
 
 impl Parts {
     /// Those of `kind`, the type of `x`; `None` where its arrays are read by their dict.
-    pub(super) fn of(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+    pub(super) fn of(
+        x: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyType>,
+        habits: &[Habit],
+    ) -> PyResult<Option<Self>> {
         let py = x.py();
-        let parts = answered(py, Self::found(x, kind))?.flatten();
-        let same = match &parts {
+        let (library, found) = if habits.contains(&Habit::NamesCurrentStream) {
+            ("cupy", answered(py, Self::cupys(x, kind))?.flatten())
+        } else if habits.contains(&Habit::KeepsStreamObject) {
+            ("numba", answered(py, Self::numbas(kind))?.flatten())
+        } else {
+            return Ok(None);
+        };
+        let same = match &found {
             Some(parts) => answered(py, parts.agree(x))?,
             None => None,
         };
         if same == Some(true) {
-            return Ok(parts);
+            return Ok(found);
         }
         tracing::debug!(
-            name: "route", target: "cai_bridge", library = "cupy",
-            "the bridge uses the public route: the attributes are not CuPy's, or its dict differs"
+            name: "route", target: "cai_bridge", library,
+            "the bridge uses the public route: the attributes are not the library's, or its dict differs"
         );
         Ok(None)
     }
 
-    fn found(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+    fn cupys(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
         let py = x.py();
         let of = |kind, name| {
-            Ok::<_, PyErr>(Question::of(kind, name, false)?.filter(Question::is_native))
+            Ok::<_, PyErr>(Question::attribute(kind, name)?.filter(Question::is_native))
         };
         // A type that says something else by its dict has one of its own.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
@@ -62,7 +98,7 @@ impl Parts {
             return Ok(None);
         }
         let data = x.getattr(intern!(py, "data"))?.get_type();
-        let (Some(shape), Some(strides), Some(dtype), Some(memory), Some(address)) = (
+        let (Some(shape), Some(strides), Some(dtype), Some(memory), Some(ptr)) = (
             of(kind, intern!(py, "shape"))?,
             of(kind, intern!(py, "strides"))?,
             of(kind, intern!(py, "dtype"))?,
@@ -72,21 +108,40 @@ impl Parts {
             return Ok(None);
         };
         numpy::know_all(py)?;
-        let pointer = (data.unbind(), address);
-        Ok(Some(Self { shape, strides, dtype, data: memory, pointer }))
+        let address = Address::Pointer(memory, data.unbind(), ptr);
+        Ok(Some(Self { shape, strides, dtype, address }))
+    }
+
+    /// Each array has the attributes in its own dict, and Numba's own property makes a CAI dict of them.
+    fn numbas(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+        let py = kind.py();
+        let property = kind.getattr(intern!(py, "__cuda_array_interface__"))?;
+        let maker = property.getattr(intern!(py, "fget"))?.getattr(intern!(py, "__module__"))?;
+        if !maker.cast::<PyString>()?.to_str()?.starts_with("numba.") {
+            return Ok(None);
+        }
+        numpy::know_all(py)?;
+        Ok(Some(Self {
+            shape: Question::named(intern!(py, "shape")),
+            strides: Question::named(intern!(py, "strides")),
+            dtype: Question::named(intern!(py, "dtype")),
+            address: Address::Ctypes,
+        }))
     }
 
     /// Whether the attributes of `x` say what its dict does.
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
         let by_dict = fields::decode(&dict, None, || Ok(None))?;
-        let said = self.read(x)?;
-        let (ptr, dtype, layout) = (by_dict.ptr, by_dict.dtype, by_dict.layout);
-        Ok(!by_dict.readonly && said == Some((ptr, dtype, layout)))
+        let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(false) };
+        let broadcast = matches!(self.address, Address::Ctypes) && layout.0.strides().contains(&0);
+        let same_layout =
+            layout == by_dict.layout || (broadcast && layout.0.shape() == by_dict.layout.0.shape());
+        Ok(!by_dict.readonly && (ptr, dtype) == (by_dict.ptr, by_dict.dtype) && same_layout)
     }
 
     /// What `x` says; `None` where its dict has to be asked.
-    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Said>> {
+    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
         let (shape, strides) = (self.shape.answer(x)?, self.strides.answer(x)?);
         let (Some(shape), Some(strides)) = (native::tuple(&shape), native::tuple(&strides)) else {
             return Ok(None);
@@ -94,28 +149,57 @@ impl Parts {
         let Some(dtype) = numpy::known(&self.dtype.answer(x)?) else { return Ok(None) };
         let itemsize = dtype.itemsize();
         let mut layout = Layout::from_bytes(shape.as_slice(), Some(strides), itemsize)?;
-        if layout.0.is_contiguous() {
+        if layout.0.is_contiguous() && layout.0.shape().iter().any(|&extent| extent < 2) {
             // Its dict has no strides then, whatever those of extents of 1 are.
             layout = Layout::from_bytes(shape.as_slice(), None, itemsize)?;
         }
         if layout.0.size() == 0 {
             return Ok(Some((0, dtype, layout)));
         }
-        let data = self.data.answer(x)?;
-        if !data.get_type().is(&self.pointer.0) {
-            return Ok(None);
-        }
-        let address = native::small(&self.pointer.1.answer(&data)?);
-        Ok(address.and_then(|ptr| u64::try_from(ptr).ok()).map(|ptr| (ptr, dtype, layout)))
+        Ok(self.address.read(x)?.map(|ptr| (ptr, dtype, layout)))
     }
 
-    /// What the dict of `x` would say of all but the stream; `None` where it has to be asked.
-    pub(super) fn decode(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Decoded>> {
-        let said = self.read(x)?;
-        Ok(said.map(|(ptr, dtype, layout)| {
-            let claim = Claim::Said(Ready::Nothing);
-            Decoded { version: VERSION, ptr, readonly: false, dtype, layout, claim }
-        }))
+    /// What `x` says of itself; `None` where its dict has to be asked.
+    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Said<'py>>> {
+        let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(None) };
+        let (ready, stream) = match self.address {
+            Address::Pointer(..) => (Ready::Nothing, Names::Library),
+            Address::Ctypes => {
+                let object = x.getattr(intern!(x.py(), "stream"))?;
+                let object = (native::small(&object) != Some(0)).then_some(object);
+                let Some(stream) = numbas(x.py(), object.as_ref())? else { return Ok(None) };
+                (Ready::On(stream), Names::Array(object))
+            }
+        };
+        let claim = Claim::Said(ready);
+        let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, layout, claim };
+        Ok(Some(Said { decoded, stream }))
+    }
+}
+
+impl Address {
+    /// The address of the first element of `x`; `None` where its dict has to be asked.
+    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+        let py = x.py();
+        let address = match self {
+            Self::Pointer(data, kind, ptr) => {
+                let data = data.answer(x)?;
+                if !data.get_type().is(kind) {
+                    return Ok(None);
+                }
+                ptr.answer(&data)?
+            }
+            Self::Ctypes => {
+                let memory = x.getattr(intern!(py, "gpu_data"))?;
+                if memory.is_none() {
+                    return Ok(None);
+                }
+                memory
+                    .getattr(intern!(py, "device_ctypes_pointer"))?
+                    .getattr(intern!(py, "value"))?
+            }
+        };
+        Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))
     }
 }
 
@@ -123,4 +207,16 @@ impl Parts {
 pub(super) fn current(py: Python<'_>, place: Place) -> PyResult<Claim> {
     let native = current::cupys_or_legacy(py, place.ordinal)?;
     Ok(Claim::Said(Ready::On(Stream::from_native(native, Thread::current()))))
+}
+
+/// The stream of an array of Numba's that has `object` for it; `None` where that does not say its handle.
+fn numbas(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stream>> {
+    let native = match object {
+        Some(object) => answered(py, handle_of(object))?,
+        None => Some(0),
+    };
+    match native {
+        Some(0) => current::numbas_default(py).map(Some),
+        native => Ok(native.map(|native| Stream::from_native(native, Thread::current()))),
+    }
 }

@@ -6,10 +6,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyType};
 
-use super::habits::{self, Habit};
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::py::by_type::ByType;
+use crate::py::habits::{self, Habit};
 use crate::py::native::Question;
 use crate::py::text::attribute;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
@@ -96,11 +96,10 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     } else {
         Speaks::Foreign
     };
-    let ask = |name, is_method| Question::of(kind, name, is_method);
     let lazy = match (
-        ask(intern!(py, "requires_grad"), false)?,
-        ask(intern!(py, "is_neg"), true)?,
-        ask(intern!(py, "is_conj"), true)?,
+        Question::attribute(kind, intern!(py, "requires_grad"))?,
+        Question::method(x, kind, intern!(py, "is_neg"))?,
+        Question::method(x, kind, intern!(py, "is_conj"))?,
     ) {
         (Some(requires_grad), Some(is_neg), Some(is_conj)) => {
             Some(Lazy { requires_grad, is_neg, is_conj })
@@ -109,8 +108,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     };
     let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
     let habits = habits::of(&module);
-    let by_parts = habits.contains(&Habit::NamesCurrentStream);
-    let parts = if by_parts { Parts::of(x, kind)? } else { None };
+    let parts = Parts::of(x, kind, &habits)?;
     Ok(Facts {
         speaks,
         table: Table::of(kind)?,

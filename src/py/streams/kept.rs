@@ -18,6 +18,7 @@ use pyo3::prelude::*;
 
 use super::current::Takes;
 use super::object::{Keeps, handle_of, keeps};
+use super::voucher::Voucher;
 use super::{current, pools};
 use crate::array::KeptStream;
 use crate::capture::Part;
@@ -28,7 +29,6 @@ use crate::error::Result;
 use crate::lease::Trouble;
 use crate::order::{context_of, within};
 use crate::py::interpreter::answered;
-use crate::py::native;
 use crate::stream::{Alive, Stream, Thread};
 
 /// A stream, where it is, and who keeps it alive.
@@ -46,10 +46,12 @@ pub(crate) struct Kept {
 enum Keeper {
     /// Nothing is needed: a default stream, or one of a library that destroys none.
     Always,
-    /// The stream's object.
-    Object(Py<PyAny>),
+    /// The stream's object, which is never closed while it is held.
+    Owner(Voucher),
+    /// The stream's object, which is asked again.
+    Object(Voucher),
     /// The exporter of a dict that names it.
-    Exporter(Py<PyAny>),
+    Exporter(Voucher),
     /// Rust.
     Held(KeptStream),
     /// Nothing: the legacy default stream stands in for it.
@@ -122,8 +124,8 @@ impl Kept {
         driver: &Handle,
         alive: Alive<'_>,
         exporter: &Bound<'_, PyAny>,
-    ) -> Result<Self> {
-        Self::new(driver, alive, Keeper::Exporter(exporter.clone().unbind()))
+    ) -> PyResult<Self> {
+        Ok(Self::new(driver, alive, Keeper::Exporter(Voucher::new(exporter)?))?)
     }
 
     /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
@@ -137,7 +139,16 @@ impl Kept {
         if answered(py, handle_of(&object))? != Some(alive.native()) {
             return Ok(None);
         }
-        let keeper = keeper(&object)?;
+        Self::by_object(driver, &object, alive)
+    }
+
+    /// A stream that `object` has just named as its own, if that keeps it.
+    pub(crate) fn by_object(
+        driver: &Handle,
+        object: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let keeper = keeper(object)?;
         Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
     }
 
@@ -165,11 +176,6 @@ impl Kept {
         self.stream
     }
 
-    /// Whether only the exporter of a dict vouches for it.
-    pub(crate) const fn is_lent(&self) -> bool {
-        matches!((&self.keeper, self.stream), (Keeper::Exporter(_), Stream::Handle(_)))
-    }
-
     /// Whether an object keeps it, which may be closed.
     pub(crate) const fn is_by_object(&self) -> bool {
         matches!(self.keeper, Keeper::Object(_))
@@ -194,10 +200,11 @@ impl Kept {
         }
         let stream = match (&self.keeper, self.stream) {
             (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
-            (Keeper::Object(object), Stream::Handle(handle)) => asked(object.bind(py), |object| {
+            (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
+            (Keeper::Object(voucher), Stream::Handle(handle)) => asked(py, voucher, |object| {
                 Ok((handle_of(object)? == handle).then_some(self.stream))
             })?,
-            (Keeper::Exporter(exporter), Stream::Handle(_)) => asked(exporter.bind(py), exported)?,
+            (Keeper::Exporter(voucher), Stream::Handle(_)) => asked(py, voucher, exported)?,
             _ => Some(self.stream),
         };
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
@@ -216,6 +223,7 @@ impl Kept {
             Keeper::Always => Keeper::Always,
             Keeper::StandIn => Keeper::StandIn,
             Keeper::Held(held) => Keeper::Held(held.clone()),
+            Keeper::Owner(object) => Keeper::Owner(object.clone_ref(py)),
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
         };
@@ -226,21 +234,21 @@ impl Kept {
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
             Keeper::Always | Keeper::Held(_) | Keeper::StandIn => Ok(()),
-            Keeper::Object(held) | Keeper::Exporter(held) => visit.call(held),
+            Keeper::Owner(held) | Keeper::Object(held) | Keeper::Exporter(held) => {
+                held.visit(visit)
+            }
         }
     }
 }
 
-/// What an object that vouches for a stream says of it. One that fails to say vouches for nothing, nor does
-/// one that the garbage collector has ended, which it does before it lets go of what refers to it.
+/// What an object that vouches for a stream says of it. One that fails to say vouches for nothing.
 fn asked(
-    object: &Bound<'_, PyAny>,
+    py: Python<'_>,
+    voucher: &Voucher,
     ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<Stream>>,
 ) -> PyResult<Option<Stream>> {
-    if native::is_finalized(object) {
-        return Ok(None);
-    }
-    Ok(answered(object.py(), ask(object))?.flatten())
+    let Some(object) = voucher.object(py) else { return Ok(None) };
+    Ok(answered(py, ask(object))?.flatten())
 }
 
 /// The stream that the dict of an exporter names now.
@@ -286,7 +294,8 @@ pub(super) fn keep(
 fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(match keeps(object)? {
         Keeps::Forever => Some(Keeper::Always),
-        Keeps::WhileHeld => Some(Keeper::Object(object.clone().unbind())),
+        Keeps::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
+        Keeps::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
         Keeps::Not => None,
     })
 }

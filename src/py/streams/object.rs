@@ -8,12 +8,13 @@ use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType};
 
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
+use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
 use crate::py::native;
-use crate::py::text::{refused, shown};
+use crate::py::text::{attribute, refused, shown};
 
 /// The handle that a stream object names.
-pub(super) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     handle(&object.getattr(intern!(object.py(), "__cuda_stream__"))?)
 }
 
@@ -46,8 +47,10 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
 pub(super) enum Keeps {
     /// Its library destroys no stream.
     Forever,
-    /// As long as it is held, and is not closed.
+    /// As long as it is held.
     WhileHeld,
+    /// As long as it is held, and is not closed.
+    UntilClosed,
     /// It is around somebody else's handle, or fails to say.
     Not,
 }
@@ -68,16 +71,21 @@ enum Said {
 pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Keeps> {
     let py = object.py();
     thread_local! {
-        static KNOWN: ByType<Said> = const { ByType::new() };
+        /// Where the objects of a type say it, and how long those keep their stream that own it.
+        static KNOWN: ByType<(Said, Keeps)> = const { ByType::new() };
     }
-    let keeps = || match *KNOWN.with(|known| known.get(object, examine))? {
-        Said::Nowhere => Ok(Keeps::WhileHeld),
-        Said::ByName => Ok(Keeps::Not),
-        Said::InDict => {
-            let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
-            says(py, |name| dict.get_item(name))
+    let keeps = || {
+        let known = KNOWN.with(|known| known.get(object, examine))?;
+        let (said, own) = &*known;
+        match said {
+            Said::Nowhere => Ok(*own),
+            Said::ByName => Ok(Keeps::Not),
+            Said::InDict => {
+                let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
+                says(py, *own, |name| dict.get_item(name))
+            }
+            Said::Asked => says(py, *own, |name| object.getattr_opt(name)),
         }
-        Said::Asked => says(py, |name| object.getattr_opt(name)),
     };
     Ok(answered(py, keeps())?.unwrap_or(Keeps::Not))
 }
@@ -86,6 +94,7 @@ pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Keeps> {
 /// and the address of one that is external (torch 2.11); Numba's and others' `external`.
 fn says<'py>(
     py: Python<'py>,
+    own: Keeps,
     get: impl Fn(&Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>>,
 ) -> PyResult<Keeps> {
     if let Some(id) = get(intern!(py, "stream_id"))? {
@@ -93,12 +102,20 @@ fn says<'py>(
     }
     match get(intern!(py, "external"))? {
         Some(external) if external.is_truthy()? => Ok(Keeps::Not),
-        _ => Ok(Keeps::WhileHeld),
+        _ => Ok(own),
     }
 }
 
+/// What is known of a type of stream objects.
+fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<(Said, Keeps)> {
+    let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
+    let never_closed = habits::of(&module).contains(&Habit::NeverClosesStreams);
+    let own = if never_closed { Keeps::WhileHeld } else { Keeps::UntilClosed };
+    Ok((place(kind)?, own))
+}
+
 /// Where the objects of a type say it. Asked for in vain, an attribute costs an exception.
-fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Said> {
+fn place(kind: &Bound<'_, PyType>) -> PyResult<Said> {
     let py = kind.py();
     if kind.hasattr(intern!(py, "stream_id"))? {
         return Ok(Said::Asked);

@@ -21,6 +21,8 @@ pub(crate) enum Habit {
     KeepsStreamObject,
     /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
+    /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
+    NeverClosesStreams,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
@@ -49,7 +51,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const KNOWN: [Known; 10] = [
+pub(crate) const KNOWN: [Known; 12] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -57,6 +59,8 @@ pub(crate) const KNOWN: [Known; 10] = [
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::KeepsStreamObject, "0.30.4", "tests/gpu/test_habits.py"),
+    known("numba", Habit::NeverClosesStreams, "0.30.4", "tests/gpu/test_habits.py"),
+    known("cupy", Habit::NeverClosesStreams, "14.2.0", "tests/gpu/test_habits.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "tests/gpu/test_systems.py"),

@@ -1,0 +1,53 @@
+//! Objects that vouch for a stream for as long as they live.
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
+
+use crate::py::by_type::ByType;
+use crate::py::native;
+
+/// An object that vouches for a stream, which is held.
+///
+/// A garbage cycle that leads to the object and to whoever holds it is taken apart in any order: the stream may be
+/// destroyed by the object's `__del__`, by `weakref.finalize`, or by the end of something that the object has,
+/// while the object itself is still here. The collector clears weak references to what it found before it lets go
+/// of any of it, so a weak reference tells.
+#[derive(Debug)]
+pub(super) struct Voucher {
+    object: Py<PyAny>,
+    weak: Option<Py<PyWeakrefReference>>,
+}
+
+impl Voucher {
+    pub(super) fn new(object: &Bound<'_, PyAny>) -> PyResult<Self> {
+        thread_local! {
+            static HAS_WEAK_REFERENCES: ByType<bool> = const { ByType::new() };
+        }
+        let has = HAS_WEAK_REFERENCES.with(|known| known.get(object, examine))?;
+        let weak = has.then(|| PyWeakrefReference::new(object)).transpose()?;
+        Ok(Self { object: object.clone().unbind(), weak: weak.map(Bound::unbind) })
+    }
+
+    /// The object, unless the garbage collector is about to end it.
+    pub(super) fn object<'a, 'py>(&'a self, py: Python<'py>) -> Option<&'a Bound<'py, PyAny>> {
+        let object = self.object.bind(py);
+        let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
+        (!found && !native::is_finalized(object)).then_some(object)
+    }
+
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let weak = self.weak.as_ref().map(|weak| weak.clone_ref(py));
+        Self { object: self.object.clone_ref(py), weak }
+    }
+
+    /// Shows the garbage collector the object.
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.object)
+    }
+}
+
+fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<bool> {
+    Ok(kind.getattr(intern!(kind.py(), "__weakrefoffset__"))?.extract::<isize>()? != 0)
+}

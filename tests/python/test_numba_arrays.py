@@ -1,0 +1,174 @@
+"""Numba's arrays are read by their attributes, which say what their dict does."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_bridge import from_cai, to_cai
+
+
+class Stream:
+    """A stream of Numba's: it has no way to be closed."""
+
+    __module__ = "numba.cuda.cudadrv.driver"
+
+    def __init__(self, owned: Any, external: bool = False) -> None:
+        self.handle = getattr(owned, "handle", owned)
+        self.owned, self.external, self.asked = None if external else owned, external, 0
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        self.asked += 1
+        return (0, self.handle)
+
+
+def contiguous(array: Any) -> bool:
+    """What Numba's `is_contiguous` answers: it passes over strides of 0."""
+    size = array.dtype.itemsize
+    for extent, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
+        if extent > 1 and stride != 0:
+            if stride != size:
+                return False
+            size *= extent
+    return True
+
+
+def interface(self: Any) -> dict[str, Any]:
+    self.read += 1
+    return {
+        "shape": self.shape,
+        "strides": None if contiguous(self) else tuple(self.strides),
+        "data": (self.gpu_data.device_ctypes_pointer.value or 0, False),
+        "typestr": self.dtype.str,
+        "stream": int(self.stream.handle) if self.stream != 0 else None,
+        "version": 3,
+    }
+
+
+interface.__module__ = "numba.cuda.cudadrv.devicearray"
+
+
+def array_type(**members: Any) -> Any:
+    """A type of arrays as Numba's are, new each time, since what is known of a type is kept."""
+
+    def init(self: Any, memory: Any, like: Any, stream: Any = 0) -> None:
+        address = memory.__cuda_array_interface__["data"][0] if like.size else None
+        pointer = ctypes.c_size_t(address) if address else ctypes.c_void_p(None)
+        self.gpu_data = types.SimpleNamespace(device_ctypes_pointer=pointer)
+        self.shape, self.strides, self.dtype = like.shape, like.strides, like.dtype
+        self.stream, self.memory, self.read = stream, memory, 0
+
+    members = {"__cuda_array_interface__": property(interface), **members}
+    name = {"__module__": "numba.cuda.cudadrv.devicearray", "__init__": init}
+    return type("DeviceNDArray", (), {**name, **members})
+
+
+def facts(view: Any) -> tuple[Any, ...]:
+    return (view.shape, view.strides, view.typestr, view.ptr, view.readonly, view.stream)
+
+
+ARRAYS = {
+    "two dimensions": np.zeros((2, 3), "float32"),
+    "none": np.zeros((), "int64"),
+    "no elements": np.zeros((2, 0), "uint8"),
+    "ones": np.zeros((1, 4, 1), "complex64"),
+    "every second": np.zeros((2, 8), "float16")[:, ::2],
+    "transposed": np.zeros((2, 3), "int32").T,
+    "backwards": np.zeros(6, "int16")[::-1],
+}
+
+
+@pytest.mark.parametrize("like", ARRAYS.values(), ids=ARRAYS)
+def test_the_attributes_say_what_the_dict_says(like: Any, cuda: Any) -> None:
+    memory = cuda.array([0.0] * 32, dtype="float64", speaks="cai3")
+    mine = cuda.stream("mine")
+    array = array_type()(memory, like, Stream(mine))
+    by_parts = to_cai(array)
+    assert array.read == 1, "once, to compare"
+    by_dict = to_cai(from_cai(array.__cuda_array_interface__, owner=array, device=0))
+    assert facts(by_parts) == facts(by_dict)
+    to_cai(array)
+    assert array.read == 2
+
+
+@pytest.mark.parametrize("first", ["broadcast", "plain"])
+def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(
+    first: str, cuda: Any
+) -> None:
+    memory = cuda.array([1.0, 2.0, 3.0], dtype="float32", speaks="cai3")
+    plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
+    make = array_type()
+    if first == "plain":
+        to_cai(make(memory, plain))
+    array = make(memory, wide)
+    assert array.__cuda_array_interface__["strides"] is None
+    assert to_cai(array).strides == (0, 4)
+    assert to_cai(make(memory, plain)).__cuda_array_interface__["strides"] is None
+    pending = cuda.legacy.read(to_cai(array))
+    cuda.synchronize()
+    assert pending.value == [[1.0, 2.0, 3.0]] * 2
+
+
+def test_a_subclass_with_a_dict_of_its_own_is_read_by_that(cuda: Any) -> None:
+    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+    own = property(lambda self: {**interface(self), "data": (interface(self)["data"][0], True)})
+    array = array_type(__cuda_array_interface__=own)(memory, np.zeros(4, "float32"))
+    assert to_cai(array).readonly
+
+
+def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda: Any, caplog: Any) -> None:
+    def other(self: Any) -> dict[str, Any]:
+        return {**interface(self), "shape": (2,)}
+
+    other.__module__ = interface.__module__
+    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+    array = array_type(__cuda_array_interface__=property(other))(memory, np.zeros(4, "float32"))
+    with caplog.at_level(logging.DEBUG, "cai_bridge"):
+        assert to_cai(array).shape == (2,)
+    assert [record for record in caplog.records if "numba" in record.getMessage()]
+
+
+@pytest.mark.parametrize("per_thread", [False, True])
+@pytest.mark.parametrize("named", [False, True])
+def test_the_default_stream_is_numbas_by_its_setting(
+    named: bool, per_thread: bool, cuda: Any, monkeypatch: Any
+) -> None:
+    module = types.ModuleType("numba.cuda")
+    module.config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=int(per_thread))
+    monkeypatch.setitem(sys.modules, "numba.cuda", module)
+    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+    array = array_type()(memory, np.zeros(4, "float32"), Stream(0) if named else 0)
+    assert to_cai(array).stream == (2 if per_thread else 1)
+
+
+def test_a_stream_is_asked_for_once_and_lives_as_long_as_the_view(cuda: Any) -> None:
+    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+    numbas, mine = (cuda.stream(name) for name in ("numba's", "mine"))
+    array = array_type()(memory, np.zeros(4, "float32"), Stream(numbas))
+    to_cai(array).release()
+    stream = array.stream
+    asked = stream.asked
+    numbas.fill(memory, 7.0)
+    with to_cai(array, stream=mine) as view:
+        pending = mine.read(view)
+        mine.fill(view, 8.0)
+    after = numbas.read(memory)
+    assert stream.asked == asked + 1
+    cuda.synchronize()
+    assert (pending.value, after.value) == ([7.0] * 4, [8.0] * 4)
+
+
+def test_a_stream_around_somebody_elses_handle_is_not_used_later(cuda: Any) -> None:
+    memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
+    lent, mine = (cuda.stream(name) for name in ("lent", "mine"))
+    array = array_type()(memory, np.zeros(4, "float32"), Stream(lent, external=True))
+    view = to_cai(array)
+    array.stream = Stream(mine)
+    lent.destroy()
+    view.release()

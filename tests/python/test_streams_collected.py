@@ -1,0 +1,140 @@
+"""Garbage cycles that lead to a view and to its stream: no destroyed stream is used."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import weakref
+from typing import Any
+
+import pytest
+
+from cai_bridge import from_cai, to_cai, to_dlpack
+from cai_bridge.testing import SimulatedError
+
+
+class Finalized:
+    """Destroys its stream by `weakref.finalize`, as Numba's streams do."""
+
+    def __init__(self, stream: Any) -> None:
+        self.handle = stream.handle
+        weakref.finalize(self, stream.destroy)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+class Around:
+    """Has an object which destroys the stream with its own end."""
+
+    def __init__(self, stream: Any) -> None:
+        self.inner = Inner(stream)
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.inner.handle)
+
+
+class Inner:
+    def __init__(self, stream: Any) -> None:
+        self.handle, self.destroy = stream.handle, stream.destroy
+
+    def __del__(self) -> None:
+        self.destroy()
+
+
+class Deleted(Inner):
+    """Destroys its stream in its own `__del__`."""
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.handle)
+
+
+class Cycle:
+    """Leads to itself, and to whatever else it has. What is made first is taken apart first."""
+
+    def __init__(self) -> None:
+        self.me = self
+
+
+def to_cai_read(x: Any, stream: Any) -> Any:
+    view = to_cai(x, stream=stream)
+    _ = view.__cuda_array_interface__
+    return view
+
+
+VIEWS = {
+    "to_cai": lambda x, stream: to_cai(x, stream=stream),
+    "to_cai, read": to_cai_read,
+    "from_cai": lambda x, stream: from_cai(x, stream=stream),
+    "to_dlpack": lambda x, stream: to_dlpack(x, stream=stream),
+    "a view of a view": lambda x, stream: to_dlpack(to_cai(x, stream=stream)),
+}
+OWNERS = [Finalized, Around, Deleted]
+
+
+@pytest.mark.parametrize("first", ["view", "stream"])
+@pytest.mark.parametrize("make", VIEWS.values(), ids=VIEWS)
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_stream_that_is_garbage_is_not_used(owner: Any, make: Any, first: str, cuda: Any) -> None:
+    speaks = "cai3" if make is VIEWS["from_cai"] else "exchange"
+    x = cuda.array([1.0] * 4, speaks=speaks)
+    raw = cuda.stream("s")
+    cycle = Cycle()
+    stream = owner(raw)
+    view = make(x, stream)
+    if first == "view":
+        cycle.view, cycle.stream = view, stream
+    else:
+        cycle.stream, cycle.view = stream, view
+    del stream, view, cycle
+    gc.collect()
+    assert cuda.reports == []
+    with pytest.raises(SimulatedError, match="cannot be destroyed"):
+        raw.destroy()
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_stream_that_is_no_garbage_is_used_and_the_host_does_not_wait(
+    owner: Any, cuda: Any, caplog: Any
+) -> None:
+    x = cuda.array([1.0] * 4, speaks="exchange")
+    raw = cuda.stream("s")
+    stream = owner(raw)
+    cycle = Cycle()
+    cycle.view = to_cai(x, stream=stream)
+    seen = raw.read(cycle.view)
+    del cycle
+    with caplog.at_level(logging.DEBUG, "cai_bridge"):
+        gc.collect()
+    assert "order=made" in caplog.text
+    assert not seen.done
+    cuda.legacy.fill(x, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_a_producer_that_is_garbage_vouches_for_no_stream(owner: Any, cuda: Any) -> None:
+    mine = cuda.stream("mine")
+    x = cuda.array([1.0] * 4, speaks="cai3")
+    raw = cuda.stream("s")
+    stream = owner(raw)
+
+    class Producer:
+        def __init__(self, stream: Any) -> None:
+            self.memory, self.stream = x, stream
+
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            handle = self.stream.__cuda_stream__()[1]
+            return {**self.memory.__cuda_array_interface__, "stream": handle}
+
+    cycle = Cycle()
+    cycle.producer = Producer(stream)
+    cycle.view = to_cai(cycle.producer, stream=mine)
+    seen = mine.read(cycle.view)
+    del cycle, stream
+    gc.collect()
+    assert cuda.reports == []
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
