@@ -89,7 +89,7 @@ def test_values_that_are_right_in_part_are_a_failure():
         late = x.write_late(theirs, 5.0)
         lab.synchronize()
         lab.put(lab.words(x.region.ptr, 1), 4.0)
-        with pytest.raises(UnmetError, match=r"so, and other items are read: 4.0 instead of 5.0"):
+        with pytest.raises(UnmetError, match=r"so, but the read saw other items: 4.0 instead of 5.0"):
             lab.expect_read(theirs.handle, x.region, late, "so")
         copied = simulated.Consumer(), lab, (Seen([4.0, 5.0]), theirs)
         with pytest.raises(UnmetError, match=r"the copy saw \[4.0, 5.0\]"):
@@ -100,7 +100,7 @@ def test_other_items_are_not_taken_for_a_race():
     found = judged("cai-pending", doors=("cai",), interface=saying(typestr=lambda *_: "<i4"))
     assert found.outcome == "failed"
     assert "nothing orders" not in found.evidence
-    assert "other items are read" in found.evidence
+    assert "saw other items" in found.evidence
 
 
 @pytest.mark.parametrize("made", [lambda *_: None, lambda *_: [1.0], lambda *_: 3])
