@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ DATA = DOCS.parent / "tests" / "data"
 KIND = re.compile(
     r'^ {4}///\s*(.+)\n {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
 )
+EXAMPLES = 3
 MEANING = {
     "BufferError": "The array is well formed, and the other protocol, or the consumer, cannot take it.",
     "ValueError": "A dict, capsule or argument is malformed.",
@@ -61,8 +63,12 @@ The script `docs/list_contract.py` writes this page.
 
 
 def code(text: str) -> str:
-    """Write a cell in the font of code."""
-    return f"`{text.replace('|', chr(92) + '|')}`"
+    """Write a cell in the font of code; a bar would end the cell."""
+    return (
+        f"<code>{escape(text, quote=False)}</code>".replace("|", "&#124;")
+        if "|" in text
+        else f"`{text}`"
+    )
 
 
 def refusals() -> str:
@@ -72,7 +78,7 @@ def refusals() -> str:
         table: dict[str, list[dict[str, Any]]] = tomllib.load(file)
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for row in (row for rows in table.values() for row in rows):
-        if (said := (row["field"], row["got"])) not in seen[row["kind"]]:
+        if (said := (row["field"], row.get("shown", row["got"]))) not in seen[row["kind"]]:
             seen[row["kind"]].append(said)
     found: dict[str, list[str]] = {name: [] for name in MEANING}
     for what, kind, short, _, allowed in KIND.findall(source):
@@ -80,9 +86,16 @@ def refusals() -> str:
         (field, got), *others = seen[kind]
         plain = allowed.replace('\\"', '"')
         cell = code(f"{field}: got {got}; allowed: {plain}")
+        # Each field, with a few examples.
+        others = [
+            said
+            for number, said in enumerate(others)
+            if [other[0] for other in others[:number]].count(said[0]) < EXAMPLES
+        ]
         if others:
             cell += "; also " + ", ".join(code(f"{field}: got {got}") for field, got in others)
-        found[name].append(f"| {what.replace('|', chr(92) + '|')} | {cell} |")
+        when = re.sub(r"`([^`]+)`", lambda said: code(said[1]), what)
+        found[name].append(f"| {when} | {cell} |")
     parts = [REFUSALS]
     for name, rows in found.items():
         head = ["| when | the message, with an example of what it was |", "|---|---|"]
