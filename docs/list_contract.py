@@ -100,6 +100,14 @@ def refusals() -> str:
     for name, rows in found.items():
         head = ["| when | the message, with an example of what it was |", "|---|---|"]
         parts.append("\n".join([f"## {name}\n", MEANING[name], "", *head, *rows, ""]))
+    with (DATA / "arguments.toml").open("rb") as file:
+        arguments = tomllib.load(file)["argument"]
+    head = ["## Arguments in Python\n", "| program | raises | message |", "|---|---|---|"]
+    rows = [
+        f"| {code(row['program'])} | `{row['class']}` | {code(row['message'])} |"
+        for row in arguments
+    ]
+    parts.append("\n".join([*head, *rows, ""]))
     return "\n".join(parts)
 
 
