@@ -73,7 +73,7 @@ def code(text: str) -> str:
 
 def refusals() -> str:
     """Write every message, by the exception that it comes in."""
-    source = (DOCS.parent / "src" / "error.rs").read_text(encoding="utf-8")
+    source = (DOCS.parent / "src" / "error" / "kinds.rs").read_text(encoding="utf-8")
     with (DATA / "refusals.toml").open("rb") as file:
         table: dict[str, list[dict[str, Any]]] = tomllib.load(file)
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)

@@ -26,7 +26,7 @@ pub enum Part {
 
 /// Which end of a hand-over an edge belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Direction {
     /// The consumer's stream waits for the producer's.
     HandOver,
     /// The producer's stream waits for the consumer's, which is done.
@@ -47,12 +47,12 @@ pub enum Route {
 }
 
 /// How the edge from a stream with the part `from` to the stream `to` with the part `part` is made.
-pub fn route(way: Way, from: Part, to: Stream, part: Part) -> Route {
+pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
     match (from, part) {
         (Part::Beside, _) | (_, Part::Beside) => Route::Refused(Kind::CaptureLegacy),
         (Part::Outside, Part::Inside(_)) => Route::External,
         (Part::Inside(one), Part::Inside(other)) if one == other => Route::Plain,
-        (Part::Inside(_), _) if way == Way::GiveBack => Route::Pointless,
+        (Part::Inside(_), _) if direction == Direction::GiveBack => Route::Pointless,
         (Part::Inside(_), Part::Inside(_)) => Route::Refused(Kind::CaptureOther),
         (Part::Inside(_), Part::Outside) if to == Stream::Legacy => {
             Route::Refused(Kind::CaptureLegacy)

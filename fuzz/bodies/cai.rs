@@ -66,12 +66,12 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, unnamed: Option<Stre
 /// What is pending, by the table of docs/guarantees.md.
 fn claim(fields: &Fields<'_>, unnamed: Option<Stream>) -> Claim {
     match (fields.stream, fields.version, unnamed) {
-        (None | Some(0), 3, Some(stream)) => Claim::Said(Ready::On(stream)),
-        (None, 3, None) => Claim::Said(Ready::Nothing),
+        (None | Some(0), 3, Some(stream)) => Claim::Stated(Ready::On(stream)),
+        (None, 3, None) => Claim::Stated(Ready::Nothing),
         (None, ..) => Claim::Silent,
-        (Some(1), ..) => Claim::Said(Ready::On(Stream::Legacy)),
-        (Some(2), ..) => Claim::Said(Ready::On(Stream::PerThread(HERE))),
-        (Some(handle), ..) => Claim::Said(Ready::On(Stream::Handle(handle.try_into().unwrap()))),
+        (Some(1), ..) => Claim::Stated(Ready::On(Stream::Legacy)),
+        (Some(2), ..) => Claim::Stated(Ready::On(Stream::PerThread(HERE))),
+        (Some(handle), ..) => Claim::Stated(Ready::On(Stream::Handle(handle.try_into().unwrap()))),
     }
 }
 
@@ -105,14 +105,15 @@ fn check(fields: &Fields<'_>, name: Option<&str>, unnamed: Option<Stream>) {
 fn again(decoded: Decoded) {
     let Decoded { ptr, readonly, dtype, layout, claim, .. } = decoded;
     let Ok(array) = Descriptor::new(ptr, dtype, layout, Device::cuda(0), readonly) else { return };
-    let ready = if let Claim::Said(ready) = claim { array.pending(ready) } else { Ready::Nothing };
+    let ready =
+        if let Claim::Stated(ready) = claim { array.pending(ready) } else { Ready::Nothing };
     let fields = encode(&array, ready, HERE);
     assert_eq!((fields.version, fields.masked, fields.structured), (VERSION, false, false));
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
     let dialect = Dialect { here: HERE, unnamed: None };
     let read = decode(fields, dialect, || Some(dtype.name().to_owned())).unwrap();
     assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));
-    assert_eq!((read.ptr == 0, read.claim), (array.layout().size() == 0, Claim::Said(ready)));
+    assert_eq!((read.ptr == 0, read.claim), (array.layout().size() == 0, Claim::Stated(ready)));
     let (seen, _) = &read.layout;
     assert_eq!(seen.shape(), array.layout().shape());
     assert!(array.layout().is_contiguous() || seen.strides() == array.layout().strides());

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use cai_bridge::driver::codes;
 use cai_bridge::error::Error;
-use cai_bridge::lease::{Ending, Holder, Lease, Queue, Settled, State, Trouble};
+use cai_bridge::lease::{Ending, Failure, Holder, Lease, Queue, Settlement, State};
 
 use super::choices::{Bytes, Choices};
 
@@ -63,17 +63,17 @@ impl Holder for Fake {
     type Mark = usize;
     type Interrupt = ();
 
-    fn settle(&mut self, (): ()) -> Result<Settled<usize>, Trouble<()>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<usize>, Failure<()>> {
         let id = self.id;
         self.facts(|facts| {
             facts.settled += 1;
             match facts.mood {
-                Mood::Well if facts.marks => Ok(Settled::Until(id)),
-                Mood::Well => Ok(Settled::Done),
-                Mood::Captured => Ok(Settled::Later),
+                Mood::Well if facts.marks => Ok(Settlement::Until(id)),
+                Mood::Well => Ok(Settlement::Done),
+                Mood::Captured => Ok(Settlement::Later),
                 Mood::Failing => Err(failed(codes::OUT_OF_MEMORY).into()),
                 Mood::Broken => Err(failed(codes::CONTEXT_IS_DESTROYED).into()),
-                Mood::Interrupted => Err(Trouble::Interrupted(())),
+                Mood::Interrupted => Err(Failure::Interrupted(())),
             }
         })
     }
@@ -190,9 +190,9 @@ impl<C: Choices> Program<C> {
     fn end_settled(&mut self, id: usize) {
         let Some(holder) = self.leases[id].end() else { return };
         let (settled, state) = match self.choices.below(3) {
-            0 => (Settled::Done, State::GivenBack),
-            1 => (Settled::Until(id), State::Waiting(())),
-            _ => (Settled::Later, State::ToRetry),
+            0 => (Settlement::Done, State::GivenBack),
+            1 => (Settlement::Until(id), State::Waiting(())),
+            _ => (Settlement::Later, State::ToRetry),
         };
         self.expected[id].state = Some(state);
         let ending = Ending::settled(holder, settled);

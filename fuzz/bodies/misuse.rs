@@ -48,16 +48,16 @@ struct Machine {
 }
 
 /// What work holds: let go of once, whether it runs or not.
-struct Held(Arc<AtomicUsize>);
+struct Owner(Arc<AtomicUsize>);
 
-impl Held {
+impl Owner {
     fn new(count: &Arc<AtomicUsize>) -> Self {
         count.fetch_add(1, Ordering::SeqCst);
         Self(Arc::clone(count))
     }
 }
 
-impl Drop for Held {
+impl Drop for Owner {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::SeqCst);
     }
@@ -175,7 +175,7 @@ impl Machine {
     /// Work that writes, and now and then calls back, as a host function must not.
     fn launch(&self, bytes: &mut Bytes<'_>, stream: Stream) -> Result<(), Error> {
         let (reads, writes) = ([self.span(bytes)], [self.span(bytes)]);
-        let held = Held::new(&self.held);
+        let held = Owner::new(&self.held);
         let (value, calls_back) = (bytes.byte(), bytes.byte() > 220);
         let [target] = writes;
         self.cuda.launch(stream, "work", &reads, &writes, move |cuda| {

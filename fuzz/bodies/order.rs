@@ -5,12 +5,12 @@
 
 use std::sync::Arc;
 
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::device::{Context, MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::{Error, Kind};
-use cai_bridge::order::{Door, check_device, connect, is_reached, mark, within};
+use cai_bridge::order::{Purpose, check_device, connect, is_reached, mark, within};
 use cai_bridge::stream::{Alive, Stream};
 
 use super::choices::{Bytes, Choices};
@@ -82,9 +82,9 @@ impl Machine {
             }
             2 => self.marked(from),
             3 => self.placed(from, to.place()),
-            way => self.handed_over(
+            direction => self.handed_over(
                 bytes,
-                if way == 4 { Way::GiveBack } else { Way::HandOver },
+                if direction == 4 { Direction::GiveBack } else { Direction::HandOver },
                 from,
                 to,
             ),
@@ -120,7 +120,13 @@ impl Machine {
         self.within(stream, || self.cuda.launch(stream.stream(), name, reads, writes, |_| ()).ok())
     }
 
-    fn handed_over(&mut self, bytes: &mut Bytes<'_>, way: Way, from: Alive<'_>, to: Alive<'_>) {
+    fn handed_over(
+        &mut self,
+        bytes: &mut Bytes<'_>,
+        direction: Direction,
+        from: Alive<'_>,
+        to: Alive<'_>,
+    ) {
         let free = self.is_free(from) && self.is_free(to);
         let fault =
             (bytes.byte() > 200).then(|| (bytes.pick(Call::ALL), 1 + u32::from(bytes.byte() % 3)));
@@ -135,7 +141,7 @@ impl Machine {
         if let Some((call, nth)) = fault.filter(|(call, _)| *call != Call::CtxPopCurrent) {
             self.cuda.fail(call.name(), nth, codes::OUT_OF_MEMORY).unwrap();
         }
-        let door = Door { name: "fuzz", way };
+        let door = Purpose { door: "fuzz", direction };
         let made = connect(door, &self.driver, (from, to), |call| call());
         self.left(current);
         assert!(self.cuda.reports().is_empty(), "{:?}", self.cuda.reports());

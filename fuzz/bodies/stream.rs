@@ -84,7 +84,7 @@ fn request(value: Option<i128>) -> Option<Request> {
     assert_eq!(
         kind,
         match value {
-            None => Ok(Request::Unsaid),
+            None => Ok(Request::Unspecified),
             Some(-1) => Ok(Request::NoOrder),
             Some(value) => expected(value).map(Request::On),
         }
@@ -108,7 +108,7 @@ fn planned(ready: Ready, request: Request) {
     let expected = match (ready.stream(), request) {
         (None, _) => Some(Elided::NothingPending),
         (_, Request::NoOrder) => Some(Elided::NotAsked),
-        (_, Request::Unsaid) => Some(Elided::StreamPassedOn),
+        (_, Request::Unspecified) => Some(Elided::StreamPassedOn),
         (Some(_), Request::On(_)) => None,
     };
     assert_eq!(plan(ready, request), expected);

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 from . import _libraries, _trees
@@ -27,14 +29,15 @@ def adapt(
     """Make a function for one library's arrays take any library's, and return the caller's.
 
     Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
-    are converted for the call; all others pass unchanged. After the call, whether it returned or
-    raised, the memory goes back in order when the function's last reference to it is gone.
+    are converted for the call; all others pass as they are. When the call has returned, or raised,
+    the memory is the caller's again: the stream of each array waits for the function's work, also
+    where the function keeps the array that it was given, or returns it.
 
     Parameters
     ----------
     function : callable
-        A function, a method or a coroutine function. Generator functions are refused: they would
-        still work after the memory went back.
+        A function, a method or a coroutine function. Generators are refused, here or when the call
+        returns one: they would go on working after the memory went back.
     to : module, str or type, optional
         The library whose arrays the function takes, as in `convert`.
     stream : None, int, stream object or callable, optional
@@ -100,21 +103,21 @@ def adapt(
 
         @functools.wraps(function)
         async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with call.converted(args, kwargs) as (given, named, *after):
-                return call.give(await function(*given, **named), *after)
+            with call.converted(args, kwargs) as now:
+                return now.give(await function(*now.args(), **now.kwargs()))
 
         return awaited
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        with call.converted(args, kwargs) as (given, named, *after):
-            return call.give(function(*given, **named), *after)
+        with call.converted(args, kwargs) as now:
+            return now.give(function(*now.args(), **now.kwargs()))
 
     return called
 
 
 class _Call:
-    """What is done before and after a call."""
+    """What is done before and after every call of a function."""
 
     def __init__(
         self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
@@ -124,39 +127,83 @@ class _Call:
         self.names = _names(function)
 
     @contextlib.contextmanager
-    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[Any]:
-        """Convert all arguments at once; with the library of the first array, and the stream."""
+    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[_Now]:
+        """Convert all arguments at once, and give them back when the call is over."""
         leaves = _trees.Leaves()
         names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
         plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
         named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
         asked = self.stream
         stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
-        made = convert_leaves(leaves, self.library, stream=stream, readonly=self.readonly)
+        lent: list[Any] = []
+        made = convert_leaves(
+            leaves, self.library, stream=stream, readonly=self.readonly, lent=lent
+        )
+        views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
         new = iter(made)
-        given = tuple(made_again(new) for made_again in plans)
+        now = _Now(self._like(leaves), stream)
+        now.left += [tuple(again(new) for again in plans)]
+        now.left += [{name: again(new) for name, again in named.items()}]
+        # From here on the function alone holds them: what it drops has ended when it returns.
+        del made, new
         try:
-            named = {name: again(new) for name, again in named.items()}
-            yield given, named, self._like(leaves), stream
+            yield now
         except BaseException:
             # The traceback keeps them, for as long as somebody keeps that.
-            for one in made:
-                if isinstance(one, (CaiView, DLPackView)):
-                    one.release()
+            for one in views:
+                if (view := one()) is not None:
+                    view.release()
             raise
+        finally:
+            now.left.clear()
+            for end in lent:
+                end()
 
     def _like(self, leaves: _trees.Leaves) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)
         return _libraries.of_array(leaves.arrays[0]) if leaves.arrays else None
 
-    def give(self, result: Any, like: Any, stream: Any) -> Any:
+
+class _Now:
+    """One call: its arguments, which are handed out once, and what comes of its result."""
+
+    def __init__(self, like: _libraries.Library | None, stream: Any) -> None:
+        self.like, self.stream = like, stream
+        self.left: list[Any] = []
+
+    def args(self) -> tuple[Any, ...]:
+        return self.left.pop(0)  # type: ignore[no-any-return]
+
+    def kwargs(self) -> dict[str, Any]:
+        return self.left.pop(0)  # type: ignore[no-any-return]
+
+    def give(self, result: Any) -> Any:
         """Convert what came of the call, which was made on its stream if there is one."""
-        if like is None:
+        _refuse_unfinished(result)
+        if self.like is None:
             return result
         leaves = _trees.Leaves()
         rebuild = _trees.plan(result, "the result", leaves)
-        return rebuild(iter(convert_leaves(leaves, like, made_on=stream)))
+        return rebuild(iter(convert_leaves(leaves, self.like, made_on=self.stream)))
+
+
+def _refuse_unfinished(result: Any) -> None:
+    """Close and refuse a result that is a generator or a coroutine, whose work is still to come."""
+    kind = type(result)
+    # What `contextlib.contextmanager` makes holds one.
+    inner = result.gen if kind.__module__ == "contextlib" and hasattr(result, "gen") else result
+    if not isinstance(inner, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+        return
+    if isinstance(inner, AsyncGeneratorType):
+        with contextlib.suppress(StopIteration):
+            inner.aclose().send(None)
+    else:
+        inner.close()
+    raise TypeError(
+        f"function: got one that returned a {kind.__name__}; allowed: functions whose work is done "
+        "when they return, and coroutine functions"
+    )
 
 
 def _names(function: Any) -> list[str]:

@@ -49,10 +49,12 @@ def convert_leaves(
     readonly: bool | None = None,
     detach: bool | None = None,
     made_on: Any = None,
+    lent: list[Any] | None = None,
 ) -> list[Any]:
     """Convert the arrays of a tree, all or none; what is refused says where it was.
 
     With `made_on` their pending work is on that stream, whatever stream their library has now.
+    With `lent` they are for one call, at whose end what was added to that list is called.
     """
     arrays = leaves.arrays
     first = {type(array): array for array in arrays}
@@ -78,7 +80,7 @@ def convert_leaves(
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
         item = len(foreign)
-        made = library.maker.convert(given, stream, readonly)
+        made = library.maker.convert(given, stream, readonly, lent)
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
@@ -90,7 +92,8 @@ def convert_leaves(
     if made_on is not None:
         # Other arrays of the same memory, for their order alone.
         library.maker.convert([_made_on(made_on, detached(array)) for array in owned], None, False)
-    kept, converted = iter(_own(owned, library, stream, copy, readonly)), iter(made)
+    kept = iter(_own(owned, library, stream, copy, readonly, lent))
+    converted = iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
 
 
@@ -103,20 +106,28 @@ def _asks(library: Library, stream: Any, readonly: bool | None) -> bool:
     return stream is not None or readonly is not None or _is_view(library)
 
 
-def _own(
-    arrays: list[Any], library: Library, stream: Any, copy: bool | None, readonly: bool | None
+def _own(  # noqa: PLR0917
+    arrays: list[Any],
+    library: Library,
+    stream: Any,
+    copy: bool | None,
+    readonly: bool | None,
+    lent: list[Any] | None = None,
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
     if copy:
         copies = [_copied(array, library, copy) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
     if _is_view(library) and not (stream is None and readonly is None):
-        return library.maker.convert(arrays, stream, readonly)
+        return library.maker.convert(arrays, stream, readonly, lent)
     if stream is not None and library.name != "numpy":
         ordered = [detached(array) for array in arrays]
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
-            # The arrays stay their library's: nothing is given back.
-            view.release(-1)
+            # The arrays stay their library's: nothing is given back, but by a call that is over.
+            if lent is None:
+                view.release(-1)
+            else:
+                lent.append(view.release)
     return arrays
 
 

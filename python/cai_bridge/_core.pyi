@@ -11,9 +11,11 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
+    "_Lent",
     "_Maker",
     "_Ndarrays",
     "_Recording",
+    "_View",
     "__version__",
     "_end",
     "_habits",
@@ -41,8 +43,7 @@ class DriverError(RuntimeError):
 
 class HostSyncWarning(RuntimeWarning): ...
 
-@final
-class CaiView:
+class _View:
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -81,49 +82,14 @@ class CaiView:
         traceback: TracebackType | None,
         /,
     ) -> None: ...
+
+@final
+class CaiView(_View):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]: ...
 
 @final
-class DLPackView:
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def strides(self) -> tuple[int, ...]: ...
-    @property
-    def typestr(self) -> str: ...
-    @property
-    def dtype(self) -> Any: ...
-    @property
-    def itemsize(self) -> int: ...
-    @property
-    def ndim(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def ptr(self) -> int: ...
-    @property
-    def device(self) -> tuple[int, int]: ...
-    @staticmethod
-    def __array__(*_args: Any, **_kwargs: Any) -> NoReturn: ...
-    def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...] | None]: ...
-    @property
-    def readonly(self) -> bool: ...
-    @property
-    def stream(self) -> int | None: ...
-    @property
-    def owner(self) -> Any: ...
-    def release(self, stream: _Stream = None) -> None: ...
-    def __enter__(self) -> Self: ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-        /,
-    ) -> None: ...
+class DLPackView(_View):
     __dlpack_c_exchange_api__: Final[CapsuleType]
     def __dlpack__(
         self,
@@ -198,12 +164,20 @@ def convert(
 ) -> Any: ...
 
 @final
+class _Lent:
+    def __call__(self) -> None: ...
+
+@final
 class _Maker:
     def __new__(cls, library: Any) -> Self: ...
     @property
     def library(self) -> Any: ...
     def convert(
-        self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
+        self,
+        xs: list[Any],
+        stream: _Stream = None,
+        readonly: bool | None = None,
+        lent: list[Any] | None = None,
     ) -> list[Any]: ...
     def admit(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None

@@ -1,11 +1,14 @@
 """`trace`: what goes over the bridge for a while, as a file that trace viewers open."""
 
+from __future__ import annotations
+
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from typing import TextIO
+from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
+from operator import index
+from typing import Any, TextIO
 
 from cai_bridge import _core
 
@@ -13,13 +16,12 @@ LIMIT = 100_000
 """How many events a trace keeps: at up to 1 KB each, 100 MB of memory."""
 
 
-@contextmanager
 def trace(
     path: str | os.PathLike[str],
     *,
     limit: int = LIMIT,
     streams: Mapping[int, str] | None = None,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Write what goes over the bridge during a ``with`` block to a file that trace viewers open.
 
     The file is in the trace event format (JSON), for https://ui.perfetto.dev or chrome://tracing.
@@ -45,9 +47,10 @@ def trace(
     OSError
         The file cannot be opened, or cannot be written at the end; then it holds no trace.
     RuntimeError
-        A trace is already open, in this process or in the one that it was forked from.
-    ValueError
-        A limit below 1.
+        A trace is open already, in this process or in the one that it was forked from; or this
+        one's block was entered before.
+    TypeError, ValueError
+        An argument of another type, or a limit below 1.
 
     Notes
     -----
@@ -66,9 +69,47 @@ def trace(
     >>> os.path.getsize(path) > 0
     True
     """
+    # An integer would be taken for a file that is open, and closed at the end.
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise TypeError(f"path: got {path!r:.80}; allowed: a str or a path-like object")
+    if not isinstance(limit, int) or isinstance(limit, bool):
+        raise TypeError(f"limit: got {limit!r:.80}; allowed: an integer of 1 or more")
     if limit < 1:
-        raise ValueError(f"limit: got {limit}; allowed: 1 and above")
-    names = {int(handle): str(name) for handle, name in (streams or {}).items()}
+        raise ValueError(f"limit: got {limit}; allowed: an integer of 1 or more")
+    return _Block(path, limit, _named(streams))
+
+
+def _named(streams: Mapping[int, str] | None) -> dict[int, str]:
+    try:
+        return {index(handle): str(name) for handle, name in (streams or {}).items()}
+    except (AttributeError, TypeError):
+        raise TypeError(
+            f"streams: got {streams!r:.80}; allowed: a mapping of handles to names, {{7: 'mine'}}"
+        ) from None
+
+
+class _Block(ContextDecorator):
+    """The block of one trace. As a decorator it opens one at each call."""
+
+    def __init__(self, *how: Any) -> None:
+        self._how, self._open = how, _traced(*how)
+        self._entered = False
+
+    def _recreate_cm(self) -> _Block:
+        return _Block(*self._how)
+
+    def __enter__(self) -> None:
+        if self._entered:
+            raise RuntimeError("trace: got one that was used; allowed: a new one for each block")
+        self._entered = True
+        self._open.__enter__()
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self._open.__exit__(*error)
+
+
+@contextmanager
+def _traced(path: str | os.PathLike[str], limit: int, names: dict[int, str]) -> Iterator[None]:
     # First of all, so that a second one does not empty the file of the first.
     _core._start_trace(limit)
     try:

@@ -4,7 +4,7 @@
 use super::element::{Element, bytes, dtype_of, values};
 use super::owner::Owner;
 use super::scope::scope;
-use super::stream::{Backend, KeptStream, WorkStream};
+use super::stream::{Backend, RustStream, WorkStream};
 use super::{Array, ArrayMut};
 use crate::buffer;
 use crate::driver::Handle;
@@ -20,7 +20,7 @@ struct Memory<S> {
     driver: Handle,
     stream: S,
     /// The same, as it is named where the memory was taken.
-    home: KeptStream,
+    home: RustStream,
     ptr: u64,
     dtype: Dtype,
     shape: Vec<i64>,
@@ -82,7 +82,7 @@ impl Array {
         let (dtype, driver) = (dtype_of::<T>()?, stream.driver()?);
         let (layout, _) = Layout::from_elements(shape, None, dtype.element_size())?;
         let size = (layout.size() * dtype.element_size()).unsigned_abs();
-        let (mut ptr, home) = (0, KeptStream::of(stream));
+        let (mut ptr, home) = (0, RustStream::of(stream));
         if size > 0 {
             let (calls, alive) = (driver.get()?, home.alive());
             ptr = within(calls, alive.place(), |_| calls.allocate(size, alive))?;
@@ -167,7 +167,7 @@ impl Array {
             if self.descriptor.ptr() == 0 {
                 return Ok(Vec::new());
             }
-            let (driver, kept) = (self.origin.driver(), KeptStream::of(stream));
+            let (driver, kept) = (self.origin.driver(), RustStream::of(stream));
             if let Handle::Borrowed(_) = driver {
                 return self.gathered(driver, kept.alive());
             }

@@ -11,8 +11,8 @@ mod memory;
 mod on;
 mod on_host;
 pub(crate) mod origin;
-pub(crate) mod owed;
 mod owner;
+pub(crate) mod retry;
 mod scope;
 mod shape;
 mod simulated;
@@ -20,6 +20,7 @@ mod simulated;
 mod slices;
 mod stream;
 mod tensor;
+pub(crate) mod users;
 mod view;
 
 use std::sync::Arc;
@@ -37,8 +38,8 @@ pub use self::stream::{DeviceStream, WorkStream};
 pub use self::tensor::Tensor;
 pub use self::view::{View, ViewMut};
 
-use self::origin::{Held, Origin};
-pub(crate) use self::stream::KeptStream;
+use self::origin::{Origin, RustMemory};
+pub(crate) use self::stream::RustStream;
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::dtype::Dtype;
@@ -102,8 +103,8 @@ impl Array {
         let ptr = if layout.0.size() == 0 { 0 } else { owner.ptr() };
         let (device, readonly) = (owner.device(), owner.readonly());
         let descriptor = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-        let (driver, home) = (owner.stream().driver()?, KeptStream::of(owner.stream()));
-        let origin = Arc::new(Held::new(driver, home, Box::new(owner)));
+        let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
+        let origin = Arc::new(RustMemory::new(driver, home, Box::new(owner)));
         Ok(Self { descriptor, origin })
     }
 

@@ -6,13 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
-use super::stream::KeptStream;
+use super::stream::RustStream;
+use super::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::Result;
-use crate::order::{self, Door, within};
+use crate::order::{self, Purpose, within};
 use crate::stream::Alive;
 
 /// What keeps an array's memory.
@@ -28,30 +29,40 @@ pub(crate) trait Origin: Any + Send + Sync {
 
     /// Makes whatever uses the memory next wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
+
+    /// The scopes that use the memory now.
+    fn users(&self) -> &Users;
+
+    /// Makes one of their streams wait for another.
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), |call| call())
+    }
 }
 
 /// Memory of Rust's.
-pub(crate) struct Held {
+pub(crate) struct RustMemory {
     driver: Handle,
     /// The stream that the memory is ready on, and is freed on.
-    home: KeptStream,
+    home: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
+    users: Users,
 }
 
-impl Held {
-    pub(crate) fn new(driver: Handle, home: KeptStream, owner: Box<dyn Send>) -> Self {
-        Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
+impl RustMemory {
+    pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
+        let (process, owner) = (Process::current(), Mutex::new(Some(owner)));
+        Self { driver, home, process, owner, users: Users::default() }
     }
 
     /// The stream that the memory is ready on.
     #[cfg(feature = "python")]
-    pub(crate) const fn home(&self) -> &KeptStream {
+    pub(crate) const fn home(&self) -> &RustStream {
         &self.home
     }
 }
 
-impl Origin for Held {
+impl Origin for RustMemory {
     fn driver(&self) -> &Handle {
         &self.driver
     }
@@ -61,17 +72,21 @@ impl Origin for Held {
     }
 
     fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
-        let door = Door::handing_over(door);
+        let door = Purpose::hand_over(door);
         order::connect(door, &self.driver, (self.home.alive(), to), |call| call())
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
-        let door = Door::giving_back("scope");
+        let door = Purpose::give_back("scope");
         order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
     }
 }
 
-impl Drop for Held {
+impl Drop for RustMemory {
     /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
     /// alone: its driver does not survive that.
     fn drop(&mut self) {
@@ -91,9 +106,9 @@ impl Drop for Held {
     }
 }
 
-impl fmt::Debug for Held {
+impl fmt::Debug for RustMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Held").field("home", &self.home).finish_non_exhaustive()
+        f.debug_struct("RustMemory").field("home", &self.home).finish_non_exhaustive()
     }
 }
 

@@ -20,7 +20,7 @@ use crate::dtype::Dtype;
 ///
 /// ```
 /// use cai_bridge::testing::SimulatedCuda;
-/// use cai_bridge::{Array, DeviceStream, Dtype, Owner};
+/// use cai_bridge::{Array, Device, DeviceStream, Dtype, Owner};
 ///
 /// /// A part of a memory pool.
 /// struct Block {
@@ -47,6 +47,14 @@ use crate::dtype::Dtype;
 ///
 ///     fn shape(&self) -> &[i64] {
 ///         &self.shape
+///     }
+///
+///     fn strides(&self) -> Option<&[i64]> {
+///         Some(&[1])
+///     }
+///
+///     fn device(&self) -> Device {
+///         self.whole.device()
 ///     }
 ///
 ///     fn readonly(&self) -> bool {

@@ -205,13 +205,13 @@ unsafe impl WorkStream for DeviceStream {
 
 /// A stream, held so that it stays. The per-thread default stream is that of the thread that held it.
 #[derive(Clone)]
-pub(crate) struct KeptStream {
+pub(crate) struct RustStream {
     stream: Stream,
     place: Place,
     _keeper: Arc<dyn Any + Send + Sync>,
 }
 
-impl KeptStream {
+impl RustStream {
     pub(crate) fn of<S: WorkStream>(stream: &S) -> Self {
         Self {
             stream: Stream::from_native(stream.handle(), Thread::current()),
@@ -234,8 +234,8 @@ impl KeptStream {
     }
 }
 
-impl fmt::Debug for KeptStream {
+impl fmt::Debug for RustStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeptStream({} of {:?})", self.stream, self.place)
+        write!(f, "RustStream({} of {:?})", self.stream, self.place)
     }
 }

@@ -6,9 +6,10 @@ use dlpark::Managed;
 use dlpark::ffi::DLManagedTensorVersioned;
 
 use super::Array;
-use super::origin::{Held, Origin};
-use super::owed;
-use super::stream::{KeptStream, WorkStream};
+use super::origin::{Origin, RustMemory};
+use super::retry;
+use super::stream::{RustStream, WorkStream};
+use super::users;
 use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
@@ -31,19 +32,19 @@ use crate::error::{Error, Kind, Result};
 pub type Tensor = Managed<DLManagedTensorVersioned>;
 
 /// What a tensor that was handed out keeps.
-struct Kept {
+struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
-    user: KeptStream,
+    user: RustStream,
     process: Process,
 }
 
-impl Drop for Kept {
+impl Drop for TensorOwner {
     /// Called from any thread, by whoever has the tensor.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
             std::mem::forget(origin);
-        } else if let Err(error) = owed::settle(origin, &self.user) {
+        } else if let Err(error) = retry::settle(origin, &self.user) {
             tracing::warn!(
                 target: "cai_bridge", door = "to_dlpack", %error, order = "failed",
                 "the producer's stream cannot wait; the memory is kept"
@@ -76,8 +77,8 @@ impl Array {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
-        owed::look();
-        let user = KeptStream::of(stream);
+        retry::look();
+        let user = RustStream::of(stream);
         if !stream.backend().is_of(self.origin.driver()) {
             let got = format!("{} of another driver than the array's", user.alive().stream());
             return Err(Error::new(Kind::StreamDevice, got));
@@ -85,9 +86,10 @@ impl Array {
         self.check_device(user.alive())?;
         if self.ptr() != 0 {
             self.origin.hand_over("to_dlpack", &self.descriptor, user.alive())?;
+            users::wait(&*self.origin, user.alive(), !self.readonly())?;
         }
         let origin = Some(Arc::clone(&self.origin));
-        let kept = Box::new(Kept { origin, user, process: Process::current() });
+        let kept = Box::new(TensorOwner { origin, user, process: Process::current() });
         encode::versioned(&self.descriptor, kept)
     }
 
@@ -104,8 +106,8 @@ impl Array {
     /// See [`Array::to_dlpack`].
     pub fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
         let descriptor = decode::managed(&tensor)?;
-        let (driver, home) = (stream.driver()?, KeptStream::of(stream));
-        let origin = Arc::new(Held::new(driver, home, Box::new(tensor)));
+        let (driver, home) = (stream.driver()?, RustStream::of(stream));
+        let origin = Arc::new(RustMemory::new(driver, home, Box::new(tensor)));
         Ok(Self { descriptor, origin })
     }
 }

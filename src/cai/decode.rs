@@ -12,7 +12,7 @@ use crate::stream::{Ready, Stream, Thread};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
     /// Version 3, or a stream is given: the entry means what the specification says.
-    Said(Ready),
+    Stated(Ready),
     /// Version 0 to 2 without a stream: prior versions "made no statement about synchronization".
     Silent,
 }
@@ -68,10 +68,10 @@ pub fn decode(
     let layout = Layout::from_bytes(fields.shape.as_slice(), fields.strides, dtype.itemsize())?;
     let claim = match (fields.stream, fields.version) {
         (None | Some(0), super::VERSION) if unnamed.is_some() => {
-            Claim::Said(unnamed.map_or(Ready::Nothing, Ready::On))
+            Claim::Stated(unnamed.map_or(Ready::Nothing, Ready::On))
         }
         (None, 0..=2) => Claim::Silent,
-        (stream, _) => Claim::Said(Ready::from_cai(stream, here)?),
+        (stream, _) => Claim::Stated(Ready::from_cai(stream, here)?),
     };
     let (ptr, readonly) = fields.data;
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, layout, claim })

@@ -59,7 +59,7 @@ pub trait Holder: Send {
     fn settle(
         &mut self,
         lock: Self::Lock<'_>,
-    ) -> Result<Settled<Self::Mark>, Trouble<Self::Interrupt>>;
+    ) -> Result<Settlement<Self::Mark>, Failure<Self::Interrupt>>;
 
     /// Whether the consumer is done. Does not wait.
     fn is_done(&self, mark: &mut Self::Mark) -> Result<bool, Error>;
@@ -70,7 +70,7 @@ impl<H: Holder> Holder for Box<H> {
     type Mark = H::Mark;
     type Interrupt = H::Interrupt;
 
-    fn settle(&mut self, lock: H::Lock<'_>) -> Result<Settled<H::Mark>, Trouble<H::Interrupt>> {
+    fn settle(&mut self, lock: H::Lock<'_>) -> Result<Settlement<H::Mark>, Failure<H::Interrupt>> {
         (**self).settle(lock)
     }
 
@@ -81,7 +81,7 @@ impl<H: Holder> Holder for Box<H> {
 
 /// What an end that was settled waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Settled<M> {
+pub enum Settlement<M> {
     /// Nothing.
     Done,
     /// The producer's stream is unknown: the references stay until the consumer is done.
@@ -92,14 +92,14 @@ pub enum Settled<M> {
 
 /// Why an end could not be settled.
 #[derive(Debug)]
-pub enum Trouble<I> {
+pub enum Failure<I> {
     /// The driver failed, or a graph capture is in the way.
     Failed(Error),
     /// Whoever was asked for a stream raised what is no answer.
     Interrupted(I),
 }
 
-impl<I> From<Error> for Trouble<I> {
+impl<I> From<Error> for Failure<I> {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
@@ -120,12 +120,12 @@ pub enum State<M = ()> {
     Abandoned,
 }
 
-impl<M> From<Settled<M>> for State<M> {
-    fn from(settled: Settled<M>) -> Self {
+impl<M> From<Settlement<M>> for State<M> {
+    fn from(settled: Settlement<M>) -> Self {
         match settled {
-            Settled::Done => Self::GivenBack,
-            Settled::Until(mark) => Self::Waiting(mark),
-            Settled::Later => Self::ToRetry,
+            Settlement::Done => Self::GivenBack,
+            Settlement::Until(mark) => Self::Waiting(mark),
+            Settlement::Later => Self::ToRetry,
         }
     }
 }
@@ -145,7 +145,7 @@ impl<H: Holder> Ending<H> {
     }
 
     /// The end where [`Holder::settle`] was called already.
-    pub fn settled(holder: H, settled: Settled<H::Mark>) -> Self {
+    pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
         Self { holder, state: settled.into(), told: false }
     }
 
@@ -175,8 +175,8 @@ impl<H: Holder> Ending<H> {
         if matches!(self.state, State::Due | State::ToRetry) {
             self.state = match self.holder.settle(lock) {
                 Ok(settled) => settled.into(),
-                Err(Trouble::Failed(error)) => self.failed(&error),
-                Err(Trouble::Interrupted(interrupt)) => {
+                Err(Failure::Failed(error)) => self.failed(&error),
+                Err(Failure::Interrupted(interrupt)) => {
                     self.state = State::ToRetry;
                     return Err(interrupt);
                 }

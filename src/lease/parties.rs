@@ -1,9 +1,9 @@
 //! Whose streams an end is between, and the orders that it makes of them.
 
-use super::Settled;
+use super::Settlement;
 use crate::driver::{Call, Handle};
 use crate::error::{Kind, Result};
-use crate::order::{self, Door, Mark};
+use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Elided};
 
 /// The streams of both sides, as far as they are known and alive.
@@ -21,8 +21,12 @@ pub struct Parties<'a> {
 impl Parties<'_> {
     /// Makes every stream of the producer's wait for every one of the consumers', and marks where the
     /// work of these ends if that has to be waited for. `detach` runs what may block.
-    pub fn settle(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<Settled<Vec<Mark>>> {
-        let door = Door::giving_back("release");
+    pub fn settle(
+        &self,
+        driver: &Handle,
+        detach: impl Fn(Call<'_>),
+    ) -> Result<Settlement<Vec<Mark>>> {
+        let door = Purpose::give_back("release");
         for user in &self.users {
             for producer in &self.producers {
                 order::connect(door, driver, (*user, *producer), &detach)?;
@@ -35,7 +39,7 @@ impl Parties<'_> {
             order::elided(door, producer.place(), Elided::NoConsumer, on);
         }
         if self.known || self.users.is_empty() {
-            return Ok(Settled::Done);
+            return Ok(Settlement::Done);
         }
         let calls = driver.get()?;
         let mut marks = Vec::new();
@@ -47,10 +51,10 @@ impl Parties<'_> {
             });
         });
         match marked {
-            Ok(()) => Ok(Settled::Until(marks)),
+            Ok(()) => Ok(Settlement::Until(marks)),
             Err(error) => {
                 order::forget(driver, marks);
-                if error.kind() == Kind::CaptureLegacy { Ok(Settled::Later) } else { Err(error) }
+                if error.kind() == Kind::CaptureLegacy { Ok(Settlement::Later) } else { Err(error) }
             }
         }
     }

@@ -41,7 +41,7 @@ impl<T> Queue<T> {
     /// Where `is_over` panics, all others stay. The one that it was asked of is leaked: it would panic again,
     /// and is not over.
     pub fn ask(&self, most: usize, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
-        let mut asked = Asked { queue: self, items: VecDeque::new() };
+        let mut asked = Batch { queue: self, items: VecDeque::new() };
         self.change(|items| asked.items.extend(items.drain(..most.min(items.len()))));
         let mut over = Vec::new();
         for _ in 0..asked.items.len() {
@@ -66,12 +66,12 @@ impl<T> Queue<T> {
 }
 
 /// Those that are being asked, which go back at its end.
-struct Asked<'a, T> {
+struct Batch<'a, T> {
     queue: &'a Queue<T>,
     items: VecDeque<T>,
 }
 
-impl<T> Drop for Asked<'_, T> {
+impl<T> Drop for Batch<'_, T> {
     fn drop(&mut self) {
         self.queue.change(|items| items.append(&mut self.items));
     }

@@ -9,7 +9,7 @@ mod place;
 
 use self::place::in_context;
 pub use self::place::{context_of, within};
-use crate::capture::{Part, Route, Way, route};
+use crate::capture::{Direction, Part, Route, route};
 use crate::device::{Context, Place};
 use crate::driver::codes::INVALID_HANDLE;
 use crate::driver::{Call, Driver, Event, Handle};
@@ -20,7 +20,7 @@ use crate::stream::{Alive, Elided, Stream, Thread, between};
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
     /// Which end of a hand-over it belongs to.
-    pub way: Way,
+    pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
     /// The stream that waits for it.
@@ -61,13 +61,14 @@ pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
 /// How the edge is made, by what the driver says of both streams' captures. `from` is asked only where
 /// its answer matters: work that is captured may fork to whatever stream it is handed to.
 fn asked(driver: &dyn Driver, need: Need<'_>) -> Result<Route> {
-    let Need { way, from, to, .. } = need;
+    let Need { direction, from, to, .. } = need;
     let part = part(driver, from.place(), to)?;
-    let forks = way == Way::HandOver && part == Part::Outside && to.stream() != Stream::Legacy;
+    let forks =
+        direction == Direction::HandOver && part == Part::Outside && to.stream() != Stream::Legacy;
     if forks && from.stream() != Stream::Legacy {
         return Ok(Route::Plain);
     }
-    Ok(route(way, driver.part(from)?, to.named_here(), part))
+    Ok(route(direction, driver.part(from)?, to.named_here(), part))
 }
 
 /// The part of `stream` in a capture, asked with the context of `current` current.
@@ -196,59 +197,59 @@ pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
 
 /// On whose behalf an edge is made, for its event.
 #[derive(Debug, Clone, Copy)]
-pub struct Door {
+pub struct Purpose {
     /// The call.
-    pub name: &'static str,
+    pub door: &'static str,
     /// Which end of a hand-over it is.
-    pub way: Way,
+    pub direction: Direction,
 }
 
-impl Door {
+impl Purpose {
     /// A call that hands memory over.
-    pub const fn handing_over(name: &'static str) -> Self {
-        Self { name, way: Way::HandOver }
+    pub const fn hand_over(door: &'static str) -> Self {
+        Self { door, direction: Direction::HandOver }
     }
 
     /// A call, or an end, that gives memory back.
-    pub const fn giving_back(name: &'static str) -> Self {
-        Self { name, way: Way::GiveBack }
+    pub const fn give_back(door: &'static str) -> Self {
+        Self { door, direction: Direction::GiveBack }
     }
 }
 
 /// Makes work queued on `to` come after work queued on `from`, and says so. `detach` runs what may block.
 pub fn connect(
-    door: Door,
+    purpose: Purpose,
     driver: &Handle,
     (from, to): (Alive<'_>, Alive<'_>),
     detach: impl FnOnce(Call<'_>),
 ) -> Result<()> {
     if let Some(why) = between(from, to) {
-        elided(door, to.place(), why, || Some(to.stream()));
+        elided(purpose, to.place(), why, || Some(to.stream()));
         return Ok(());
     }
     let driver = driver.get()?;
-    let need = Need { way: door.way, from, to };
+    let need = Need { direction: purpose.direction, from, to };
     let mut made = Ok(None);
     detach(&mut || made = order(driver, need));
     match made {
-        Ok(Some(why)) => elided(door, to.place(), why, || Some(to.stream())),
-        _ => tell(door, from, to, made.is_ok()),
+        Ok(Some(why)) => elided(purpose, to.place(), why, || Some(to.stream())),
+        _ => tell(purpose, from, to, made.is_ok()),
     }
     made.map(drop)
 }
 
-fn tell(door: Door, from: Alive<'_>, to: Alive<'_>, made: bool) {
+fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     let order = if made { "made" } else { "failed" };
     let (recorded, device) = (from.place().ordinal, to.place().ordinal);
     let (from, to) = (from.native(), to.native());
-    match door.way {
-        Way::HandOver => tracing::debug!(
-            name: "hand over", target: "cai_bridge", door = door.name, device,
+    match purpose.direction {
+        Direction::HandOver => tracing::debug!(
+            name: "hand over", target: "cai_bridge", door = purpose.door, device,
             producer = from, consumer = to, order, trace.recorded_on = recorded,
             "the consumer's stream waits for the producer's"
         ),
-        Way::GiveBack => tracing::debug!(
-            name: "give back", target: "cai_bridge", door = door.name, device,
+        Direction::GiveBack => tracing::debug!(
+            name: "give back", target: "cai_bridge", door = purpose.door, device,
             consumer = from, producer = to, order, trace.recorded_on = recorded,
             "the producer's stream waits for the consumer's"
         ),
@@ -257,9 +258,9 @@ fn tell(door: Door, from: Alive<'_>, to: Alive<'_>, made: bool) {
 
 /// Says why an edge of `door` is not made; `on` says which stream it would concern, and is asked only
 /// where somebody listens.
-pub fn elided(door: Door, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
+pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     tracing::debug!(
-        name: "elided", target: "cai_bridge", door = door.name, device = place.ordinal,
+        name: "elided", target: "cai_bridge", door = purpose.door, device = place.ordinal,
         order = "elided", why = why.as_str(),
         trace.stream = on().map(|on| on.seen_from(Thread::current()).handle()),
         "no wait needed"

@@ -1,6 +1,7 @@
 //! The Python layer: the module, and nothing else.
 //!
-//! Nothing here decides on streams or layouts; the core does. Docs of what Python sees are numpydoc.
+//! Nothing here decides on streams or layouts; the core does. A file or folder uses only those above it
+//! in the list. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
 // An extension that links this crate has Rust's arrays alone.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]
@@ -9,15 +10,15 @@ mod errors;
 
 mod native;
 
-mod text;
-
 mod by_type;
+
+mod interpreter;
+
+mod text;
 
 mod flag;
 
 mod habits;
-
-mod interpreter;
 
 mod anywhere;
 
@@ -28,6 +29,8 @@ mod table;
 mod observe;
 
 mod streams;
+
+mod cai_dict;
 
 mod lease;
 
@@ -56,7 +59,11 @@ mod _core {
     use pyo3::exceptions::PyImportError;
     use pyo3::prelude::*;
 
-    use super::doors::{_is_on_gpu, Maker, Ndarrays, convert, from_cai, to_cai, to_dlpack};
+    use super::doors::convert::convert;
+    use super::doors::from_cai::from_cai;
+    use super::doors::to_cai::to_cai;
+    use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
+    use super::doors::{Lent, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::_habits;
     use super::lease::{_end, _settle};
@@ -81,6 +88,7 @@ mod _core {
         super::interpreter::quiet();
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+        module.add_class::<View>()?;
         module.add_class::<CaiView>()?;
         // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
         py.get_type::<ArrayView>();
@@ -94,6 +102,7 @@ mod _core {
         for function in ["to_cai", "from_cai", "to_dlpack", "convert"] {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
+        module.add_class::<Lent>()?;
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;

@@ -1,6 +1,4 @@
-//! Short cuts through Python's C API, for the reading of dicts, and the two questions that PyO3 has no
-//! safe call for, which interpreter this is, and whether an object was finalized: a door like the other
-//! three.
+//! Short cuts through Python's C API: dicts are read by it, and what PyO3 has no safe call for is asked.
 //!
 //! A dict is read at every import. Most dicts have the specification's keys, interned, and values of
 //! its plain types; those are read here without a reference taken or a Python call made. Through

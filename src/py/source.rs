@@ -4,12 +4,12 @@ use pyo3::prelude::*;
 
 use super::interpreter::detach;
 use super::lease::{Holding, look};
-use super::streams::{Argument, Unsaid, wait_for_all};
+use super::streams::{Argument, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
 use crate::error::Result;
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Request, Stream, plan};
 
 /// An imported array: what it is, the stream that it is ready on, and what holds it.
@@ -79,7 +79,7 @@ pub(crate) fn ready_stream<'h>(
     let alive = holding.confirm_ready(py, stream)?;
     if alive.is_none() {
         look(py);
-        wait_for_all(py, door, &holding.driver, place, Unsaid::ItsStream)?;
+        wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?;
     }
     Ok(alive)
 }
@@ -112,7 +112,7 @@ pub(crate) fn hand_over_from(
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
     look(py);
-    let door = Door::handing_over(door);
+    let door = Purpose::hand_over(door);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
         (None, Some(streams)) => {
@@ -146,9 +146,9 @@ pub(crate) fn check_stream(
 }
 
 /// What a consumer is told once `request` was served.
-pub(crate) fn told(ready: Ready, request: Request) -> Ready {
+pub(crate) fn ready_for(ready: Ready, request: Request) -> Ready {
     match request {
-        Request::Unsaid => ready,
+        Request::Unspecified => ready,
         Request::NoOrder => Ready::Nothing,
         Request::On(stream) => Ready::On(stream),
     }

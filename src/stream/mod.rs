@@ -157,7 +157,7 @@ impl Ready {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request {
     /// `None`: no stream was named.
-    Unsaid,
+    Unspecified,
     /// `-1`: no order is wanted.
     NoOrder,
     /// The data must be usable on this stream.
@@ -169,14 +169,14 @@ impl Request {
     pub const fn stream(self) -> Option<Stream> {
         match self {
             Self::On(stream) => Some(stream),
-            Self::Unsaid | Self::NoOrder => None,
+            Self::Unspecified | Self::NoOrder => None,
         }
     }
 
     /// What `stream=` says, in the dialect of DLPack.
     pub fn from_integer(value: Option<i128>, here: Thread) -> Result<Self> {
         match value {
-            None => Ok(Self::Unsaid),
+            None => Ok(Self::Unspecified),
             Some(-1) => Ok(Self::NoOrder),
             Some(value) => Stream::from_integer(value, here).map(Self::On),
         }
@@ -186,7 +186,7 @@ impl Request {
     #[must_use]
     pub const fn or_legacy(self) -> Self {
         match self {
-            Self::Unsaid => Self::On(Stream::Legacy),
+            Self::Unspecified => Self::On(Stream::Legacy),
             said => said,
         }
     }

@@ -43,7 +43,7 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
     match (ready, request) {
         (Ready::Nothing, _) => Some(Elided::NothingPending),
         (_, Request::NoOrder) => Some(Elided::NotAsked),
-        (_, Request::Unsaid) => Some(Elided::StreamPassedOn),
+        (_, Request::Unspecified) => Some(Elided::StreamPassedOn),
         (Ready::On(_), Request::On(_)) => None,
     }
 }

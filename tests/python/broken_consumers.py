@@ -10,14 +10,14 @@ import ctypes
 
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
 from cai_bridge.testing import SimulatedCuda
-from cai_bridge.testing._kit.dlpack_structures import (
+from cai_bridge.testing._kit.dlpack_capsule import (
     Taken,
     _struct_in,
-    fields_of,
     python_call,
     read_capsule,
     take,
 )
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides
 

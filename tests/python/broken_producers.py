@@ -9,7 +9,7 @@ import threading
 
 from producers import CODES, Array, broken, current_stream, device
 
-from cai_bridge.testing._kit.dlpack_structures import NAMES, new_capsule
+from cai_bridge.testing._kit.dlpack_capsule import NAMES, new_capsule
 
 kept = []
 """What a library that forgets to let go of things holds."""

@@ -19,8 +19,8 @@ from cai_bridge.testing._kit.dlpack_abi import (
 )
 from cai_bridge.testing._kit.dlpack_abi import capsule_name as name_of
 from cai_bridge.testing._kit.dlpack_abi import read_capsule as read
+from cai_bridge.testing._kit.dlpack_capsule import NAMES, new_capsule
 from cai_bridge.testing._kit.dlpack_managed import strays as ghosts
-from cai_bridge.testing._kit.dlpack_structures import NAMES, new_capsule
 
 __all__ = [
     "IS_COPIED",

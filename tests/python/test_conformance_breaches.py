@@ -20,6 +20,7 @@ from cai_bridge.conformance import (
     check_producer,
     expect_copied,
     open_lab,
+    requirements,
 )
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.testing import RaceError, assert_equivalent, simulated_cuda
@@ -89,7 +90,9 @@ def test_values_that_are_right_in_part_are_a_failure():
         late = x.write_late(theirs, 5.0)
         lab.synchronize()
         lab.put(lab.words(x.region.ptr, 1), 4.0)
-        with pytest.raises(UnmetError, match=r"so, but the read saw other items: 4.0 instead of 5.0"):
+        with pytest.raises(
+            UnmetError, match=r"so, but the read saw other items: 4.0 instead of 5.0"
+        ):
             lab.expect_read(theirs.handle, x.region, late, "so")
         copied = simulated.Consumer(), lab, (Seen([4.0, 5.0]), theirs)
         with pytest.raises(UnmetError, match=r"the copy saw \[4.0, 5.0\]"):
@@ -294,6 +297,8 @@ def test_a_library_with_six_faults_fails_by_the_name_of_each():
     for names in FAULTS.values():
         assert names <= failed
     assert failed == set().union(*FAULTS.values())
+    # None of them is advice alone: each by itself fails a run.
+    assert failed <= {one.name for one in requirements() if one.level == "must"}
     assert report["dlpack-pending-on-two"].evidence.count("nothing orders the one after") == 1
     assert not report.ok
 

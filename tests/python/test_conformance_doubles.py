@@ -1,7 +1,7 @@
 """Each requirement has three libraries that break it, each in a way of its own.
 
 One is in `broken_producers` and `broken_consumers`, and breaks nothing else; the others are in
-`more_producers` and `more_consumers`.
+`more_producers`, `more_consumers` and the files whose names begin with theirs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from collections import Counter
 import broken_consumers
 import broken_producers
 import more_consumers
+import more_consumers_cai
+import more_consumers_dlpack
 import more_producers
+import more_producers_cai
+import more_producers_dlpack
+import more_producers_exchange
+import more_producers_lifetime
+import more_producers_order
 import producers
 import pytest
 from fakes import FREE_THREADED
@@ -47,4 +54,6 @@ def test_each_requirement_is_broken_in_three_ways(role):
     assert {one.name: count[one.name] for one in requirements(role) if count[one.name] < 3} == {}
 
 
-del broken_producers
+# They are imported for what they define.
+del broken_producers, more_producers_cai, more_producers_dlpack, more_producers_exchange
+del more_producers_lifetime, more_producers_order, more_consumers_cai, more_consumers_dlpack

@@ -71,7 +71,7 @@ def test_the_pages_of_refusals_and_types_are_those_of_the_contract():
 
 
 def test_every_kind_of_error_has_a_line_on_the_page_of_refusals():
-    source = (ROOT / "src" / "error.rs").read_text("utf-8")
+    source = (ROOT / "src" / "error" / "kinds.rs").read_text("utf-8")
     kinds = re.findall(r'^ {4}\w+: (?:Buffer|Value|Type|Driver), "', source, re.MULTILINE)
     text = (ROOT / "docs" / "refusals.md").read_text("utf-8")
     lines = text.partition("## Arguments in Python")[0].splitlines()
@@ -94,6 +94,29 @@ def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
     pictures = ROOT / "docs" / "pictures"
     trace = json.loads((pictures / "trace.json").read_text("utf-8"))
     assert (pictures / "trace.svg").read_text("utf-8") == draw(trace)
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return runpy.run_path(str(ROOT / "docs" / "draw_modules.py"))
+
+
+def test_the_picture_of_the_modules_is_drawn_from_the_code(modules):
+    picture = modules["picture"]()
+    assert modules["PICTURE"].read_text("utf-8") == picture
+    ElementTree.fromstring(picture)
+
+
+def test_the_picture_of_the_modules_has_every_file_and_its_uses_go_down(modules):
+    listed = modules["modules"]()
+    source = ROOT / "src"
+    there = {path.stem for path in source.iterdir()} - {"lib", "py"}
+    there |= {f"py/{path.stem}" for path in (source / "py").iterdir()} - {"py/mod"}
+    assert set(listed) == there
+    lines = modules["lines"](listed)
+    assert sum(map(len, lines.values())) >= len(listed)
+    for module, uses in lines.items():
+        assert all(listed.index(other) > listed.index(module) for other in uses)
 
 
 def test_the_recorded_races_are_what_the_simulated_device_runs():

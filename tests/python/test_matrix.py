@@ -3,156 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import time
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from matrix_libraries import (
+    CONVERT,
+    Blocks,
+    Copies,
+    Heedless,
+    Nameless,
+    OldDict,
+    Producer,
+    Refuses,
+    Silent,
+)
 
 from cai_bridge.conformance import open_lab
 from cai_bridge.conformance.libraries import simulated
-from cai_bridge.conformance.matrix import (
-    ASPECTS,
-    ROUTES,
-    WAYS,
-    Aspect,
-    Matrix,
-    advised,
-    run_isolated,
-    run_matrix,
-)
-from cai_bridge.conformance.matrix.__main__ import main
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Matrix, advised, run_matrix
 from cai_bridge.conformance.named import LIBRARIES
-from cai_bridge.testing import SimulatedCuda, describe
+from cai_bridge.testing import describe
 from cai_bridge.testing._region import Region
-from cai_bridge.testing._work import region_of_dict
 
-HERE = Path(__file__).parent
 NATIVE = [route.name for route in ROUTES if not route.bridged]
-CONVERT = "convert(x, library)"
 BRIDGED = [route.name for route in ROUTES if route.bridged]
-
-
-class Producer(simulated.Producer):
-    """Arrays of a pool, which are handed out again at once."""
-
-    speaks = ("dlpack", "cai")
-    name = "pool"
-    dtypes = ("float32", "bfloat16")
-
-    def make(self, shape, dtype):
-        cuda = SimulatedCuda.current()
-        return cuda.array(
-            shape=shape, dtype=dtype, speaks=self.speaks, stream=self.current, memory="pool"
-        )
-
-    def readonly(self, array):
-        array = SimulatedCuda.current().array([1.0] * 12, speaks=self.speaks, readonly=True)
-        self.kept = array
-        return array
-
-
-class Silent(Producer):
-    """Has read-only arrays, and does not say so."""
-
-    name = "silent"
-
-    def readonly(self, array):
-        return array
-
-
-class OldDict(Producer):
-    """Says nothing of streams in its dicts, as PyTorch and JAX."""
-
-    speaks = ("dlpack", "cai2")
-    name = "old dict"
-
-
-class Converted(simulated.Converted):
-    """What the consumer takes of a view."""
-
-    arrays = ()
-
-    def make(self, view, stream):
-        return self._consumer.take(view)
-
-
-class Heedless(simulated._Library, simulated.ConsumerAdapter):
-    """Ignores the stream and the flag of a dict, and makes no return edge."""
-
-    name = "heedless"
-    dtypes = ("float32", "bfloat16")
-
-    def __init__(self):
-        super().__init__()
-        self.library = Converted(self)
-
-    def take(self, x):
-        if hasattr(type(x), "__dlpack__"):
-            capsule = x.__dlpack__(stream=self.current.handle, max_version=(1, 3))
-            said = describe(capsule)["capsule"]
-            region = Region(said.ptr, said.shape, said.strides, said.dtype, said.itemsize)
-            return region, simulated.take(capsule)
-        return region_of_dict(x.__cuda_array_interface__, x), x
-
-    def copy(self, array):
-        region, _ = array
-        return self.current.read(region), self.current
-
-    def values(self, copied):
-        pending, stream = copied
-        stream.synchronize()
-        return pending.value
-
-    def fill(self, array, value):
-        region, _ = array
-        # The flag is dropped.
-        self.current.fill(replace(region, readonly=False), value)
-
-
-class Blocks(Heedless):
-    """Waits on the host for the dict's stream, as Numba and CuPy."""
-
-    name = "blocks"
-    doors = ("cai",)
-
-    def take(self, x):
-        stream = x.__cuda_array_interface__.get("stream")
-        if stream:
-            SimulatedCuda.current().stream_of(stream).synchronize()
-        return super().take(x)
-
-
-class Nameless(Heedless):
-    """Has no streams that a caller can name, as JAX."""
-
-    name = "nameless"
-
-    def stream(self):
-        return None
-
-
-class Refuses(Heedless):
-    """Takes nothing."""
-
-    name = "refuses"
-
-    def take(self, x):
-        raise BufferError("not today")
-
-
-class Copies(Heedless):
-    """Reads other memory than the producer's."""
-
-    name = "copies"
-
-    def take(self, x):
-        cuda = SimulatedCuda.current()
-        copy = cuda.array(cuda.read(x), dtype="float32", speaks=("cai",))
-        return super().take(copy)
 
 
 @pytest.fixture
@@ -456,174 +329,6 @@ def test_a_matrix_is_data_and_comes_back(lab):
     assert sum('"aspects"' in line for line in lines) == len(matrix.cells)
     with pytest.raises(ValueError, match="outcome: got 'odd'; allowed: right"):
         Aspect.from_dict({"outcome": "odd"})
-
-
-# Rows in processes of their own.
-
-
-class Crashes(Heedless):
-    """Ends the process by CAI, and is right by DLPack."""
-
-    name = "test_matrix:Crashes"
-
-    def take(self, x):
-        if not hasattr(type(x), "__dlpack__"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().take(x)
-
-
-class Hangs(Heedless):
-    """Never comes back."""
-
-    name = "test_matrix:Hangs"
-
-    def take(self, x):
-        signal.pause()
-
-
-@pytest.fixture
-def importable(monkeypatch):
-    monkeypatch.syspath_prepend(HERE)
-
-
-class Noted(simulated.Consumer):
-    """Takes its time, and notes when."""
-
-    name = "test_matrix:Noted"
-
-    def convert(self, x, stream, *, readonly=None):
-        with Path(os.environ["TEST_MATRIX_JOURNAL"]).open("a") as file:
-            print("begin", os.getpid(), file=file, flush=True)
-            time.sleep(0.3)
-            print("end", os.getpid(), file=file)
-        return super().convert(x, stream, readonly=readonly)
-
-
-def test_the_program_writes_the_file_and_a_line_a_cell(tmp_path, capsys):
-    path = tmp_path / "row.json"
-    arguments = ["--producer", "simulated", "--consumer", "simulated", "--json", str(path)]
-    assert main([*arguments, "--aspect", "values", "--aspect", "handover"]) == 0
-    matrix = Matrix.from_dict(json.loads(path.read_text()))
-    assert len(matrix.cells) == len(ROUTES)
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(ROUTES)
-    assert "simulated -> simulated, x by CAI: values right, handover right" in lines[0]
-
-
-def test_a_crash_costs_the_rest_of_a_pair(importable):
-    seen = []
-    matrix = run_isolated(
-        ["simulated"],
-        ["simulated", "test_matrix:Crashes", "simulated"],
-        aspects=["values"],
-        progress=lambda *said: seen.append(said),
-    )
-    assert [one["values"].outcome for one in matrix.cells] == [
-        *["right"] * 7,
-        *["crashed"] * 7,
-        *["right"] * 7,
-    ]
-    first, second = matrix.cells[7:9]
-    assert first["values"].detail.startswith("the process ended by SIGKILL")
-    assert second["values"].detail == "an earlier route ended the process"
-    assert [done for done, _, _ in seen] == list(range(1, 22))
-    assert matrix.consumers == ("simulated", "test_matrix:Crashes", "simulated")
-
-
-def test_rows_that_start_at_once_judge_one_after_another(importable, tmp_path, monkeypatch):
-    journal = tmp_path / "journal"
-    monkeypatch.setenv("TEST_MATRIX_JOURNAL", str(journal))
-    consumers = ["test_matrix:Noted", "simulated"]
-    seen = []
-    matrix = run_isolated(
-        ["simulated", "to_cai(simulated)"],
-        consumers,
-        aspects=["values"],
-        ways=["convert"],
-        jobs=2,
-        progress=lambda *said: seen.append(said),
-    )
-    assert [(one.producer, one.consumer, one.route) for one in matrix.cells] == [
-        (producer, consumer, CONVERT)
-        for producer in ("simulated", "to_cai(simulated)")
-        for consumer in consumers
-    ]
-    assert {one["values"].outcome for one in matrix.cells} == {"right"}
-    assert [(done, count) for done, count, _ in seen] == [(n, 4) for n in range(1, 5)]
-    # Who began has ended before the other begins.
-    begun = [line.split() for line in journal.read_text().splitlines()]
-    assert [word for word, _ in begun] == ["begin", "end"] * 2
-    assert len({process for _, process in begun}) == 2
-
-
-class Waits(Heedless):
-    """Goes on when a file is there: so that it can be seen how far it is told to be."""
-
-    name = "test_matrix:Waits"
-
-    def take(self, x):
-        if hasattr(type(x), "__dlpack__"):
-            while not Path(os.environ["TEST_MATRIX_GOES_ON"]).exists():
-                time.sleep(0.02)
-        return super().take(x)
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_cells_are_told_while_their_row_is_run(jobs, importable, monkeypatch, tmp_path):
-    goes_on = tmp_path / "goes-on"
-    monkeypatch.setenv("TEST_MATRIX_GOES_ON", str(goes_on))
-    seen = []
-
-    def told(count, total, cell):
-        seen.append((count, total, cell, goes_on.exists()))
-        goes_on.touch()
-
-    producers = ["simulated", "to_cai(simulated)"][:jobs]
-    matrix = run_isolated(
-        producers, ["test_matrix:Waits"], aspects=["values"], jobs=jobs, progress=told
-    )
-    count = jobs * len(ROUTES)
-    assert [said[:2] for said in seen] == [(number, count) for number in range(1, count + 1)]
-    # Either row may be the first, and each is told in its order.
-    for producer in producers:
-        row = [cell for cell in matrix.cells if cell.producer == producer]
-        assert [cell for _, _, cell, _ in seen if cell.producer == producer] == row
-    # The second waits for what is done when the first is told.
-    assert not seen[0][3]
-
-
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_an_interrupt_ends_the_processes(jobs, importable, monkeypatch):
-    children = []
-    begin = subprocess.Popen
-
-    def begun(*arguments, **more):
-        children.append(begin(*arguments, **more))
-        return children[-1]
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(subprocess, "Popen", begun)
-    producers = ["simulated", "to_cai(simulated)"]
-    consumers = ["simulated", "test_matrix:Hangs"]
-    with pytest.raises(KeyboardInterrupt):
-        run_isolated(producers, consumers, aspects=["values"], jobs=jobs, progress=interrupt)
-    # Else each would hang until its limit.
-    assert 1 <= len(children) <= jobs
-    assert {child.returncode for child in children} == {-signal.SIGKILL}
-
-
-def test_a_process_that_hangs_is_ended(importable):
-    matrix = run_isolated(["simulated"], ["test_matrix:Hangs"], aspects=["values"], limit_s=3)
-    assert matrix.cells[0]["values"] == Aspect("crashed", "the process was ended after 3 s")
-
-
-def test_a_row_that_cannot_begin_is_a_mistake():
-    with pytest.raises(ValueError, match="abacus"):
-        run_isolated(["abacus"], ["simulated"])
-    with pytest.raises(ValueError, match="got none"):
-        run_isolated([], ["simulated"])
 
 
 def test_the_advised_route_is_the_first_of_the_consumers_that_there_is(lab):

@@ -88,13 +88,13 @@ def listening() -> Iterator[list[logging.LogRecord]]:
     """The records of the orders that are made."""
     made: list[logging.LogRecord] = []
 
-    class Keep(logging.Handler):
+    class Collector(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             if getattr(record, "order", None) == "made":
                 record.why = getattr(record, "why", "")
                 made.append(record)
 
-    logger, handler = logging.getLogger("cai_bridge"), Keep()
+    logger, handler = logging.getLogger("cai_bridge"), Collector()
     level, propagate = logger.level, logger.propagate
     logger.addHandler(handler)
     logger.setLevel(logging.DEBUG)

@@ -23,7 +23,7 @@ from fakes import (
     rows,
 )
 
-from cai_bridge import DLPackView, from_cai, to_cai
+from cai_bridge import DLPackView, convert, from_cai, to_cai
 
 # --- dicts ----------------------------------------------------------------------------------------
 
@@ -168,7 +168,7 @@ def refused_by(call):
 
 
 def test_every_door_of_the_rows_is_tested():
-    assert {call for _, call in ARGUMENTS} == {"to_cai", "from_cai", "dlpack"}
+    assert {call for _, call in ARGUMENTS} == {"to_cai", "from_cai", "convert", "dlpack"}
 
 
 @pytest.mark.parametrize("speaks", SPEAKS)
@@ -194,6 +194,16 @@ def test_from_cai_refuses_an_argument_and_takes_the_array_afterwards(row, cuda):
     x = cuda.array([1.0], speaks="cai")
     assert_refused(row, from_cai, x, **arguments(row))
     assert cuda.read(from_cai(x)) == [1.0]
+
+
+@pytest.mark.parametrize("tree", [False, True])
+@pytest.mark.parametrize("to", ["cai", "dlpack", "numpy", "tvm_ffi"])
+@refused_by("convert")
+def test_convert_refuses_an_argument_and_takes_the_array_afterwards(row, to, tree, cuda):
+    x = cuda.array([1.0], speaks="cai")
+    x = [x] if tree else x
+    assert_refused(row, convert, x, to, **arguments(row))
+    convert(x, to)
 
 
 @refused_by("dlpack")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -55,6 +57,18 @@ def test_the_end_of_the_block_raises_what_was_found():
         cuda.x = race(cuda)
     assert raised.value.reports[0].kind == "race"
     assert isinstance(raised.value, AssertionError)
+
+
+@pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
+def test_the_error_is_the_same_when_it_is_copied_or_crosses_to_another_process(again):
+    with pytest.raises(RaceError) as raised, simulated_cuda() as cuda:
+        cuda.x = race(cuda)
+    error = RaceError(raised.value.reports, 3)
+    error.add_note("a note")
+    other = again(error)
+    assert type(other) is RaceError
+    assert (str(other), other.reports, other.left_out) == (str(error), error.reports, 3)
+    assert other.__notes__ == ["a note"]
 
 
 def test_the_end_of_the_block_raises_nothing_where_no_check_was_asked_for():

@@ -120,9 +120,50 @@ def test_what_is_beyond_the_limit_is_left_out_and_counted(limit, traced, cuda):
 
 @pytest.mark.parametrize("limit", [0, -1])
 def test_a_limit_below_one_is_refused(limit, traced):
-    with pytest.raises(ValueError, match=f"limit: got {limit}; allowed: 1 and above"):
-        with traced(limit=limit):
-            pass
+    with pytest.raises(ValueError, match=f"^limit: got {limit}; allowed: an integer of 1 or more$"):
+        traced(limit=limit)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("path", 1), "got 1; allowed: a str or a path-like object"),
+        (("path", True), "got True; allowed: a str or a path-like object"),
+        (("path", None), "got None; allowed: a str or a path-like object"),
+        (("limit", "5"), "got '5'; allowed: an integer of 1 or more"),
+        (("limit", True), "got True; allowed: an integer of 1 or more"),
+        (("limit", 2.5), "got 2.5; allowed: an integer of 1 or more"),
+        (("streams", 5), "got 5; allowed: a mapping of handles to names, {7: 'mine'}"),
+        (("streams", {"s": "x"}), "got {'s': 'x'}; allowed: a mapping of handles to names, "),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_before_a_file_is_opened(
+    arguments, said, tmp_path, capfd
+):
+    name, value = arguments
+    with pytest.raises(TypeError, match=f"^{re.escape(f'{name}: {said}')}"):
+        trace(**{"path": tmp_path / "trace.json", name: value})
+    assert not list(tmp_path.iterdir())
+    # Standard output is open: an integer was no file of the process.
+    print("still here", flush=True)
+    assert capfd.readouterr().out == "still here\n"
+
+
+def test_a_trace_is_for_one_block_and_as_a_decorator_for_one_call(tmp_path, cuda):
+    path = tmp_path / "trace.json"
+    used = trace(path)
+    with used:
+        pass
+    before = path.read_text()
+    with pytest.raises(RuntimeError, match=r"^trace: got one that was used; allowed: a new one f"):
+        with used:
+            pytest.fail("the block is not entered")
+    assert path.read_text() == before
+    work = trace(path)(lambda: use(cuda))
+    for _ in range(2):
+        path.unlink()
+        work()
+        assert "exchange" in path.read_text()
 
 
 def test_more_events_than_are_written_at_once_are_all_there_in_order(traced, cuda):

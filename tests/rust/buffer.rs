@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use cai_bridge::buffer::{Buffer, described, on_host};
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::{Device, MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, Outcome, Simulated, Span, codes};
@@ -61,15 +61,15 @@ impl Machine {
         bytes(self.x + 12, &[3, 4], &[-6, 1], Device::cuda(0))
     }
 
-    fn order(&self, way: Way, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
-        let need = Need { way, from, to };
+    fn order(&self, direction: Direction, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        let need = Need { direction, from, to };
         order(&*self.cuda, need).map(drop)
     }
 
     /// A copy of `array` on `on`, after the producer and before what it does next.
     fn copy(&self, array: &Descriptor, on: Alive<'_>) -> Result<Buffer> {
-        let before = || self.order(Way::HandOver, self.producer, on);
-        let after = || self.order(Way::GiveBack, on, self.producer);
+        let before = || self.order(Direction::HandOver, self.producer, on);
+        let after = || self.order(Direction::GiveBack, on, self.producer);
         Buffer::filled(&self.driver, array, on, before, after)
     }
 
@@ -99,14 +99,15 @@ fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
     for ordered in [[true, true], [false, true], [true, false]] {
         let m = Machine::new();
         let on = m.stream(HERE);
-        let edge =
-            |wanted: bool, way, from, to| if wanted { m.order(way, from, to) } else { Ok(()) };
+        let edge = |wanted: bool, direction, from, to| {
+            if wanted { m.order(direction, from, to) } else { Ok(()) }
+        };
         let buffer = Buffer::filled(
             &m.driver,
             &m.reversed(),
             on,
-            || edge(ordered[0], Way::HandOver, m.producer, on),
-            || edge(ordered[1], Way::GiveBack, on, m.producer),
+            || edge(ordered[0], Direction::HandOver, m.producer, on),
+            || edge(ordered[1], Direction::GiveBack, on, m.producer),
         )
         .unwrap();
         m.write_again();
@@ -146,10 +147,10 @@ fn a_copys_memory_is_freed_once_what_is_queued_on_a_stream_is_done() {
         let (on, reader) = (m.stream(HERE), m.stream(HERE));
         let buffer = m.copy(&m.reversed(), on).unwrap();
         let span = [Span { ptr: buffer.ptr(), len: 12 }];
-        m.order(Way::HandOver, on, reader).unwrap();
+        m.order(Direction::HandOver, on, reader).unwrap();
         m.cuda.launch(reader.stream(), "read", &span, &[], |_| ()).unwrap();
         if ordered {
-            m.order(Way::GiveBack, reader, on).unwrap();
+            m.order(Direction::GiveBack, reader, on).unwrap();
         }
         buffer.free(&m.driver, on).unwrap();
         assert_eq!(m.cuda.reports().len(), usize::from(!ordered));
@@ -175,18 +176,18 @@ fn a_failed_copy_frees_its_memory_in_the_order_of_its_stream() {
             m.cuda.fail(call, nth, codes::OUT_OF_MEMORY).unwrap();
         }
         let after_was_called = RefCell::new(false);
-        let edge = |name, way, from, to| match name == call {
+        let edge = |name, direction, from, to| match name == call {
             true => Err(refused()),
-            false => m.order(way, from, to),
+            false => m.order(direction, from, to),
         };
         let made = Buffer::filled(
             &m.driver,
             &m.reversed(),
             on,
-            || edge("before", Way::HandOver, m.producer, on),
+            || edge("before", Direction::HandOver, m.producer, on),
             || {
                 after_was_called.replace(true);
-                edge("after", Way::GiveBack, on, m.producer)
+                edge("after", Direction::GiveBack, on, m.producer)
             },
         );
         let error = made.unwrap_err();

@@ -1,6 +1,6 @@
 //! Edges during graph captures: the rule as a table, and what an order does by it.
 
-use cai_bridge::capture::{Part, Route, Way, route};
+use cai_bridge::capture::{Direction, Part, Route, route};
 use cai_bridge::stream::Stream;
 use toml::Value;
 
@@ -17,13 +17,15 @@ fn part(value: &Value) -> Part {
 
 #[test]
 fn the_route_of_an_edge_is_the_table() {
-    for (section, way) in [("hand_over", Way::HandOver), ("give_back", Way::GiveBack)] {
+    for (section, direction) in
+        [("hand_over", Direction::HandOver), ("give_back", Direction::GiveBack)]
+    {
         for row in rows(&table("capture.toml"), section) {
             let to = match row.get("to") {
                 Some(_) => Stream::Legacy,
                 None => Stream::Handle(7),
             };
-            let got = match route(way, part(&row["from"]), to, part(&row["part"])) {
+            let got = match route(direction, part(&row["from"]), to, part(&row["part"])) {
                 Route::Plain => "plain",
                 Route::External => "external",
                 Route::Pointless => "pointless",

@@ -40,11 +40,7 @@ fn used(source: &str) -> Vec<String> {
 fn a_module_uses_only_those_above_it() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let list = fs::read_to_string(root.join("lib.rs")).unwrap();
-    let order: Vec<String> = list
-        .lines()
-        .filter_map(|line| line.trim_start_matches("pub ").strip_prefix("mod "))
-        .map(|rest| rest.trim_end_matches(';').to_owned())
-        .collect();
+    let order = listed(&list);
     assert!(order.len() > 8, "the module list of src/lib.rs: {order:?}");
     let mut files = Vec::new();
     sources(&root, &mut files);
@@ -104,8 +100,17 @@ fn neighbours(source: &str, module: &[String], is_folder: bool, all: &[String]) 
     found
 }
 
-#[test]
-fn no_files_of_src_py_use_each_other_in_a_circle() {
+/// The names that a source lists as `mod name;`.
+fn listed(source: &str) -> Vec<String> {
+    let visible =
+        |line: &str| line.trim_start_matches("pub ").trim_start_matches("pub(crate) ").to_owned();
+    let rest =
+        |line: &str| Some(visible(line).strip_prefix("mod ")?.trim_end_matches(';').to_owned());
+    source.lines().filter_map(rest).filter(|name| !name.contains(' ')).collect()
+}
+
+/// The modules of `src/py`, and those that each uses.
+fn modules_of_py() -> Vec<(Vec<String>, Vec<String>)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut files = Vec::new();
     sources(&root.join("py"), &mut files);
@@ -115,18 +120,44 @@ fn no_files_of_src_py_use_each_other_in_a_circle() {
         parts.filter(|part| part != "mod").collect()
     };
     let all: Vec<String> = files.iter().map(|file| named(file).join("::")).collect();
-    let mut left: Vec<(String, Vec<String>)> = Vec::new();
-    for file in &files {
+    let uses = |file: &PathBuf| {
         let (module, is_folder) = (named(file), file.ends_with("mod.rs"));
         let mut uses = neighbours(&fs::read_to_string(file).unwrap(), &module, is_folder, &all);
         uses.retain(|other| !other.is_empty() && *other != module.join("::"));
-        left.push((module.join("::"), uses));
-    }
-    let edges: usize = left.iter().map(|(_, uses)| uses.len()).sum();
+        (module, uses)
+    };
+    let found: Vec<_> = files.iter().map(uses).collect();
+    let edges: usize = found.iter().map(|(_, uses)| uses.len()).sum();
     assert!(edges > 100, "only {edges} uses found: does the search still see them?");
+    found
+}
+
+#[test]
+fn a_module_of_src_py_uses_only_those_above_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let order = listed(&fs::read_to_string(root.join("py/mod.rs")).unwrap());
+    assert!(order.len() > 15, "the module list of src/py/mod.rs: {order:?}");
+    let rank = |module: &str| order.iter().position(|name| name == module);
+    for (module, uses) in modules_of_py().into_iter().filter(|(module, _)| module.len() > 1) {
+        let own = rank(&module[1]).unwrap_or_else(|| panic!("{module:?} is not in the list"));
+        for other in uses {
+            let Some(inside) = other.strip_prefix("py::") else { continue };
+            let room = inside.split("::").next().unwrap();
+            assert!(
+                rank(room) <= Some(own),
+                "{} uses {other}, which is below it",
+                module.join("::")
+            );
+        }
+    }
+}
+
+#[test]
+fn no_files_of_src_py_use_each_other_in_a_circle() {
+    let mut left = modules_of_py();
     // Those that use nobody who is left go, until there are none.
     loop {
-        let names: Vec<String> = left.iter().map(|(name, _)| name.clone()).collect();
+        let names: Vec<String> = left.iter().map(|(name, _)| name.join("::")).collect();
         let before = left.len();
         left.retain(|(_, uses)| uses.iter().any(|other| names.contains(other)));
         if left.len() == before {

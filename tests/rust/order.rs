@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::device::{MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Result;
-use cai_bridge::order::{Door, Need, connect, wait_on_host};
+use cai_bridge::order::{Need, Purpose, connect, wait_on_host};
 use cai_bridge::stream::{Elided, Ready, Request, Stream, Thread, plan};
 
 use crate::alive::{HERE, at};
 
-const DOOR: Door = Door::handing_over("test");
+const DOOR: Purpose = Purpose::hand_over("test");
 const THERE: Place = Place::gpu(1);
 
 /// Orders two streams at `place`; says why where that is not needed.
 fn order(driver: &Simulated, place: Place, from: Stream, to: Stream) -> Result<Option<Elided>> {
     let (from, to) = (at(place, from), at(place, to));
-    let need = Need { way: Way::HandOver, from, to };
+    let need = Need { direction: Direction::HandOver, from, to };
     cai_bridge::order::order(driver, need)
 }
 
@@ -177,7 +177,7 @@ fn a_blocking_stream_of_another_context_is_no_part_of_the_legacy_streams_order()
 /// queues a wait there, and so does an end.
 #[test]
 fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_streams() {
-    let passed_on = |doors: &[Door], consumer: fn(&Simulated) -> Stream| {
+    let passed_on = |doors: &[Purpose], consumer: fn(&Simulated) -> Stream| {
         let race = towards_legacy(0, true);
         let consumer = consumer(&race.cuda);
         let streams = [race.producer, Stream::Legacy, consumer].map(|stream| at(HERE, stream));
@@ -188,7 +188,7 @@ fn what_is_handed_to_the_legacy_default_stream_may_be_passed_on_to_blocking_stre
         }
         Race { consumer, ..race }.reports_of_a_read()
     };
-    let end = Door::giving_back("test");
+    let end = Purpose::give_back("test");
     let consumers: [fn(&Simulated) -> Stream; 3] = [
         |cuda| Stream::Handle(cuda.create_stream(0, false).unwrap()),
         |cuda| Stream::Handle(cuda.create_stream(0, true).unwrap()),

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::device::{MemoryKind, Place};
 use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Door, Need, check_captures, check_device, check_host_wait, connect, is_reached, mark, order,
+    Need, Purpose, check_captures, check_device, check_host_wait, connect, is_reached, mark, order,
 };
 use cai_bridge::stream::{Stream, Thread};
 
@@ -23,11 +23,11 @@ fn machine() -> (Arc<Simulated>, [Stream; 2]) {
 }
 
 /// The streams whose part in a capture was asked for, in that order.
-fn asked(cuda: &Simulated, way: Way, from: Stream, to: Stream) -> Vec<Stream> {
+fn asked(cuda: &Simulated, direction: Direction, from: Stream, to: Stream) -> Vec<Stream> {
     cuda.clear_calls();
     // What becomes of the order is the tables' matter.
     let (from, to) = (alive(from), alive(to));
-    let _ = order(cuda, Need { way, from, to });
+    let _ = order(cuda, Need { direction, from, to });
     let calls = cuda.calls();
     let asked = calls.iter().filter(|made| made.call == Call::StreamIsCapturing);
     asked.filter_map(|made| made.arguments.stream).collect()
@@ -36,12 +36,12 @@ fn asked(cuda: &Simulated, way: Way, from: Stream, to: Stream) -> Vec<Stream> {
 #[test]
 fn the_stream_that_is_recorded_is_asked_only_where_its_answer_matters() {
     let (cuda, [from, to]) = machine();
-    assert_eq!(asked(&cuda, Way::HandOver, from, to), [to]);
-    assert_eq!(asked(&cuda, Way::GiveBack, from, to), [to, from]);
-    assert_eq!(asked(&cuda, Way::HandOver, from, Stream::Legacy), [Stream::Legacy, from]);
-    assert_eq!(asked(&cuda, Way::HandOver, Stream::Legacy, to), [to, Stream::Legacy]);
+    assert_eq!(asked(&cuda, Direction::HandOver, from, to), [to]);
+    assert_eq!(asked(&cuda, Direction::GiveBack, from, to), [to, from]);
+    assert_eq!(asked(&cuda, Direction::HandOver, from, Stream::Legacy), [Stream::Legacy, from]);
+    assert_eq!(asked(&cuda, Direction::HandOver, Stream::Legacy, to), [to, Stream::Legacy]);
     cuda.begin_capture(to, CaptureMode::Relaxed).unwrap();
-    assert_eq!(asked(&cuda, Way::HandOver, from, to)[..2], [to, from]);
+    assert_eq!(asked(&cuda, Direction::HandOver, from, to)[..2], [to, from]);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn a_stream_of_another_device_is_refused_and_one_of_another_context_of_the_devic
 
 /// Orders a stream of device 1 before one of device 0.
 fn across(cuda: &Arc<Simulated>, from: Stream, to: Stream) {
-    let (door, driver) = (Door::handing_over("test"), Handle::Simulated(Arc::clone(cuda)));
+    let (door, driver) = (Purpose::hand_over("test"), Handle::Simulated(Arc::clone(cuda)));
     connect(door, &driver, (at(THERE, from), alive(to)), |call| call()).unwrap();
 }
 

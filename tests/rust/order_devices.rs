@@ -6,7 +6,7 @@ use cai_bridge::device::{Context, MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, Span};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::Kind;
-use cai_bridge::order::{Door, check_device, connect};
+use cai_bridge::order::{Purpose, check_device, connect};
 use cai_bridge::stream::{Alive, Stream, Thread};
 
 use crate::alive::at;
@@ -21,7 +21,7 @@ enum Name {
 }
 
 const NAMES: [Name; 4] = [Name::Legacy, Name::PerThread, Name::Blocking, Name::NonBlocking];
-const DOORS: [Door; 2] = [Door::handing_over("test"), Door::giving_back("test")];
+const DOORS: [Purpose; 2] = [Purpose::hand_over("test"), Purpose::give_back("test")];
 
 fn stream(cuda: &Simulated, name: Name, context: Context) -> Stream {
     match name {
@@ -69,7 +69,7 @@ impl Machine {
         self.cuda.pop_context().unwrap();
     }
 
-    fn connect(&self, door: Door, from: Alive<'_>, to: Alive<'_>) {
+    fn connect(&self, door: Purpose, from: Alive<'_>, to: Alive<'_>) {
         let driver = Handle::Simulated(Arc::clone(&self.cuda));
         connect(door, &driver, (from, to), |call| call()).unwrap();
         assert_eq!(self.cuda.device(), Some(2), "the caller's device is current again");
@@ -78,7 +78,7 @@ impl Machine {
 
 /// The reports after a write on the one stream and a read on the other, ordered, with the next `left_out`
 /// call left out.
-fn races(door: Door, from: (Name, usize), to: (Name, usize), left_out: Option<&str>) -> usize {
+fn races(door: Purpose, from: (Name, usize), to: (Name, usize), left_out: Option<&str>) -> usize {
     let m = Machine::new();
     let (from, to) = (m.alive(from.0, from.1), m.alive(to.0, to.1));
     m.work(from, true);

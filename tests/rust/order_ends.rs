@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::device::Place;
 use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, Simulated};
-use cai_bridge::order::{Door, Need, connect, elided, order};
+use cai_bridge::order::{Need, Purpose, connect, elided, order};
 use cai_bridge::stream::{Alive, Elided, Stream};
 
 use crate::alive::at;
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 const OUT_OF_MEMORY: u32 = 2;
 const THERE: Place = Place::gpu(1);
@@ -22,7 +22,7 @@ fn streams(cuda: &Simulated, ordinal: i32) -> [Stream; 2] {
 /// An edge between two streams that are taken for streams of the second device.
 fn need(from: Stream, to: Stream) -> Need<'static> {
     let (from, to) = (at(THERE, from), at(THERE, to));
-    Need { way: Way::HandOver, from, to }
+    Need { direction: Direction::HandOver, from, to }
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn a_record_is_tried_in_the_streams_own_context_for_a_handle_that_is_refused_and
 }
 
 /// What is told while streams are connected.
-fn told_of(cuda: &Arc<Simulated>, door: Door, streams: (Alive<'_>, Alive<'_>)) -> Vec<String> {
+fn told_of(cuda: &Arc<Simulated>, door: Purpose, streams: (Alive<'_>, Alive<'_>)) -> Vec<String> {
     let driver = Handle::Simulated(Arc::clone(cuda));
-    Told::by(|| connect(door, &driver, streams, |call| call())).0
+    Events::by(|| connect(door, &driver, streams, |call| call())).0
 }
 
 #[test]
@@ -61,8 +61,8 @@ fn each_decision_is_told_made_elided_or_failed() {
     let made = (at(THERE, from), at(THERE, to));
     let has = |told: &[String], wanted: &str| count(told, wanted) > 0;
 
-    let door = Door::handing_over("door");
-    let told = Told::by(|| elided(door, THERE, Elided::NothingPending, || None)).0;
+    let door = Purpose::hand_over("door");
+    let told = Events::by(|| elided(door, THERE, Elided::NothingPending, || None)).0;
     assert!(has(&told, "order=\"elided\"") && has(&told, "why=\"nothing pending\""), "{told:?}");
     assert!(has(&told, "door=\"door\"") && has(&told, "device=1"), "{told:?}");
 
@@ -76,7 +76,7 @@ fn each_decision_is_told_made_elided_or_failed() {
     assert!(has(&told, &format!("producer={}", from.handle())), "{told:?}");
     assert!(has(&told, &format!("consumer={}", to.handle())), "{told:?}");
 
-    let back = told_of(&cuda, Door::giving_back("release"), made);
+    let back = told_of(&cuda, Purpose::give_back("release"), made);
     assert!(has(&back, "order=\"made\"") && has(&back, "door=\"release\""), "{back:?}");
     assert!(has(&back, &format!("consumer={}", from.handle())), "{back:?}");
     assert!(has(&back, &format!("producer={}", to.handle())), "{back:?}");

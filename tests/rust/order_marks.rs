@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cai_bridge::capture::Way;
+use cai_bridge::capture::Direction;
 use cai_bridge::device::{MemoryKind, Place};
 use cai_bridge::driver::simulated::{Call, CaptureMode, ReportKind, Simulated, codes};
 use cai_bridge::driver::{Driver, Handle};
@@ -20,8 +20,8 @@ fn machine() -> (Arc<Simulated>, [Alive<'static>; 3]) {
     (cuda, streams)
 }
 
-fn ordered(cuda: &Simulated, way: Way, from: Alive<'_>, to: Alive<'_>) {
-    assert_eq!(order(cuda, Need { way, from, to }).unwrap(), None);
+fn ordered(cuda: &Simulated, direction: Direction, from: Alive<'_>, to: Alive<'_>) {
+    assert_eq!(order(cuda, Need { direction, from, to }).unwrap(), None);
 }
 
 fn count(cuda: &Simulated, call: Call) -> usize {
@@ -36,7 +36,7 @@ fn work(cuda: &Simulated, stream: Alive<'_>) {
 fn an_order_gives_its_event_back_at_once() {
     let (cuda, [from, to, _]) = machine();
     for _ in 0..3 {
-        ordered(&cuda, Way::GiveBack, from, to);
+        ordered(&cuda, Direction::GiveBack, from, to);
     }
     assert_eq!(count(&cuda, Call::EventCreate), 1);
 }
@@ -53,7 +53,7 @@ fn a_marks_event_is_kept_until_it_is_reached_and_then_used_again() {
     cuda.synchronize_stream(from.stream()).unwrap();
     assert!(is_reached(&*cuda, &point).unwrap());
     for _ in 0..2 {
-        ordered(&cuda, Way::GiveBack, from, to);
+        ordered(&cuda, Direction::GiveBack, from, to);
     }
     assert_eq!(count(&cuda, Call::EventCreate), 2);
     let _kept = [(); 3].map(|()| mark(&*cuda, from).unwrap());
@@ -65,7 +65,7 @@ fn work_outside_a_capture_is_marked_while_another_stream_is_captured() {
     let (cuda, [from, to, _]) = machine();
     work(&cuda, from);
     cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
-    ordered(&cuda, Way::GiveBack, from, to);
+    ordered(&cuda, Direction::GiveBack, from, to);
     let point = mark(&*cuda, from).unwrap();
     cuda.end_capture(to.stream()).unwrap();
     assert!(!is_reached(&*cuda, &point).unwrap());
@@ -130,9 +130,9 @@ fn a_mark_is_asked_for_during_a_capture_without_harm() {
 fn the_event_that_a_graph_waits_for_is_never_used_again() {
     let (cuda, [from, to, other]) = machine();
     cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
-    ordered(&cuda, Way::GiveBack, from, to);
+    ordered(&cuda, Direction::GiveBack, from, to);
     cuda.end_capture(to.stream()).unwrap();
-    ordered(&cuda, Way::GiveBack, from, other);
+    ordered(&cuda, Direction::GiveBack, from, other);
     assert_eq!(count(&cuda, Call::EventCreate), 2);
 }
 
@@ -141,10 +141,10 @@ fn the_event_of_a_graphs_wait_that_failed_is_used_again() {
     let (cuda, [from, to, other]) = machine();
     cuda.begin_capture(to.stream(), CaptureMode::Relaxed).unwrap();
     cuda.fail("cuStreamWaitEvent", 1, codes::OUT_OF_MEMORY).unwrap();
-    let need = Need { way: Way::GiveBack, from, to };
+    let need = Need { direction: Direction::GiveBack, from, to };
     assert_eq!(order(&*cuda, need).unwrap_err().field(), "cuStreamWaitEvent");
     cuda.end_capture(to.stream()).unwrap();
-    ordered(&cuda, Way::GiveBack, from, other);
+    ordered(&cuda, Direction::GiveBack, from, other);
     assert_eq!(count(&cuda, Call::EventCreate), 1);
 }
 
@@ -184,7 +184,7 @@ fn no_event_of_an_earlier_life_is_used_again() {
         let block = cuda.alloc(0, 8, MemoryKind::Device, "x").unwrap();
         let span = [cai_bridge::driver::simulated::Span { ptr: block, len: 8 }];
         cuda.launch(from.stream(), "write", &[], &span, |_| ()).unwrap();
-        ordered(&cuda, Way::HandOver, from, to);
+        ordered(&cuda, Direction::HandOver, from, to);
         let point = mark(&*cuda, to).unwrap();
         cuda.launch(to.stream(), "read", &span, &[], |_| ()).unwrap();
         assert!(!is_reached(&*cuda, &point).unwrap());

@@ -41,7 +41,7 @@ fn integers_name_streams_as_both_specifications_have_it() {
 fn none_and_minus_one_mean_what_each_dialect_says() {
     assert_eq!(Ready::from_cai(None, HERE).unwrap(), Ready::Nothing);
     assert_eq!(Ready::from_cai(Some(-1), HERE).unwrap_err().kind().name(), "StreamNoOrder");
-    assert_eq!(Request::from_integer(None, HERE).unwrap(), Request::Unsaid);
+    assert_eq!(Request::from_integer(None, HERE).unwrap(), Request::Unspecified);
     assert_eq!(Request::from_integer(None, HERE).unwrap().or_legacy(), Request::On(Stream::Legacy));
     assert_eq!(Request::from_integer(Some(-1), HERE).unwrap().or_legacy(), Request::NoOrder);
     assert_eq!(Stream::from_native(0, HERE), Stream::Legacy);
@@ -55,7 +55,7 @@ fn the_plan_is_the_table() {
             value => Ready::On(stream(value)),
         };
         let request = match &row["request"] {
-            Value::String(text) if text == "unsaid" => Request::Unsaid,
+            Value::String(text) if text == "unsaid" => Request::Unspecified,
             Value::Integer(-1) => Request::NoOrder,
             value => Request::On(stream(value)),
         };

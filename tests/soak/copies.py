@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from . import steps as s
 from .ends import Ends
-from .words import Array, Kept, User, View, wants
+from .words import Array, StreamRef, User, View, wants
 
 
 class Copies(Ends):
@@ -24,7 +24,7 @@ class Copies(Ends):
             self.usable(stream)
         return stream
 
-    def user(self, argument: s.Argument, at: int, home: Kept | None) -> User:
+    def user(self, argument: s.Argument, at: int, home: StreamRef | None) -> User:
         """Tell the consumer that a hand-over names."""
         if argument == -1:
             return User("declined")
@@ -71,7 +71,7 @@ class Copies(Ends):
         self.values[made] = self.values[self.root(view.array)]
         # The producer gets its memory back from somebody who worked on that stream.
         reader = "h" + step.name[1:]
-        borrowed = view._replace(user=User("on", Kept(queue)), lent=False)
+        borrowed = view._replace(user=User("on", StreamRef(queue)), lent=False)
         self.hand_out(reader, borrowed, self.holds[step.source][0], named=False)
         self._less(reader)
         self._copied(step, made, memory, queue, at, view.place)
@@ -84,7 +84,7 @@ class Copies(Ends):
         home = self.keep(str(named), at)
         if home is None or home.stream != queue:
             # The legacy default stream is made to wait for the copy, and frees it.
-            home = Kept(f"L{at}")
+            home = StreamRef(f"L{at}")
             self.edge(queue, home.stream, back=True)
         user = User("unnamed") if step.stream == -1 else self.user(named, at, home)
         self._add(memory, named=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import steps as s
 from .model import Model
 from .order import HOST, Barred
-from .words import Kept, User, View, wants
+from .words import StreamRef, User, View, wants
 
 
 class Ends(Model):
@@ -13,22 +13,22 @@ class Ends(Model):
 
     # --- who keeps a stream alive -----------------------------------------------------------------
 
-    def keep(self, argument: str, device: int) -> Kept | None:
+    def keep(self, argument: str, device: int) -> StreamRef | None:
         """Who keeps a stream alive that a call names: its object, or a library that works there.
 
         None where nobody does. For a blocking stream the legacy default stream stands in.
         """
         stream, _, bare = argument.partition(".")
         if s.is_default(stream):
-            return Kept(stream)
+            return StreamRef(stream)
         if not bare or stream in self.working(device, owned=True):
-            return Kept(stream, "object")
+            return StreamRef(stream, "object")
         lane = self.lanes[stream]
         if lane == (device, "blocking") and not self.is_captured(stream):
-            return Kept(f"L{device}")
+            return StreamRef(f"L{device}")
         return None
 
-    def confirmed(self, kept: Kept | None, view: View) -> str | None:
+    def confirmed(self, kept: StreamRef | None, view: View) -> str | None:
         """Name a stream that is kept, as its keeper has it now."""
         if kept is None:
             return None

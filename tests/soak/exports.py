@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from . import steps as s
 from .copies import Copies
-from .words import Array, Kept, User, View, wants
+from .words import Array, StreamRef, User, View, wants
 
 LEGACY_KINDS = {"dlpack-none", "dlpack-exchange", "dlpack-borrowed"}
 NO_READONLY = {"dlpack-legacy-capsule", "dlpack-borrowed"}
@@ -203,7 +203,7 @@ class Exports(Copies):
         tensor = "i" + step.name[1:]
         self.hand_out(tensor, view._replace(kind="import"), self.holds[step.source][0], named=False)
         self._consumed(step.source)
-        on = None if ready is None else Kept(ready)
+        on = None if ready is None else StreamRef(ready)
         made = View(view.array, ready, on, view.readonly, place, place, tensor=True, gpus=view.gpus)
         self.hand_out(step.name, made._replace(kind="dlpack"), tensor)
         self.count[tensor] -= 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 from . import steps as s
 from .lives import Lives
 from .order import Made
-from .words import SILENT, Array, Kept, User, View, wants
+from .words import SILENT, Array, StreamRef, User, View, wants
 
 
 class Bridge(Lives):
@@ -63,7 +63,7 @@ class Bridge(Lives):
         array = self.arrays[view.array]
         place = view.at if view.gpus else array.device
         ready = None if array.empty else f"L{place}"
-        on = None if ready is None else Kept(ready)
+        on = None if ready is None else StreamRef(ready)
         user = User("unread")
         made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
         return made._replace(gpus=view.gpus)
@@ -77,7 +77,7 @@ class Bridge(Lives):
             return self._by_table(step, view, passed_on=step.stream is None)
         if array.says("dlpack") is not None:
             ready = self._asked_for(step, array)
-            on = None if ready is None else Kept(ready)
+            on = None if ready is None else StreamRef(ready)
             return view._replace(ready=ready, on=on, tensor=True)
         if array.says("cai") in SILENT:
             if not array.empty:
@@ -102,13 +102,13 @@ class Bridge(Lives):
 
     def producer(
         self, argument: str, device: int, *, passed_on: bool
-    ) -> tuple[Kept | None, Kept | None]:
+    ) -> tuple[StreamRef | None, StreamRef | None]:
         """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
         stream, legacy = str(s.stream_of(argument)), f"L{device}"
         kept = self.keep(argument, device)
         if kept is None and passed_on:
             self.edge(stream, legacy)
-            return None, Kept(legacy)
+            return None, StreamRef(legacy)
         return kept, kept
 
     def _asked_for(self, step: s.ToCai, array: Array) -> str | None:
@@ -134,7 +134,7 @@ class Bridge(Lives):
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
         kept = self.keep(f"{pending}.handle", array.device)
         if kept is None or kept.stream != pending:
-            kept = Kept(pending, "exporter")
+            kept = StreamRef(pending, "exporter")
         return view._replace(ready=pending, on=kept, home=kept)
 
     # --- from_cai ---------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class Bridge(Lives):
         if array.says("dlpack") is not None and not step.as_dict:
             ready = f"L{array.device}"
             self.makes_ready(array, ready)
-            return view._replace(ready=ready, on=Kept(ready))
+            return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
 

@@ -16,7 +16,7 @@ def wants(condition: object, why: str = "cannot be done") -> None:
         raise Refused(why)
 
 
-class Kept(NamedTuple):
+class StreamRef(NamedTuple):
     """A stream that is used later, and who keeps it alive.
 
     That is the context of a default stream ("always"), an object that is held ("object"), or the
@@ -36,9 +36,9 @@ class User(NamedTuple):
     """
 
     kind: str = "nobody"
-    kept: Kept | None = None
+    kept: StreamRef | None = None
     stream: str = ""
-    seen: tuple[Kept, ...] = ()
+    seen: tuple[StreamRef, ...] = ()
     # The GPU of a stream that was named.
     at: int | None = None
 
@@ -70,14 +70,14 @@ class View(NamedTuple):
     array: str
     # The stream that the view names, and what a consumer waits for; None where nobody keeps it.
     ready: str | None
-    on: Kept | None
+    on: StreamRef | None
     readonly: bool
     # Where the producer's streams are, and the consumer's.
     place: int
     at: int
-    home: Kept | None = None
+    home: StreamRef | None = None
     # A stream that was declared to be the producer's besides.
-    declared: Kept | None = None
+    declared: StreamRef | None = None
     user: User = User()
     kind: str = ""
     # Whether a managed tensor holds the memory, whatever becomes of the producer's object.

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import program as p
 from .calling import LIKE
-from .objects import Home, Objects
+from .objects import Origin, Objects
 
 
 class Callers(Objects):
@@ -40,13 +40,13 @@ class Callers(Objects):
             copied = back.copy(same, home.words, self._stream(step.back), 0.0)
             self.reads.add(step.again, back, copied, step.thread)
         if step.name is not None:
-            self.homes[step.name] = Home(library, step.back, home.words, pointers[1], library)
+            self.homes[step.name] = Origin(library, step.back, home.words, pointers[1], library)
         self.counts.add("routes", f"{home.library} > adapt({step.library}).{step.does} > {library}")
         self.counts.add("others", "hand-overs while the producer's work was pending", pending)
         self.counts.add("others", "hand-overs")
         return made
 
-    def _called(self, step: p.Call, array: Any, home: Home, pointers: list[int | None]) -> Any:
+    def _called(self, step: p.Call, array: Any, home: Origin, pointers: list[int | None]) -> Any:
         """Do the work of the function."""
         adapter, stream = self.libraries[step.library], self._stream(step.stream)
         if not (self.doors.native or adapter.has(array)):

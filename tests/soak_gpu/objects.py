@@ -21,7 +21,7 @@ from .step import OF_STREAM, is_handle, stream_of
 CURRENT = "tc"
 
 
-class Home(NamedTuple):
+class Origin(NamedTuple):
     """Whose an array is, or the array behind a view; `route` is how it came there."""
 
     library: str
@@ -52,7 +52,7 @@ class Objects:
         self.reads = Reads(expected, self.counts)
         self.objects: dict[str, Any] = {}
         self.streams: dict[str, Any] = {}
-        self.homes: dict[str, Home] = {}
+        self.homes: dict[str, Origin] = {}
         self.pointers: set[int] = set()
         self.entered: list[list[tuple[str, Any]]] = [[] for _ in range(program.threads)]
 
@@ -75,7 +75,7 @@ class Objects:
         made = adapter.full(step.words, step.value, self._stream(step.stream), step.spin)
         pointer = adapter.pointer(made)
         self._note_again(pointer, "arrays in memory of an earlier one")
-        self.homes[step.name] = Home(step.library, step.stream, step.words, pointer, step.library)
+        self.homes[step.name] = Origin(step.library, step.stream, step.words, pointer, step.library)
         return made
 
     def _read(self, step: p.Read) -> None:
@@ -152,7 +152,7 @@ class Objects:
         pending = self.libraries[home.library].is_pending(self._stream(home.stream))
         with self._current(step.thread, step.stream):
             made = self._taken(step, stream, home)
-        self.homes[step.name] = Home(
+        self.homes[step.name] = Origin(
             step.library, step.stream, home.words, home.pointer, step.library
         )
         producer, *calls = home.route.split(" > ")
@@ -163,7 +163,7 @@ class Objects:
         self.counts.add("others", "hand-overs")
         return made
 
-    def _taken(self, step: p.Take, stream: Any, home: Home) -> Any:
+    def _taken(self, step: p.Take, stream: Any, home: Origin) -> Any:
         source, adapter = self.objects[step.source], self.libraries[step.library]
         if self.doors.native:
             return adapter.take_natively(step.how, source, stream)

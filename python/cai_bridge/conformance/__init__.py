@@ -8,7 +8,7 @@ is judged.
 
 from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
-from cai_bridge.testing._kit.dlpack_structures import fields_of
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from .adapter import ConsumerAdapter, Late, ProducerAdapter
 from .check import check_consumer, check_producer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cai_bridge import _core
 
-from . import _work
+from . import _checks, _work
 from ._region import Region
 from ._values import DTYPES, SimulatedDtype
 
@@ -117,7 +117,14 @@ class SimulatedArray:
         return _work.host_read(self._session, self, "tolist")
 
     def assign(self, value: Any) -> None:
-        """Write one value, or nested lists, from the host; checked as `tolist` is."""
+        """Write one value, or nested lists, from the host; checked as `tolist` is.
+
+        Raises
+        ------
+        BufferError
+            The array is read-only.
+        """
+        _work.check_writable(self._region)
         _work.host_write(self._session, self, value, "assign")
 
     def __repr__(self) -> str:
@@ -137,6 +144,7 @@ def _check_request(
 
 def _order(array: SimulatedArray, stream: int | None) -> None:
     """Make the array usable on the consumer's stream, as the array API's ``__dlpack__``."""
+    _work.check_lives(array._session)
     if isinstance(stream, bool) or not isinstance(stream, int | None):
         raise TypeError(f"stream: got {type(stream).__name__}; allowed: None or an integer")
     if stream == 0:
@@ -149,6 +157,7 @@ def _order(array: SimulatedArray, stream: int | None) -> None:
 
 class _HasDevice(SimulatedArray):
     def __dlpack_device__(self) -> tuple[int, int]:
+        _work.check_lives(self._session)
         return self.device
 
 
@@ -201,6 +210,7 @@ class _Cai(SimulatedArray):
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The dict, without an order of its own: what is pending is on `stream`."""
+        _work.check_lives(self._session)
         region, tensor = self._region, self._tensor
         # Before version 2 strides of C-contiguous arrays were given as well.
         compact = tensor.contiguous and self._version >= 2
@@ -243,6 +253,8 @@ _SPEAKERS: dict[str, type] = {
 
 def class_for(speaks: str | Iterable[str]) -> type[SimulatedArray]:
     """Find the class of arrays that speak exactly that; one of each protocol."""
+    if not isinstance(speaks, Iterable):
+        _checks.refuse(TypeError, "speaks", speaks, "a protocol's name, or several")
     names = [speaks] if isinstance(speaks, str) else list(speaks)
     names = ["cai3" if name == "cai" else name for name in names]
     unknown = [name for name in names if name not in _SPEAKERS]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cai_bridge import _core
 
-from . import _work
+from . import _checks, _work
 from ._pending import Pending, Result
 from ._region import Region
 from ._stream import SimulatedStream, working_on
@@ -63,8 +63,7 @@ class Consumer:
             The array is read-only.
         """
         region, stream, held = self._taken(array)
-        if region.readonly:
-            raise BufferError("array: got a read-only array; allowed: a writable one")
+        _work.check_writable(region)
         name = name or f"{self.kind} write"
         store, result, items = self._session.store, Result(), region.pack(value)
 
@@ -222,6 +221,4 @@ CONSUMERS: dict[str, type[Consumer]] = {
 
 def consumer(session: _Session, kind: str, stream: SimulatedStream) -> Consumer:
     """Make a consumer of that kind."""
-    if kind not in CONSUMERS:
-        raise ValueError(f"kind: got {kind!r}; allowed: {', '.join(CONSUMERS)}")
-    return CONSUMERS[kind](session, stream)
+    return CONSUMERS[_checks.choice("kind", kind, CONSUMERS)](session, stream)

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cai_bridge import _core
 
-from . import _work
+from . import _checks, _work
 from ._array import SimulatedArray, class_for
 from ._errors import SimulatedError
 from ._findings import Findings
 from ._queues import Queues
-from ._stream import SimulatedStream, working_on
+from ._stream import SimulatedStream, a_stream, working_on
 from ._values import dtype_named, strides_named, values_and_shape
 
 if TYPE_CHECKING:
@@ -41,11 +41,10 @@ class SimulatedCuda(Queues, Findings):
         return SimulatedCuda._here
 
     def __init__(self, devices: int, *, check: bool) -> None:
-        self._session = _core._Session(devices)
-        self._devices = devices
-        self._check = check
-        self._entered = False
-        self._arrays = 0
+        self._devices = _checks.integer("devices", devices, 1, "1 or more")
+        self._check = _checks.flag("check", check)
+        self._session = _core._Session(self._devices)
+        self._entered, self._arrays = False, 0
         self.legacy = SimulatedStream._named(self._session, None, 1)
         self.per_thread = SimulatedStream._named(self._session, None, 2)
 
@@ -53,9 +52,7 @@ class SimulatedCuda(Queues, Findings):
         if self._entered:
             raise SimulatedError("a simulated device can be entered once; make another one")
         if not self._session.enter():
-            raise SimulatedError(
-                "a simulated device is already in place; there is one for the whole process"
-            )
+            raise SimulatedError("a simulated device is in place already, for the whole process")
         self._entered = True
         SimulatedCuda._here = self
         return self
@@ -92,7 +89,7 @@ class SimulatedCuda(Queues, Findings):
     def set_device(self, device: int) -> None:
         """Make a device the calling thread's current one, as ``cudaSetDevice``."""
         _work.check_open(self._session)
-        self._session.set_device(device)
+        self._session.set_device(self._device(device))
 
     def reset_device(self, device: int = 0) -> None:
         """Take down a device's primary context, as ``cuDevicePrimaryCtxReset``.
@@ -102,7 +99,7 @@ class SimulatedCuda(Queues, Findings):
         """
         _work.check_open(self._session)
         try:
-            self._session.reset_device(device)
+            self._session.reset_device(self._device(device))
         finally:
             _work.raise_kept(self._session)
 
@@ -122,13 +119,15 @@ class SimulatedCuda(Queues, Findings):
         """
         _work.check_open(self._session)
         device = self._device(device)
-        handle = self._session.create_stream(device, blocking, name)
+        name = None if name is None else _checks.text("name", name)
+        handle = self._session.create_stream(device, _checks.flag("blocking", blocking), name)
         name = name or self._session.stream_name(device, handle)
         return SimulatedStream(self._session, device, handle, name)
 
     def default_stream(self, device: int, *, per_thread: bool = False) -> SimulatedStream:
         """Name a default stream of a device that need not be the current one."""
-        return SimulatedStream._named(self._session, device, 2 if per_thread else 1)
+        handle = 1 + _checks.flag("per_thread", per_thread)
+        return SimulatedStream._named(self._session, self._device(device), handle)
 
     def stream_of(self, handle: int, *, device: int | None = None) -> SimulatedStream:
         """Name another owner's stream by its handle; this does not keep it alive.
@@ -140,6 +139,7 @@ class SimulatedCuda(Queues, Findings):
         device : int, optional
             Its device; by default the current one.
         """
+        handle = _checks.integer("handle", handle, 1, "1, 2, or the handle of a stream")
         return SimulatedStream._named(self._session, self._device(device), handle)
 
     @contextlib.contextmanager
@@ -149,7 +149,7 @@ class SimulatedCuda(Queues, Findings):
         The exchange API reports it as ``current_work_stream``. The default is the legacy default
         stream.
         """
-        device = stream.device
+        device = a_stream(stream).device
         before = self._session.set_current_stream(device, stream.handle)
         try:
             with working_on(stream):
@@ -199,7 +199,7 @@ class SimulatedCuda(Queues, Findings):
         name : str, optional
             What reports call it.
         readonly : bool, optional
-            Whether exports are read-only.
+            Whether it is read-only: its exports say so, and once it is made nothing may write it.
         device : int, optional
             Its device; by default the stream's, else the current one.
         memory : str, optional
@@ -212,34 +212,35 @@ class SimulatedCuda(Queues, Findings):
 
         Raises
         ------
-        ValueError, BufferError
-            An argument that does not fit.
+        TypeError, ValueError, BufferError
+            An argument that does not fit, by its name.
         """
         _work.check_open(self._session)
         own, data, extents = values_and_shape(data, shape, fill)
-        dtype = dtype or own or "float32"
-        if device is None:
-            device = self._device(None) if stream is None else stream.device
+        dtype = own or "float32" if dtype is None else dtype
+        if stream is not None and device is None:
+            device = a_stream(stream).device
+        device = self._device(device)
         self._arrays += 1
-        name = name or f"array#{self._arrays}"
+        name = f"array#{self._arrays}" if name is None else _checks.text("name", name)
         element = dtype_named(dtype)
         tensor = _core._Tensor(
             self._session,
             device,
-            memory,
+            _checks.choice("memory", memory, ("device", "pinned", "managed", "pool")),
             1 if stream is None else stream.handle,
             name,
             list(extents),
             strides_named(strides, extents, element.itemsize),
             dtype,
-            offset,
-            readonly,
+            _checks.integer("offset", offset, 0, "0 bytes or more"),
+            _checks.flag("readonly", readonly),
         )
         array: SimulatedArray = class_for(speaks)(tensor, self._session, name)
         if stream is not None:
             array._set_pending(stream)
         if data is not None and stream is not None:
-            stream.fill(array, data, name=f"{name}: values")
+            _work.fill(stream, array, data, name=f"{name}: values", checked=False)
         elif data is not None:
             _work.host_write(self._session, array, data, f"{name}: values")
         return array
@@ -255,7 +256,7 @@ class SimulatedCuda(Queues, Findings):
         return _work.host_read(self._session, array, "read")
 
     def _device(self, device: int | None) -> int:
-        return self.legacy.device if device is None else device
+        return self.legacy.device if device is None else _checks.device(device, self._devices)
 
     def __repr__(self) -> str:
         place = "in place" if self._session.is_open else "not in place"

@@ -30,6 +30,10 @@ class RaceError(AssertionError):
         more = f"\n  and {left_out} more" if left_out else ""
         super().__init__(f"the simulated device has {what}:\n{lines}{more}")
 
+    def __reduce__(self) -> Any:
+        # Of the message alone an exception cannot be made again.
+        return type(self), (self.reports, self.left_out), self.__dict__
+
 
 @dataclass(frozen=True)
 class Side:
@@ -67,8 +71,8 @@ class Report:
     Attributes
     ----------
     kind : str
-        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``, ``"dead stream"``
-        or ``"another thread's stream"``.
+        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``, ``"dead
+        stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
         The report in one line, with both sides.
     first : Side or None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from . import _work
+from . import _checks, _work
 from ._errors import SimulatedError
+from ._stream import SimulatedStream, a_stream
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from cai_bridge._core import _CapturedGraph, _Session
-
-    from ._stream import SimulatedStream
 
 
 class SimulatedGraph:
@@ -23,8 +22,8 @@ class SimulatedGraph:
 
     def __init__(self, session: _Session, stream: SimulatedStream, mode: str) -> None:
         self._session = session
-        self._stream = stream
-        self._mode = mode
+        self._stream = a_stream(stream)
+        self._mode = _checks.choice("mode", mode, ("global", "thread_local", "relaxed"))
         self._captured: _CapturedGraph | None = None
 
     def __enter__(self) -> SimulatedGraph:
@@ -56,4 +55,4 @@ class SimulatedGraph:
         _work.check_open(self._session)
         if self._captured is None:
             raise SimulatedError("the capture has not become a graph")
-        self._session.launch_graph(self._captured, *stream._queue)
+        self._session.launch_graph(self._captured, *a_stream(stream)._queue)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from . import _work
 from ._consumer import Consumer, consumer
 from ._graph import SimulatedGraph
+from ._stream import SimulatedStream, a_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from cai_bridge._core import _Session
-
-    from ._stream import SimulatedStream
 
 
 class Queues:
@@ -44,11 +43,11 @@ class Queues:
         reads, writes : iterable
             What the work touches, checked now against all before: arrays, views (``ptr``,
             ``shape``, ``strides`` in bytes and ``itemsize``, or ``__cuda_array_interface__``), or
-            pairs of an address and a number of bytes.
+            pairs of an address and a number of bytes. Read-only arrays may not be written.
         name : str, optional
             What reports call it.
         """
-        _work.launch(stream, run, reads=reads, writes=writes, name=name)
+        _work.launch(a_stream(stream), run, reads=reads, writes=writes, name=name)
 
     def synchronize(self) -> None:
         """Wait on the host for all work of all devices, which runs it.
@@ -104,4 +103,5 @@ class Queues:
         stream : SimulatedStream, optional
             The stream that it works on; the legacy default stream by default.
         """
-        return consumer(self._session, kind, stream or self.legacy)
+        stream = self.legacy if stream is None else a_stream(stream)
+        return consumer(self._session, kind, stream)

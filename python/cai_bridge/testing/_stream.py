@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cai_bridge._core import DriverError
 
-from . import _work
+from . import _checks, _work
 from ._errors import SimulatedError
 
 if TYPE_CHECKING:
@@ -135,6 +135,8 @@ class SimulatedStream:
 
     def wait(self, event: SimulatedEvent) -> None:
         """Make later work on this stream wait for an event; the host does not wait."""
+        if not isinstance(event, SimulatedEvent):
+            _checks.refuse(TypeError, "event", event, "what record() of a stream returned")
         self._session.wait_event(*self._queue, event.handle)
 
     def launch(
@@ -178,11 +180,13 @@ class SimulatedStream:
             It is a default stream, or was destroyed before.
         """
         if not self._alive:
-            raise SimulatedError(
-                f"{self!r} cannot be destroyed: it is a default stream, or was destroyed before"
-            )
+            why = "was destroyed before" if self._destroyed else "is not yours to destroy"
+            raise SimulatedError(f"{self!r} {why}")
         self._alive, self._destroyed = False, True
         self._session.destroy_stream(self.handle)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("cannot copy or pickle a SimulatedStream: it owns its stream")
 
     def __del__(self) -> None:
         # A fork leaves the streams to the process that they belong to, and a context that was
@@ -193,3 +197,11 @@ class SimulatedStream:
 
     def __repr__(self) -> str:
         return f"<SimulatedStream {self.name!r} {self.handle:#x}>"
+
+
+def a_stream(value: Any) -> SimulatedStream:
+    """Give a stream of the simulated device; a handle does not say whose it is."""
+    if not isinstance(value, SimulatedStream):
+        allowed = "a SimulatedStream: cuda.default_stream(0), cuda.stream_of(handle), cuda.stream()"
+        _checks.refuse(TypeError, "stream", value, allowed)
+    return value

@@ -10,6 +10,8 @@ from typing import Any
 
 from cai_bridge import _core
 
+from . import _checks
+
 
 @dataclass(frozen=True)
 class SimulatedDtype:
@@ -54,10 +56,7 @@ _BY_TYPESTR = {typestr: name for name, typestr, _ in reversed(_ROWS) if typestr[
 
 def dtype_named(name: str) -> SimulatedDtype:
     """Find an element type by its name."""
-    try:
-        return DTYPES[name]
-    except KeyError:
-        raise ValueError(f"dtype: got {name!r}; allowed: {', '.join(DTYPES)}") from None
+    return DTYPES[_checks.choice("dtype", name, DTYPES)]
 
 
 def name_behind(typestr: str, dtype: object = None) -> str:
@@ -95,6 +94,27 @@ def _integer(value: Any) -> int:
 
 def packer(name: str) -> Callable[[Any], bytes]:
     """Make the function that turns a Python value into the bytes of an item."""
+    pack = _packer(name)
+
+    def checked(value: Any) -> bytes:
+        try:
+            return pack(value)
+        except (AttributeError, TypeError, ValueError, OverflowError, struct.error):
+            _checks.refuse(ValueError, "data", value, f"{_range(name)}, for {name}")
+
+    return checked
+
+
+def _range(name: str) -> str:
+    letters = _FORMATS[name].format[1:]
+    if name == "bfloat16" or letters not in set("bBhHiIqQ"):
+        return "numbers in its range"
+    bits = 8 * struct.calcsize(letters)
+    low, high = (0, 2**bits - 1) if letters.isupper() else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return f"integers from {low} to {high}"
+
+
+def _packer(name: str) -> Callable[[Any], bytes]:
     pack = _FORMATS[name].pack
     if name == "bool":
         return lambda value: pack(bool(value))
@@ -163,7 +183,7 @@ def values_and_shape(
     if data is None:
         if shape is None:
             raise ValueError("shape: got None without data; allowed: the extents")
-        return None, fill, (shape,) if isinstance(shape, int) else tuple(shape)
+        return None, fill, _extents(shape)
     dtype = None
     taken = _core._simulated_values(data)
     if taken is not None:
@@ -173,7 +193,7 @@ def values_and_shape(
     own = shape_of(data)
     if shape is None:
         return dtype, data, own
-    wanted = (shape,) if isinstance(shape, int) else tuple(shape)
+    wanted = _extents(shape)
     if own != wanted:
         values = list(flat(data))
         if len(own) != 1 or len(values) != math.prod(wanted):
@@ -185,6 +205,11 @@ def values_and_shape(
     return dtype, data, wanted
 
 
+def _extents(shape: Any) -> tuple[int, ...]:
+    shape = (shape,) if hasattr(shape, "__index__") else shape
+    return _checks.extents("shape", shape, "an integer, or a sequence of integers")
+
+
 def strides_named(
     strides: str | Sequence[int], shape: tuple[int, ...], itemsize: int
 ) -> list[int] | None:
@@ -193,8 +218,7 @@ def strides_named(
         return None
     if strides == "F":
         return list(reversed(compact_strides(shape[::-1], itemsize)))
+    allowed = "'C', 'F', or bytes, one a dimension"
     if isinstance(strides, str):
-        raise ValueError(
-            f"strides: got {strides!r}; allowed: 'C', 'F', or bytes, one for each dimension"
-        )
-    return list(strides)
+        _checks.refuse(ValueError, "strides", strides, allowed)
+    return list(_checks.extents("strides", strides, allowed))

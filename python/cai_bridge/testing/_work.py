@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cai_bridge import _core
 
+from . import _checks
 from ._errors import SimulatedError
 from ._pending import Pending, Result
 from ._region import Region
 from ._values import compact_strides, name_behind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from cai_bridge._core import _Session
 
@@ -61,11 +63,27 @@ def region_of(array: Any) -> Region:
     )
 
 
+def _members(field: str, members: Any) -> list[Any]:
+    allowed = "a list of arrays, views or pairs (address, bytes)"
+    if isinstance(members, str) or not isinstance(members, Iterable):
+        _checks.refuse(TypeError, field, members, allowed)
+    given: list[Any] = list(members)
+    for pair in given:
+        if isinstance(pair, tuple):
+            whole = len(pair) == 2 and all(type(part) is int and part >= 0 for part in pair)
+            if not whole:
+                _checks.refuse(ValueError, field, pair, allowed)
+    return given
+
+
 def _spans(member: Any) -> list[Span]:
-    if isinstance(member, tuple):
-        ptr, nbytes = member
-        return [(ptr, nbytes)]
-    return region_of(member).spans()
+    return [member] if isinstance(member, tuple) else region_of(member).spans()
+
+
+def check_writable(region: Region) -> None:
+    """Refuse to write to read-only memory."""
+    if region.readonly:
+        raise BufferError("array: it is read-only; allowed: a writable array")
 
 
 def launch(
@@ -75,12 +93,22 @@ def launch(
     reads: Iterable[Any],
     writes: Iterable[Any],
     name: str,
+    checked: bool = True,
 ) -> None:
-    """Queue work on a stream; arrays that it writes are pending there from then on."""
+    """Queue work on a stream; arrays that it writes are pending there from then on.
+
+    With `checked` of False it is the owner that writes the first values of read-only memory.
+    """
     session, (device, handle) = stream._session, stream._queue
     check_open(session)
-    read = [span for member in reads for span in _spans(member)]
-    written = list(writes)
+    if run is not None and not callable(run):
+        _checks.refuse(TypeError, "run", run, "None, or a callable without arguments")
+    _checks.text("name", name)
+    read = [span for member in _members("reads", reads) for span in _spans(member)]
+    written = _members("writes", writes)
+    for member in written if checked else ():
+        if not isinstance(member, tuple):
+            check_writable(region_of(member))
     write = [span for member in written for span in _spans(member)]
     session.launch(device, handle, name, read, write, run)
     for member in written:
@@ -89,11 +117,14 @@ def launch(
             moved(stream)
 
 
-def fill(stream: SimulatedStream, array: Any, value: Any, *, name: str) -> None:
-    """Queue a write of values to an array or view."""
+def fill(
+    stream: SimulatedStream, array: Any, value: Any, *, name: str, checked: bool = True
+) -> None:
+    """Queue a write of values to an array or view; `checked` as in `launch`."""
     region, store = region_of(array), stream._session.store
     items = region.pack(value)
-    launch(stream, lambda: region.write(items, store), reads=(), writes=(array,), name=name)
+    work = lambda: region.write(items, store)  # noqa: E731
+    launch(stream, work, reads=(), writes=(array,), name=name, checked=checked)
 
 
 def copy(stream: SimulatedStream, dst: Any, src: Any, *, name: str) -> None:
@@ -131,6 +162,16 @@ def host_write(session: _Session, array: Any, value: Any, name: str) -> None:
     items = region.pack(value)
     session.touch(name, [], region.spans())
     region.write(items, session.store)
+
+
+def check_lives(session: _Session) -> None:
+    """Refuse an array of a simulated device that has ended, which no driver knows any more."""
+    session.check_process()
+    if not session.is_open:
+        raise SimulatedError(ENDED)
+
+
+ENDED = "simulated device: got an array of one that has ended; allowed: use inside its with block"
 
 
 def check_open(session: _Session) -> None:

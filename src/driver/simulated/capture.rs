@@ -123,6 +123,12 @@ impl State {
         }
     }
 
+    /// Refuses a host sync of all contexts while any stream is being captured, whatever the mode.
+    pub(super) fn refuse_captures(&mut self) -> Coded<()> {
+        self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
+        if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
+    }
+
     /// Refuses a call that is unsafe during a capture: it spoils those that it can spoil from here.
     pub(super) fn refuse_unsafe(&mut self) -> Coded<()> {
         let here = Thread::current();

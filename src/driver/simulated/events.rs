@@ -243,10 +243,11 @@ impl Simulated {
         self.synchronize(Call::CtxSynchronize, Arguments::default(), State::end_of_context)
     }
 
-    /// The host waits for all work of all devices. Not a driver call: neither logged, nor made to
-    /// fail, nor refused in a capture.
+    /// The host waits for all work of all devices, as by `cuCtxSynchronize` in each context: a capture is
+    /// spoiled by that. Neither logged nor made to fail.
     pub fn synchronize_all(&self) -> Result<()> {
-        let end = self.everything("synchronize_all")?;
+        let end = self.everything("cuCtxSynchronize")?;
+        self.make("cuCtxSynchronize", State::refuse_captures)?;
         self.run_until(&end);
         self.lock().learn(&end);
         Ok(())

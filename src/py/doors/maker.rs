@@ -9,9 +9,10 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
-use super::means::{Class, DOOR, Means, Way};
+use super::lent::Lent;
+use super::library::{Class, DOOR, Method, ToLibrary};
 use super::ndarray::Ndarrays;
-use super::of_dlpack::export;
+use super::to_cai::export;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
@@ -20,7 +21,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Tenant;
-use crate::py::observe::{Began, End, Passage};
+use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::source::{Source, consumers_place};
@@ -34,7 +35,7 @@ pub(crate) struct Maker {
     /// The `Library`.
     #[pyo3(get)]
     library: Py<PyAny>,
-    means: PyOnceLock<Means>,
+    to_library: PyOnceLock<ToLibrary>,
     /// CuPy's quick route, once it is known to be right.
     quick: PyOnceLock<Py<Ndarrays>>,
     /// Types that are arrays of others, so that a value of theirs is converted as it is.
@@ -53,22 +54,23 @@ impl Maker {
     fn new(library: Py<PyAny>) -> Self {
         Self {
             library,
-            means: PyOnceLock::new(),
+            to_library: PyOnceLock::new(),
             quick: PyOnceLock::new(),
             foreign: Mutex::default(),
         }
     }
 
     /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
-    /// is refused says in `_cai_bridge_item` which it was.
-    #[pyo3(signature = (xs, stream=None, readonly=None))]
+    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`Lent`] is added for each.
+    #[pyo3(signature = (xs, stream=None, readonly=None, lent=None))]
     fn convert<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
         readonly: Maybe<'_, 'py>,
+        lent: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
-        entry(slf.py(), || slf.get().several(xs, stream, readonly))
+        entry(slf.py(), || slf.get().several(xs, stream, readonly, lent))
     }
 
     /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were
@@ -84,7 +86,7 @@ impl Maker {
         act(py, || {
             Argument::parse(stream)?;
             let readonly = flag::parse("readonly", readonly)?;
-            let refused = readonly == Some(true) && slf.get().means(py)?.writes;
+            let refused = readonly == Some(true) && slf.get().to_library(py)?.writes;
             xs.iter().enumerate().try_for_each(|(item, x)| {
                 let admitted = match x.cast::<View>() {
                     Ok(view) => view.get().check_leased(),
@@ -104,14 +106,14 @@ impl Maker {
 
 /// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
 /// the library named.
-struct Asked<'py> {
+struct ConsumerStream<'py> {
     ordinal: i32,
     answer: Option<Bound<'py, PyAny>>,
     native: Option<u64>,
     said: bool,
 }
 
-impl<'py> Asked<'py> {
+impl<'py> ConsumerStream<'py> {
     fn argument(&self) -> PyResult<Argument<'_, 'py>> {
         let argument = match self.native {
             Some(handle) => Argument::native(handle),
@@ -122,8 +124,8 @@ impl<'py> Asked<'py> {
 }
 
 impl Maker {
-    fn means(&self, py: Python<'_>) -> PyResult<&Means> {
-        self.means.get_or_try_init(py, || Means::of(self.library.bind(py)))
+    fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
+        self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
     }
 
     /// The array of `x`, where that is one of another library.
@@ -134,16 +136,16 @@ impl Maker {
         readonly: Maybe<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
-        let means = self.means(py)?;
-        if !self.is_foreign(x, means)? {
+        let to_library = self.to_library(py)?;
+        if !self.is_foreign(x, to_library)? {
             return Ok(None);
         }
-        let readonly = flag::parse("readonly", readonly)?.or(means.readonly);
-        let mut source = means.take(x, readonly)?;
+        let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
+        let mut source = to_library.take(x, readonly)?;
         let at = consumers_place(&source.array, source.place);
-        let asked = self.ask(py, means, at.ordinal, stream)?;
+        let asked = self.ask(py, to_library, at.ordinal, stream)?;
         export(DOOR, py, &mut source, &asked.argument()?, None)?;
-        self.make(py, means, source, readonly, asked.answer.as_ref()).map(Some)
+        self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
     fn several<'py>(
@@ -151,23 +153,25 @@ impl Maker {
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
         readonly: Maybe<'_, 'py>,
+        lent: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = xs.py();
-        let means = self.means(py)?;
-        let readonly = flag::parse("readonly", readonly)?.or(means.readonly);
+        let to_library = self.to_library(py)?;
+        let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let mut sources = Vec::with_capacity(xs.len());
         for (item, x) in xs.iter().enumerate() {
-            let taken = means.take(&x, readonly);
+            let taken = to_library.take(&x, readonly);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
         }
-        let mut streams: Vec<Asked<'py>> = Vec::new();
+        let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.place).ordinal;
             if streams.iter().all(|asked| asked.ordinal != ordinal) {
-                streams.push(self.ask(py, means, ordinal, stream)?);
+                streams.push(self.ask(py, to_library, ordinal, stream)?);
             }
         }
-        let arguments = streams.iter().map(Asked::argument).collect::<PyResult<Vec<_>>>()?;
+        let arguments =
+            streams.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
         let mut ordered = Vec::new();
         for (item, source) in sources.iter_mut().enumerate() {
@@ -182,23 +186,28 @@ impl Maker {
             dlpack::consume(py, source).map_err(|error| at_item(py, error, item))?;
         }
         let made = PyList::empty(py);
-        for (item, source) in sources.into_iter().enumerate() {
+        for (item, mut source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
-            let array = self.make(py, means, source, readonly, answer);
-            made.append(array.map_err(|error| at_item(py, error, item))?)?;
+            let watched = lent.map(|_| Lent::of(py, &mut source)).transpose()?;
+            let array = self.make(py, to_library, source, readonly, answer);
+            let array = array.map_err(|error| at_item(py, error, item))?;
+            if let (Some(lent), Some(watched)) = (lent, watched) {
+                lent.append(Bound::new(py, watched.made(&array)?)?)?;
+            }
+            made.append(array)?;
         }
         Ok(made.into_any())
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.
-    fn is_foreign(&self, x: &Bound<'_, PyAny>, means: &Means) -> PyResult<bool> {
+    fn is_foreign(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
         let (py, kind) = (x.py(), x.get_type());
         let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign().iter().any(|known| known.is(&kind)) {
             return Ok(true);
         }
-        if x.is_instance(means.types.bind(py))? || !facts(x)?.is_array() {
+        if x.is_instance(to_library.types.bind(py))? || !facts(x)?.is_array() {
             return Ok(false);
         }
         let mut known = foreign();
@@ -212,22 +221,26 @@ impl Maker {
     fn ask<'py>(
         &self,
         py: Python<'py>,
-        means: &Means,
+        to_library: &ToLibrary,
         ordinal: i32,
         stream: Maybe<'_, 'py>,
-    ) -> PyResult<Asked<'py>> {
-        let mut asked =
-            Asked { ordinal, answer: stream.cloned(), native: None, said: stream.is_some() };
-        match means.way {
+    ) -> PyResult<ConsumerStream<'py>> {
+        let mut asked = ConsumerStream {
+            ordinal,
+            answer: stream.cloned(),
+            native: None,
+            said: stream.is_some(),
+        };
+        match to_library.method {
             _ if asked.said => {}
-            Way::View(_) => {}
-            Way::Table(table) => {
+            Method::View(_) => {}
+            Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
-            Way::Make(_) if means.on_cupys => {
+            Method::Make(_) if to_library.on_cupys => {
                 asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
             }
-            Way::Make(_) => {
+            Method::Make(_) => {
                 let library = self.library.bind(py);
                 let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
                 asked.answer = (!answer.is_none()).then_some(answer);
@@ -240,23 +253,23 @@ impl Maker {
     fn make<'py>(
         &self,
         py: Python<'py>,
-        means: &Means,
+        to_library: &ToLibrary,
         source: Source,
         readonly: Option<bool>,
         stream: Maybe<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let began = Began::now();
-        let (class, calls) = match means.way {
-            Way::Table(table) => return give(py, source, table, began),
-            Way::Make(class) => (class, true),
-            Way::View(class) => (class, false),
+        let span = CallSpan::begin();
+        let (class, calls) = match to_library.method {
+            Method::Table(table) => return give(py, source, table, span),
+            Method::Make(class) => (class, true),
+            Method::View(class) => (class, false),
         };
         let view = View::new(source, readonly);
         let view = match class {
             Class::Cai => view.into_object(py, CaiView)?.into_super(),
             Class::DLPack => view.into_object(py, DLPackView)?.into_super(),
         };
-        began.exchanged(view.get().passage_in(DOOR));
+        span.exchanged(view.get().hand_over_in(DOOR));
         if !calls {
             return Ok(view.into_any());
         }
@@ -265,7 +278,7 @@ impl Maker {
         }
         let library = self.library.bind(py);
         let made = library.call_method1(intern!(py, "make"), (view, stream))?;
-        if means.on_cupys
+        if to_library.on_cupys
             && let Ok(quick) = library.getattr(intern!(py, "make"))?.cast_into::<Ndarrays>()
         {
             self.quick.get_or_init(py, || quick.unbind());
@@ -279,14 +292,14 @@ fn give(
     py: Python<'_>,
     mut source: Source,
     table: Table,
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
     let array: Descriptor = source.array;
     source.holding.tag = (End::Deleter, array.ptr());
     let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
     let made = table.give(py, managed)?;
     let (by, stream) = (source.by.as_str(), source.ready.stream());
-    began.exchanged(Passage { door: DOOR, by, array: &array, stream });
+    span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
     Ok(made)
 }
 

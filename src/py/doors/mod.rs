@@ -1,21 +1,35 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+pub(crate) mod convert;
+pub(crate) mod from_cai;
+mod lent;
+mod library;
 mod maker;
-mod means;
 mod ndarray;
-mod of_any;
-mod of_cai;
-mod of_dlpack;
-mod to_library;
+pub(crate) mod to_cai;
+pub(crate) mod to_dlpack;
 
+pub(crate) use lent::Lent;
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
-pub(crate) use of_any::{_is_on_gpu, to_dlpack};
-pub(crate) use of_cai::from_cai;
-pub(crate) use of_dlpack::{source, to_cai};
-pub(crate) use to_library::convert;
 
+use pyo3::PyClass;
 use pyo3::prelude::*;
+
+use super::observe::CallSpan;
+use super::views::View;
 
 /// An argument that may be left out.
 type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+
+/// A call of `door` that is told of: the view that it made, or why it made none.
+#[cold]
+fn tell<'py, V: PyClass<BaseType = View>>(
+    door: &'static str,
+    span: CallSpan,
+    made: PyResult<Bound<'py, V>>,
+) -> PyResult<Bound<'py, V>> {
+    let made = made.map_err(|error| span.refused(door, error))?;
+    span.exchanged(made.as_super().get().hand_over_in(door));
+    Ok(made)
+}

@@ -23,12 +23,12 @@ use crate::driver::fork::Process;
 use crate::lease::{Ending, Queue, State};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
-use crate::py::observe::{Began, Came};
+use crate::py::observe::{CallSpan, Outcome};
 
 /// An end, and when it began.
 pub(super) struct Next {
     pub(super) ending: Ending<Box<Holding>>,
-    pub(super) began: Began,
+    pub(super) span: CallSpan,
     /// Whether a log handler caused it: such ends are not logged.
     pub(super) quiet: bool,
 }
@@ -116,30 +116,30 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-pub(super) fn run(py: Python<'_>, Next { ending, began, .. }: Next) {
+pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
     // After a panic it stays: dropping it would be without an order.
     let mut ending = ManuallyDrop::new(ending);
     let tag = ending.holder().tag;
-    let came = came(py, &mut ending);
+    let outcome = outcome(py, &mut ending);
     let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);
     } else {
         keep(ending);
     }
-    began.released(tag, came);
+    span.released(tag, outcome);
 }
 
 /// Continues `ending`, and returns the outcome.
-fn came(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Came {
+fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     // One that lacks memory is as due as before.
     if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
         interrupt.write_unraisable(py, None);
     }
     match ending.state() {
-        State::GivenBack => Came::Done,
-        State::Abandoned => Came::LetGo,
-        State::Due | State::Waiting(()) | State::ToRetry => Came::PutOff,
+        State::GivenBack => Outcome::Done,
+        State::Abandoned => Outcome::LetGo,
+        State::Due | State::Waiting(()) | State::ToRetry => Outcome::PutOff,
     }
 }
 
@@ -219,13 +219,13 @@ impl Pending {
     #[cold]
     fn look(&self, py: Python<'_>, most: usize) {
         let over = self.queue.ask(most, |ending| {
-            let began = Began::now();
-            let came = match came(py, ending) {
-                Came::PutOff => return false,
-                Came::Done => Came::DoneLater,
-                came => came,
+            let span = CallSpan::begin();
+            let outcome = match outcome(py, ending) {
+                Outcome::PutOff => return false,
+                Outcome::Done => Outcome::DoneLater,
+                outcome => outcome,
             };
-            began.released(ending.holder().tag, came);
+            span.released(ending.holder().tag, outcome);
             true
         });
         flat(py, || drop(over));

@@ -1,5 +1,6 @@
 //! Leases that hold Python's references: how each ends, and who looks after those that cannot end yet.
 
+mod consumer;
 mod ends;
 mod holding;
 mod settle;

@@ -2,14 +2,15 @@
 
 use pyo3::prelude::*;
 
-use super::holding::{Consumer, Held, Holding};
+use super::consumer::Consumer;
+use super::holding::{Holding, Owner};
 use super::warned;
 use crate::buffer::Buffer;
 use crate::error::{Kind, Result};
-use crate::lease::{Holder, Parties, Settled, Trouble};
-use crate::order::{self, Door, Mark};
+use crate::lease::{Failure, Holder, Parties, Settlement};
+use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::{Kept, Unsaid, current, wait_for_all};
+use crate::py::streams::{StreamRef, WaitReason, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
 impl Holding {
@@ -18,14 +19,18 @@ impl Holding {
     pub(crate) fn producers(
         &self,
         py: Python<'_>,
-    ) -> Result<(Vec<Alive<'_>>, bool), Trouble<PyErr>> {
-        let home =
-            self.home.as_ref().map(|home| home.confirm(py, &self.driver)).transpose()?.flatten();
-        let mut producers = vec![home.unwrap_or(Alive::standing_in(self.place))];
+    ) -> Result<(Vec<Alive<'_>>, bool), Failure<PyErr>> {
+        let producer = self
+            .producer
+            .as_ref()
+            .map(|producer| producer.confirm(py, &self.driver))
+            .transpose()?
+            .flatten();
+        let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
         if let Some(declared) = &self.declared {
             producers.extend(declared.confirm(py, &self.driver)?);
         }
-        Ok((producers, home.is_some()))
+        Ok((producers, producer.is_some()))
     }
 
     /// Makes the orders of the end, for the consumer and for the user of `also`.
@@ -33,19 +38,19 @@ impl Holding {
         &mut self,
         py: Python<'_>,
         also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         if !self.process.is_current() {
-            return Ok(Settled::Done);
+            return Ok(Settlement::Done);
         }
         let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
             Some(why) => {
-                let on = || self.home.as_ref().map(Kept::stream);
-                order::elided(Door::giving_back("release"), self.place, why, on);
-                Settled::Done
+                let on = || self.producer.as_ref().map(StreamRef::stream);
+                order::elided(Purpose::give_back("release"), self.place, why, on);
+                Settlement::Done
             }
             None => self.order(py, also)?,
         };
-        if let Held::Copy(buffer, _) = &self.held
+        if let Owner::Copy(buffer, _) = &self.held
             && buffer.ptr() != 0
         {
             self.free(py, buffer)?;
@@ -55,13 +60,16 @@ impl Holding {
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.
     fn nothing_to_order(&self) -> Option<Elided> {
-        if self.lent.is_some_and(|at| !self.is_home(Alive::legacy(at)) || self.declared.is_some()) {
+        if self
+            .lent
+            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || self.declared.is_some())
+        {
             return None;
         }
         match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::AtHome if self.declared.is_none() => Some(Elided::SameStream),
+            Consumer::OnProducer if self.declared.is_none() => Some(Elided::SameStream),
             _ => None,
         }
     }
@@ -70,7 +78,7 @@ impl Holding {
         &mut self,
         py: Python<'_>,
         also: Option<Alive<'_>>,
-    ) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         let holding = &*self;
         let (producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;
@@ -86,8 +94,14 @@ impl Holding {
             })?;
             if let Some((handle, line)) = holding.uncovered(&users) {
                 warned::uncovered(holding.at, handle, line);
-                wait_for_all(py, "release", &holding.driver, holding.at, Unsaid::ItsConsumers)?;
-                return Ok(Settled::Done);
+                wait_for_all(
+                    py,
+                    "release",
+                    &holding.driver,
+                    holding.at,
+                    WaitReason::ConsumerUnknown,
+                )?;
+                return Ok(Settlement::Done);
             }
         }
         if let Some(at) = holding.lent {
@@ -99,7 +113,7 @@ impl Holding {
             Err(error) => {
                 if covered {
                     // Whoever tries again may be another thread, with other current streams.
-                    let seen = Kept::of_libraries(py, &holding.driver, holding.at)?;
+                    let seen = StreamRef::of_libraries(py, &holding.driver, holding.at)?;
                     for (kept, _) in seen {
                         self.note(kept);
                     }
@@ -115,11 +129,11 @@ impl Holding {
         &'a self,
         py: Python<'_>,
         producers: &[Alive<'a>],
-    ) -> Result<(Vec<Alive<'a>>, bool), Trouble<PyErr>> {
+    ) -> Result<(Vec<Alive<'a>>, bool), Failure<PyErr>> {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::AtHome => {
+            Consumer::OnProducer => {
                 users.extend(producers.first());
                 false
             }
@@ -152,11 +166,11 @@ impl Holding {
 
     /// Frees a copy's memory in the order of its stream, unless that would end a capture. If nothing keeps that stream
     /// alive any more, the host waits first.
-    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Trouble<PyErr>> {
+    fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
-            wait_for_all(py, "release", &self.driver, self.at, Unsaid::ItsConsumers)?;
+            wait_for_all(py, "release", &self.driver, self.at, WaitReason::ConsumerUnknown)?;
         }
         let Some(on) = producers.first().copied() else { return Ok(()) };
         let calls = self.driver.get()?;
@@ -179,7 +193,7 @@ impl Holder for Holding {
     type Mark = Vec<Mark>;
     type Interrupt = PyErr;
 
-    fn settle(&mut self, py: Python<'_>) -> Result<Settled<Vec<Mark>>, Trouble<PyErr>> {
+    fn settle(&mut self, py: Python<'_>) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         self.settle_with(py, None)
     }
 
@@ -195,7 +209,7 @@ impl Holder for Holding {
     }
 }
 
-impl From<PyErr> for Trouble<PyErr> {
+impl From<PyErr> for Failure<PyErr> {
     fn from(interrupt: PyErr) -> Self {
         Self::Interrupted(interrupt)
     }

@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 
 use super::ends::{Next, flat, look, queued, run};
 use super::holding::Holding;
-use crate::lease::{Ending, Settled};
+use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
-use crate::py::observe::{Began, Came};
+use crate::py::observe::{CallSpan, Outcome};
 
 /// Who holds memory, and gives it back when it is dropped.
 #[derive(Debug)]
@@ -37,10 +37,15 @@ impl Tenant {
     }
 
     /// Lets go where the orders are made already.
-    pub(crate) fn settled(mut self, py: Python<'_>, settled: Settled<Vec<Mark>>, began: Began) {
+    pub(crate) fn settled(
+        mut self,
+        py: Python<'_>,
+        settled: Settlement<Vec<Mark>>,
+        span: CallSpan,
+    ) {
         if let Some(holding) = self.0.take() {
             let ending = Ending::settled(holding, settled);
-            flat(py, || run(py, Next { ending, began, quiet: false }));
+            flat(py, || run(py, Next { ending, span, quiet: false }));
         }
     }
 }
@@ -57,9 +62,9 @@ impl Drop for Tenant {
 
 /// Ends what is held; `enter` takes the interpreter's lock, unless there is no interpreter any more.
 fn end(holding: Box<Holding>, enter: impl FnOnce(&mut dyn FnMut(Python<'_>)) -> Option<()>) {
-    let began = Began::now();
+    let span = CallSpan::begin();
     // Where an end is under way on this thread, that one has the lock.
-    let next = queued(Next { ending: Ending::new(holding), began, quiet: false });
+    let next = queued(Next { ending: Ending::new(holding), span, quiet: false });
     let Some(mut next) = next.map(Some) else { return };
     enter(&mut |py| {
         look(py);
@@ -68,7 +73,7 @@ fn end(holding: Box<Holding>, enter: impl FnOnce(&mut dyn FnMut(Python<'_>)) -> 
         }
     });
     if let Some(next) = next {
-        next.began.released(next.ending.holder().tag, Came::Lost);
+        next.span.released(next.ending.holder().tag, Outcome::Lost);
         std::mem::forget(next.ending);
     }
 }

@@ -2,7 +2,7 @@
 
 mod fields;
 pub(crate) mod log;
-mod told;
+mod span;
 pub(crate) mod trace;
 
-pub(crate) use told::{Began, Came, End, Passage};
+pub(crate) use span::{CallSpan, End, HandOver, Outcome};

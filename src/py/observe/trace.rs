@@ -38,12 +38,12 @@ struct Session {
     ended: u64,
     limit: usize,
     left_out: u64,
-    records: VecDeque<Kept>,
+    records: VecDeque<EventRecord>,
     threads: Vec<(u64, String)>,
 }
 
 /// An event.
-struct Kept {
+struct EventRecord {
     name: &'static str,
     at: u64,
     thread: u64,
@@ -85,7 +85,8 @@ pub(crate) fn keep(event: &Event<'_>) {
     if with_text {
         fields.push(("message", Value::Text(text.into())));
     }
-    let made = Kept { name: metadata.name(), at, thread: Thread::current().number(), fields };
+    let made =
+        EventRecord { name: metadata.name(), at, thread: Thread::current().number(), fields };
     if let Some(session) = &mut *kept() {
         if session.records.len() < session.limit {
             session.records.push_back(made);
@@ -175,7 +176,7 @@ impl Recording {
 }
 
 /// An event as Python has it: its name, when it was, the number of its thread, and its fields.
-type Told<'py> = (&'static str, u64, u64, Bound<'py, PyDict>);
+type EventFields<'py> = (&'static str, u64, u64, Bound<'py, PyDict>);
 
 #[pymethods]
 impl Recording {
@@ -199,13 +200,14 @@ impl Recording {
     }
 
     /// The first events, `most` at most, which are then forgotten.
-    fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Vec<Told<'py>>> {
-        let some: Vec<Kept> = {
+    fn take<'py>(&self, py: Python<'py>, most: usize) -> PyResult<Vec<EventFields<'py>>> {
+        let some: Vec<EventRecord> = {
             let mut session = self.session();
             let most = most.min(session.records.len());
             session.records.drain(..most).collect()
         };
-        let told = |kept: Kept| Ok((kept.name, kept.at, kept.thread, dict(py, kept.fields)?));
+        let told =
+            |kept: EventRecord| Ok((kept.name, kept.at, kept.thread, dict(py, kept.fields)?));
         some.into_iter().map(told).collect()
     }
 }

@@ -6,11 +6,12 @@
 //! out, and the capsule's name decides, never what was asked for.
 
 use dlpark::python::ImportedDlpack;
-use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
+use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyTuple};
+use pyo3::types::{PyCapsule, PyTuple};
 
+use super::dunder::ask;
 use super::guards;
 use super::types::Facts;
 use crate::descriptor::Descriptor;
@@ -20,13 +21,13 @@ use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
-use crate::py::interpreter::{detach, is_interrupt};
+use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, check_stream, hand_over_from, told};
+use crate::py::source::{By, Source, check_stream, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, Keeping, Kept, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -48,9 +49,9 @@ pub(crate) fn exchange(
     let place = place(py, &driver, &array)?;
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
-    let passed_on = argument.request() == Request::Unsaid;
-    let (home, ready) = of_producer(py, door, &driver, work, passed_on)?;
-    let read = Read { door, array, place, driver, home, ready, by: By::ExchangeApi };
+    let passed_on = argument.request() == Request::Unspecified;
+    let (producer, ready) = of_producer(py, door, &driver, work, passed_on)?;
+    let read = Read { door, array, place, driver, producer, ready, by: By::ExchangeApi };
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
 
@@ -77,8 +78,10 @@ pub(crate) fn protocol(
     let place = place(py, &driver, &array)?;
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
-    let (home, kept) = match work {
-        Some(work) => of_producer(py, door, &driver, work, argument.request() == Request::Unsaid)?,
+    let (producer, kept) = match work {
+        Some(work) => {
+            of_producer(py, door, &driver, work, argument.request() == Request::Unspecified)?
+        }
         None => (None, None),
     };
     // What it was asked for is ready there; the stream is the call's own.
@@ -86,7 +89,7 @@ pub(crate) fn protocol(
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
-    let read = Read { door, array, place, driver, home, ready: kept, by: By::Dlpack };
+    let read = Read { door, array, place, driver, producer, ready: kept, by: By::Dlpack };
     hold(x, read, argument, ready, || capsule::take(capsule).map(Some))
 }
 
@@ -99,7 +102,7 @@ pub(super) fn make_ready(
 ) -> PyResult<()> {
     guards::check(x, facts, None)?;
     let device = Some(Device::cuda(place.ordinal));
-    on_device(x.py(), driver, device, || ask(x, Request::Unsaid)).map(drop)
+    on_device(x.py(), driver, device, || ask(x, Request::Unspecified)).map(drop)
 }
 
 /// A bare capsule, ready on the legacy default stream. A capsule with a copy is taken: its holder has asked
@@ -113,7 +116,7 @@ pub(crate) fn capsule(
     let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
-    let read = Read { door, array, place, driver, home: None, ready: None, by: By::Capsule };
+    let read = Read { door, array, place, driver, producer: None, ready: None, by: By::Capsule };
     hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
 }
 
@@ -134,14 +137,14 @@ struct Read {
     place: Place,
     driver: Handle,
     /// The producer's stream.
-    home: Option<Kept>,
+    producer: Option<StreamRef>,
     /// The stream that stands in for it, if nothing keeps it.
-    ready: Option<Kept>,
+    ready: Option<StreamRef>,
     by: By,
 }
 
 /// The stream that an array is ready on; the producer's stream; and what stands in for it, if nothing keeps it.
-pub(super) type Settled = (Ready, Option<Kept>, Option<Kept>);
+pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
 /// default stream waits for it now, and stands in for it.
@@ -151,19 +154,19 @@ pub(super) fn of_producer(
     driver: &Handle,
     work: Alive<'_>,
     passed_on: bool,
-) -> PyResult<(Option<Kept>, Option<Kept>)> {
-    match Keeping::of(py, driver, work)? {
-        Keeping::Kept(home) => Ok((Some(home), None)),
-        Keeping::StandIn(legacy) => {
+) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
+    match KeepAlive::of(py, driver, work)? {
+        KeepAlive::By(producer) => Ok((Some(producer), None)),
+        KeepAlive::StandIn(legacy) => {
             let ready = legacy.clone_ref(py);
             Ok((Some(legacy), Some(ready)))
         }
-        Keeping::Nobody(_) if !passed_on => Ok((None, None)),
-        Keeping::Nobody(_) => {
+        KeepAlive::Nobody(_) if !passed_on => Ok((None, None)),
+        KeepAlive::Nobody(_) => {
             let legacy = Alive::legacy(work.place());
-            let door = Door::handing_over(door);
+            let door = Purpose::hand_over(door);
             order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
-            Ok((None, Some(Kept::legacy(work.place()))))
+            Ok((None, Some(StreamRef::legacy(work.place()))))
         }
     }
 }
@@ -178,11 +181,11 @@ fn hold(
     from: Option<Alive<'_>>,
     take: impl FnOnce() -> PyResult<Option<ImportedDlpack>>,
 ) -> PyResult<Source> {
-    let (py, Read { door, array, place, driver, home, ready: kept, by }) = (x.py(), read);
+    let (py, Read { door, array, place, driver, producer, ready: kept, by }) = (x.py(), read);
     let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
     check_stream(&array, &driver, argument.alive(place))?;
     hand_over_from(py, door, &driver, (ready, place, from), (argument, place))?;
-    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, home);
+    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);
     holding.ready_on(kept);
     if array.ptr() != 0 {
         holding.hand_to(py, argument, place)?;
@@ -193,7 +196,7 @@ fn hold(
     if let Some(tensor) = take()? {
         holding.take(tensor);
     }
-    Ok(Source { array, ready: told(ready, argument.request()), holding, place, by })
+    Ok(Source { array, ready: ready_for(ready, argument.request()), holding, place, by })
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver
@@ -253,64 +256,4 @@ fn on_device<R>(
     };
     driver.open(device.id, |call| detach(py, call));
     order::within(calls, Place::gpu(device.id), |_| ask())
-}
-
-/// Asks for a capsule, and says what its memory is ready on.
-fn ask<'py>(x: &Bound<'py, PyAny>, request: Request) -> PyResult<(Bound<'py, PyAny>, Stream)> {
-    let legacy = Stream::Legacy;
-    match request {
-        Request::Unsaid => Ok((call(x, Some(legacy))?.0, legacy)),
-        Request::NoOrder => match call(x, None) {
-            Ok((capsule, _)) => Ok((capsule, legacy)),
-            Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),
-            Err(refused) => match call(x, Some(legacy)) {
-                Ok((capsule, _)) => Ok((capsule, legacy)),
-                Err(error) => {
-                    // A producer may keep one exception and raise it every time.
-                    if !error.value(x.py()).is(refused.value(x.py())) {
-                        error.set_context(x.py(), Some(refused));
-                    }
-                    Err(error)
-                }
-            },
-        },
-        Request::On(stream) => match call(x, Some(stream)) {
-            Ok((capsule, true)) => Ok((capsule, stream)),
-            Ok((capsule, false)) => Ok((capsule, legacy)),
-            Err(error)
-                if matches!(stream, Stream::PerThread(_))
-                    && error.is_instance_of::<PyBufferError>(x.py()) =>
-            {
-                Ok((call(x, Some(legacy))?.0, legacy))
-            }
-            Err(error) => Err(error),
-        },
-    }
-}
-
-/// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag says whether the stream
-/// was passed. A producer without that argument makes its memory ready on the legacy default stream,
-/// as the specification says for `None`.
-fn call<'py>(x: &Bound<'py, PyAny>, stream: Option<Stream>) -> PyResult<(Bound<'py, PyAny>, bool)> {
-    let py = x.py();
-    let method = x.getattr(intern!(py, "__dlpack__"))?;
-    let arguments = PyDict::new(py);
-    match stream {
-        Some(stream) => arguments.set_item(intern!(py, "stream"), stream.handle())?,
-        None => arguments.set_item(intern!(py, "stream"), -1)?,
-    }
-    arguments.set_item(intern!(py, "max_version"), (1, 3))?;
-    let first = match method.call((), Some(&arguments)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
-        answer => return answer.map(|capsule| (capsule, true)),
-    };
-    arguments.del_item(intern!(py, "max_version"))?;
-    match method.call((), Some(&arguments)) {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
-        answer => return answer.map(|capsule| (capsule, true)),
-    }
-    match method.call0() {
-        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
-        answer => answer.map(|capsule| (capsule, false)),
-    }
 }

@@ -1,9 +1,12 @@
 //! Taking an array in: what its type is known to do, and the ways that it can come.
 
 pub(crate) mod cai;
+mod device;
 pub(crate) mod dlpack;
-pub(crate) mod fields;
+mod dtype;
+mod dunder;
 mod guards;
 mod ndarray;
+pub(crate) mod own_view;
 mod silence;
 pub(crate) mod types;

@@ -10,11 +10,11 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 
-use super::fields;
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Layout, Reach};
+use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
@@ -44,7 +44,7 @@ enum Address {
 type Array = (u64, Dtype, (Layout, Reach));
 
 /// What an array says.
-pub(super) struct Said<'py> {
+pub(super) struct Attributes<'py> {
     /// What its dict would say.
     pub(super) decoded: Decoded,
     pub(super) stream: Names<'py>,
@@ -132,7 +132,7 @@ impl Parts {
     /// Whether the attributes of `x` say what its dict does.
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
-        let by_dict = fields::decode(&dict, None, || Ok(None))?;
+        let by_dict = cai_dict::decode(&dict, None, || Ok(None))?;
         let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(false) };
         let broadcast = matches!(self.address, Address::Ctypes) && layout.0.strides().contains(&0);
         let same_layout =
@@ -160,7 +160,7 @@ impl Parts {
     }
 
     /// What `x` says of itself; `None` where its dict has to be asked.
-    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Said<'py>>> {
+    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Attributes<'py>>> {
         let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(None) };
         let (ready, stream) = match self.address {
             Address::Pointer(..) => (Ready::Nothing, Names::Library),
@@ -171,9 +171,9 @@ impl Parts {
                 (Ready::On(stream), Names::Array(object))
             }
         };
-        let claim = Claim::Said(ready);
+        let claim = Claim::Stated(ready);
         let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, layout, claim };
-        Ok(Some(Said { decoded, stream }))
+        Ok(Some(Attributes { decoded, stream }))
     }
 }
 
@@ -206,7 +206,7 @@ impl Address {
 /// The stream that CuPy works on at `place`, as a dict names it that is read there.
 pub(super) fn current(py: Python<'_>, place: Place) -> PyResult<Claim> {
     let native = current::cupys_or_legacy(py, place.ordinal)?;
-    Ok(Claim::Said(Ready::On(Stream::from_native(native, Thread::current()))))
+    Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))
 }
 
 /// The stream of an array of Numba's that has `object` for it; `None` where that does not say its handle.

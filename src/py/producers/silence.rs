@@ -9,13 +9,13 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::dlpack::{self, Settled};
-use super::types::{self, Facts, Speaks};
+use super::dlpack::{self, Readiness};
+use super::types::{self, Facts, ProducerKind};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::py::errors::HostSyncWarning;
 use crate::py::interpreter::answered;
-use crate::py::streams::{Unsaid, current, wait_for_all};
+use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
 use crate::stream::{Ready, Stream};
 
@@ -27,27 +27,28 @@ pub(super) fn settle(
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
     (door, ordered): (&'static str, bool),
-) -> PyResult<Settled> {
+) -> PyResult<Readiness> {
     let py = x.py();
-    let table = if facts.speaks == Speaks::Dict { types::facts(owner)?.table } else { facts.table };
+    let table =
+        if facts.producer == ProducerKind::Dict { types::facts(owner)?.table } else { facts.table };
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
         let alive = current::named(py, native, place);
-        let (home, kept) = dlpack::of_producer(py, door, driver, alive, true)?;
-        return Ok((Ready::On(alive.stream()), home, kept));
+        let (producer, kept) = dlpack::of_producer(py, door, driver, alive, true)?;
+        return Ok((Ready::On(alive.stream()), producer, kept));
     }
     if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
         warn_once(owner)?;
-        wait_for_all(py, "from_cai", driver, place, Unsaid::Anything)?;
+        wait_for_all(py, "from_cai", driver, place, WaitReason::SilentDict)?;
     }
     Ok((Ready::Nothing, None, None))
 }
 
 /// More types without a stream than a program has.
-const MOST: usize = 256;
+const MOST: usize = 4096;
 
 fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
@@ -58,8 +59,8 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let text = format!(
         "{name} exports a CUDA Array Interface that never names a stream, so the host waits for the device \
-         at every import. To avoid the wait, pass from_cai(x, stream=...) the stream of its pending work, or -1 if \
-         nothing is pending"
+         at every import, and nothing orders the producer's later writes in place after the consumer's work. \
+         Name its stream by from_cai(x, stream=...), or -1 if nothing is pending"
     );
     let text = CString::new(text).unwrap_or_default();
     PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;

@@ -16,7 +16,7 @@ use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Speaks {
+pub(crate) enum ProducerKind {
     /// One of our own `CaiView`s.
     CaiView,
     /// One of our own `DLPackView`s.
@@ -42,7 +42,7 @@ pub(super) struct Lazy {
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(crate) struct Facts {
     /// Which kind of producer.
-    pub(crate) speaks: Speaks,
+    pub(crate) producer: ProducerKind,
     /// Its exchange API.
     pub(crate) table: Option<Table>,
     /// What its tensors have that DLPack cannot say, and the exchange API does not check. Torch's do.
@@ -60,10 +60,10 @@ pub(crate) struct Facts {
 impl Facts {
     /// Whether it is a type of arrays or views, rather than of containers of them.
     pub(crate) const fn is_array(&self) -> bool {
-        match self.speaks {
-            Speaks::CaiView | Speaks::DLPackView => true,
-            Speaks::Foreign => self.table.is_some() || self.has_dlpack || self.has_cai,
-            Speaks::Capsule | Speaks::Dict => false,
+        match self.producer {
+            ProducerKind::CaiView | ProducerKind::DLPackView => true,
+            ProducerKind::Foreign => self.table.is_some() || self.has_dlpack || self.has_cai,
+            ProducerKind::Capsule | ProducerKind::Dict => false,
         }
     }
 
@@ -85,16 +85,16 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
 
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
-    let speaks = if x.is_instance_of::<CaiView>() {
-        Speaks::CaiView
+    let producer = if x.is_instance_of::<CaiView>() {
+        ProducerKind::CaiView
     } else if x.is_instance_of::<DLPackView>() || x.is_instance_of::<ArrayView>() {
-        Speaks::DLPackView
+        ProducerKind::DLPackView
     } else if x.is_instance_of::<PyCapsule>() {
-        Speaks::Capsule
+        ProducerKind::Capsule
     } else if x.is_instance_of::<PyDict>() {
-        Speaks::Dict
+        ProducerKind::Dict
     } else {
-        Speaks::Foreign
+        ProducerKind::Foreign
     };
     let lazy = match (
         Question::attribute(kind, intern!(py, "requires_grad"))?,
@@ -110,7 +110,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let habits = habits::of(&module);
     let parts = Parts::of(x, kind, &habits)?;
     Ok(Facts {
-        speaks,
+        producer,
         table: Table::of(kind)?,
         lazy,
         parts,

@@ -6,15 +6,16 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, PyErr};
 
+use super::memory::PythonMemory;
 use super::setup;
-use super::taken::Taken;
-use crate::array::origin::{Held, downcast};
+use crate::array::origin::{RustMemory, downcast};
+use crate::array::users;
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, consumers_place};
-use crate::py::streams::{Argument, Kept};
+use crate::py::streams::{Argument, StreamRef};
 use crate::py::views::{ArrayView, CaiView, DLPackView, View};
 use crate::stream::Ready;
 
@@ -91,25 +92,29 @@ impl Array {
 /// A view of the memory, ready on its stream, for consumers that name no stream.
 fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
+    if array.ptr() != 0 {
+        // An object that is made inside a scope is ready after what was queued there before.
+        users::give_back(&*array.origin, !array.readonly())?;
+    }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
         let at = consumers_place(&source.array, source.place);
-        source.holding.hand_to(py, &Argument::UNSAID, at)?;
+        source.holding.hand_to(py, &Argument::UNSPECIFIED, at)?;
     }
     Ok(View::new(source, None))
 }
 
 fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
-    if let Some(taken) = downcast::<Taken>(&array.origin) {
+    if let Some(taken) = downcast::<PythonMemory>(&array.origin) {
         return Ok(taken.source(py, &array.descriptor)?);
     }
-    let Some(held) = downcast::<Held>(&array.origin) else {
+    let Some(held) = downcast::<RustMemory>(&array.origin) else {
         return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
     // The tensor is what keeps the owner, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;
     let (driver, place) = (array.origin.driver(), array.origin.place());
-    let home = Kept::held(driver, held.home().clone())?;
+    let home = StreamRef::held(driver, held.home().clone())?;
     let managed = Some(ImportedDlpack::Versioned(managed));
     Ok(Source {
         array: array.descriptor.clone(),

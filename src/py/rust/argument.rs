@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
+use super::memory::PythonMemory;
 use super::setup;
-use super::taken::Taken;
 use crate::array::{Array, ArrayMut, DeviceStream};
-use crate::py::doors::source;
+use crate::py::doors::to_cai::source;
 
 impl DeviceStream {
     /// As [`DeviceStream::new`]; where the Python package has its simulated device in place, a stream of that.
@@ -45,7 +45,7 @@ impl FromPyObject<'_, '_> for Array {
 
     fn extract(x: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         setup::ready(x.py())?;
-        let (descriptor, taken) = Taken::new(source(DOOR, &x)?);
+        let (descriptor, taken) = PythonMemory::new(source(DOOR, &x)?);
         Ok(Self { descriptor, origin: Arc::new(taken) })
     }
 }

@@ -2,7 +2,7 @@
 
 mod answer;
 mod argument;
+pub(crate) mod memory;
 mod setup;
-pub(crate) mod taken;
 
 pub use answer::{OneProtocol, Speaking};

@@ -108,6 +108,17 @@ impl Library {
         self.is_ours() && locked(&OPEN).as_ref().is_some_and(|open| Arc::ptr_eq(open, self))
     }
 
+    /// Refuses an array of a device whose block has ended, in the words of the Python side.
+    pub(super) fn check_lives(self: &Arc<Self>, py: Python<'_>) -> PyResult<()> {
+        self.machine()?;
+        if self.is_open() {
+            return Ok(());
+        }
+        let testing = py.import("cai_bridge.testing")?;
+        let words = testing.getattr("_work")?.getattr("ENDED")?;
+        Err(PyErr::from_value(testing.getattr("SimulatedError")?.call1((words,))?))
+    }
+
     /// The calling thread's current stream of a device; 0, the driver's other name for the legacy
     /// default stream, where none was set.
     pub(super) fn current_stream(&self, ordinal: i32) -> Result<u64> {

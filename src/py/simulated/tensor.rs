@@ -99,11 +99,15 @@ pub(super) fn region<'py>(py: Python<'py>, array: &Descriptor) -> PyResult<Bound
     (array.ptr(), shape, strides, name, itemsize, array.readonly(), pair).into_pyobject(py)
 }
 
-/// The region of a view of the bridge; None for anything else.
+/// The region of a view of the bridge, which is refused once it is released; None for anything else.
 #[pyfunction]
 pub(super) fn _simulated_region<'py>(view: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();
-    entry(py, || view.cast::<View>().ok().map(|view| region(py, &view.get().array)).transpose())
+    entry(py, || {
+        let Ok(view) = view.cast::<View>() else { return Ok(None) };
+        view.get().check_leased()?;
+        region(py, &view.get().array).map(Some)
+    })
 }
 
 /// The element type, shape and flat values of an array of NumPy's; None for anything else.
@@ -264,12 +268,14 @@ impl ExchangeTensor {
 }
 
 impl Exchange for ExchangeTensor {
-    fn export(&self, _py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+    fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
+        self.0.library.check_lives(py)?;
         self.0.order_before_current()?;
         Ok(self.0.export()?)
     }
 
-    fn borrow(&self, _py: Python<'_>) -> PyResult<&Descriptor> {
+    fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
+        self.0.library.check_lives(py)?;
         self.0.order_before_current()?;
         Ok(&self.0.array)
     }

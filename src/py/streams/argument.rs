@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple};
 
-use super::kept::{self, Keeping};
+use super::keep_alive::{self, KeepAlive};
 use super::object::handle;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -32,26 +32,27 @@ pub(crate) struct Argument<'a, 'py> {
 
 impl<'a, 'py> Argument<'a, 'py> {
     /// Nothing.
-    pub(crate) const UNSAID: Self =
-        Self { request: Request::Unsaid, object: None, stands_in: false };
+    pub(crate) const UNSPECIFIED: Self =
+        Self { request: Request::Unspecified, object: None, stands_in: false };
 
     /// The legacy default stream.
-    pub(crate) const LEGACY: Self = Self { request: Request::On(Stream::Legacy), ..Self::UNSAID };
+    pub(crate) const LEGACY: Self =
+        Self { request: Request::On(Stream::Legacy), ..Self::UNSPECIFIED };
 
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
-        let Some(given) = stream else { return Ok(Self::UNSAID) };
+        let Some(given) = stream else { return Ok(Self::UNSPECIFIED) };
         if given.is_exact_instance_of::<PyInt>() {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
-            return Ok(Self { request, ..Self::UNSAID });
+            return Ok(Self { request, ..Self::UNSPECIFIED });
         }
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
             Ok(method) => {
                 let stream = Stream::from_native(handle(&method)?, Thread::current());
-                Ok(Self { request: Request::On(stream), object: Some(given), ..Self::UNSAID })
+                Ok(Self { request: Request::On(stream), object: Some(given), ..Self::UNSPECIFIED })
             }
             Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
                 let request = Request::from_integer(Some(number(given)?), Thread::current())?;
-                Ok(Self { request, ..Self::UNSAID })
+                Ok(Self { request, ..Self::UNSPECIFIED })
             }
             Err(error) => Err(error),
         }
@@ -60,7 +61,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     /// The stream that a library has just named by its driver's handle, as the one that it works on now.
     pub(crate) fn native(handle: u64) -> Self {
         let stream = Stream::from_native(handle, Thread::current());
-        Self { request: Request::On(stream), ..Self::UNSAID }
+        Self { request: Request::On(stream), ..Self::UNSPECIFIED }
     }
 
     /// The same for a library's current stream: a library on the legacy default stream may also work on
@@ -86,7 +87,7 @@ impl<'a, 'py> Argument<'a, 'py> {
             // SAFETY: a caller keeps a stream that it names during the call, as the docs of every `stream=` require
             // (and `cuEventRecord` itself); `'a` is no longer than the call's reference to its argument.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
-            Request::Unsaid | Request::NoOrder => None,
+            Request::Unspecified | Request::NoOrder => None,
         }
     }
 
@@ -96,8 +97,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         py: Python<'py>,
         driver: &Handle,
         place: Place,
-    ) -> PyResult<Option<Keeping>> {
-        self.alive(place).map(|alive| kept::keep(py, driver, alive, self.object)).transpose()
+    ) -> PyResult<Option<KeepAlive>> {
+        self.alive(place).map(|alive| keep_alive::keep(py, driver, alive, self.object)).transpose()
     }
 }
 

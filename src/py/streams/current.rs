@@ -21,7 +21,7 @@ use crate::stream::{Alive, Stream, Thread};
 
 /// What a library does with the streams that dicts name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Takes {
+pub(crate) enum StreamPolicy {
     /// It waits for them, or works there.
     Heeded,
     /// It ignores them: torch, seen on 2.11 (`tests/gpu/test_races.py`).
@@ -36,7 +36,7 @@ pub(crate) fn each<'py>(
     py: Python<'py>,
     driver: &Handle,
     place: Place,
-    mut each: impl FnMut(Alive<'py>, Takes) -> PyResult<()>,
+    mut each: impl FnMut(Alive<'py>, StreamPolicy) -> PyResult<()>,
 ) -> PyResult<()> {
     let mut found = |native: u64, takes| {
         let stream = Stream::from_native(native, Thread::current());
@@ -48,15 +48,15 @@ pub(crate) fn each<'py>(
     match driver {
         Handle::Cuda => {
             if let Some(native) = torchs(py, place.ordinal)? {
-                found(native, Takes::Ignored)?;
+                found(native, StreamPolicy::Ignored)?;
             }
             if let Some(native) = cupys(py, place.ordinal)? {
-                found(native, Takes::Heeded)?;
+                found(native, StreamPolicy::Heeded)?;
             }
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
             for (object, ignores) in simulated(py, place.ordinal)? {
-                let takes = if ignores { Takes::Ignored } else { Takes::Heeded };
+                let takes = if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
                 if let Some(native) = answered(py, handle_of(&object))? {
                     found(native, takes)?;
                 }

@@ -44,7 +44,7 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 /// How long a stream object keeps its stream alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Keeps {
+pub(super) enum Lifetime {
     /// Its library destroys no stream.
     Forever,
     /// As long as it is held.
@@ -52,85 +52,89 @@ pub(super) enum Keeps {
     /// As long as it is held, and is not closed.
     UntilClosed,
     /// It is around somebody else's handle, or fails to say.
-    Not,
+    Unknown,
 }
 
 /// Where an object says that.
-enum Said {
+enum Hint {
     /// Nowhere: it owns its stream.
     Nowhere,
     /// In its own dict, if anywhere.
     InDict,
     /// In an attribute, which has to be asked for.
-    Asked,
+    Attribute,
     /// By the name of its type.
-    ByName,
+    TypeName,
 }
 
 /// How long `object` keeps its stream alive.
-pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Keeps> {
+pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
     let py = object.py();
     thread_local! {
         /// Where the objects of a type say it, and how long those keep their stream that own it.
-        static KNOWN: ByType<(Said, Keeps)> = const { ByType::new() };
+        static KNOWN: ByType<(Hint, Lifetime)> = const { ByType::new() };
     }
     let keeps = || {
         let known = KNOWN.with(|known| known.get(object, examine))?;
         let (said, own) = &*known;
         match said {
-            Said::Nowhere => Ok(*own),
-            Said::ByName => Ok(Keeps::Not),
-            Said::InDict => {
+            Hint::Nowhere => Ok(*own),
+            Hint::TypeName => Ok(Lifetime::Unknown),
+            Hint::InDict => {
                 let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
                 says(py, *own, |name| dict.get_item(name))
             }
-            Said::Asked => says(py, *own, |name| object.getattr_opt(name)),
+            Hint::Attribute => says(py, *own, |name| object.getattr_opt(name)),
         }
     };
-    Ok(answered(py, keeps())?.unwrap_or(Keeps::Not))
+    Ok(answered(py, keeps())?.unwrap_or(Lifetime::Unknown))
 }
 
 /// What the attributes of an object say, by `get`: PyTorch's id of a stream is an odd number for one of its pools,
 /// and the address of one that is external (torch 2.11); Numba's and others' `external`.
 fn says<'py>(
     py: Python<'py>,
-    own: Keeps,
+    own: Lifetime,
     get: impl Fn(&Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>>,
-) -> PyResult<Keeps> {
+) -> PyResult<Lifetime> {
     if let Some(id) = get(intern!(py, "stream_id"))? {
-        return Ok(if id.extract::<i64>()? & 1 == 1 { Keeps::Forever } else { Keeps::Not });
+        return Ok(if id.extract::<i64>()? & 1 == 1 {
+            Lifetime::Forever
+        } else {
+            Lifetime::Unknown
+        });
     }
     match get(intern!(py, "external"))? {
-        Some(external) if external.is_truthy()? => Ok(Keeps::Not),
+        Some(external) if external.is_truthy()? => Ok(Lifetime::Unknown),
         _ => Ok(own),
     }
 }
 
 /// What is known of a type of stream objects.
-fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<(Said, Keeps)> {
+fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<(Hint, Lifetime)> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
     let never_closed = habits::of(&module).contains(&Habit::NeverClosesStreams);
-    let own = if never_closed { Keeps::WhileHeld } else { Keeps::UntilClosed };
+    let own = if never_closed { Lifetime::WhileHeld } else { Lifetime::UntilClosed };
     Ok((place(kind)?, own))
 }
 
 /// Where the objects of a type say it. Asked for in vain, an attribute costs an exception.
-fn place(kind: &Bound<'_, PyType>) -> PyResult<Said> {
+fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
     if kind.hasattr(intern!(py, "stream_id"))? {
-        return Ok(Said::Asked);
+        return Ok(Hint::Attribute);
     }
     if kind.name()? == "ExternalStream" {
-        return Ok(Said::ByName);
+        return Ok(Hint::TypeName);
     }
     let plain = py.get_type::<PyAny>().getattr(intern!(py, "__getattribute__"))?;
     let is_plain = kind.getattr(intern!(py, "__getattribute__"))?.is(&plain)
         && !kind.hasattr(intern!(py, "__getattr__"))?;
     Ok(if !is_plain || kind.hasattr(intern!(py, "external"))? {
-        Said::Asked
+        Hint::Attribute
     } else if kind.getattr(intern!(py, "__dictoffset__"))?.extract::<isize>()? != 0 {
-        Said::InDict
+        Hint::InDict
     } else {
-        Said::Nowhere
+        Hint::Nowhere
     })
 }

@@ -6,7 +6,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::py::by_type::ByType;
+use crate::py::interpreter::answered;
 use crate::py::native;
+use crate::stream::Stream;
 
 /// An object that vouches for a stream, which is held.
 ///
@@ -35,6 +37,16 @@ impl Voucher {
         let object = self.object.bind(py);
         let found = self.weak.as_ref().is_some_and(|weak| weak.bind(py).upgrade().is_none());
         (!found && !native::is_finalized(object)).then_some(object)
+    }
+
+    /// What the object says of its stream. One that fails to say vouches for nothing.
+    pub(super) fn ask(
+        &self,
+        py: Python<'_>,
+        ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<Stream>>,
+    ) -> PyResult<Option<Stream>> {
+        let Some(object) = self.object(py) else { return Ok(None) };
+        Ok(answered(py, ask(object))?.flatten())
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {

@@ -6,20 +6,20 @@ use super::current;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Kind;
-use crate::lease::Trouble;
+use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unsaid {
+pub(crate) enum WaitReason {
     /// The array's dict names no stream.
-    Anything,
+    SilentDict,
     /// The stream that it is ready on may be destroyed.
-    ItsStream,
+    StreamGone,
     /// The consumer's stream may be destroyed, at the end.
-    ItsConsumers,
+    ConsumerUnknown,
 }
 
 /// The host waits for all work at `place`. Refused if that would end a capture of a default stream, or of a
@@ -29,26 +29,26 @@ pub(crate) fn wait_for_all(
     door: &'static str,
     driver: &Handle,
     place: Place,
-    unsaid: Unsaid,
-) -> std::result::Result<(), Trouble<PyErr>> {
-    let (got, why) = match unsaid {
-        Unsaid::Anything => (
+    reason: WaitReason,
+) -> std::result::Result<(), Failure<PyErr>> {
+    let (got, why) = match reason {
+        WaitReason::SilentDict => (
             "an array that names no stream, so the host would have to wait",
             "the dict names no stream; the host waited for the context",
         ),
-        Unsaid::ItsStream => (
+        WaitReason::StreamGone => (
             "an array whose stream may be destroyed, so the host would have to wait",
             "the array's stream may be destroyed; the host waited for the context",
         ),
-        Unsaid::ItsConsumers => (
+        WaitReason::ConsumerUnknown => (
             "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
             "nothing keeps the consumer's stream alive; the host waited for the context",
         ),
     };
     check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
-    let (calls, began) = (driver.get()?, Began::now());
+    let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
-    began.waited(door, place.ordinal, why, unsaid == Unsaid::ItsStream);
+    span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);
     Ok(())
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn check_host_wait(
     driver: &Handle,
     place: Place,
     why: (Kind, &str),
-) -> std::result::Result<(), Trouble<PyErr>> {
+) -> std::result::Result<(), Failure<PyErr>> {
     let mut known = Vec::new();
     current::each(py, driver, place, |alive, _| {
         known.push(alive);
@@ -67,11 +67,11 @@ pub(crate) fn check_host_wait(
     Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
 }
 
-impl From<Trouble<PyErr>> for PyErr {
-    fn from(trouble: Trouble<PyErr>) -> Self {
+impl From<Failure<PyErr>> for PyErr {
+    fn from(trouble: Failure<PyErr>) -> Self {
         match trouble {
-            Trouble::Failed(error) => error.into(),
-            Trouble::Interrupted(error) => error,
+            Failure::Failed(error) => error.into(),
+            Failure::Interrupted(error) => error,
         }
     }
 }

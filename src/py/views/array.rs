@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::View;
 use super::{cai, dlpack};
 use crate::py::interpreter::{Answer, entry};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 
 /// An array of an extension module's, which speaks both protocols: DLPack, with the exchange API, and the CUDA Array
 /// Interface, version 3. It is ready on the stream that it was computed on.
@@ -18,8 +18,8 @@ impl ArrayView {
     /// The dict of the CUDA Array Interface, as `CaiView` has it.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
-        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || cai::dict(py, view, began))
+        let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
+        entry(py, || cai::dict(py, view, span))
     }
 
     /// A capsule with the array, or with a copy of it, as of `DLPackView`.
@@ -31,8 +31,8 @@ impl ArrayView {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
-        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || dlpack::capsule(py, view, (stream, max_version), (dl_device, copy), began))
+        let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
+        entry(py, || dlpack::capsule(py, view, (stream, max_version), (dl_device, copy), span))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers.

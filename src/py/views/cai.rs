@@ -5,14 +5,14 @@ use pyo3::types::PyDict;
 
 use super::View;
 use crate::error::Kind;
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
+use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::Holding;
-use crate::py::observe::Began;
-use crate::py::producers::fields;
+use crate::py::observe::CallSpan;
 use crate::py::source::ready_stream;
-use crate::py::streams::Keeping;
-use crate::py::streams::current::{self, Takes};
+use crate::py::streams::KeepAlive;
+use crate::py::streams::current::{self, StreamPolicy};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The dict, as a door.
@@ -39,8 +39,8 @@ impl CaiView {
     ///     The view was released.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
-        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || dict(py, view, began))
+        let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
+        entry(py, || dict(py, view, span))
     }
 }
 
@@ -48,11 +48,11 @@ impl CaiView {
 pub(super) fn dict<'py>(
     py: Python<'py>,
     view: &View,
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let ready = ready(py, view).map_err(|refused| began.refused(DICT, refused))?;
-    let dict = fields::encode(py, &view.array, ready)?;
-    began.exchanged(view.passage(DICT, "CAI v3", ready.stream()));
+    let ready = ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
+    let dict = cai_dict::encode(py, &view.array, ready)?;
+    span.exchanged(view.hand_over(DICT, "CAI v3", ready.stream()));
     Ok(dict)
 }
 
@@ -79,12 +79,12 @@ fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     current::each(py, &view.driver, view.at(), |reader, takes| {
         if reader.stream() != Stream::Legacy
             && view.held(|holding| holding.has_to_note(reader))?
-            && let Keeping::Kept(kept) = Keeping::of(py, &view.driver, reader)?
+            && let KeepAlive::By(kept) = KeepAlive::of(py, &view.driver, reader)?
         {
             view.held(|holding| holding.note(kept))?;
         }
         match (takes, ready) {
-            (Takes::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
+            (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, stream, reader)
             }
             _ => Ok(()),
@@ -106,7 +106,7 @@ fn wait_for_producer(
     let driver = &view.driver;
     let why = (Kind::CaptureLegacy, "a reader of the dict");
     if order::check_captures(driver.get()?, &[from, reader], why).is_ok() {
-        let door = Door::handing_over(DICT);
+        let door = Purpose::hand_over(DICT);
         order::connect(door, driver, (from, reader), |call| detach(py, call))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that was
 //! taken there, and is freed there in order; a copy in the host's memory is made on the producer's, and the
 //! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``,
-//! ``stream``). Which it is to be is [`super::wish`]'s to say. Refused here are copies while a stream that
+//! ``stream``). Which it is to be is [`super::export_request`]'s to say. Refused here are copies while a stream that
 //! they would be made on or after is being captured.
 
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::View;
-use super::export::{Asked, DOOR, place};
+use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::driver::host::HostMemory;
 use crate::error::{Error, Kind, Result};
-use crate::lease::Settled;
-use crate::order::{self, Door};
+use crate::lease::Settlement;
+use crate::order::{self, Purpose};
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::source::{check_stream, ready_stream};
-use crate::py::streams::{Argument, Keeping, Kept, check_host_wait};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, check_host_wait};
 use crate::stream::{Alive, Request, Stream};
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
 /// caller has given up the interpreter's lock.
-fn connect(door: Door, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
+fn connect(door: Purpose, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
     order::connect(door, &view.driver, streams, |call| call())
 }
 
@@ -78,7 +78,7 @@ pub(super) fn to_gpu<'py>(
     py: Python<'py>,
     view: &View,
     ordinal: i32,
-    asked: &Asked<'_, 'py>,
+    asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Held until the copy is done, or ordered before the producer's next use of its memory.
     let mut source = Tenant::new(view.share(py)?);
@@ -98,32 +98,32 @@ pub(super) fn to_gpu<'py>(
     order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
     let context = context_keeper(py, view, on)?;
     let (producers, known) = holding.producers(py)?;
-    let began = Began::now();
+    let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || match ready {
-            Some(ready) => connect(Door::handing_over(DOOR), view, (ready, on)),
+            Some(ready) => connect(Purpose::hand_over(DOOR), view, (ready, on)),
             None => Ok(()),
         };
         let after = || {
-            let back = Door::giving_back(DOOR);
+            let back = Purpose::give_back(DOOR);
             producers.iter().try_for_each(|producer| connect(back, view, (on, *producer)))
         };
         let made = Buffer::filled(&view.driver, &view.array, on, before, after)?;
         if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
-            connect(Door::handing_over(DOOR), view, (on, to))?;
+            connect(Purpose::hand_over(DOOR), view, (on, to))?;
         }
         Ok::<_, Error>(made)
     })?;
     let ptr = buffer.ptr();
-    began.copied(&view.array, ptr, (on.stream(), ordinal), false);
+    span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     let settled = if ptr == 0 || known {
-        Settled::Done
+        Settlement::Done
     } else {
         let driver = view.driver.get()?;
-        Settled::Until(vec![detach(py, || order::mark(driver, on))?])
+        Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
     };
     let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
-    source.settled(py, settled, Began::now());
+    source.settled(py, settled, CallSpan::begin());
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
@@ -142,18 +142,18 @@ fn holder(
     let kept = if named {
         argument.keep(py, &view.driver, at)?
     } else {
-        Some(Keeping::of(py, &view.driver, on)?)
+        Some(KeepAlive::of(py, &view.driver, on)?)
     };
-    let home = if let Some(Keeping::Kept(kept)) = kept {
+    let producer = if let Some(KeepAlive::By(kept)) = kept {
         kept
     } else {
         let legacy = Alive::legacy(at);
-        detach(py, || connect(Door::giving_back(DOOR), view, (on, legacy)))?;
-        Kept::legacy(at)
+        detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy)))?;
+        StreamRef::legacy(at)
     };
-    let mut holding = Holding::copy(buffer, &view.driver, at, home, context);
+    let mut holding = Holding::copy(buffer, &view.driver, at, producer, context);
     // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
-    let consumer = if named || apart { argument } else { &Argument::UNSAID };
+    let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
     holding.hand_to(py, consumer, at)?;
     holding.read();
     Ok(Tenant::new(holding))
@@ -174,10 +174,10 @@ fn copied_to_host(
     order::check_captures(view.driver.get()?, &[on], captured)?;
     let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
     check_host_wait(py, &view.driver, on.place(), why)?;
-    let began = Began::now();
+    let span = CallSpan::begin();
     let memory = detach(py, || copy(on))?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
-    began.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
+    span.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
     Ok((address, memory))
 }
 

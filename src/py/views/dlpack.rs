@@ -6,8 +6,8 @@ use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
 use pyo3::types::{PyInt, PyTuple};
 
-use super::export::{self, Asked, DOOR};
-use super::wish::{Target, Wish, wish};
+use super::export::{self, CapsuleRequest, DOOR};
+use super::export_request::{ExportRequest, Target, export_request};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
@@ -18,7 +18,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant};
-use crate::py::observe::{Began, End};
+use crate::py::observe::{CallSpan, End};
 use crate::py::source::{By, Source, hand_over};
 use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
@@ -87,8 +87,8 @@ impl DLPackView {
         dl_device: Option<&Bound<'py, PyAny>>,
         copy: Option<&Bound<'py, PyAny>>,
     ) -> Answer<'py> {
-        let (py, view, began) = (slf.py(), slf.as_super().get(), Began::now());
-        entry(py, || capsule(py, view, (stream, max_version), (dl_device, copy), began))
+        let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
+        entry(py, || capsule(py, view, (stream, max_version), (dl_device, copy), span))
     }
 
     /// ``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory.
@@ -104,9 +104,9 @@ pub(super) fn capsule<'py>(
     view: &View,
     asked: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
     wished: (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
-    hand_out(py, view, asked, wished, began).map_err(|error| began.refused(DOOR, error))
+    hand_out(py, view, asked, wished, span).map_err(|error| span.refused(DOOR, error))
 }
 
 /// A capsule for a consumer's stream and newest version, and its wishes for a device and a copy.
@@ -116,20 +116,22 @@ fn hand_out<'py>(
     view: &View,
     (stream, max_version): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
     (dl_device, copy): (Option<&Bound<'py, PyAny>>, Option<&Bound<'py, PyAny>>),
-    began: Began,
+    span: CallSpan,
 ) -> PyResult<Bound<'py, PyAny>> {
     let argument = Argument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
-    let wanted = wish(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
-    let asked = Asked { argument: &argument, versioned };
+    let wanted = export_request(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
+    let asked = CapsuleRequest { argument: &argument, versioned };
     let capsule = match wanted {
-        Wish::Own => export::share(py, view, &view.array, &asked),
-        Wish::Shared(device) => export::share(py, view, &view.array.clone().on(device), &asked),
-        Wish::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
-        Wish::Copy(Target::Host) => copy::to_host(py, view, versioned),
+        ExportRequest::Own => export::share(py, view, &view.array, &asked),
+        ExportRequest::Shared(device) => {
+            export::share(py, view, &view.array.clone().on(device), &asked)
+        }
+        ExportRequest::Copy(Target::Gpu(ordinal)) => copy::to_gpu(py, view, ordinal, &asked),
+        ExportRequest::Copy(Target::Host) => copy::to_host(py, view, versioned),
     }?;
     let by = if versioned { "dltensor_versioned" } else { "dltensor" };
-    began.exchanged(view.passage(DOOR, by, argument.request().stream()));
+    span.exchanged(view.hand_over(DOOR, by, argument.request().stream()));
     Ok(capsule)
 }
 
@@ -188,15 +190,15 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
 /// The table is on [`DLPackView`] alone, whose instances are the only ones that it is asked about.
 impl Exchange for View {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made = export(py, self);
-        began.told(self.passage(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
+        span.told(self.hand_over(EXCHANGE, "managed tensor", Some(Stream::Legacy)), made)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let lent = borrow(py, self);
-        began.told(self.passage(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
+        span.told(self.hand_over(EXCHANGE, "borrowed tensor", Some(Stream::Legacy)), lent)
     }
 
     fn work_stream(_py: Python<'_>, _device: Device) -> PyResult<u64> {
@@ -208,7 +210,7 @@ impl Exchange for View {
         managed: Managed<DLManagedTensorVersioned>,
         array: Descriptor,
     ) -> PyResult<Py<Self>> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let driver = driver::prepared(|call| detach(py, call))?;
         let place = export::place_of(&driver, &array)?;
         let managed = Some(ImportedDlpack::Versioned(managed));
@@ -222,7 +224,7 @@ impl Exchange for View {
         };
         let made = View::new(source, None).into_object(py, DLPackView)?.into_super();
         let view = made.get();
-        began.exchanged(view.passage(EXCHANGE, "tensor taken over", view.ready.stream()));
+        span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready.stream()));
         Ok(made.unbind())
     }
 }

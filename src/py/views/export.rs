@@ -22,7 +22,7 @@ pub(super) const DOOR: &str = "__dlpack__";
 
 /// What a consumer asks for, beside the device and the copy.
 #[derive(Debug)]
-pub(super) struct Asked<'a, 'py> {
+pub(super) struct CapsuleRequest<'a, 'py> {
     /// Its stream.
     pub(super) argument: &'a Argument<'a, 'py>,
     /// Whether it takes a versioned capsule.
@@ -61,9 +61,9 @@ pub(super) fn share<'py>(
     py: Python<'py>,
     view: &View,
     array: &Descriptor,
-    asked: &Asked<'_, 'py>,
+    asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let Asked { argument, versioned } = *asked;
+    let CapsuleRequest { argument, versioned } = *asked;
     if !versioned {
         encode::check_legacy(array)?;
     }

@@ -6,7 +6,7 @@ mod class;
 mod copy;
 mod dlpack;
 mod export;
-mod wish;
+mod export_request;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
@@ -19,7 +19,7 @@ use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant, look};
 use super::numpy;
-use super::observe::{Began, Came, End, Passage};
+use super::observe::{CallSpan, End, HandOver, Outcome};
 use super::source::{By, Source, check_stream, consumers_place};
 use super::streams::Argument;
 use super::text::{place_text, tuple_text};
@@ -27,12 +27,12 @@ use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, Settled};
+use crate::lease::{Lease, Settlement};
 use crate::stream::{Ready, Request, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
 /// `DLPackView` have in common.
-#[pyclass(frozen, subclass, weakref, module = "cai_bridge")]
+#[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
 #[derive(Debug)]
 pub(crate) struct View {
     pub(crate) array: Descriptor,
@@ -115,18 +115,18 @@ impl View {
     }
 
     /// How the array came in through `door`.
-    pub(crate) const fn passage_in(&self, door: &'static str) -> Passage<'_> {
-        self.passage(door, self.by.as_str(), self.ready.stream())
+    pub(crate) const fn hand_over_in(&self, door: &'static str) -> HandOver<'_> {
+        self.hand_over(door, self.by.as_str(), self.ready.stream())
     }
 
     /// The array going through `door`, ready on `stream` there.
-    pub(crate) const fn passage(
+    pub(crate) const fn hand_over(
         &self,
         door: &'static str,
         by: &'static str,
         stream: Option<Stream>,
-    ) -> Passage<'_> {
-        Passage { door, by, array: &self.array, stream }
+    ) -> HandOver<'_> {
+        HandOver { door, by, array: &self.array, stream }
     }
 
     /// Refuses a view that was released.
@@ -142,7 +142,7 @@ impl View {
         stream: Option<&Bound<'_, PyAny>>,
         end: End,
     ) -> PyResult<()> {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let argument = Argument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
         if self.lease.is_leased() {
@@ -151,7 +151,7 @@ impl View {
         let Some(mut tenant) = self.lease.end() else { return Ok(()) };
         let settled = match (argument.request(), tenant.holding()) {
             // The caller vouches that the consumer is done.
-            (Request::NoOrder, _) | (_, None) => Ok(Settled::Done),
+            (Request::NoOrder, _) | (_, None) => Ok(Settlement::Done),
             (_, Some(holding)) => holding.settle_with(py, also),
         };
         match settled {
@@ -159,16 +159,25 @@ impl View {
                 if let Some(holding) = tenant.holding() {
                     holding.tag.0 = end;
                 }
-                tenant.settled(py, settled, began);
+                tenant.settled(py, settled, span);
                 look(py);
                 Ok(())
             }
             Err(trouble) => {
-                began.released((end, self.array.ptr()), Came::Failed);
+                span.released((end, self.array.ptr()), Outcome::Failed);
                 self.lease.resume(tenant);
                 Err(trouble.into())
             }
         }
+    }
+
+    /// Makes the orders of an end, and goes on: the producer's stream waits for the consumer's work so far.
+    pub(crate) fn settle(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
+        let settled = tenant.holding().map(|holding| holding.settle_with(py, None));
+        self.lease.resume(tenant);
+        settled.transpose()?;
+        Ok(())
     }
 
     /// DLPack's pair.

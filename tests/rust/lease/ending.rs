@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use cai_bridge::driver::codes::{self, is_final};
 use cai_bridge::error::{Error, Kind};
-use cai_bridge::lease::{Ending, Holder, Settled, State, Trouble};
+use cai_bridge::lease::{Ending, Failure, Holder, Settlement, State};
 
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 /// An error after which another try may do.
 pub(super) fn transient() -> Error {
@@ -72,15 +72,15 @@ impl Holder for Fake {
     type Mark = u8;
     type Interrupt = &'static str;
 
-    fn settle(&mut self, (): ()) -> Result<Settled<u8>, Trouble<&'static str>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<u8>, Failure<&'static str>> {
         self.calls.lock().unwrap().push("settle");
         match next(&mut self.settles) {
-            Settle::Done => Ok(Settled::Done),
-            Settle::Until => Ok(Settled::Until(7)),
-            Settle::Later => Ok(Settled::Later),
+            Settle::Done => Ok(Settlement::Done),
+            Settle::Until => Ok(Settlement::Until(7)),
+            Settle::Later => Ok(Settlement::Later),
             Settle::Transient => Err(transient().into()),
             Settle::Final => Err(fatal().into()),
-            Settle::Interrupted => Err(Trouble::Interrupted("Ctrl-C")),
+            Settle::Interrupted => Err(Failure::Interrupted("Ctrl-C")),
         }
     }
 
@@ -150,9 +150,9 @@ fn each_state_leads_where_the_answers_say() {
             ending.advance(()).unwrap_err();
             ending
         }),
-        (State::ToRetry, |fake| Ending::settled(fake, Settled::Later)),
-        (State::Waiting(()), |fake| Ending::settled(fake, Settled::Until(7))),
-        (State::GivenBack, |fake| Ending::settled(fake, Settled::Done)),
+        (State::ToRetry, |fake| Ending::settled(fake, Settlement::Later)),
+        (State::Waiting(()), |fake| Ending::settled(fake, Settlement::Until(7))),
+        (State::GivenBack, |fake| Ending::settled(fake, Settlement::Done)),
         (State::Abandoned, |mut fake| {
             fake.settles.push_front(Final);
             let mut ending = Ending::new(fake);
@@ -168,7 +168,7 @@ fn each_state_leads_where_the_answers_say() {
                 let mut ending = begin(fake);
                 assert_eq!(ending.state(), start);
                 calls.lock().unwrap().clear();
-                let (told, advanced) = Told::by(|| ending.advance(()));
+                let (told, advanced) = Events::by(|| ending.advance(()));
                 let (state, wanted, interrupted, said) = match start {
                     State::Due | State::ToRetry => settled_and_asked(settle, ask),
                     State::Waiting(()) => asked(ask),
@@ -209,7 +209,7 @@ fn an_end_is_tried_again_until_it_is_settled_and_then_asked_until_the_consumer_i
 fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
     let endless = |settles: &[Settle], asks: &[Ask], times: usize| {
         let mut ending = Ending::new(Fake::new(settles, asks));
-        let told = Told::by(|| {
+        let told = Events::by(|| {
             for _ in 0..times {
                 let _ = ending.advance(());
             }
@@ -232,7 +232,7 @@ fn a_failure_is_told_once_an_end_and_again_when_the_memory_is_let_go() {
 #[test]
 fn a_warning_says_what_failed() {
     let mut ending = Ending::new(Fake::new(&[Settle::Transient], &[Ask::Done]));
-    let (told, _) = Told::by(|| ending.advance(()));
+    let (told, _) = Events::by(|| ending.advance(()));
     assert_eq!(count(&told, "door=\"release\""), 1, "{told:?}");
     assert_eq!(count(&told, "order=\"failed\""), 1, "{told:?}");
     assert_eq!(count(&told, &format!("error={}", transient())), 1, "{told:?}");
@@ -240,11 +240,11 @@ fn a_warning_says_what_failed() {
 
 #[test]
 fn an_end_that_is_let_go_drops_what_it_holds_once() {
-    for begin in [|fake| Ending::settled(fake, Settled::Done), Ending::new] {
+    for begin in [|fake| Ending::settled(fake, Settlement::Done), Ending::new] {
         let fake = Fake::new(&[Settle::Final], &[Ask::Done]);
         let drops = Arc::clone(&fake.drops);
         let mut ending = begin(fake);
-        let _ = Told::by(|| ending.advance(()));
+        let _ = Events::by(|| ending.advance(()));
         assert!(ending.is_over());
         drop(ending);
         assert_eq!(drops.load(Ordering::SeqCst), 1);

@@ -7,12 +7,12 @@ use cai_bridge::device::MemoryKind;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::error::{Kind, Result};
-use cai_bridge::lease::{Parties, Settled};
+use cai_bridge::lease::{Parties, Settlement};
 use cai_bridge::order::{Mark, is_reached};
 use cai_bridge::stream::{Stream, Thread};
 
 use crate::alive::alive;
-use crate::told::{Told, count};
+use crate::events::{Events, count};
 
 const BYTES: u64 = 8;
 
@@ -29,21 +29,21 @@ fn settle(
     users: &[Stream],
     producers: &[Stream],
     known: bool,
-) -> Result<Settled<Vec<Mark>>> {
+) -> Result<Settlement<Vec<Mark>>> {
     let named = |streams: &[Stream]| streams.iter().map(|stream| alive(*stream)).collect();
     let parties = Parties { users: named(users), producers: named(producers), known };
     parties.settle(&Handle::Simulated(Arc::clone(cuda)), |call| call())
 }
 
 /// The marks of an end that was settled.
-fn marks(settled: Settled<Vec<Mark>>) -> Vec<Mark> {
+fn marks(settled: Settlement<Vec<Mark>>) -> Vec<Mark> {
     match settled {
-        Settled::Done => Vec::new(),
-        Settled::Until(marks) => {
+        Settlement::Done => Vec::new(),
+        Settlement::Until(marks) => {
             assert!(!marks.is_empty(), "there is something to wait for");
             marks
         }
-        Settled::Later => panic!("a capture is in the way"),
+        Settlement::Later => panic!("a capture is in the way"),
     }
 }
 
@@ -74,7 +74,7 @@ fn races(left_out: Option<u32>) -> usize {
     if let Some(nth) = left_out {
         cuda.suppress("cuStreamWaitEvent", nth).unwrap();
     }
-    assert!(matches!(settle(&cuda, &streams[..2], &streams[2..], true), Ok(Settled::Done)));
+    assert!(matches!(settle(&cuda, &streams[..2], &streams[2..], true), Ok(Settlement::Done)));
     for (producer, block) in streams[2..].iter().zip(blocks) {
         cuda.launch(*producer, "write", &[], &span(block), |_| ()).unwrap();
     }
@@ -146,7 +146,7 @@ fn a_user_is_marked_whether_or_not_it_needs_an_order() {
         assert!(!is_reached(&*cuda, &marks[0]).unwrap());
         cuda.run_all().unwrap();
         assert!(is_reached(&*cuda, &marks[0]).unwrap());
-        assert!(matches!(settle(&cuda, &[user], &[Stream::Legacy], true), Ok(Settled::Done)));
+        assert!(matches!(settle(&cuda, &[user], &[Stream::Legacy], true), Ok(Settlement::Done)));
     }
 }
 
@@ -156,9 +156,9 @@ fn a_users_captured_work_is_not_ordered_and_marked_after_the_capture() {
         let cuda = machine();
         let [user, producer] = [(); 2].map(|()| stream(&cuda, false));
         cuda.begin_capture(user, CaptureMode::Global).unwrap();
-        let (told, settled) = Told::by(|| settle(&cuda, &[user], &[producer], known));
-        assert!(matches!(settled, Ok(Settled::Done | Settled::Later)));
-        assert_eq!(matches!(settled, Ok(Settled::Done)), known);
+        let (told, settled) = Events::by(|| settle(&cuda, &[user], &[producer], known));
+        assert!(matches!(settled, Ok(Settlement::Done | Settlement::Later)));
+        assert_eq!(matches!(settled, Ok(Settlement::Done)), known);
         assert_eq!(made(&cuda), []);
         assert_eq!(count(&told, "why=\"the consumer's work is part of a graph\""), 1, "{told:?}");
         cuda.end_capture(user).unwrap();
@@ -177,11 +177,11 @@ fn an_end_that_cannot_be_marked_beside_a_capture_is_settled_later_and_keeps_no_e
     let settled = settle(&cuda, &[user, legacy], &[legacy], false);
     assert_eq!(settled.unwrap_err().kind(), Kind::CaptureLegacy, "an order that has to be made");
     let settled = settle(&cuda, &[legacy], &[legacy], false).unwrap();
-    assert!(matches!(settled, Settled::Later));
+    assert!(matches!(settled, Settlement::Later));
     let settled = settle(&cuda, &[user, home], &[home], false).unwrap();
     assert_eq!(marks(settled).len(), 2, "where no capture is in the way");
     // A known producer needs no mark.
-    assert!(matches!(settle(&cuda, &[legacy], &[legacy], true), Ok(Settled::Done)));
+    assert!(matches!(settle(&cuda, &[legacy], &[legacy], true), Ok(Settlement::Done)));
     cuda.end_capture(beside).unwrap();
     let settled = settle(&cuda, &[user, legacy], &[legacy], false).unwrap();
     assert_eq!(marks(settled).len(), 2);
@@ -201,7 +201,7 @@ fn the_marks_of_an_end_that_is_settled_later_are_forgotten() {
         }
         call()
     });
-    assert!(matches!(settled, Ok(Settled::Later)) && calls.get() == 2);
+    assert!(matches!(settled, Ok(Settlement::Later)) && calls.get() == 2);
     cuda.end_capture(stand_in).unwrap();
     assert_eq!(events_made(&cuda), 1);
     cuda.take_event(cuda.primary_context(0).unwrap()).unwrap();
@@ -246,7 +246,7 @@ fn an_end_tells_of_each_order_why_it_was_not_needed() {
     let cuda = machine();
     let [one, other] = [(); 2].map(|()| stream(&cuda, false));
     let told = |users: &[Stream], producers: &[Stream], known| {
-        let (told, settled) = Told::by(|| settle(&cuda, users, producers, known));
+        let (told, settled) = Events::by(|| settle(&cuda, users, producers, known));
         settled.unwrap();
         assert_eq!(
             count(&told, "door=\"release\""),
@@ -269,8 +269,8 @@ fn an_end_without_a_consumer_says_so_and_names_the_producers_stream_where_it_is_
     let home = stream(&cuda, false);
     for known in [false, true] {
         cuda.clear_calls();
-        let (told, settled) = Told::by(|| settle(&cuda, &[], &[home], known));
-        assert!(matches!(settled, Ok(Settled::Done)) && cuda.calls().is_empty());
+        let (told, settled) = Events::by(|| settle(&cuda, &[], &[home], known));
+        assert!(matches!(settled, Ok(Settlement::Done)) && cuda.calls().is_empty());
         assert_eq!(count(&told, "order=\"elided\""), 1, "{told:?}");
         assert_eq!(count(&told, "why=\"no consumer\""), 1, "{told:?}");
         let named = count(&told, &format!("trace.stream={}", home.handle()));

@@ -111,7 +111,7 @@ fn an_item_can_be_changed_while_it_is_asked() {
 fn where_asking_panics_the_others_stay_and_those_that_are_over_go() {
     let dropped = Mutex::new(Vec::new());
     let queue = Queue::default();
-    (1..=5).for_each(|item| queue.push(Told(item, &dropped)));
+    (1..=5).for_each(|item| queue.push(DropNote(item, &dropped)));
     let asked = catch_unwind(AssertUnwindSafe(|| {
         queue.ask(4, |item| {
             assert!(item.0 != 3, "on purpose");
@@ -131,9 +131,9 @@ fn where_asking_panics_the_others_stay_and_those_that_are_over_go() {
 }
 
 /// Tells that it is dropped.
-struct Told<'a>(u32, &'a Mutex<Vec<u32>>);
+struct DropNote<'a>(u32, &'a Mutex<Vec<u32>>);
 
-impl Drop for Told<'_> {
+impl Drop for DropNote<'_> {
     fn drop(&mut self) {
         self.1.lock().unwrap().push(self.0);
     }

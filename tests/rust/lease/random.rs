@@ -4,13 +4,13 @@ use cai_bridge::lease::State;
 
 use crate::bodies::choices::Random;
 use crate::bodies::lease::Program;
-use crate::told::Told;
+use crate::events::Events;
 
 #[test]
 fn no_holder_is_dropped_twice_or_lost_or_settled_again_whatever_comes_in_whatever_order() {
     let mut ends = Vec::new();
     // Nobody listens to the warnings, which are others' matter.
-    Told::by(|| {
+    Events::by(|| {
         for seed in 1..=400 {
             let mut program = Program::new(Random(seed * 0x9E37_79B9));
             (0..80).for_each(|_| program.step());

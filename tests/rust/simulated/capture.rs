@@ -191,8 +191,11 @@ fn the_modes_say_whose_unsafe_calls_spoil_a_capture() {
 
 #[test]
 fn a_sync_of_what_is_captured_spoils_it_in_every_mode() {
-    let syncs: [Sync; 2] =
-        [|m, a| code(m.cuda.synchronize_stream(a)), |m, _| code(m.cuda.synchronize_context())];
+    let syncs: [Sync; 3] = [
+        |m, a| code(m.cuda.synchronize_stream(a)),
+        |m, _| code(m.cuda.synchronize_context()),
+        |m, _| code(m.cuda.synchronize_all()),
+    ];
     for sync in syncs {
         let m = Machine::new();
         let a = m.stream(false);

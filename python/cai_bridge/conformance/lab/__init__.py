@@ -4,10 +4,13 @@ Two labs say the same in two ways: on a GPU a delay kernel holds a write back an
 on the simulated device every pair of accesses that nothing orders is reported.
 """
 
+from cai_bridge.testing._values import flat
+
 from .array import CaiArray
-from .base import Hold, Lab, LabStream, Reading, flat
+from .base import Lab
 from .dlpack_array import DLPackArray
 from .find import open_lab
+from .objects import Hold, LabStream, Reading
 
 __all__ = [
     "CaiArray",

@@ -14,12 +14,12 @@ from cai_bridge.testing._values import (
     SimulatedDtype,
     compact_strides,
     dtype_named,
+    flat,
     nested,
 )
 
 from ..adapter import Late
 from ..places import handle_of
-from .base import flat
 
 if TYPE_CHECKING:
     from .base import Lab

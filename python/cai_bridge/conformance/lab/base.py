@@ -7,22 +7,23 @@ import itertools
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cai_bridge.testing._kit.said_dlpack import said_by_tensor
 from cai_bridge.testing._region import Region
-from cai_bridge.testing._values import compact_strides
+from cai_bridge.testing._values import compact_strides, flat
 
 from ..requirement import NotApplicableError, UnmetError, expect
+from .objects import Watch
 
 if TYPE_CHECKING:
-    from types import TracebackType
     from typing import Self
 
     from cai_bridge.testing import Said
     from cai_bridge.testing._kit.dlpack_abi import TensorFields
 
     from ..adapter import Late
+    from .objects import Hold, LabStream, Reading
 
 HELD_MS = 1.0
 """A host that is held for longer has waited: a hand-over takes some 0.01 ms."""
@@ -34,51 +35,6 @@ _DEFAULT_STREAMS = {
 }
 
 _values = itertools.count(1)
-
-
-class LabStream(Protocol):
-    """A stream of a lab's own, ordered with no other; speaks CUDA's stream protocol."""
-
-    @property
-    def handle(self) -> int:
-        """The driver's handle."""
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        """Tell version and handle."""
-
-
-class Hold(Protocol):
-    """Work that holds back what is queued on its stream behind it."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether it still does."""
-
-    def release(self) -> None:
-        """Let go of what is held back, where that can be said."""
-
-
-class Watch:
-    """What `Lab.watched` saw.
-
-    Attributes
-    ----------
-    ms : float
-        How long it took, in milliseconds.
-    waited : bool
-        Whether the host waited for the device.
-    """
-
-    ms = 0.0
-    waited = False
-
-
-class Reading(Protocol):
-    """A read that is queued."""
-
-    @property
-    def value(self) -> Any:
-        """What it saw, as nested lists, once it has run."""
 
 
 class Lab(ABC):
@@ -113,12 +69,7 @@ class Lab(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @abstractmethod
@@ -331,25 +282,16 @@ class Lab(ABC):
         self.synchronize()
         found = self.reports()
         wrong = [value for value in flat(seen.value) if value != late.value]
-        if wrong or found or early:
+        if found or early:
             what = "; ".join(found) or (
                 f"the read was done while the write was held back, and {len(wrong)} of "
                 f"{region.size} items were {wrong[0] if wrong else late.value} instead of "
                 f"{late.value}"
             )
-            if not found and not early:
-                what = f"{wrong[0]} instead of {late.value}"
-                raise UnmetError(f"{allowed}, but the read saw other items: {what}")
             raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
+        if wrong:
+            what = f"{wrong[0]} instead of {late.value}"
+            raise UnmetError(f"{allowed}, but the read saw other items: {what}")
         self._tried += 1
         self._shown += pending
         return f"{allowed}, and read what was written"
-
-
-def flat(values: Any) -> Iterator[Any]:
-    """Walk nested lists, the last index fastest."""
-    if isinstance(values, list | tuple):
-        for one in values:
-            yield from flat(one)
-    else:
-        yield values

@@ -12,14 +12,16 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .base import Lab, flat
+from cai_bridge.testing._values import flat
+
+from .base import Lab
 from .cuda import NOT_READY, TYPE_HOST, load
 from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
 
 if TYPE_CHECKING:
     from cai_bridge.testing._region import Region
 
-    from .base import Hold
+    from .objects import Hold
 
 LIMIT_MS = 100.0
 STRAY_MS = 0.5

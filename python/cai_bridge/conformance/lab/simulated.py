@@ -10,12 +10,13 @@ from cai_bridge import DriverError
 from cai_bridge.testing import SimulatedCuda, SimulatedStream
 
 from ..requirement import expect
-from .base import Lab, Watch
+from .base import Lab
+from .objects import Watch
 
 if TYPE_CHECKING:
     from cai_bridge.testing._region import Region
 
-    from .base import Hold, LabStream, Reading
+    from .objects import Hold, LabStream, Reading
 
 
 class _Late:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_abi import take
-from cai_bridge.testing._kit.dlpack_structures import fields_of
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
 from ..lab import Lab, flat

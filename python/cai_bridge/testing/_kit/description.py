@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from .dlpack_structures import Capsule
+from .dlpack_capsule import Capsule
 from .said import Said, why
 from .said_cai import DOOR, said_by_dict
 from .said_dlpack import said_by_capsule, said_by_method, said_by_table

@@ -1,6 +1,8 @@
 """DLPack 1.3's C structures, by `ctypes`: read, taken over, and made by hand."""
 
+from .dlpack_capsule import Taken, capsule_name, read_capsule, take
 from .dlpack_exchange import DLPackExchangeAPI, ExchangeTable, exchange_table
+from .dlpack_fields import TensorFields
 from .dlpack_managed import ManagedTensor
 from .dlpack_structures import (
     IS_COPIED,
@@ -9,11 +11,6 @@ from .dlpack_structures import (
     DLManagedTensor,
     DLManagedTensorVersioned,
     DLTensor,
-    Taken,
-    TensorFields,
-    capsule_name,
-    read_capsule,
-    take,
 )
 
 __all__ = [

@@ -6,15 +6,9 @@ import ctypes
 from ctypes import c_int, c_int32, c_uint32, c_void_p
 from typing import Any
 
-from .dlpack_structures import (
-    DLManagedTensorVersioned,
-    DLTensor,
-    Taken,
-    TensorFields,
-    capsule_name,
-    capsule_pointer,
-    fields_of,
-)
+from .dlpack_capsule import Taken, capsule_name, capsule_pointer
+from .dlpack_fields import TensorFields, fields_of
+from .dlpack_structures import DLManagedTensorVersioned, DLTensor
 
 CAPSULE = "dlpack_exchange_api"
 

@@ -11,16 +11,8 @@ from weakref import WeakValueDictionary
 
 from cai_bridge.testing._values import compact_strides
 
-from .dlpack_structures import (
-    DELETER,
-    NAMES,
-    DLManagedTensor,
-    DLManagedTensorVersioned,
-    Managed,
-    never_freed,
-    new_capsule,
-    python_call,
-)
+from .dlpack_capsule import NAMES, never_freed, new_capsule, python_call
+from .dlpack_structures import DELETER, DLManagedTensor, DLManagedTensorVersioned, Managed
 
 strays: list[int] = []
 """Addresses that a deleter was called for while no tensor was there."""

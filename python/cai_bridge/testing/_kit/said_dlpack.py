@@ -12,15 +12,10 @@ from typing import Any
 
 from cai_bridge.testing._values import compact_strides
 
+from .dlpack_capsule import capsule_name, read_capsule
 from .dlpack_exchange import ExchangeTable, exchange_table
-from .dlpack_structures import (
-    IS_COPIED,
-    IS_SUBBYTE_TYPE_PADDED,
-    MAX_NDIM,
-    TensorFields,
-    capsule_name,
-    read_capsule,
-)
+from .dlpack_fields import TensorFields
+from .dlpack_structures import IS_COPIED, IS_SUBBYTE_TYPE_PADDED, MAX_NDIM
 from .dtypes import dlpack_name, typestr_of
 from .said import UNSAID, Said, malformed, shown, why
 

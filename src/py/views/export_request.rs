@@ -13,7 +13,7 @@ use crate::py::text::shown;
 
 /// What `dl_device` and `copy` ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum ExportRequest {
     /// The array as it is.
     Own,
     /// The same memory by another of the names that reach it.
@@ -32,11 +32,11 @@ pub(super) enum Target {
 }
 
 /// What a consumer wants that asks an array on `own` for `dl_device` and `copy`.
-pub(super) fn wish(
+pub(super) fn export_request(
     own: Device,
     dl_device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
-) -> PyResult<Wish> {
+) -> PyResult<ExportRequest> {
     let is_gpus = own.kind == MemoryKind::Device;
     let pair = (i64::from(own.kind.code()), i64::from(own.id));
     let target = match dl_device {
@@ -47,17 +47,17 @@ pub(super) fn wish(
         },
     };
     Ok(match (target, copy) {
-        (None, Some(true)) if is_gpus => Wish::Copy(Target::Gpu(own.id)),
+        (None, Some(true)) if is_gpus => ExportRequest::Copy(Target::Gpu(own.id)),
         (None, Some(true)) => {
             let got = format!("True for an array on ({}, {})", pair.0, pair.1);
             return Err(Error::new(Kind::CopyKind, got).into());
         }
-        (None, _) => Wish::Own,
+        (None, _) => ExportRequest::Own,
         (Some(((1, 0), _)), Some(false)) => return Err(needed((1, 0), own).into()),
-        (Some(((1, 0), _)), _) => Wish::Copy(Target::Host),
-        (Some(((2, _), Ok(id @ 0..))), Some(true)) => Wish::Copy(Target::Gpu(id)),
-        (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => Wish::Shared(Device::cuda(id)),
-        (Some(((2, _), Ok(id @ 0..))), None) => Wish::Copy(Target::Gpu(id)),
+        (Some(((1, 0), _)), _) => ExportRequest::Copy(Target::Host),
+        (Some(((2, _), Ok(id @ 0..))), Some(true)) => ExportRequest::Copy(Target::Gpu(id)),
+        (Some(((2, _), Ok(id @ 0..))), _) if !is_gpus => ExportRequest::Shared(Device::cuda(id)),
+        (Some(((2, _), Ok(id @ 0..))), None) => ExportRequest::Copy(Target::Gpu(id)),
         (Some(((2, _), Ok(id @ 0..))), Some(false)) => {
             return Err(needed((2, i64::from(id)), own).into());
         }

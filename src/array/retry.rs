@@ -4,24 +4,24 @@ use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
 use super::origin::Origin;
-use super::stream::KeptStream;
+use super::stream::RustStream;
 use crate::error::Error;
-use crate::lease::{Ending, Holder, Queue, Settled, Trouble};
+use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
 /// A wait of the producer's that is still to be made.
-pub(crate) struct Owed {
+pub(crate) struct Retry {
     pub(crate) origin: Arc<dyn Origin>,
-    pub(crate) user: KeptStream,
+    pub(crate) user: RustStream,
 }
 
-impl Holder for Owed {
+impl Holder for Retry {
     type Lock<'l> = ();
     type Mark = ();
     type Interrupt = Infallible;
 
-    fn settle(&mut self, (): ()) -> Result<Settled<()>, Trouble<Infallible>> {
+    fn settle(&mut self, (): ()) -> Result<Settlement<()>, Failure<Infallible>> {
         self.origin.give_back(self.user.alive())?;
-        Ok(Settled::Done)
+        Ok(Settlement::Done)
     }
 
     fn is_done(&self, (): &mut ()) -> Result<bool, Error> {
@@ -29,26 +29,26 @@ impl Holder for Owed {
     }
 }
 
-static OWED: LazyLock<Queue<Ending<Owed>>> = LazyLock::new(Queue::default);
+static RETRIES: LazyLock<Queue<Ending<Retry>>> = LazyLock::new(Queue::default);
 
 /// How many a call tries again.
 const AT_A_CALL: usize = 4;
 
 /// Makes the wait, or keeps the memory until it can be made. What was in the way is said.
-pub(crate) fn settle(origin: Arc<dyn Origin>, user: &KeptStream) -> Result<(), Error> {
+pub(crate) fn settle(origin: Arc<dyn Origin>, user: &RustStream) -> Result<(), Error> {
     origin.give_back(user.alive()).inspect_err(|_| {
-        let mut ending = Ending::new(Owed { origin, user: user.clone() });
+        let mut ending = Ending::new(Retry { origin, user: user.clone() });
         let Ok(()) = ending.advance(());
         if !ending.is_over() {
-            OWED.push(ending);
+            RETRIES.push(ending);
         }
     })
 }
 
 /// Tries those again that were not tried for longest.
 pub(crate) fn look() {
-    if !OWED.is_empty() {
-        drop(OWED.ask(AT_A_CALL, |ending| {
+    if !RETRIES.is_empty() {
+        drop(RETRIES.ask(AT_A_CALL, |ending| {
             let Ok(()) = ending.advance(());
             ending.is_over()
         }));

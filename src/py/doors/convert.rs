@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 
 use super::Maybe;
 use super::maker::Maker;
+use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
 
 /// Convert an array of any library to an array of another, over the same memory.
@@ -67,6 +68,8 @@ pub(crate) fn convert<'py>(
     static GENERAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = x.py();
     entry(py, || {
+        let copy = flag::parse("copy", copy)?;
+        let detach = flag::parse("detach", detach)?;
         if copy.is_none()
             && detach.is_none()
             && let Some(maker) = known(to)?

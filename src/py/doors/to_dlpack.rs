@@ -2,11 +2,11 @@
 
 use pyo3::prelude::*;
 
-use super::Maybe;
-use super::of_dlpack::taken;
+use super::to_cai::taken;
+use super::{Maybe, tell};
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::views::DLPackView;
@@ -48,12 +48,10 @@ pub(crate) fn to_dlpack<'py>(
     readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made =
             taken(DOOR, x, stream, readonly).and_then(|view| view.into_object(x.py(), DLPackView));
-        let made = made.map_err(|error| began.refused(DOOR, error))?;
-        began.exchanged(made.as_super().get().passage_in(DOOR));
-        Ok(made)
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use super::of_dlpack::take_in;
+use super::to_cai::take_in;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::producers::types::facts;
@@ -18,10 +18,10 @@ pub(super) const DOOR: &str = "convert";
 
 /// The facts that a library gives.
 #[derive(Debug)]
-pub(super) struct Means {
+pub(super) struct ToLibrary {
     /// Its types of arrays.
     pub(super) types: Py<PyTuple>,
-    pub(super) way: Way,
+    pub(super) method: Method,
     /// Whether its current stream is CuPy's, which is asked for without Python.
     pub(super) on_cupys: bool,
     /// Whether it gets no read-only memory, unless the caller vouches.
@@ -32,7 +32,7 @@ pub(super) struct Means {
 
 /// How it makes an array.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum Method {
     /// By its exchange API, which names its current stream, too.
     Table(Table),
     /// By its `make`, of a view that is for its current stream.
@@ -48,27 +48,27 @@ pub(super) enum Class {
     DLPack,
 }
 
-impl Means {
+impl ToLibrary {
     /// What `library` says of itself; its types are imported for that.
     pub(super) fn of(library: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = library.py();
         let types = library.getattr(intern!(py, "types"))?.cast_into::<PyTuple>()?;
         let view = library.getattr(intern!(py, "view"))?;
         let class = if view.is(py.get_type::<DLPackView>()) { Class::DLPack } else { Class::Cai };
-        let way = if view.is_none() {
+        let method = if view.is_none() {
             let kind = types.get_item(0)?.cast_into::<PyType>()?;
             let none = || Error::new(Kind::ExchangeTable, "none");
-            Way::Table(Table::of(&kind)?.ok_or_else(none)?)
+            Method::Table(Table::of(&kind)?.ok_or_else(none)?)
         } else if types.iter().any(|kind| kind.is(&view)) {
-            Way::View(class)
+            Method::View(class)
         } else {
-            Way::Make(class)
+            Method::Make(class)
         };
         let cupys =
             py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
         Ok(Self {
             types: types.unbind(),
-            way,
+            method,
             on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
@@ -77,14 +77,14 @@ impl Means {
 
     /// Takes an array in, ready where its producer works, with no consumer yet.
     pub(super) fn take(&self, x: &Bound<'_, PyAny>, readonly: Option<bool>) -> PyResult<Source> {
-        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSAID)?;
+        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSPECIFIED)?;
         source.array = source.array.with_readonly(readonly);
         if self.writes && source.array.readonly() {
             return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
         }
         // PyTorch ends the process where its exchange API meets them (torch 2.11).
         let strides = source.array.layout().strides();
-        if matches!(self.way, Way::Table(_)) && strides.iter().any(|step| *step < 0) {
+        if matches!(self.method, Method::Table(_)) && strides.iter().any(|step| *step < 0) {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)

@@ -16,24 +16,23 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::current::Takes;
-use super::object::{Keeps, handle_of, keeps};
+use super::context::{follows_legacy, life};
+use super::current::StreamPolicy;
+use super::object::{Lifetime, handle_of, keeps};
 use super::voucher::Voucher;
 use super::{current, pools};
-use crate::array::KeptStream;
-use crate::capture::Part;
+use crate::array::RustStream;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::codes::is_gone;
 use crate::error::Result;
-use crate::lease::Trouble;
-use crate::order::{context_of, within};
+use crate::lease::Failure;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream, Thread};
 
 /// A stream, where it is, and who keeps it alive.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct StreamRef {
     stream: Stream,
     place: Place,
     /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
@@ -53,30 +52,30 @@ enum Keeper {
     /// The exporter of a dict that names it.
     Exporter(Voucher),
     /// Rust.
-    Held(KeptStream),
+    Rust(RustStream),
     /// Nothing: the legacy default stream stands in for it.
     StandIn,
 }
 
 /// What can be done about a stream to use it later.
 #[derive(Debug)]
-pub(crate) enum Keeping {
+pub(crate) enum KeepAlive {
     /// It is kept.
-    Kept(Kept),
+    By(StreamRef),
     /// It is a blocking stream that nothing keeps: the legacy default stream stands in for it.
-    StandIn(Kept),
+    StandIn(StreamRef),
     /// Nothing keeps it.
     Nobody(u64),
 }
 
-impl Keeping {
+impl KeepAlive {
     /// What keeps a stream without an object alive from here on.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
 }
 
-impl Kept {
+impl StreamRef {
     /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
         Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
@@ -113,10 +112,10 @@ impl Kept {
     }
 
     /// A stream that Rust holds.
-    pub(crate) fn held(driver: &Handle, held: KeptStream) -> Result<Self> {
+    pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
         let (stream, place) = (held.stream(), held.alive().place());
         let life = life(driver, stream, place)?;
-        Ok(Self { stream, place, life, keeper: Keeper::Held(held) })
+        Ok(Self { stream, place, life, keeper: Keeper::Rust(held) })
     }
 
     /// The stream that `exporter`'s dict names.
@@ -158,11 +157,11 @@ impl Kept {
         py: Python<'_>,
         driver: &Handle,
         place: Place,
-    ) -> PyResult<Vec<(Self, Takes)>> {
+    ) -> PyResult<Vec<(Self, StreamPolicy)>> {
         let mut found = Vec::new();
         current::each(py, driver, place, |alive, takes| {
             if alive.stream() != Stream::Legacy
-                && let Keeping::Kept(kept) = keep(py, driver, alive, None)?
+                && let KeepAlive::By(kept) = keep(py, driver, alive, None)?
             {
                 found.push((kept, takes));
             }
@@ -192,7 +191,7 @@ impl Kept {
         &self,
         py: Python<'_>,
         driver: &Handle,
-    ) -> Result<Option<Alive<'_>>, Trouble<PyErr>> {
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         match life(driver, self.stream, self.place) {
             Ok(life) if life == self.life => {}
             Err(error) if !is_gone(&error) => return Err(error.into()),
@@ -201,10 +200,9 @@ impl Kept {
         let stream = match (&self.keeper, self.stream) {
             (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
             (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
-            (Keeper::Object(voucher), Stream::Handle(handle)) => asked(py, voucher, |object| {
-                Ok((handle_of(object)? == handle).then_some(self.stream))
-            })?,
-            (Keeper::Exporter(voucher), Stream::Handle(_)) => asked(py, voucher, exported)?,
+            (Keeper::Object(voucher), Stream::Handle(handle)) => voucher
+                .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
+            (Keeper::Exporter(voucher), Stream::Handle(_)) => voucher.ask(py, exported)?,
             _ => Some(self.stream),
         };
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
@@ -222,7 +220,7 @@ impl Kept {
         let keeper = match &self.keeper {
             Keeper::Always => Keeper::Always,
             Keeper::StandIn => Keeper::StandIn,
-            Keeper::Held(held) => Keeper::Held(held.clone()),
+            Keeper::Rust(held) => Keeper::Rust(held.clone()),
             Keeper::Owner(object) => Keeper::Owner(object.clone_ref(py)),
             Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
             Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
@@ -233,22 +231,12 @@ impl Kept {
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         match &self.keeper {
-            Keeper::Always | Keeper::Held(_) | Keeper::StandIn => Ok(()),
+            Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => Ok(()),
             Keeper::Owner(held) | Keeper::Object(held) | Keeper::Exporter(held) => {
                 held.visit(visit)
             }
         }
     }
-}
-
-/// What an object that vouches for a stream says of it. One that fails to say vouches for nothing.
-fn asked(
-    py: Python<'_>,
-    voucher: &Voucher,
-    ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<Stream>>,
-) -> PyResult<Option<Stream>> {
-    let Some(object) = voucher.object(py) else { return Ok(None) };
-    Ok(answered(py, ask(object))?.flatten())
 }
 
 /// The stream that the dict of an exporter names now.
@@ -268,55 +256,34 @@ pub(super) fn keep(
     driver: &Handle,
     given: Alive<'_>,
     object: Option<&Bound<'_, PyAny>>,
-) -> PyResult<Keeping> {
+) -> PyResult<KeepAlive> {
     if given.stands_in() {
-        return Ok(Keeping::StandIn(Kept::standing_in(given.place())));
+        return Ok(KeepAlive::StandIn(StreamRef::standing_in(given.place())));
     }
     let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
-        return Ok(Keeping::Kept(Kept::new(driver, given, Keeper::Always)?));
+        return Ok(KeepAlive::By(StreamRef::new(driver, given, Keeper::Always)?));
     };
     if let Some(object) = object
         && let Some(keeper) = keeper(object)?
     {
-        return Ok(Keeping::Kept(Kept::new(driver, given, keeper)?));
+        return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
     }
-    if let Some(vouched) = Kept::vouched(py, driver, given)? {
-        return Ok(Keeping::Kept(vouched));
+    if let Some(vouched) = StreamRef::vouched(py, driver, given)? {
+        return Ok(KeepAlive::By(vouched));
     }
     Ok(if follows_legacy(driver, given)? {
-        Keeping::StandIn(Kept::standing_in(place))
+        KeepAlive::StandIn(StreamRef::standing_in(place))
     } else {
-        Keeping::Nobody(handle)
+        KeepAlive::Nobody(handle)
     })
 }
 
 /// Who keeps the stream of `object`, if that does.
 fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(match keeps(object)? {
-        Keeps::Forever => Some(Keeper::Always),
-        Keeps::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
-        Keeps::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
-        Keeps::Not => None,
-    })
-}
-
-/// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
-fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
-    match stream {
-        Stream::Handle(_) => {
-            let driver = driver.get()?;
-            driver.life(context_of(driver, place)?)
-        }
-        _ => Ok(0),
-    }
-}
-
-/// Whether the legacy default stream of the place of `given` is ordered after it by itself.
-fn follows_legacy(driver: &Handle, given: Alive<'_>) -> Result<bool> {
-    let driver = driver.get()?;
-    within(driver, given.place(), |_| {
-        Ok(driver.part(given)? == Part::Outside
-            && driver.is_blocking(given)?
-            && driver.stream_context(given)? == context_of(driver, given.place())?)
+        Lifetime::Forever => Some(Keeper::Always),
+        Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
+        Lifetime::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
+        Lifetime::Unknown => None,
     })
 }

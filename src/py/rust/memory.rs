@@ -5,33 +5,36 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use crate::array::origin::Origin;
+use crate::array::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, Trouble};
-use crate::order::{self, Door};
+use crate::lease::{Failure, Lease};
+use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
-use crate::py::observe::Began;
+use crate::py::observe::CallSpan;
 use crate::py::source::{By, Source, check_stream, ready_stream};
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
 #[derive(Debug)]
-pub(crate) struct Taken {
+pub(crate) struct PythonMemory {
     lease: Lease<Tenant>,
     driver: Handle,
     place: Place,
     ready: Mutex<Ready>,
+    users: Users,
 }
 
-impl Taken {
+impl PythonMemory {
     pub(crate) fn new(source: Source) -> (Descriptor, Self) {
         let Source { array, ready, holding, place, .. } = source;
         let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
-        (array, Self { lease: Lease::new(Tenant::new(holding)), driver, place, ready })
+        let lease = Lease::new(Tenant::new(holding));
+        (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
     /// The same memory for a view of Python's.
@@ -64,51 +67,50 @@ impl Taken {
         py: Python<'_>,
         door: &'static str,
         to: Alive<'_>,
-    ) -> Result<(), Trouble<PyErr>> {
+    ) -> Result<(), Failure<PyErr>> {
         look(py);
         let holding = self.share(py)?;
         let ready = (self.ready(), self.place);
         let Some(from) = ready_stream(py, door, &holding, ready)? else {
-            let door = Door::handing_over(door);
+            let door = Purpose::hand_over(door);
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
             return Ok(());
         };
-        let door = Door::handing_over(door);
+        let door = Purpose::hand_over(door);
         order::connect(door, &self.driver, (from, to), |call| detach(py, call))?;
         Ok(())
     }
 
-    fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Trouble<PyErr>> {
+    fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Failure<PyErr>> {
         look(py);
-        let (mut holding, began) = (self.share(py)?, Began::now());
+        let (mut holding, span) = (self.share(py)?, CallSpan::begin());
         let settled = holding.settle_with(py, Some(user))?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
-        if let (producers, _) = holding.producers(py)?
-            && let Some(producer) = producers.first()
-        {
+        let (producers, _) = holding.producers(py)?;
+        if let Some(producer) = producers.first() {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
                 *ready = Ready::On(producer.stream());
             }
         }
         // Where the producer's stream is unknown, this holder keeps the memory until the work is done.
-        Tenant::new(holding).settled(py, settled, began);
+        Tenant::new(holding).settled(py, settled, span);
         Ok(())
     }
 }
 
 /// Runs `call` with the interpreter's lock. What Python raised is kept for whoever makes an exception of the error.
-fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Trouble<PyErr>>) -> Result<()> {
+fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {
-            Trouble::Failed(error) => error,
-            Trouble::Interrupted(raised) => interrupted(py, raised),
+            Failure::Failed(error) => error,
+            Failure::Interrupted(raised) => interrupted(py, raised),
         })
     });
     done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "a call after the interpreter's end")))
 }
 
-impl Origin for Taken {
+impl Origin for PythonMemory {
     fn driver(&self) -> &Handle {
         &self.driver
     }
@@ -123,5 +125,14 @@ impl Origin for Taken {
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| self.order_to(py, user))
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        let door = Purpose::hand_over("scope");
+        inside(|py| Ok(order::connect(door, &self.driver, (from, to), |call| detach(py, call))?))
     }
 }

@@ -2,14 +2,15 @@
 
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::{Maybe, tell};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
-use crate::py::observe::Began;
-use crate::py::producers::cai::{self, Said};
+use crate::py::observe::CallSpan;
+use crate::py::producers::cai::{self, ImportOptions};
 use crate::py::producers::dlpack;
-use crate::py::producers::types::{Speaks, facts};
+use crate::py::producers::own_view;
+use crate::py::producers::types::{ProducerKind, facts};
 use crate::py::streams::Argument;
 use crate::py::views::{DLPackView, View};
 
@@ -74,9 +75,9 @@ pub(crate) fn from_cai<'py>(
     dtype: Option<&Bound<'py, PyAny>>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made = view(x, stream, readonly, (owner, device, dtype));
-        if began.is_told() { tell(began, made) } else { made }
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 
@@ -89,7 +90,8 @@ fn view<'py>(
 ) -> PyResult<Bound<'py, DLPackView>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let said = Said { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
+    let options =
+        ImportOptions { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
     let source = if let Some(table) = facts.table
@@ -98,17 +100,10 @@ fn view<'py>(
         && cai::ordering_wanted()
     {
         dlpack::exchange(DOOR, x, &facts, table, &argument)?
-    } else if facts.speaks == Speaks::CaiView && owner.is_none() {
-        cai::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &said)?
+    } else if facts.producer == ProducerKind::CaiView && owner.is_none() {
+        own_view::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &options)?
     } else {
-        cai::import(x, &facts, &said)?
+        cai::import(x, &facts, &options)?
     };
     View::new(source, readonly).into_object(x.py(), DLPackView)
-}
-
-#[cold]
-fn tell(began: Began, made: PyResult<Bound<'_, DLPackView>>) -> PyResult<Bound<'_, DLPackView>> {
-    let made = made.map_err(|error| began.refused(DOOR, error))?;
-    began.exchanged(made.as_super().get().passage_in(DOOR));
-    Ok(made)
 }

@@ -8,15 +8,15 @@ use tracing::{Event, Metadata, Subscriber};
 
 /// The events of the bridge, each as the values of its fields.
 #[derive(Clone, Default)]
-pub struct Told(Arc<Mutex<Vec<String>>>);
+pub struct Events(Arc<Mutex<Vec<String>>>);
 
-impl Visit for Told {
+impl Visit for Events {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         self.0.lock().unwrap().push(format!("{field}={value:?}"));
     }
 }
 
-impl Subscriber for Told {
+impl Subscriber for Events {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         metadata.target() == "cai_bridge"
     }
@@ -38,7 +38,7 @@ impl Subscriber for Told {
     fn exit(&self, _: &Id) {}
 }
 
-impl Told {
+impl Events {
     /// What `call` tells, and what it returns.
     pub fn by<R>(call: impl FnOnce() -> R) -> (Vec<String>, R) {
         let told = Self::default();

@@ -1,7 +1,7 @@
 //! What only a trace shows: each exchange, release and copy, and how long the host was at it.
 //!
 //! These are events of level `TRACE`, which `logging` is not given. While no trace is open each costs
-//! one load, at [`Began::now`]: nothing is formatted, and no clock is read.
+//! one load, at [`CallSpan::begin`]: nothing is formatted, and no clock is read.
 
 use std::time::Instant;
 
@@ -13,13 +13,13 @@ use crate::descriptor::Descriptor;
 use crate::py::text::{error_text, place_text, tuple_text};
 use crate::stream::{Stream, Thread};
 
-/// When something began, where a trace is open.
+/// A call, and when it began where a trace is open: what comes of it is told by its events.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Began(Option<Instant>);
+pub(crate) struct CallSpan(Option<Instant>);
 
 /// An array that goes through a door of the bridge.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Passage<'a> {
+pub(crate) struct HandOver<'a> {
     /// The door, by the name that its orders' events give it.
     pub(crate) door: &'static str,
     /// In or as what.
@@ -64,7 +64,7 @@ impl End {
 
 /// What an end came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Came {
+pub(crate) enum Outcome {
     /// The memory went back.
     Done,
     /// It could not go back yet, and is kept.
@@ -79,7 +79,7 @@ pub(crate) enum Came {
     Lost,
 }
 
-impl Came {
+impl Outcome {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -92,16 +92,16 @@ impl Came {
     }
 }
 
-impl Began {
+impl CallSpan {
     /// Now, if anybody wants to know.
     #[inline]
-    pub(crate) fn now() -> Self {
+    pub(crate) fn begin() -> Self {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
     /// Whether anybody wants to know.
     #[inline]
-    pub(crate) const fn is_told(self) -> bool {
+    pub(crate) const fn is_observed(self) -> bool {
         self.0.is_some()
     }
 
@@ -112,17 +112,17 @@ impl Began {
 
     /// An array went through.
     #[inline]
-    pub(crate) fn exchanged(self, passage: Passage<'_>) {
+    pub(crate) fn exchanged(self, hand_over: HandOver<'_>) {
         if self.0.is_some() {
-            self.tell_exchange(passage);
+            self.tell_exchange(hand_over);
         }
     }
 
     /// The same where it may have been refused instead.
     #[inline]
-    pub(crate) fn told<R>(self, passage: Passage<'_>, answer: PyResult<R>) -> PyResult<R> {
-        let answer = answer.map_err(|error| self.refused(passage.door, error))?;
-        self.exchanged(passage);
+    pub(crate) fn told<R>(self, hand_over: HandOver<'_>, answer: PyResult<R>) -> PyResult<R> {
+        let answer = answer.map_err(|error| self.refused(hand_over.door, error))?;
+        self.exchanged(hand_over);
         Ok(answer)
     }
 
@@ -147,8 +147,8 @@ impl Began {
     }
 
     #[cold]
-    fn tell_exchange(self, passage: Passage<'_>) {
-        let Passage { door, by, array, stream } = passage;
+    fn tell_exchange(self, hand_over: HandOver<'_>) {
+        let HandOver { door, by, array, stream } = hand_over;
         let ended = now();
         tracing::trace!(
             name: "exchange", target: "cai_bridge", door, by, dtype = array.dtype().name(),
@@ -163,11 +163,11 @@ impl Began {
 
     /// What held the array at `ptr` came to its end.
     #[inline]
-    pub(crate) fn released(self, (end, ptr): (End, u64), came: Came) {
+    pub(crate) fn released(self, (end, ptr): (End, u64), outcome: Outcome) {
         if self.0.is_some() {
             let what = if end == End::Copy { "copy" } else { "array" };
             tracing::trace!(
-                name: "release", target: "cai_bridge", by = end.as_str(), outcome = came.as_str(),
+                name: "release", target: "cai_bridge", by = end.as_str(), outcome = outcome.as_str(),
                 what, ptr, trace.began = self.at(), trace.ended = now(), "memory goes back"
             );
         }

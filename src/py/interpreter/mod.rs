@@ -7,24 +7,22 @@
 //! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state*, never by PyO3's
 //! count of attachments. Neither way lets a panic out.
 //!
-//! *At its end* ([`end`]) the interpreter stops every thread that takes its lock, up to CPython 3.13 by an unwind
-//! that no Rust frame survives. So the end waits for threads that are inside, lets no other thread in, and keeps
-//! a thread that returns from a driver call later outside. On builds without a global lock, which exist from
-//! 3.14 on, CPython puts such a thread to sleep, and nothing must be counted.
+//! *At its end* ([`end`]) nobody else comes in.
 #![allow(unsafe_code)]
 
 use std::panic::{
     AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
 };
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+
+mod end;
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
 
-use crate::driver::fork::Process;
-use crate::stream::Thread;
+pub(super) use end::end;
+pub(crate) use end::is_over;
+use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
 
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
@@ -39,7 +37,7 @@ where
     if is_ending() {
         return Err(PySystemExit::new_err(()));
     }
-    let _inside = Inside::now();
+    let _inside = CallGuard::now();
     or_no_memory(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
         call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
@@ -86,7 +84,7 @@ pub(crate) fn ending<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
     }
     // SAFETY: called by `Drop` of what a Python object holds, which has the lock by the above.
     let py = unsafe { Python::assume_attached() };
-    let _inside = Inside::now();
+    let _inside = CallGuard::now();
     undisturbed(py, || catch_unwind(AssertUnwindSafe(|| call(py))).ok())
 }
 
@@ -96,9 +94,9 @@ pub(crate) fn attached<R>(call: impl FnOnce(Python<'_>) -> R) -> Option<R> {
 }
 
 /// The lock, until dropped.
-struct Locked(ffi::PyGILState_STATE);
+struct LockGuard(ffi::PyGILState_STATE);
 
-impl Drop for Locked {
+impl Drop for LockGuard {
     fn drop(&mut self) {
         // SAFETY: goes with the one call of `PyGILState_Ensure` in `locked`, on this thread.
         unsafe { ffi::PyGILState_Release(self.0) }
@@ -110,10 +108,10 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     if unsafe { ffi::Py_IsInitialized() } == 0 {
         return None;
     }
-    let coming = Coming::now()?;
+    let coming = EntryGuard::now()?;
     // SAFETY: there is an interpreter, by the line above, which does not end while somebody is coming.
-    let locked = Locked(unsafe { ffi::PyGILState_Ensure() });
-    let inside = Inside::now();
+    let locked = LockGuard(unsafe { ffi::PyGILState_Ensure() });
+    let inside = CallGuard::now();
     drop(coming);
     let answer = Python::try_attach(call).flatten();
     drop(inside);
@@ -123,10 +121,10 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
 
 /// Runs `call`, which may block, with the lock released.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
-    let _outside = Outside::now();
+    let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {
         let answer = call();
-        let Some(coming) = Coming::now() else {
+        let Some(coming) = EntryGuard::now() else {
             loop {
                 std::thread::park();
             }
@@ -162,121 +160,6 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
     }
     answer
 }
-
-/// 0, or the number of the thread that ends the interpreter: no other comes in any more.
-static ENDED_BY: AtomicU64 = AtomicU64::new(0);
-/// Whether that thread has waited for the others.
-static OVER: AtomicBool = AtomicBool::new(false);
-/// How many calls are inside, and how many threads are about to take the lock, in each process: of those that a
-/// fork's parent had none come back.
-static CALLS: [Calls; 64] =
-    [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64];
-/// How long they are waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-
-struct Calls {
-    /// Changed with the lock held.
-    inside: AtomicUsize,
-    coming: AtomicUsize,
-}
-
-fn calls() -> &'static Calls {
-    let number = usize::try_from(Process::current().number()).unwrap_or(usize::MAX);
-    &CALLS[number.min(CALLS.len() - 1)]
-}
-
-/// Whether another thread is ending the interpreter.
-fn is_ending() -> bool {
-    let by = ENDED_BY.load(Ordering::Relaxed);
-    by != 0 && by != Thread::current().number()
-}
-
-/// The interpreter is about to end, by this thread: waits for the calls that are inside, and lets no others in.
-pub(super) fn end(py: Python<'_>) {
-    ENDED_BY.store(Thread::current().number(), Ordering::SeqCst);
-    let (began, calls) = (Instant::now(), calls());
-    let is_quiet =
-        || calls.inside.load(Ordering::SeqCst) + calls.coming.load(Ordering::SeqCst) == 0;
-    while began.elapsed() < PATIENCE {
-        if is_quiet() {
-            OVER.store(true, Ordering::SeqCst);
-            if is_quiet() {
-                return;
-            }
-        }
-        py.detach(|| std::thread::sleep(Duration::from_micros(100)));
-    }
-    OVER.store(true, Ordering::SeqCst);
-}
-
-/// Whether the interpreter has ended for all but one thread.
-pub(crate) fn is_over() -> bool {
-    OVER.load(Ordering::Relaxed)
-}
-
-/// A call that is inside.
-struct Inside(&'static Calls);
-
-impl Inside {
-    #[inline]
-    fn now() -> Self {
-        let calls = calls();
-        count(&calls.inside, 1);
-        Self(calls)
-    }
-}
-
-impl Drop for Inside {
-    #[inline]
-    fn drop(&mut self) {
-        count(&self.0.inside, usize::MAX);
-    }
-}
-
-/// Adds to a number that is changed with the lock held alone. Nothing is counted where there is no such lock.
-#[inline]
-fn count(number: &AtomicUsize, by: usize) {
-    if cfg!(not(Py_GIL_DISABLED)) {
-        number.store(number.load(Ordering::Relaxed).wrapping_add(by), Ordering::Relaxed);
-    }
-}
-
-/// A call that is not inside for a while.
-struct Outside(&'static Calls);
-
-impl Outside {
-    fn now() -> Self {
-        let calls = calls();
-        count(&calls.inside, usize::MAX);
-        Self(calls)
-    }
-}
-
-impl Drop for Outside {
-    fn drop(&mut self) {
-        count(&self.0.inside, 1);
-    }
-}
-
-/// A thread that is about to take the lock; the end waits for it.
-struct Coming(&'static Calls);
-
-impl Coming {
-    /// `None` where it is too late.
-    fn now() -> Option<Self> {
-        let calls = calls();
-        calls.coming.fetch_add(1, Ordering::SeqCst);
-        let coming = Self(calls);
-        (!OVER.load(Ordering::SeqCst) || !is_ending()).then_some(coming)
-    }
-}
-
-impl Drop for Coming {
-    fn drop(&mut self) {
-        self.0.coming.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// What PyO3 panics with where CPython could not make an object, for lack of memory.
 const NO_OBJECT: &str = "PyObject pointer is null";
 

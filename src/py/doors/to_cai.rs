@@ -3,17 +3,17 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::{Maybe, tell};
 use crate::device::Place;
 use crate::error::{Error, Kind};
-use crate::order::{self, Door};
+use crate::order::{self, Purpose};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
-use crate::py::observe::Began;
-use crate::py::producers::types::{Facts, Speaks, facts};
+use crate::py::observe::CallSpan;
+use crate::py::producers::types::{Facts, ProducerKind, facts};
 use crate::py::producers::{cai, dlpack};
-use crate::py::source::{Source, check_stream, consumers_place, hand_over, told};
+use crate::py::source::{Source, check_stream, consumers_place, hand_over, ready_for};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -70,9 +70,9 @@ pub(crate) fn to_cai<'py>(
     readonly: Maybe<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
-        let began = Began::now();
+        let span = CallSpan::begin();
         let made = view(x, stream, readonly);
-        if began.is_told() { tell(began, made) } else { made }
+        if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }
 
@@ -100,7 +100,7 @@ pub(super) fn taken<'py>(
 
 /// An array of whatever protocol, for nobody yet.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Source> {
-    source_for(door, x, &Argument::UNSAID)
+    source_for(door, x, &Argument::UNSPECIFIED)
 }
 
 fn source_for(
@@ -114,13 +114,6 @@ fn source_for(
     Ok(source)
 }
 
-#[cold]
-fn tell(began: Began, made: PyResult<Bound<'_, CaiView>>) -> PyResult<Bound<'_, CaiView>> {
-    let made = made.map_err(|error| began.refused(DOOR, error))?;
-    began.exchanged(made.as_super().get().passage_in(DOOR));
-    Ok(made)
-}
-
 /// Takes `x` in by the best way that its type has; a capsule's tensor is still its own.
 #[inline]
 pub(super) fn take_in(
@@ -129,26 +122,28 @@ pub(super) fn take_in(
     facts: &Facts,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
-    if let (Speaks::Foreign, Some(table)) = (facts.speaks, facts.table) {
+    if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         return dlpack::exchange(door, x, facts, table, argument);
     }
-    match facts.speaks {
-        Speaks::CaiView | Speaks::DLPackView => {
+    match facts.producer {
+        ProducerKind::CaiView | ProducerKind::DLPackView => {
             again(door, x.py(), x.cast::<View>()?.get(), argument)
         }
-        Speaks::Capsule => dlpack::capsule(door, x, argument),
-        Speaks::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
+        ProducerKind::Capsule => dlpack::capsule(door, x, argument),
+        ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             from_dict(door, x, facts, argument)
         }
-        Speaks::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
+        ProducerKind::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack::protocol(door, x, facts, argument)
         }
-        Speaks::Foreign if facts.has_cai || has_cai(x)? => from_dict(door, x, facts, argument),
-        Speaks::Dict => {
+        ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
+            from_dict(door, x, facts, argument)
+        }
+        ProducerKind::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes it";
             Err(Error::new(Kind::Protocol, got).into())
         }
-        Speaks::Foreign => {
+        ProducerKind::Foreign => {
             let got = format!(
                 "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
                 an_object(x)?
@@ -187,15 +182,15 @@ fn from_dict(
     facts: &Facts,
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
-    let said = cai::Said {
+    let options = cai::ImportOptions {
         door,
-        stream: &Argument::UNSAID,
+        stream: &Argument::UNSPECIFIED,
         ordered: matches!(argument.request(), Request::On(_)),
         owner: None,
         device: None,
         dtype: None,
     };
-    let mut source = cai::import(x, facts, &said)?;
+    let mut source = cai::import(x, facts, &options)?;
     export(door, x.py(), &mut source, argument, None)?;
     Ok(source)
 }
@@ -218,19 +213,21 @@ pub(super) fn export(
     let pair = (ready, source.place, at);
     if ordered.as_ref().is_some_and(|ordered| ordered.contains(&pair)) {
         let together = || request.stream();
-        order::elided(Door::handing_over(door), source.place, Elided::Together, together);
+        order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
     } else {
         hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
         if let Some(ordered) = ordered {
             ordered.push(pair);
         }
     }
-    if source.array.ptr() != 0 && (request != Request::Unsaid || !source.holding.has_consumer()) {
+    if source.array.ptr() != 0
+        && (request != Request::Unspecified || !source.holding.has_consumer())
+    {
         source.holding.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {
         source.holding.ready_for_consumer(py);
     }
-    source.ready = told(ready, request);
+    source.ready = ready_for(ready, request);
     Ok(())
 }

@@ -1,0 +1,159 @@
+//! The one error of the crate: what was wrong, what it was, and what is allowed.
+//!
+//! Errors are data. Each has a [`Kind`], which fixes the class of the Python exception, the field
+//! that is named and the values that are allowed; the producer's value is added where it is seen.
+//! The mapping to Python exceptions is in one place, `py::errors`.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use cudarc::driver::sys::CUresult;
+
+mod kinds;
+
+pub use kinds::{Class, Kind};
+
+/// An error: what was wrong, what it was, what is allowed.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Error, ErrorKind};
+///
+/// let error = Error::new(ErrorKind::NotContiguous, "[2]");
+/// assert_eq!(error.to_string(), "strides: got [2]; allowed: a C-contiguous array");
+/// assert_eq!((error.kind(), error.field(), error.got()), (ErrorKind::NotContiguous, "strides", "[2]"));
+/// assert_eq!(error.allowed(), "a C-contiguous array");
+/// assert!(Error::at(ErrorKind::NotContiguous, "strides[1]", "2").driver_code().is_none());
+///
+/// let failed = Error::driver("cuEventRecord", 2, "CUDA_ERROR_OUT_OF_MEMORY");
+/// assert_eq!(failed.driver_code().unwrap().code, 2);
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone, PartialEq, Eq)]
+struct Inner {
+    kind: Kind,
+    field: Cow<'static, str>,
+    got: String,
+    driver: Option<DriverCode>,
+}
+
+/// Which call of the driver failed, and with which code.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{DriverCode, Error};
+///
+/// fn is_out_of_memory(error: &Error) -> bool {
+///     matches!(error.driver_code(), Some(DriverCode { code: 2, .. }))
+/// }
+/// assert!(is_out_of_memory(&Error::driver("cuMemAllocAsync", 2, "CUDA_ERROR_OUT_OF_MEMORY")));
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DriverCode {
+    /// The entry point, such as `cuEventRecord`.
+    pub call: &'static str,
+    /// The `CUresult`.
+    pub code: u32,
+}
+
+/// The crate's result.
+///
+/// # Examples
+///
+/// ```
+/// fn read() -> cai_bridge::Result<u8> {
+///     Ok(1)
+/// }
+/// assert_eq!(read(), Ok(1));
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl Error {
+    /// An error of `kind` about the field that the kind names.
+    #[cold]
+    pub fn new(kind: Kind, got: impl Into<String>) -> Self {
+        Self::at(kind, kind.field(), got)
+    }
+
+    /// An error of `kind` about a nearer field, such as `strides[1]`.
+    #[cold]
+    pub fn at(kind: Kind, field: impl Into<Cow<'static, str>>, got: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            field: field.into(),
+            got: shortened(got.into()),
+            driver: None,
+        }))
+    }
+
+    /// A driver call that failed with `code`, which CUDA names `name`.
+    #[cold]
+    pub fn driver(call: &'static str, code: u32, name: &str) -> Self {
+        Self(Box::new(Inner {
+            kind: Kind::DriverCall,
+            field: Cow::Borrowed(call),
+            got: format!("{name} ({code})"),
+            driver: Some(DriverCode { call, code }),
+        }))
+    }
+
+    /// What kind it is.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The field at fault.
+    pub fn field(&self) -> &str {
+        &self.0.field
+    }
+
+    /// What was found there.
+    pub fn got(&self) -> &str {
+        &self.0.got
+    }
+
+    /// What is allowed there.
+    pub fn allowed(&self) -> &'static str {
+        match self.driver_code() {
+            Some(DriverCode { code: INVALID_HANDLE, .. }) => "a stream that exists",
+            _ => self.0.kind.allowed(),
+        }
+    }
+
+    /// The driver's call and code, where the driver is what failed.
+    pub fn driver_code(&self) -> Option<&DriverCode> {
+        self.0.driver.as_ref()
+    }
+}
+
+const INVALID_HANDLE: u32 = CUresult::CUDA_ERROR_INVALID_HANDLE as u32;
+
+/// The most characters of a foreign value that a message repeats.
+pub const SHOWN: usize = 200;
+
+fn shortened(mut got: String) -> String {
+    if let Some((end, _)) = got.char_indices().nth(SHOWN) {
+        got.truncate(end);
+        got.push_str("...");
+    }
+    got
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: got {}; allowed: {}", self.0.field, self.0.got, self.allowed())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({}: {self})", self.0.kind.name())
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,186 @@
+//! Every interleaving of the calls of a lease, of the queue and of ends that go through both, by [loom]:
+//! `make loom` runs these in place of the tests.
+//!
+//! The threads here are loom's, and so is everything that they share; each test is run once for every
+//! order in which their steps can come.
+//!
+//! [loom]: https://docs.rs/loom
+
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::thread;
+
+use super::Lease;
+
+mod ends;
+mod queue;
+
+/// Something that counts its drops, and says while it is looked at that it lives.
+struct Memory {
+    drops: Arc<AtomicUsize>,
+}
+
+impl Memory {
+    fn look(&self) {
+        assert_eq!(self.drops.load(Ordering::SeqCst), 0, "seen after its end");
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+struct Scene {
+    drops: Arc<AtomicUsize>,
+    lease: Arc<Lease<Arc<Memory>>>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let kept = Arc::new(Memory { drops: Arc::clone(&drops) });
+        Self { drops, lease: Arc::new(Lease::new(kept)) }
+    }
+
+    /// `call` on a thread of its own.
+    fn on_thread<R: 'static>(
+        &self,
+        call: impl FnOnce(&Lease<Arc<Memory>>) -> R + 'static,
+    ) -> thread::JoinHandle<R> {
+        let lease = Arc::clone(&self.lease);
+        thread::spawn(move || call(&lease))
+    }
+
+    fn drops(&self) -> usize {
+        self.drops.load(Ordering::SeqCst)
+    }
+}
+
+#[test]
+fn one_of_those_who_end_it_at_once_gets_it_and_it_goes_once() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let others: Vec<_> =
+            (0..2).map(|_| scene.on_thread(|lease| usize::from(lease.end().is_some()))).collect();
+        let mine = usize::from(scene.lease.end().is_some());
+        let theirs: usize = others.into_iter().map(|other| other.join().unwrap()).sum();
+        assert_eq!((mine + theirs, scene.drops()), (1, 1));
+    });
+}
+
+#[test]
+fn who_looks_while_another_ends_it_sees_it_alive_or_not_at_all() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let visit = scene.on_thread(|lease| lease.try_with(|kept| kept.look()).is_some());
+        let look = scene.on_thread(|lease| lease.with(|kept| kept.look()).is_some());
+        drop(scene.lease.end());
+        assert!(scene.lease.with(|kept| kept.look()).is_none(), "seen after its end");
+        assert!(scene.lease.try_with(|kept| kept.look()).is_none(), "visited after its end");
+        look.join().unwrap();
+        visit.join().unwrap();
+        assert_eq!(scene.drops(), 1);
+    });
+}
+
+#[test]
+fn the_flag_says_ended_whenever_nothing_is_to_be_seen_and_the_other_way_round() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let unseen = scene.on_thread(|lease| {
+            if lease.with(|kept| kept.look()).is_none() {
+                assert!(!lease.is_leased(), "gone, and the flag says leased");
+            }
+        });
+        let flagged = scene.on_thread(|lease| {
+            if !lease.is_leased() {
+                assert!(lease.with(|kept| kept.look()).is_none(), "flagged, and yet seen");
+            }
+        });
+        assert!(scene.lease.is_leased());
+        drop(scene.lease.end());
+        assert!(!scene.lease.is_leased());
+        unseen.join().unwrap();
+        flagged.join().unwrap();
+    });
+}
+
+#[test]
+fn what_was_shared_before_the_end_lives_as_long_as_its_holder() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let sharing = scene.on_thread(|lease| lease.with(|kept| Arc::clone(kept)));
+        drop(scene.lease.end());
+        if let Some(shared) = sharing.join().unwrap() {
+            shared.look();
+            assert_eq!(scene.drops(), 0);
+            drop(shared);
+        }
+        assert_eq!(scene.drops(), 1);
+        assert!(scene.lease.with(|kept| Arc::clone(kept)).is_none());
+    });
+}
+
+#[test]
+fn what_nobody_ends_goes_with_the_last_who_holds_its_lease() {
+    loom::model(|| {
+        let Scene { drops, lease } = Scene::new();
+        let other = {
+            let lease = Arc::clone(&lease);
+            thread::spawn(move || drop(lease))
+        };
+        lease.with(|kept| kept.look());
+        drop(lease);
+        other.join().unwrap();
+        assert_eq!(drops.load(Ordering::SeqCst), 1);
+    });
+}
+
+/// An end that is refused: the holder goes back.
+fn refuse(lease: &Lease<Arc<Memory>>) -> bool {
+    lease.end().map(|kept| lease.resume(kept)).is_some()
+}
+
+#[test]
+fn an_end_that_is_refused_loses_nothing_to_one_that_comes_at_once() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let refused = scene.on_thread(refuse);
+        let end = scene.on_thread(|lease| lease.end().is_some());
+        let (refused, ended) = (refused.join().unwrap(), end.join().unwrap());
+        // Whoever came while the holder was out had no part in it; then it is leased again.
+        assert!(refused || ended, "somebody had it");
+        assert_eq!((scene.lease.is_leased(), scene.drops()), (!ended, usize::from(ended)));
+        assert_eq!(scene.lease.with(|kept| kept.look()).is_some(), !ended);
+        drop(scene.lease.end());
+        assert_eq!(scene.drops(), 1);
+    });
+}
+
+#[test]
+fn who_looks_while_an_end_is_refused_sees_it_alive_or_not_at_all() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let look = scene.on_thread(|lease| lease.with(|kept| kept.look()).is_some());
+        let visit = scene.on_thread(|lease| lease.try_with(|kept| kept.look()).is_some());
+        assert!(refuse(&scene.lease), "nobody else ends it");
+        look.join().unwrap();
+        visit.join().unwrap();
+        assert!(scene.lease.is_leased() && scene.lease.with(|kept| kept.look()).is_some());
+        assert_eq!(scene.drops(), 0);
+    });
+}
+
+#[test]
+fn two_ends_that_are_refused_at_once_leave_it_leased() {
+    loom::model(|| {
+        let scene = Scene::new();
+        let others = [(); 2].map(|()| scene.on_thread(refuse));
+        assert!(others.map(|other| other.join().unwrap()).contains(&true));
+        assert!(scene.lease.is_leased());
+        assert!(scene.lease.end().is_some());
+        assert_eq!((scene.lease.is_leased(), scene.drops()), (false, 1));
+    });
+}

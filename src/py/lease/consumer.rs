@@ -1,0 +1,88 @@
+//! Who works on the memory that is held, and on which stream, as far as anybody said.
+
+use pyo3::prelude::*;
+
+use super::Holding;
+use super::warned;
+use crate::device::Place;
+use crate::py::streams::{Argument, KeepAlive, StreamRef};
+use crate::stream::{Alive, Request};
+
+/// Who works on the memory.
+#[derive(Debug)]
+pub(super) enum Consumer {
+    /// Nobody: it is only passed on.
+    Nobody,
+    /// A consumer that wants no order (-1).
+    Declined,
+    /// A consumer on the producer's own stream.
+    OnProducer,
+    /// A reader of the dict; nobody has read it yet.
+    Unread,
+    /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
+    Unnamed(Vec<StreamRef>),
+    /// A consumer on that stream.
+    On(StreamRef),
+    /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
+    Unkept(u64, Option<warned::Line>),
+}
+
+impl Holding {
+    /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
+    pub(crate) fn hand_to(
+        &mut self,
+        py: Python<'_>,
+        argument: &Argument<'_, '_>,
+        at: Place,
+    ) -> PyResult<()> {
+        self.at = at;
+        self.consumer = match (argument.request(), argument.alive(at)) {
+            (Request::NoOrder, _) => Consumer::Declined,
+            (_, None) => Consumer::Unread,
+            (_, Some(alive)) if self.is_producer(alive) => Consumer::OnProducer,
+            _ => match argument.keep(py, &self.driver, at)? {
+                Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
+                Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
+                None => Consumer::Nobody,
+            },
+        };
+        Ok(())
+    }
+
+    /// Whether it has a consumer, and is not only passed on.
+    pub(crate) const fn has_consumer(&self) -> bool {
+        !matches!(self.consumer, Consumer::Nobody)
+    }
+
+    /// Somebody reads the address. Whether that is a consumer that named no stream.
+    pub(crate) fn read(&mut self) -> bool {
+        if matches!(self.consumer, Consumer::Unread) {
+            self.consumer = Consumer::Unnamed(Vec::new());
+        }
+        matches!(self.consumer, Consumer::Unnamed(_))
+    }
+
+    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
+    /// own is only where another was declared, which does not follow it.
+    pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
+        let Consumer::Unnamed(seen) = &self.consumer else { return false };
+        let settled = self.declared.is_none() && self.is_producer(stream);
+        !settled && !seen.iter().any(|kept| kept.is(stream))
+    }
+
+    /// Notes such a stream.
+    pub(crate) fn note(&mut self, kept: StreamRef) {
+        if let Consumer::Unnamed(seen) = &mut self.consumer
+            && !seen.iter().any(|known| known.stream() == kept.stream())
+        {
+            seen.push(kept);
+        }
+    }
+
+    /// Consumers that are not named work at `at`.
+    pub(crate) const fn hand_out_at(&mut self, at: Place) {
+        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
+            self.at = at;
+        }
+    }
+}

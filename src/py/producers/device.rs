@@ -1,0 +1,80 @@
+//! Which device an array is on: what its pointer says, and what `device=` may be.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyInt, PyString};
+
+use crate::descriptor::null;
+use crate::device::{Device, MemoryKind, Place};
+use crate::driver::Handle;
+use crate::error::{Error, Kind, Result};
+use crate::layout::Layout;
+use crate::py::native;
+use crate::py::streams::argument::pair;
+use crate::py::text::{beginning, refused, shown};
+
+/// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
+/// pointer, the caller the first where there is none.
+pub(super) fn locate(
+    driver: &Handle,
+    ptr: u64,
+    layout: &Layout,
+    wanted: Option<Device>,
+) -> Result<(Device, Place)> {
+    if layout.size() == 0 {
+        let device = match wanted {
+            Some(device) => device,
+            None => Device::cuda(current_ordinal(driver)?),
+        };
+        return Ok((device, Place::gpu(device.id)));
+    }
+    if ptr == 0 {
+        return Err(null(layout));
+    }
+    let found = driver.locate(ptr)?;
+    let own = match found.kind {
+        MemoryKind::Device => Device::cuda(found.ordinal),
+        // dlpack.h: "For vanilla CPU memory, pinned memory, or managed memory, this is set to 0."
+        kind => Device { kind, id: 0 },
+    };
+    as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
+}
+
+/// The device of memory that is on `own`, as the caller wants it handed out.
+pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
+    match wanted {
+        None => Ok(own),
+        Some(device) if device == own => Ok(own),
+        // Managed and pinned memory is reached by every device under unified addressing.
+        Some(device) if device.kind == MemoryKind::Device && own.kind != MemoryKind::Device => {
+            Ok(device)
+        }
+        Some(device) => {
+            let got = format!(
+                "({}, {}) for memory of ({}, {})",
+                device.kind.code(),
+                device.id,
+                own.kind.code(),
+                own.id
+            );
+            Err(Error::new(Kind::DeviceArgument, got))
+        }
+    }
+}
+
+fn current_ordinal(driver: &Handle) -> Result<i32> {
+    let driver = driver.get()?;
+    // A thread without a context works on device 0, as CUDA's runtime has it.
+    if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }
+}
+
+pub(super) fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
+    let given = if value.is_exact_instance_of::<PyInt>() {
+        native::small(value).and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
+    } else if let Ok(text) = value.cast::<PyString>() {
+        beginning(text)?.strip_prefix("cuda:").and_then(|id| id.parse().ok()).map(|id| (2, id))
+    } else {
+        pair(value)?
+    };
+    let (kind, id) = given.ok_or_else(|| refused(Kind::DeviceArgument, shown(value)))?;
+    Ok(Device::from_dlpack(kind, id)?)
+}

@@ -1,0 +1,75 @@
+//! Calls a producer's `__dlpack__`. Producers differ in what they take: what one refuses is left out.
+
+use pyo3::exceptions::{PyBufferError, PyTypeError};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::py::interpreter::is_interrupt;
+use crate::stream::{Request, Stream};
+
+/// Asks for a capsule, and says what its memory is ready on.
+pub(super) fn ask<'py>(
+    x: &Bound<'py, PyAny>,
+    request: Request,
+) -> PyResult<(Bound<'py, PyAny>, Stream)> {
+    let legacy = Stream::Legacy;
+    match request {
+        Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
+        Request::NoOrder => match call(x, None) {
+            Ok((capsule, _)) => Ok((capsule, legacy)),
+            Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),
+            Err(refused) => match call(x, Some(legacy)) {
+                Ok((capsule, _)) => Ok((capsule, legacy)),
+                Err(error) => {
+                    // A producer may keep one exception and raise it every time.
+                    if !error.value(x.py()).is(refused.value(x.py())) {
+                        error.set_context(x.py(), Some(refused));
+                    }
+                    Err(error)
+                }
+            },
+        },
+        Request::On(stream) => match call(x, Some(stream)) {
+            Ok((capsule, true)) => Ok((capsule, stream)),
+            Ok((capsule, false)) => Ok((capsule, legacy)),
+            Err(error)
+                if matches!(stream, Stream::PerThread(_))
+                    && error.is_instance_of::<PyBufferError>(x.py()) =>
+            {
+                Ok((call(x, Some(legacy))?.0, legacy))
+            }
+            Err(error) => Err(error),
+        },
+    }
+}
+
+/// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag
+/// says whether the stream was passed. A producer without that argument makes its memory ready on the legacy default stream,
+/// as the specification says for `None`.
+pub(super) fn call<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: Option<Stream>,
+) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let arguments = PyDict::new(py);
+    match stream {
+        Some(stream) => arguments.set_item(intern!(py, "stream"), stream.handle())?,
+        None => arguments.set_item(intern!(py, "stream"), -1)?,
+    }
+    arguments.set_item(intern!(py, "max_version"), (1, 3))?;
+    let first = match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => error,
+        answer => return answer.map(|capsule| (capsule, true)),
+    };
+    arguments.del_item(intern!(py, "max_version"))?;
+    match method.call((), Some(&arguments)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {}
+        answer => return answer.map(|capsule| (capsule, true)),
+    }
+    match method.call0() {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => Err(first),
+        answer => answer.map(|capsule| (capsule, false)),
+    }
+}

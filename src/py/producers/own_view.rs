@@ -1,0 +1,61 @@
+//! Takes in one of our own views, which knows its array, its streams and its owner.
+
+use pyo3::prelude::*;
+
+use super::cai::ImportOptions;
+use super::device::{as_wanted, device_argument};
+use super::dtype::check_dtype;
+use crate::order::{self, Purpose};
+use crate::py::interpreter::detach;
+use crate::py::source::{Source, check_stream};
+use crate::py::streams::{KeepAlive, StreamRef};
+use crate::stream::{Alive, Ready, Request};
+
+/// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
+/// of the producer's besides the one that the memory came from, and waits for the consumer as well.
+pub(crate) fn adapt(
+    py: Python<'_>,
+    mut view: Source,
+    options: &ImportOptions<'_, '_>,
+) -> PyResult<Source> {
+    check_dtype(options.dtype, view.array.dtype())?;
+    check_stream(&view.array, &view.holding.driver, options.stream.alive(view.place))?;
+    if let Some(wanted) = options.device.map(device_argument).transpose()? {
+        let device = match view.array.ptr() {
+            0 => wanted,
+            _ => as_wanted(view.array.device(), Some(wanted))?,
+        };
+        view.array = view.array.on(device);
+    }
+    match (options.stream.request(), options.stream.alive(view.place)) {
+        (Request::NoOrder, _) => view.ready = Ready::Nothing,
+        (_, Some(alive)) if view.array.ptr() != 0 => declare(py, &mut view, options, alive)?,
+        _ => {}
+    }
+    Ok(view)
+}
+
+fn declare(
+    py: Python<'_>,
+    view: &mut Source,
+    options: &ImportOptions<'_, '_>,
+    alive: Alive<'_>,
+) -> PyResult<()> {
+    view.ready = Ready::On(alive.stream());
+    if view.holding.is_producer(alive) {
+        view.holding.ready_on(None);
+        return Ok(());
+    }
+    let driver = view.holding.driver.clone();
+    let keeping = options.stream.keep(py, &driver, view.place)?;
+    if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
+        view.holding.ready_on(Some(kept.clone_ref(py)));
+        view.holding.declare(kept);
+    } else {
+        let legacy = Alive::legacy(view.place);
+        let door = Purpose::hand_over(options.door);
+        order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
+        view.holding.ready_on(Some(StreamRef::legacy(view.place)));
+    }
+    Ok(())
+}

@@ -1,0 +1,332 @@
+"""The command `matrix`: what it runs, shows, writes and refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import get_args
+
+import pytest
+from test_cli import CELL, EMPTY, MATRIX
+
+from cai_bridge._cli import libraries, pairs, table
+from cai_bridge._cli.command import main
+from cai_bridge._cli.libraries import KNOWN
+from cai_bridge._cli.marks import OUTCOMES
+from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Cell, Matrix, Outcome
+
+
+def test_matrix_runs_what_is_named(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "simulated", "--json", "--output", str(written)]) == 0
+    assert capsys.readouterr().out == ""
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert (matrix.producers, matrix.consumers) == (("simulated",), ("simulated",))
+    assert matrix.cell("simulated", "simulated", "to_cai(x)")["handover"].outcome == "right"
+
+
+def test_matrix_runs_one_way_in_several_processes(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    asked = ["matrix", "simulated", "to_cai(simulated)", "--way", "convert", "--jobs", "2"]
+    assert main([*asked, "--json", "--output", str(written)]) == 0
+    assert capsys.readouterr().out == ""
+    matrix = Matrix.from_dict(json.loads(written.read_text("utf-8")))
+    assert [(one.producer, one.route) for one in matrix.cells] == [
+        ("simulated", "convert(x, library)"),
+        ("to_cai(simulated)", "convert(x, library)"),
+    ]
+    shown = table.Table(matrix)
+    assert [shown.by_convert(pair) for pair in shown.pairs] == ["right", "right"]
+    assert shown.sides == ["native", "views", "convert"]
+    assert main(["matrix", "--from", str(written)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert grids(lines) == {
+        "by themselves, on the best route": [["\u2013 none"], ["\u2013 none"]],
+        "by the bridge's views, on the route that is advised": [["\u2013 none"], ["\u2013 none"]],
+        "by convert()": [["R right"], ["R right"]],
+    }
+    assert [line.split("  ")[1] for line in lines if line.startswith("  ")] == [
+        *["convert(x, library)"] * 2
+    ]
+
+
+def shown_matrix(capsys, *arguments):
+    assert main(["matrix", "--from", str(MATRIX), *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def grids(lines):
+    """The rows of each grid of pairs, by what stands above it."""
+    found = {}
+    for n, line in enumerate(lines):
+        if line.startswith("All pairs "):
+            rows = lines[n + 2 : lines.index("", n)]
+            found[line.removeprefix("All pairs ").removesuffix(":")] = [
+                re.split("  +", row)[1:] for row in rows
+            ]
+    return found
+
+
+def test_matrix_shows_each_pair_by_its_best_routes(capsys):
+    lines = shown_matrix(capsys)
+    heads = [line for line in lines if line.startswith("from \\ to")]
+    libraries = ["torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi"]
+    assert [head.split()[3:] for head in heads] == [libraries, libraries]
+    names = [row.split()[0] for row in lines[3 : lines.index("", 2)]]
+    native, views = grids(lines).values()
+    assert native[names.index("jax") - 1] == [
+        *("W wrong", "\u2013 none", "W wrong", "W wrong", "X refused", "W wrong")
+    ]
+    assert views[names.index("jax") - 1] == [
+        *("R right", "\u2013 none", "R right", "B blocks", "R right", "R right")
+    ]
+
+
+def test_matrix_shows_convert_beside_the_views():
+    assert grids(pairs.plain(of_all_sides()).splitlines()) == {
+        "by themselves, on the best route": [["W wrong"]],
+        "by the bridge's views, on the route that is advised": [["X refused"]],
+        "by convert()": [["R right"]],
+    }
+
+
+def test_matrix_shows_each_route_of_a_pair_in_words_under_their_names(capsys):
+    lines = shown_matrix(capsys)
+    at = next(n for n, line in enumerate(lines) if line.startswith("torch -> cupy"))
+    assert lines[at].split()[3:] == list(ASPECTS)
+    names = [re.split("  +", line.strip())[0] for line in lines[at + 1 : at + 7]]
+    assert names == [
+        *("x by CAI", "x by DLPack", "to_cai(x, stream=s)", "to_cai(x)", "from_cai(x)"),
+        "from_cai(to_cai(x)) (advised)",
+    ]
+    groups = ("RWWRRW", "RRWRRX", "RRRRRX", "RRRBRX", "RRRRRX", "RRRRRX")
+    for line, letters in zip(lines[at + 1 : at + 7], groups, strict=True):
+        # Of the last aspect the example says nothing.
+        assert re.split("  +", line.strip())[1:] == [
+            next(f"{one.letter} {one.word}" for one in OUTCOMES.values() if one.letter == letter)
+            for letter in (*letters, OUTCOMES["none"].letter)
+        ]
+        # Each stands under its name.
+        for aspect in ASPECTS:
+            assert line[lines[at].index(aspect) - 1] == " "
+            assert line[lines[at].index(aspect)] != " "
+
+
+def test_matrix_tells_what_its_words_mean(capsys):
+    lines = shown_matrix(capsys)
+    for mark in OUTCOMES.values():
+        (told,) = [line for line in lines if line.startswith(f"{mark.letter} {mark.word} ")]
+        assert told.endswith(mark.meaning)
+
+
+def test_text_goes_to_a_file_as_it_is_printed(tmp_path, capsys):
+    printed = shown_matrix(capsys)
+    assert shown_matrix(capsys, "--output", str(tmp_path / "matrix.txt")) == []
+    assert (tmp_path / "matrix.txt").read_text("utf-8").splitlines() == printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["doctor"],
+        ["inspect", "--simulated", "cli_subjects:array(speaks='cai')"],
+        ["check", "cli_subjects:make", "--only", "cai-shape"],
+        ["matrix", "--from", str(MATRIX)],
+    ],
+)
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_everything_goes_to_a_file_by_output(arguments, flags, tmp_path, capsys):
+    main([*arguments, *flags])
+    printed = capsys.readouterr().out
+    file = tmp_path / "out"
+    main([*arguments, *flags, "--output", str(file)])
+    assert capsys.readouterr().out == ""
+    text = file.read_text("utf-8")
+    if flags:
+        assert json.loads(text).keys() == json.loads(printed).keys()
+    else:
+        assert text.splitlines()[0].split("(")[0] == printed.splitlines()[0].split("(")[0]
+        assert len(text.splitlines()) == len(printed.splitlines())
+
+
+def test_the_words_are_the_engines():
+    assert tuple(table.ASPECTS) == ASPECTS
+    assert set(OUTCOMES) == set(get_args(Outcome))
+    assert {route.door for route in ROUTES} == {*table.DOORS, table.CONVERT}
+    assert tuple(table.SIDES) == WAYS
+    for route in ROUTES:
+        assert table.Route(route.name, route.door, route.bridged).side == route.way
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "said"),
+    [
+        ({"values": "right", "dtypes": "refused"}, "right"),
+        ({"values": "refused"}, "refused"),
+        ({"values": "right", "handover": "waits", "host": "waits"}, "waits"),
+        ({"values": "right", "release": "wrong", "host": "waits"}, "wrong"),
+        ({"values": "wrong", "release": "crashed"}, "crashed"),
+        ({"values": "none"}, "none"),
+        ({}, "none"),
+    ],
+)
+def test_a_route_is_as_good_as_its_worst_aspect(outcomes, said):
+    aspects = {name: Aspect(outcome) for name, outcome in outcomes.items()}
+    bad = Cell("a", "b", "x by CAI", "cai", False, aspects)
+    good = Cell("a", "b", "to_cai(x)", "cai", True, {"values": Aspect("right")})
+    versions = {"a": "1", "b": "2"}
+    matrix = Matrix("here", "2026", "0", versions, 1, ("a",), ("b",), (bad, good))
+    shown = table.Table(matrix)
+    assert [route.name for route in shown.routes] == ["x by CAI", "to_cai(x)"]
+    assert shown.best(("a", "b"), bridged=False) == said
+    assert shown.best(("a", "b"), bridged=True) == "right"
+    assert shown.with_bridge(("a", "b")) == "right"
+    assert shown.best(("a", "b"), door="dlpack", bridged=True) == "none"
+    assert shown.by_convert(("a", "b")) == "none"
+    assert shown.sides == ["native", "views"]
+
+
+def of_all_sides():
+    cells = [
+        Cell("a", "b", name, door, name != "x by CAI", {"values": Aspect(outcome)})
+        for name, door, outcome in (
+            ("x by CAI", "cai", "wrong"),
+            ("to_cai(x)", "cai", "waits"),
+            ("from_cai(x)", "dlpack", "refused"),
+            ("convert(x, library)", "convert", "right"),
+        )
+    ]
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), tuple(cells)))
+
+
+def test_convert_is_counted_apart_from_the_views():
+    shown, pair = of_all_sides(), ("a", "b")
+    assert (shown.with_bridge(pair), shown.by_convert(pair)) == ("refused", "right")
+    judged = {side: set(shown.outcomes(side)) - {"none"} for side in shown.sides}
+    assert judged == {"native": {"wrong"}, "views": {"refused"}, "convert": {"right"}}
+
+
+def a_matrix(**routes):
+    """A matrix of one pair: the outcome of each route, by its first letters."""
+    names = {
+        "cai": ("x by CAI", "cai", False),
+        "dlpack": ("x by DLPack", "dlpack", False),
+        "to_cai": ("to_cai(x)", "cai", True),
+        "from_cai": ("from_cai(x)", "dlpack", True),
+    }
+    cells = tuple(
+        Cell("a", "b", *names[route], {"values": Aspect(outcome)})
+        for route, outcome in routes.items()
+    )
+    return table.Table(Matrix("here", "2026", "0", {}, 1, ("a",), ("b",), cells))
+
+
+def test_the_best_route_counts():
+    pair = ("a", "b")
+    shown = a_matrix(cai="wrong", dlpack="waits", to_cai="crashed", from_cai="right")
+    assert shown.best(pair, bridged=False) == "waits"
+    assert shown.best(pair, bridged=True) == "right"
+    assert shown.best(pair, door="cai", bridged=False) == "wrong"
+    assert shown.best(pair, door="cai", bridged=True) == "crashed"
+    assert a_matrix(cai="none", dlpack="wrong").best(pair, bridged=False) == "wrong"
+    assert list(shown.outcomes("native")).count("waits") == 1
+    assert "right" in shown.outcomes("views")
+    assert "crashed" not in shown.outcomes("views")
+
+
+def test_the_page_shows_convert_beside_the_views():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(of_all_sides())
+    assert shown["sides"] == ["by themselves", "by the bridge's views", "by convert()"]
+    assert [one["count"] for one in shown["shares"]] == [0, 0, 1]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["bridged"]] == ["refused", "right"]
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI"]),
+        ("views", ["to_cai(x)", "from_cai(x)"]),
+        ("convert", ["convert(x, library)"]),
+    ]
+
+
+def test_the_page_tells_the_libraries_by_themselves_from_the_bridge():
+    from cai_bridge._cli import pairs_page
+
+    shown = pairs_page._shown(a_matrix(cai="wrong", dlpack="ignored", from_cai="right"))
+    assert shown["shares"] == [
+        {"name": "By themselves", "count": 0},
+        {"name": "By the bridge's views", "count": 1},
+    ]
+    (pair,) = shown["pairs"]
+    assert [mark.word for mark in pair["native"]] == ["wrong", "ignored"]
+    assert [mark.word for mark in pair["bridged"]] == ["right"]
+    assert [(one["side"], [r["name"] for r in one["routes"]]) for one in pair["groups"]] == [
+        ("native", ["x by CAI", "x by DLPack"]),
+        ("views", ["from_cai(x)"]),
+    ]
+    assert [r["advised"] for one in pair["groups"] for r in one["routes"]] == [False, False, True]
+    tally = {one["kind"].word: [n["count"] for n in one["counts"]] for one in shown["tally"]}
+    assert (tally["wrong"], tally["ignored"], tally["right"]) == ([1, 0], [1, 0], [0, 1])
+    shares = {one["kind"].word: [n["share"] for n in one["counts"]] for one in shown["tally"]}
+    assert (shares["wrong"], shares["right"]) == (["50 %", "0 %"], ["0 %", "100 %"])
+
+
+def test_what_matrix_writes_it_reads(tmp_path, capsys):
+    written = tmp_path / "matrix.json"
+    assert main(["matrix", "--from", str(MATRIX), "--json", "--output", str(written)]) == 0
+    assert json.loads(written.read_text("utf-8")) == json.loads(MATRIX.read_text("utf-8"))
+    capsys.readouterr()
+    assert main(["matrix", "--from", str(written), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == json.loads(MATRIX.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ([], "got no matrix (TypeError"),
+        ({"cells": []}, "got no matrix (KeyError"),
+        ({**EMPTY, "cells": [3]}, "got no matrix (TypeError"),
+        ({**EMPTY, "cells": {"a": 3}}, "got no matrix (TypeError"),
+        ({**EMPTY, "date": 3}, "date: got 3; allowed: a string"),
+        ({**EMPTY, "versions": 3}, "versions: got 3; allowed: an object"),
+        ({**EMPTY, "cells": [{**CELL, "door": "front"}]}, "door and bridged: got 'front' and True"),
+        ({**EMPTY, "cells": [{**CELL, "route": []}]}, "got no matrix (TypeError"),
+        (
+            {**EMPTY, "cells": [{"aspects": {"values": {"outcome": "<b>"}}}]},
+            "got no matrix (ValueError: outcome: got '<b>'; allowed: right",
+        ),
+    ],
+)
+def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(data))
+    assert main(["matrix", "--from", str(path)]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "known", "said"),
+    [
+        ("no driver", KNOWN, "there is no driver; name a subject"),
+        (None, (), "none of these is installed"),
+    ],
+)
+def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
+    monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)
+    monkeypatch.setattr(libraries, "KNOWN", known)
+    assert main(["matrix"]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("subject", "said"), [("cli_subjects:Consumer", "makes"), ("cli_subjects:make", "takes")]
+)
+def test_a_matrix_needs_both_sides(subject, said, capsys):
+    assert main(["matrix", subject]) == 2
+    assert f"of which none {said} arrays" in capsys.readouterr().err
+
+
+def test_an_empty_matrix_is_shown(tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(json.dumps(EMPTY))
+    assert main(["matrix", "--from", str(path), "--html", str(tmp_path / "page.html")]) == 0
