@@ -52,7 +52,7 @@ class SimulatedCuda(Queues, Findings):
         if self._entered:
             raise SimulatedError("a simulated device can be entered once; make another one")
         if not self._session.enter():
-            raise SimulatedError("a simulated device is in place already, for the whole process")
+            raise SimulatedError("a simulated device is already in place, for the whole process")
         self._entered = True
         SimulatedCuda._here = self
         return self
