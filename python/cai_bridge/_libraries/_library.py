@@ -20,7 +20,7 @@ class Library:
     Attributes
     ----------
     name : str
-        The module by whose name, or the name of whose parts, the library is found.
+        The module by whose name, or the name of whose parts, the library is found; without dots.
     arrays : tuple of str
         Its types of arrays, as ``"module:type"``.
     view : type or None
