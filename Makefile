@@ -13,7 +13,7 @@ SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi'
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
-.PHONY: extensions header public-api loom asan tsan fuzz fuzz-minimise flat mutants counts fakes
+.PHONY: extensions header public-api msrv loom asan tsan fuzz fuzz-minimise flat mutants mutants-python counts fakes
 
 help:  ## Show what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -70,9 +70,21 @@ demo: $(VENV)/.installed  ## Run the bridge both ways, on a GPU where there is o
 
 test: test-rust test-python  ## Run every test that needs no GPU
 
+# An example that must not compile names its error, which rustdoc compares where unstable features are open.
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
-	cargo test --quiet --no-default-features --features cudarc --doc
+	cargo test --quiet --no-default-features --features cudarc --test cudarc
+	RUSTC_BOOTSTRAP=1 cargo test --quiet --no-default-features --features cudarc --doc --target-dir target/api
+
+MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
+
+msrv:  ## Check each set of features with the oldest Rust that Cargo.toml promises; needs `rustup toolchain install`
+	for features in "" cudarc python cudarc,python wheel wheel,cudarc; do \
+		cargo +$(MSRV) check --quiet --locked --target-dir target/msrv --no-default-features --features "$$features" || exit 1; \
+	done
+	for example in $(EXTENSIONS); do \
+		cargo +$(MSRV) check --quiet --locked --target-dir target/msrv --manifest-path $$example/Cargo.toml || exit 1; \
+	done
 
 extensions: $(VENV)/.extensions  ## Build the examples that are Rust extensions, as wheels, and install them
 
@@ -199,6 +211,9 @@ $(VENV)/cargo/bin/cargo-mutants:
 mutants: $(VENV)/cargo/bin/cargo-mutants  ## Change the core's code, and show that its tests notice
 	$(VENV)/cargo/bin/cargo-mutants mutants --output target
 
+mutants-python: $(VENV)/.installed $(VENV)/.tools  ## Change the Python that judges for SECONDS=300, drawn by SEED=0, and show that its tests notice
+	$(BIN)/python -m tests.mutants --seconds $(SECONDS) --seed $(SEED)
+
 # cbindgen is the developer's to install.
 header:  ## Write include/cai_bridge.h from src/py/c.rs
 	cbindgen --quiet --config cbindgen.toml --output include/cai_bridge.h src/py/c.rs
@@ -206,7 +221,7 @@ header:  ## Write include/cai_bridge.h from src/py/c.rs
 public-api: export RUSTC_BOOTSTRAP = 1
 public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises
 	cargo rustdoc --quiet --lib --no-default-features --features cudarc,python --target-dir target/api \
-		-- -Z unstable-options --output-format json
+		-- -Z unstable-options --output-format json --document-hidden-items
 	$(BIN)/python docs/list_public_api.py target/api/doc/cai_bridge.json > docs/public-api.txt
 
 wheel: $(VENV)/.installed  ## Build a wheel into dist/

@@ -3,17 +3,34 @@
     make public-api
 
 A change of this list is a change of what semantic versioning covers. Rustdoc's JSON needs no
-other toolchain than the stable one, with RUSTC_BOOTSTRAP=1.
+other toolchain than the stable one, with RUSTC_BOOTSTRAP=1. An item that no example of its own or
+of its type uses is an error; so is a type without one.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 CRATE = "cai_bridge"
+# What the compiler derives for a type, by what is in it.
+AUTOMATIC = {"Send", "Sync"}
+INTERNAL = {"StructuralPartialEq", "TrivialClone"}
+TYPES = {"struct", "enum", "trait", "type_alias"}
+
+
+def examples(item: dict[str, Any]) -> str:
+    """Give the code in an item's documentation that compiles."""
+    blocks = (item.get("docs") or "").split("```")[1::2]
+    return "".join(block for block in blocks if not block.startswith("compile_fail"))
+
+
+def is_hidden(item: dict[str, Any]) -> bool:
+    """Tell whether an item is left out of the documentation."""
+    return any("doc(hidden)" in str(attribute) for attribute in item["attrs"])
 
 
 class Lister:
@@ -21,12 +38,17 @@ class Lister:
 
     def __init__(self, crate: dict[str, Any]) -> None:
         self.index, self.lines = crate["index"], set[str]()
+        self.without_example = set[str]()
+        self.examples: dict[str, str] = {}
+        for item in self.index.values():
+            known = self.examples.get(str(item["name"]), "")
+            self.examples[str(item["name"])] = known + examples(item)
         self._module(self.index[str(crate["root"])], CRATE)
 
     def _module(self, module: dict[str, Any], path: str) -> None:
         for number in module["inner"]["module"]["items"]:
             item = self.index.get(str(number))
-            if item is None or item["visibility"] != "public":
+            if item is None or item["visibility"] != "public" or is_hidden(item):
                 continue
             if "use" in item["inner"]:
                 use = item["inner"]["use"]
@@ -44,12 +66,13 @@ class Lister:
         if kind == "module":
             self._module(item, path)
             return
+        self._check_example(item, path, examples(item))
         if kind == "function":
             self.lines.add(f"{self._function(inner)} {path}{self._signature(inner)}")
             return
         self.lines.add(f"{kind} {path}{self._generics(inner)}")
         for number in inner.get("items", []) if kind == "trait" else []:
-            self._member(self.index.get(str(number)), path)
+            self._member(self.index.get(str(number)), path, examples(item))
         fields = inner.get("kind", {}).get("plain", {}) if kind == "struct" else {}
         for number in fields.get("fields", []) if isinstance(fields, dict) else []:
             field = self.index.get(str(number))
@@ -62,23 +85,33 @@ class Lister:
             if variant is not None:
                 self.lines.add(f"variant {path}::{variant['name']}")
         for number in inner.get("impls", []) if isinstance(inner, dict) else []:
-            self._implementation(self.index.get(str(number)), path)
+            self._implementation(self.index.get(str(number)), path, examples(item))
 
-    def _implementation(self, item: dict[str, Any] | None, path: str) -> None:
-        if item is None or item["inner"]["impl"]["is_synthetic"]:
+    def _check_example(self, item: dict[str, Any], path: str, shown: str) -> None:
+        elsewhere = re.findall(r"See \[`(?:\w+::)*(\w+)`\]", item.get("docs") or "")
+        shown += "".join(self.examples.get(name, "") for name in elsewhere)
+        is_type = next(iter(item["inner"])) in TYPES
+        if not (shown if is_type else re.search(rf"\b{item['name']}\b", shown)):
+            self.without_example.add(path)
+
+    def _implementation(self, item: dict[str, Any] | None, path: str, shown: str) -> None:
+        if item is None or item["inner"]["impl"]["blanket_impl"] is not None:
             return
         inner = item["inner"]["impl"]
-        if inner["blanket_impl"] is not None:
+        trait = (inner["trait"] or {}).get("path")
+        if trait in INTERNAL or (inner["is_synthetic"] and trait not in AUTOMATIC):
             return
         if inner["trait"] is not None:
-            self.lines.add(f"impl {self._path(inner['trait'])} for {path}")
+            no = "!" if inner["is_negative"] else ""
+            self.lines.add(f"impl {no}{self._path(inner['trait'])} for {path}")
             return
         for number in inner["items"]:
-            self._member(self.index.get(str(number)), path)
+            self._member(self.index.get(str(number)), path, shown)
 
-    def _member(self, item: dict[str, Any] | None, path: str) -> None:
-        if item is None or item["visibility"] not in ("public", "default"):
+    def _member(self, item: dict[str, Any] | None, path: str, shown: str) -> None:
+        if item is None or is_hidden(item) or item["visibility"] not in ("public", "default"):
             return
+        self._check_example(item, f"{path}::{item['name']}", examples(item) + shown)
         (kind,) = item["inner"]
         inner = item["inner"][kind]
         if kind == "function":
@@ -154,7 +187,10 @@ class Lister:
 def main() -> None:
     """Print the list of the crate whose JSON is the argument."""
     crate = json.loads(Path(sys.argv[1]).read_text())
-    sys.stdout.write("\n".join(sorted(Lister(crate).lines)) + "\n")
+    lister = Lister(crate)
+    sys.stdout.write("\n".join(sorted(lister.lines)) + "\n")
+    if lister.without_example:
+        sys.exit("no example has: " + ", ".join(sorted(lister.without_example)))
 
 
 if __name__ == "__main__":

@@ -1,27 +1,44 @@
-"""Write docs/specification.md: the sentences of the specification, and the tests that show them."""
+"""Write docs/specification.md: the sentences of the specification, and the tests that show them.
+
+The tests are run first, and what came of them is written to docs/specification.json. Without
+`--run` the page is written of the results that are there.
+"""
 
 from __future__ import annotations
 
 import ast
+import json
+import platform
+import subprocess
+import sys
+import tempfile
 import tomllib
+from collections import Counter
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("specification.md")
+RESULTS = PAGE.with_suffix(".json")
 TESTS = ROOT / "tests" / "python"
 SENTENCES = tomllib.loads((ROOT / "tests/data/specification.toml").read_text())["sentence"]
 SIDES = {"consumer": "as_consumer", "producer": "as_producer"}
 HEAD = """\
 # The specification, sentence by sentence
 
-Each sentence of the [CUDA Array Interface][text] that states a rule, beside the tests that show it.
+Each sentence of the [CUDA Array Interface][text], beside the tests that show it and their results.
 As *consumer* the bridge reads a dict: `from_cai`, `to_dlpack`, `convert`.
 As *producer* it writes one: the views of `to_cai`.
 The text is that of version 3, and of version 2 where it differs.
-What it says of Numba alone is left out, and so are its examples.
+What it says of Numba alone is left out, and so are titles, types and programs.
+A test's docstring quotes the sentences that it shows, with their sections.
 The tests run on the simulated device, in every run of `make test`.
-This page is written by `python docs/list_specification.py`
-from `tests/data/specification.toml` and the tests' marks.
+{results}
+This page is written by `python docs/list_specification.py --run`
+from `tests/data/specification.toml`, the tests' marks and a run of them.
 
 [text]: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
 """
@@ -49,20 +66,63 @@ def marks(test: ast.FunctionDef) -> list[tuple[str, str]]:
     return made
 
 
-def cell(row: dict[str, str], side: str, tests: dict[str, list[tuple[str, str]]]) -> str:
-    """Write what there is of a side: the tests, or why there is none."""
+def run() -> dict[str, Any]:
+    """Run the tests; tell for each how many of its cases passed, failed and were skipped."""
+    counted: dict[str, Counter[str]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.xml"
+        files = sorted(map(str, TESTS.glob("test_specification_*.py")))
+        command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={report}", *files]
+        subprocess.run(command, cwd=ROOT, check=False)
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    for case in cases:
+        file = case.get("classname", "").rpartition(".")[2] + ".py"
+        test = case.get("name", "").partition("[")[0]
+        tags = {child.tag for child in case}
+        failed = "failed" if tags & {"failure", "error"} else ""
+        outcome = failed or ("skipped" if "skipped" in tags else "passed")
+        counted.setdefault(f"{file}::{test}", Counter())[outcome] += 1
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "bridge": version("cai_bridge"),
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "tests": counted,
+    }
+
+
+def results(found: dict[str, Any]) -> str:
+    """Write when and with what the tests ran, and what came of all."""
+    total: Counter[str] = sum(map(Counter, found["tests"].values()), Counter())
+    counts = ", ".join(f"{total[one]} {one}" for one in ("passed", "failed", "skipped"))
+    return (
+        f"Results of {found['date']}, cai_bridge {found['bridge']}, {found['python']}: "
+        f"{len(found['tests'])} tests, of whose cases {counts}."
+    )
+
+
+def cell(
+    row: dict[str, str],
+    side: str,
+    tests: dict[str, list[tuple[str, str]]],
+    found: dict[str, dict[str, int]],
+) -> str:
+    """Write what there is of a side: the tests with their results, or why there is none."""
     if f"not_{side}" in row:
         return f"not bound: {row[f'not_{side}']}"
-    links = [
-        f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/python/{file})"
-        for file, name in tests[row["id"]]
-    ]
-    return "; ".join(links)
+    shown = []
+    for file, name in tests[row["id"]]:
+        outcomes = found.get(f"{file}::{name}", {"not run": 1})
+        result = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
+        title = name.removeprefix("test_").replace("_", " ")
+        shown.append(f"[{title}](../tests/python/{file}): {result}")
+    return "; ".join(shown)
 
 
 def page() -> str:
     """Write the page."""
-    tests, parts, part = found(), [HEAD], ""
+    last = json.loads(RESULTS.read_text())
+    tests, part = found(), ""
+    parts = [HEAD.format(results=results(last))]
     for row in SENTENCES:
         chapter = row["section"].split(",")[0]
         if chapter != part:
@@ -77,10 +137,12 @@ def page() -> str:
         within = row["section"].removeprefix(chapter).removeprefix(", ")
         where = ", ".join(filter(None, [within, "version 2" if row["version"] == 2 else ""]))
         quoted = (f"*{where}*: " if where else "") + f"“{row['sentence']}”"
-        cells = [cell(row, side, tests[side]) for side in SIDES]
+        cells = [cell(row, side, tests[side], last["tests"]) for side in SIDES]
         parts.append(f"| {' | '.join([quoted, *cells])} |".replace("__", r"\_\_"))
     return "\n".join([*parts, ""])
 
 
 if __name__ == "__main__":
+    if "--run" in sys.argv[1:]:
+        RESULTS.write_text(json.dumps(run(), indent=1, sort_keys=True) + "\n")
     PAGE.write_text(page())

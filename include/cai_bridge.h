@@ -84,8 +84,9 @@ typedef struct CaiBridgeDescription {
 } CaiBridgeDescription;
 
 /*
- The functions. Those that return an int return 0, or -1 with a Python exception set. Streams are `cudaStream_t`
- or `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
+ The functions. Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
+ Python thread state, and once the interpreter has ended, -1 is all they tell. Streams are `cudaStream_t` or
+ `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
  */
 typedef struct CaiBridgeApi {
   /*
@@ -94,7 +95,7 @@ typedef struct CaiBridgeApi {
   uint32_t version;
   /*
    Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The lock of the interpreter is
-   held. The caller releases the array.
+   held. The caller releases the array. NULL for an object keeps the exception that is set.
    */
   int (*import_object)(PyObject*, struct CaiBridgeArray**);
   /*

@@ -18,6 +18,7 @@ use crate::error::{Error, Kind, Result};
 /// assert_eq!(cai_bridge::MemoryKind::Managed.code(), 13);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MemoryKind {
     /// `kDLCUDA`, 2: memory of one device.
     Device,
@@ -127,6 +128,7 @@ impl Place {
     }
 
     /// The context that owns memory of which the driver knows that.
+    #[doc(hidden)]
     pub const fn owning(found: Pointer) -> Self {
         Self { ordinal: found.ordinal, context: found.context }
     }

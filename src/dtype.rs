@@ -126,6 +126,7 @@ impl Dtype {
     }
 
     /// How many there are.
+    #[doc(hidden)]
     pub const COUNT: usize = TABLE.len();
 
     /// All types, one lane each, in the table's order.
@@ -142,6 +143,7 @@ impl Dtype {
     }
 
     /// Its place in the table.
+    #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
     }
@@ -157,6 +159,7 @@ impl Dtype {
     }
 
     /// Whether NumPy has no letter for it, so that its typestr does not say which type it is.
+    #[doc(hidden)]
     pub const fn is_opaque(self) -> bool {
         self.row().typestr.as_bytes()[1] == b'V'
     }

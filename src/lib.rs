@@ -90,8 +90,10 @@
 //! Data flows one way: foreign object → decode → descriptor + owner + ready stream → order → encode → foreign object. A
 //! module uses only those above it in the list of `src/lib.rs`.
 
+#[doc(hidden)]
 pub mod error;
 
+#[doc(hidden)]
 pub mod dtype;
 #[doc(hidden)]
 pub mod layout;
@@ -99,6 +101,7 @@ pub mod layout;
 #[doc(hidden)]
 pub mod copy;
 
+#[doc(hidden)]
 pub mod device;
 #[doc(hidden)]
 pub mod stream;
@@ -144,6 +147,6 @@ pub use cudarc;
 pub use device::{Context, Device, MemoryKind, Place};
 pub use dlpark;
 pub use dtype::Dtype;
-pub use error::{Class, Error, Kind as ErrorKind, Result};
+pub use error::{Class, DriverCode, Error, Kind as ErrorKind, Result};
 #[cfg(feature = "python")]
 pub use py::rust::{OneProtocol, Speaking};

@@ -58,7 +58,7 @@ def main() -> int:
     with place(COMM.rank) as here:
         ways: dict[str, AllReduce] = {}
         if isinstance(here, Simulated):
-            ways["MPI in NCCL's place"] = here.all_reduce
+            ways["MPI"] = here.all_reduce
         else:
             ways["cupyx"] = by_cupyx()
             if importlib.util.find_spec("nccl"):

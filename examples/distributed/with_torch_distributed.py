@@ -41,7 +41,8 @@ def main() -> int:
     """Sum 1, 2, ... of each process, in place; return how many sums are wrong here."""
     wrong = 0
     with place(int(os.environ.get("LOCAL_RANK", "0"))) as here:
-        join = by_mpi if isinstance(here, Simulated) else by_torch
+        simulated = isinstance(here, Simulated)
+        join, way = (by_mpi, "MPI") if simulated else (by_torch, "torch.distributed")
         size, rank, all_reduce = join(here)
         expected = sum(range(1, size + 1))
         for library in here.libraries:
@@ -52,10 +53,8 @@ def main() -> int:
             seen = convert(here.to(library, x), "numpy")
             wrong += not (seen == expected).all()
             if rank == 0:
-                print(
-                    f"{here.name}: {library} by torch.distributed: {seen[0]:g}, right: {expected}"
-                )
-        if not isinstance(here, Simulated):
+                print(f"{here.name}: {library} by {way}: {seen[0]:g}, right: {expected}")
+        if not simulated:
             from torch import distributed
 
             distributed.destroy_process_group()

@@ -5,8 +5,7 @@
 ucxx speaks the CUDA Array Interface alone, and waits for no stream, as MPI does: one stream waits
 for what is queued on both arrays, and the host waits for that stream before UCX is called.
 
-torch tells the processes each other's address. Without a GPU, start it by `mpirun`, as
-`with_mpi4py.py`: MPI is in the place of UCX.
+torch tells the addresses. Without a GPU, start it by `mpirun`: MPI is in the place of UCX.
 """
 
 from __future__ import annotations
@@ -58,7 +57,8 @@ async def main() -> int:
     """Pass 1, 2, ... on to the right; return how many arrays are wrong here."""
     wrong = 0
     with place(int(os.environ.get("LOCAL_RANK", "0"))) as here:
-        size, rank, both = await (by_mpi() if isinstance(here, Simulated) else by_ucxx())
+        join, way = (by_mpi, "MPI") if isinstance(here, Simulated) else (by_ucxx, "ucxx")
+        size, rank, both = await join()
         expected = (rank - 1) % size + 1
         for library in here.libraries:
             x = here.late(library, rank + 1.0)
@@ -71,7 +71,7 @@ async def main() -> int:
             seen = convert(here.to(library, y), "numpy")
             wrong += not (seen == expected).all()
             if rank == 0:
-                print(f"{here.name}: {library} by ucxx: {seen[0]:g}, right: {expected}")
+                print(f"{here.name}: {library} by {way}: {seen[0]:g}, right: {expected}")
     return wrong
 
 

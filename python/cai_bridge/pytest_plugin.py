@@ -1,28 +1,39 @@
-"""The pytest plugin: options for ``pytest --pyargs cai_bridge.conformance``.
+"""The pytest plugin: what ``pytest --pyargs cai_bridge.conformance`` judges, a test a requirement.
 
-Pytest loads it in every run of an environment that has `cai_bridge`. So all options begin with
-``--cai-``, unlike those of other suites, and nothing of the kit is imported before one is used.
+`pytest_cai_bridge` has the options, and registers this where one names a subject.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import pytest
 
-if TYPE_CHECKING:
-    from cai_bridge.conformance import ConsumerAdapter, Lab, ProducerAdapter, Requirement
+from cai_bridge.conformance import (
+    ConsumerAdapter,
+    Lab,
+    ProducerAdapter,
+    Requirement,
+    consumer_named,
+    open_lab,
+    producer_named,
+    requirements,
+)
+from cai_bridge.conformance.known import known as shipped
+from cai_bridge.conformance.report import judge, text_of
+from cai_bridge.conformance.requirement import did_you_mean
+from cai_bridge.testing import SimulatedCuda
 
 ROLES = ("producer", "consumer")
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
-SLOW_S = 30.0
 
 
 class Place:
@@ -43,9 +54,6 @@ class Place:
 
     def lab(self) -> Lab:
         """Open the device, unless it is open."""
-        from cai_bridge.conformance import open_lab
-        from cai_bridge.testing import SimulatedCuda
-
         if self._lab is None or SimulatedCuda.current() is not self._device:
             # Somebody's fixture may put another simulated device in place for each test.
             self.close()
@@ -86,53 +94,14 @@ class Case:
     tally: Tally = field(repr=False)
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options."""
-    group = parser.getgroup("cai_bridge", "conformance to DLPack and the CUDA Array Interface")
-    for role in ROLES:
-        group.addoption(
-            f"--cai-{role}",
-            action="append",
-            default=[],
-            metavar="SUBJECT",
-            help=f"a {role} to judge: a library that is known, such as torch, or module:factory; "
-            "may be given more than once",
-        )
-    for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and to be told of")):
-        group.addoption(
-            f"--cai-{kind}-file",
-            action="append",
-            default=[],
-            type=Path,
-            metavar="FILE",
-            help=f"requirements that are {what}: a TOML table a subject, of requirement = reason; "
-            "'known' is what is known of the libraries",
-        )
-    group.addoption(
-        "--cai-simulated",
-        action="store_true",
-        help="judge on the simulated device, on a machine with a GPU, too",
-    )
-    group.addoption(
-        "--cai-slow-after",
-        type=float,
-        default=SLOW_S,
-        metavar="SECONDS",
-        help="name a requirement that has been judged for so long (default: %(default)g)",
-    )
-
-
 def pytest_report_header(config: pytest.Config) -> list[str]:
     """Tell what is judged."""
-    given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--cai-{role}")]
+    given = [f"{role} {one}" for role in ROLES for one in config.getoption(f"--cai-{role}", [])]
     return [f"conformance: {', '.join(given)}"] if given else []
 
 
 def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
     """Find an adapter; what a module raises is a mistake of the option, ``SystemExit`` included."""
-    from cai_bridge.conformance import consumer_named, producer_named
-    from cai_bridge.conformance.report import text_of
-
     try:
         return producer_named(subject) if role == "producer" else consumer_named(subject)
     except KeyboardInterrupt:
@@ -145,11 +114,6 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
 
 def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
     """Read a file: reasons by subjects and the requirements' names, all of which have to be."""
-    import tomllib
-
-    from cai_bridge.conformance import requirements
-    from cai_bridge.conformance.requirement import did_you_mean
-
     try:
         listed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -170,8 +134,6 @@ def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
 
 def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
     """Read all files: reasons by subjects and the requirements' names."""
-    from cai_bridge.conformance.known import known as shipped
-
     known: dict[str, dict[str, str]] = {}
     for file in config.getoption(f"--cai-{kind}-file"):
         if str(file) == "known":
@@ -185,8 +147,6 @@ def _known(config: pytest.Config, kind: str) -> dict[str, dict[str, str]]:
 
 def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]:
     """Make one test a subject and requirement, with what is known of it, and one behind them."""
-    from cai_bridge.conformance import requirements
-
     made = []
     place = config.stash[PLACE]
     for subject in config.getoption(f"--cai-{role}"):
@@ -208,8 +168,7 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Find the subjects, so that a mistake in an option ends the run before it begins."""
-    config.stash[CASES] = {role: [] for role in ROLES}
-    if not any(config.getoption(f"--cai-{role}") for role in ROLES):
+    if not any(config.getoption(f"--cai-{role}", []) for role in ROLES):
         return
     here = str(config.invocation_params.dir)
     if here not in sys.path:
@@ -234,7 +193,7 @@ def _is_case(item: pytest.Item) -> bool:
 
 def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
     """Make the tests of a role, or one that says that there are none."""
-    made = metafunc.config.stash[CASES][role]
+    made = metafunc.config.stash.get(CASES, {}).get(role)
     if not made:
         skip = pytest.mark.skip(reason=f"no --cai-{role} was given")
         made = [pytest.param(None, None, id="none", marks=skip)]
@@ -243,8 +202,6 @@ def make_tests(metafunc: pytest.Metafunc, role: str) -> None:
 
 def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
     """Judge one requirement, as a test."""
-    from cai_bridge.conformance.report import judge
-
     if case.requirement is None:
         _anything(case.tally)
         return

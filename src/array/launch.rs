@@ -1,6 +1,8 @@
 //! Launching a kernel in a scope.
 #![allow(unsafe_code)]
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::kernel::{Arguments, Grid, Kernel, Slot};
@@ -15,12 +17,14 @@ use crate::layout::Layout;
 
 impl<'id, S: WorkStream> Scope<'id, S> {
     /// Queues `kernel` on the stream. On the simulated device its [stand-in](Kernel::on_host) is queued, and what
-    /// it reads and writes is checked against everybody else's work.
+    /// it reads and writes is checked against everybody else's work. A stand-in that fails or panics is reported as
+    /// a race is.
     ///
     /// # Safety
     ///
     /// The kernel takes arguments of these types, with a view as the address of its first element, and touches no
-    /// other memory than the views'. It writes to the mutable ones alone.
+    /// other memory than the views'. It writes to the mutable ones alone. The views of two arrays may overlap: Python
+    /// can pass one array twice, and an [`Array`](crate::Array) has clones.
     ///
     /// # Errors
     ///
@@ -82,12 +86,24 @@ fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) ->
     }
     let name = kernel.name();
     let task = move |machine: &dyn Machine| {
-        if let Err(error) = work(&OnHost { machine, slots: &slots }) {
-            tracing::error!(target: "cai_bridge", kernel = name, %error, "the stand-in failed");
+        let run = || work(&OnHost { machine, slots: &slots });
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => machine.failed(name, &error.to_string()),
+            Err(panic) => {
+                machine.failed(name, &format!("a panic: {}", said(&*panic)));
+                resume_unwind(panic);
+            }
         }
     };
     let spans = (&spans.0[..], &spans.1[..]);
     stream.machine()?.queue(stream.handle(), name, spans, Arc::new(task))
+}
+
+/// What a panic says.
+fn said(panic: &(dyn Any + Send)) -> &str {
+    let said = panic.downcast_ref::<&str>().copied();
+    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// All that an array reaches.

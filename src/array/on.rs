@@ -77,7 +77,7 @@ impl Array {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn on<'a, 'id, S: WorkStream>(&'a self, s: &Scope<'id, S>) -> Result<On<'a, 'id>> {
-        s.take(self)?;
+        s.take(self, false)?;
         Ok(On { array: self, brand: PhantomData })
     }
 }
@@ -104,7 +104,7 @@ impl ArrayMut {
         &'a mut self,
         s: &Scope<'id, S>,
     ) -> Result<OnMut<'a, 'id>> {
-        s.take(self)?;
+        s.take(self, true)?;
         Ok(OnMut { array: self, brand: PhantomData })
     }
 }

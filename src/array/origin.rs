@@ -2,11 +2,13 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(feature = "python")]
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
 
 use super::stream::RustStream;
+use super::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -28,6 +30,14 @@ pub(crate) trait Origin: Any + Send + Sync {
 
     /// Makes whatever uses the memory next wait for `user`.
     fn give_back(&self, user: Alive<'_>) -> Result<()>;
+
+    /// The scopes that use the memory now.
+    fn users(&self) -> &Users;
+
+    /// Makes one of their streams wait for another.
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), |call| call())
+    }
 }
 
 /// Memory of Rust's.
@@ -37,11 +47,13 @@ pub(crate) struct RustMemory {
     home: RustStream,
     process: Process,
     owner: Mutex<Option<Box<dyn Send>>>,
+    users: Users,
 }
 
 impl RustMemory {
     pub(crate) fn new(driver: Handle, home: RustStream, owner: Box<dyn Send>) -> Self {
-        Self { driver, home, process: Process::current(), owner: Mutex::new(Some(owner)) }
+        let (process, owner) = (Process::current(), Mutex::new(Some(owner)));
+        Self { driver, home, process, owner, users: Users::default() }
     }
 
     /// The stream that the memory is ready on.
@@ -69,11 +81,15 @@ impl Origin for RustMemory {
         let door = Purpose::give_back("scope");
         order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
     }
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
 }
 
 impl Drop for RustMemory {
     /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
-    /// alone: its driver does not survive that.
+    /// alone: its driver does not survive that. Its panic stays here, for a consumer's C may call this.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -81,13 +97,18 @@ impl Drop for RustMemory {
             return;
         }
         let mut owner = Some(owner);
-        if let Ok(driver) = self.driver.get() {
-            let _ = within(driver, self.place(), |_| -> Result<()> {
-                owner = None;
-                Ok(())
-            });
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            if let Ok(driver) = self.driver.get() {
+                let _ = within(driver, self.place(), |_| -> Result<()> {
+                    owner = None;
+                    Ok(())
+                });
+            }
+            drop(owner);
+        }));
+        if ended.is_err() {
+            tracing::warn!(target: "cai_bridge", door = "memory", "an owner panicked at its end");
         }
-        drop(owner);
     }
 }
 

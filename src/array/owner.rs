@@ -8,7 +8,7 @@ use crate::dtype::Dtype;
 ///
 /// The owner is dropped once nobody uses the memory any more: when the last array, view, tensor or Python
 /// object of it is gone, and after [`stream`](Owner::stream) was made to wait for everybody's work. So an owner
-/// that frees its memory on that stream frees it in order. It is dropped on any thread.
+/// that frees its memory on that stream frees it in order. It is dropped on any thread; a panic goes no further.
 ///
 /// # Safety
 ///
@@ -20,7 +20,7 @@ use crate::dtype::Dtype;
 ///
 /// ```
 /// use cai_bridge::testing::SimulatedCuda;
-/// use cai_bridge::{Array, DeviceStream, Dtype, Owner};
+/// use cai_bridge::{Array, Device, DeviceStream, Dtype, Owner};
 ///
 /// /// A part of a memory pool.
 /// struct Block {
@@ -47,6 +47,14 @@ use crate::dtype::Dtype;
 ///
 ///     fn shape(&self) -> &[i64] {
 ///         &self.shape
+///     }
+///
+///     fn strides(&self) -> Option<&[i64]> {
+///         Some(&[1])
+///     }
+///
+///     fn device(&self) -> Device {
+///         self.whole.device()
 ///     }
 ///
 ///     fn readonly(&self) -> bool {

@@ -9,6 +9,7 @@ use super::Array;
 use super::origin::Origin;
 use super::retry;
 use super::stream::{RustStream, WorkStream};
+use super::users;
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -16,6 +17,9 @@ use crate::error::{Error, Kind, Result};
 /// An array that `work` [takes](Array::on) is ordered: work queued on `stream` from then on runs after the
 /// producer's. When `work` returns, by an error or a panic as well, the producer's stream is made to wait for
 /// `stream`. The host waits for neither.
+///
+/// Scopes may be inside each other, on the same stream or on others. Taking an array also waits for the other scopes
+/// of its memory that have not ended, unless both only read; and when a scope ends, those scopes wait for it.
 ///
 /// A view of an array belongs to the scope that it was taken in. So these do not compile:
 ///
@@ -29,7 +33,7 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0505
 /// // A view that outlives its array.
 /// # use cai_bridge::{Array, DeviceStream, Error, scope};
 /// fn wrong(stream: &DeviceStream, x: Array) -> Result<(), Error> {
@@ -42,7 +46,7 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// ```
 ///
-/// ```compile_fail
+/// ```compile_fail,E0521
 /// // A view on another stream than the one that it was ordered on.
 /// # use cai_bridge::{Array, DeviceStream, Error, Grid, Kernel, scope};
 /// fn wrong(a: &DeviceStream, b: &DeviceStream, k: &'static Kernel, x: &Array) -> Result<(), Error> {
@@ -50,6 +54,32 @@ use crate::error::{Error, Kind, Result};
 ///         let view = x.on(a)?.view::<f32>()?;
 ///         // SAFETY: not the point here.
 ///         scope(b, |b| unsafe { b.launch(k, Grid::cover(1, 1), (&view,)) })
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0499
+/// // Two views of one array that may be written.
+/// # use cai_bridge::{ArrayMut, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: &mut ArrayMut) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         let one = x.on_mut(s)?.view_mut::<f32>()?;
+///         let other = x.on_mut(s)?.view_mut::<f32>()?;
+///         drop((one, other));
+///         Ok(())
+///     })
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// // A scope that two threads use.
+/// # use cai_bridge::{Array, DeviceStream, Error, scope};
+/// fn wrong(stream: &DeviceStream, x: &Array) -> Result<(), Error> {
+///     scope(stream, |s| {
+///         std::thread::scope(|threads| {
+///             threads.spawn(|| x.on(s).map(drop));
+///         });
+///         Ok(())
 ///     })
 /// }
 /// ```
@@ -98,7 +128,7 @@ where
     E: From<Error>,
 {
     retry::look();
-    let used = Used { user: RustStream::of(stream), origins: RefCell::default() };
+    let used = Used { user: Arc::new(RustStream::of(stream)), origins: RefCell::default() };
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
     scope.used.end()?;
@@ -149,20 +179,23 @@ impl<S: WorkStream> Scope<'_, S> {
         self.stream
     }
 
-    /// Orders `array` for this scope, once.
-    pub(super) fn take(&self, array: &Array) -> Result<()> {
+    /// Orders `array`, which is written or only read, for this scope: after its producer's work, once, and after that
+    /// of other scopes that have not ended.
+    pub(super) fn take(&self, array: &Array, writes: bool) -> Result<()> {
         let to = self.used.user.alive();
         if !self.stream.backend().is_of(array.origin.driver()) {
             let got = format!("{} of another driver than the array's", to.stream());
             return Err(Error::new(Kind::StreamDevice, got));
         }
         array.check_device(to)?;
-        if array.descriptor.ptr() == 0 || self.used.has(&array.origin) {
+        if array.descriptor.ptr() == 0 {
             return Ok(());
         }
-        array.origin.hand_over("scope", &array.descriptor, to)?;
-        self.used.origins.borrow_mut().push(Arc::clone(&array.origin));
-        Ok(())
+        if !self.used.has(&array.origin) {
+            array.origin.hand_over("scope", &array.descriptor, to)?;
+            self.used.origins.borrow_mut().push(Arc::clone(&array.origin));
+        }
+        users::enter(&*array.origin, &self.used.user, writes)
     }
 }
 
@@ -174,7 +207,7 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
 
 /// The memory that was used, which goes back at the end.
 struct Used {
-    user: RustStream,
+    user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
 }
 
@@ -183,12 +216,13 @@ impl Used {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
 
-    /// Makes every producer wait; what failed first is the answer.
+    /// Makes every producer wait, and other scopes of its memory; what failed first is the answer.
     fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
+            let left = users::leave(&*origin, &self.user);
             let end = retry::settle(origin, &self.user);
-            done = done.and(end);
+            done = done.and(left).and(end);
         }
         done
     }

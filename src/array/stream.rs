@@ -236,6 +236,6 @@ impl RustStream {
 
 impl fmt::Debug for RustStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeptStream({} of {:?})", self.stream, self.place)
+        write!(f, "RustStream({} of {:?})", self.stream, self.place)
     }
 }

@@ -28,7 +28,7 @@ pub struct View<'a, 'id, T> {
 ///
 /// Memory that is read-only has none, so this does not compile:
 ///
-/// ```compile_fail
+/// ```compile_fail,E0599
 /// # use cai_bridge::{Array, DeviceStream, Error, scope};
 /// fn wrong(stream: &DeviceStream, x: &mut Array) -> Result<(), Error> {
 ///     scope(stream, |s| x.on_mut(s)?.view_mut::<f32>().map(drop))

@@ -10,6 +10,7 @@
 /// assert_eq!(ErrorKind::ElementType.class(), Class::Type);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Class {
     /// `BufferError`: well formed, but the other protocol cannot express it.
     Buffer,
@@ -30,6 +31,7 @@ macro_rules! kinds {
         /// ```
         /// use cai_bridge::ErrorKind;
         ///
+        /// assert_eq!(ErrorKind::NotContiguous.class(), cai_bridge::Class::Buffer);
         /// assert_eq!(ErrorKind::NotContiguous.field(), "strides");
         /// assert_eq!(ErrorKind::NotContiguous.allowed(), "a C-contiguous array");
         /// assert!(ErrorKind::ALL.iter().any(|kind| kind.name() == "NotContiguous"));

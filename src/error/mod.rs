@@ -41,7 +41,19 @@ struct Inner {
 }
 
 /// Which call of the driver failed, and with which code.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{DriverCode, Error};
+///
+/// fn is_out_of_memory(error: &Error) -> bool {
+///     matches!(error.driver_code(), Some(DriverCode { code: 2, .. }))
+/// }
+/// assert!(is_out_of_memory(&Error::driver("cuMemAllocAsync", 2, "CUDA_ERROR_OUT_OF_MEMORY")));
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct DriverCode {
     /// The entry point, such as `cuEventRecord`.
     pub call: &'static str,

@@ -6,13 +6,15 @@
 #![allow(unreachable_pub, reason = "cbindgen reads what is public")]
 
 use std::ffi::{c_int, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pyo3::ffi::PyObject;
+use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 use crate::array::origin::Origin;
 use crate::descriptor::Descriptor;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::py::doors::to_cai::source;
 use crate::py::interpreter::attached;
 use crate::py::rust::memory::PythonMemory;
@@ -56,15 +58,16 @@ pub struct CaiBridgeDescription {
     pub contiguous: i32,
 }
 
-/// The functions. Those that return an int return 0, or -1 with a Python exception set. Streams are `cudaStream_t`
-/// or `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
+/// The functions. Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
+/// Python thread state, and once the interpreter has ended, -1 is all they tell. Streams are `cudaStream_t` or
+/// `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CaiBridgeApi {
     /// `CAI_BRIDGE_VERSION`, or more.
     pub version: u32,
     /// Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The lock of the interpreter is
-    /// held. The caller releases the array.
+    /// held. The caller releases the array. NULL for an object keeps the exception that is set.
     pub import_object: unsafe extern "C" fn(*mut PyObject, *mut *mut CaiBridgeArray) -> c_int,
     /// Describes an array.
     pub describe: unsafe extern "C" fn(*const CaiBridgeArray, *mut CaiBridgeDescription),
@@ -104,11 +107,14 @@ pub(crate) fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
 
 /// Runs `call` with the interpreter's lock; what it fails with is the pending exception.
 fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
-    let done = attached(|py| match call(py) {
-        Ok(()) => 0,
-        Err(error) => {
-            error.restore(py);
-            -1
+    let done = attached(|py| {
+        let done = catch_unwind(AssertUnwindSafe(|| call(py)));
+        match done.unwrap_or_else(|_| Err(PanicException::new_err("a panic in cai_bridge"))) {
+            Ok(()) => 0,
+            Err(error) => {
+                error.restore(py);
+                -1
+            }
         }
     });
     done.unwrap_or(-1)
@@ -116,7 +122,11 @@ fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
 
 unsafe extern "C" fn import_object(object: *mut PyObject, out: *mut *mut CaiBridgeArray) -> c_int {
     answer(|py| {
-        // SAFETY: the caller has a reference, and the lock.
+        if object.is_null() {
+            let said = PyErr::take(py);
+            return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
+        }
+        // SAFETY: not NULL, by the above; the caller has a reference, and the lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let (array, taken) = PythonMemory::new(source("C", &object)?);
         let made = Box::into_raw(Box::new(CaiBridgeArray { array, taken }));

@@ -127,6 +127,12 @@ also(
     check_device=asked_only_for_the_cpu,
     read=reading(device=lambda f: (2, 0) if f.device[0] > 2 else f.device),
 )
+also(
+    "takes-dlpack-foreign-device",
+    "of all other types one is taken for CUDA",
+    check_device=asked_only_for_the_cpu,
+    read=reading(device=lambda f: (2, 0) if f.device[0] == 10 else f.device),
+)
 
 
 def asks_first(self, x):

@@ -144,6 +144,13 @@ def test_a_refusal_is_an_exception(cuda, extension, nothing):
         extension.begin(nothing, cuda.stream("mine"))
 
 
+def test_null_for_an_object_is_an_exception(extension):
+    array, described = ctypes.c_void_p(), Description()
+    arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
+    with pytest.raises(TypeError, match="object: got NULL"):
+        extension.held.begin(extension.api, None, *arguments)
+
+
 def test_a_stream_of_another_device_is_refused(cuda, extension):
     with pytest.raises(ValueError, match="stream"):
         extension.begin(cuda.array([1.0], device=0), cuda.stream("other", device=1))

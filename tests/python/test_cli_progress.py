@@ -87,6 +87,12 @@ def test_a_bar_that_comes_late_begins_where_it_is(monkeypatch):
     (task,) = counted._bar.tasks
     counted._bar.stop()
     assert (task.completed, task.total, task.description) == (1, 3, "the second")
+    counted = progress.Progress(None)
+    counted.done(7, 9, "of a row")
+    counted._show()
+    (task,) = counted._bar.tasks
+    counted._bar.stop()
+    assert (task.completed, task.total, task.description) == (7, 9, "of a row")
 
 
 def test_check_tells_what_is_judged_next(monkeypatch, capsys):

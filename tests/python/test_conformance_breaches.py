@@ -20,6 +20,7 @@ from cai_bridge.conformance import (
     check_producer,
     expect_copied,
     open_lab,
+    requirements,
 )
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.testing import RaceError, assert_equivalent, simulated_cuda
@@ -294,6 +295,8 @@ def test_a_library_with_six_faults_fails_by_the_name_of_each():
     for names in FAULTS.values():
         assert names <= failed
     assert failed == set().union(*FAULTS.values())
+    # None of them is advice alone: each by itself fails a run.
+    assert failed <= {one.name for one in requirements() if one.level == "must"}
     assert report["dlpack-pending-on-two"].evidence.count("nothing orders the one after") == 1
     assert not report.ok
 

@@ -55,6 +55,23 @@ def test_a_consumer_with_streams_and_without_on_says_what_is_missing(lab):
     assert {one.missing for one in report.verdicts} == {"on(stream)"}
 
 
+def test_what_an_adapter_cannot_be_judged_without_is_named(lab):
+    class Mute(ProducerAdapter):
+        pass
+
+    class Deaf(ConsumerAdapter):
+        pass
+
+    for report, member in (
+        (check_producer(Mute, lab=lab), "make(shape, dtype)"),
+        (check_consumer(Deaf, lab=lab), "take(x)"),
+    ):
+        assert not report.ok
+        assert {one.outcome for one in report.verdicts} == {"skipped"}
+        assert report.verdicts[0].missing == member
+        assert "test_conformance_judging.py:" in report.verdicts[0].evidence
+
+
 def test_types_are_a_tuple_of_names():
     class Mistaken(Library):
         dtypes = "float32"

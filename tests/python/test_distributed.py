@@ -6,6 +6,7 @@ Each checks its values itself, and ends with another exit status than 0 if one i
 from __future__ import annotations
 
 import ctypes
+import re
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,8 @@ def test_the_program_is_right_for_arrays_of_all_libraries(
     seen = launching.results(printed)
     assert all(value == right for _, value, right in seen), printed
     assert {word.strip(",") for what, _, _ in seen for word in what.split()} >= LIBRARIES
+    # Neither NCCL nor UCX was there, so neither is named.
+    assert all(re.search(" by MPI$|, by_(host|device)$", what) for what, _, _ in seen), printed
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
@@ -11,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge import pytest_plugin
 from cai_bridge.conformance import requirements
 from cai_bridge.conformance.isolated import check_isolated
 from cai_bridge.conformance.known import known as shipped
@@ -20,15 +20,22 @@ from cai_bridge.conformance.named import LIBRARIES
 ROOT = Path(__file__).parents[2]
 TOY = "toy_library:Producer"
 # Where the package is not installed but found by its path, pytest does not know the plugin.
-INSTALLED = any(one.name == "cai_bridge" for one in entry_points(group="pytest11"))
+INSTALLED = any(one.value == "pytest_cai_bridge" for one in entry_points(group="pytest11"))
+PLUGIN = [] if INSTALLED else ["-p", "pytest_cai_bridge"]
+# Last, so that `cai_bridge` itself is found where it was built.
+OPTIONS = [] if INSTALLED else [ROOT / "python"]
+
+
+def where(*places):
+    """The environment of a run that finds these modules, and the plugin."""
+    path = [*map(str, places), os.environ.get("PYTHONPATH", ""), *map(str, OPTIONS)]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
 def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
     command = [*program, "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
-    command += [] if INSTALLED else ["-p", "cai_bridge.pytest_plugin"]
-    command += ["-p", "no:cacheprovider", "--pyargs", "cai_bridge.conformance", *arguments]
-    places = [ROOT / "examples", ROOT / "tests" / "python", ROOT / "tests"]
-    path = [*map(str, places), os.environ.get("PYTHONPATH", "")]
+    command += [*PLUGIN, "-p", "no:cacheprovider", "--pyargs", "cai_bridge.conformance", *arguments]
+    places = (ROOT / "examples", ROOT / "tests" / "python", ROOT / "tests")
     done = subprocess.run(
         command,
         capture_output=True,
@@ -36,7 +43,7 @@ def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
         timeout=100,
         check=False,
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))},
+        env=where(*places),
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -148,17 +155,6 @@ def test_without_a_subject_nothing_is_judged(tmp_path):
     assert counted(shown, "passed") == 0
 
 
-def test_a_run_of_somebody_else_imports_nothing_of_it(tmp_path):
-    test = tmp_path / "test_own.py"
-    test.write_text(
-        "import sys\n\ndef test_it():\n    assert 'cai_bridge.conformance' not in sys.modules\n"
-    )
-    plugin = [] if INSTALLED else ["-p", "cai_bridge.pytest_plugin"]
-    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", *plugin, test]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout
-
-
 # The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.
 ARRAY_API_TESTS = """
 def pytest_addoption(parser):
@@ -178,26 +174,41 @@ import sys
 def test_it(request):
     assert request.config.getoption("--skips-file") == "skips.txt"
     assert request.config.getoption("--xfails-file") == "xfails.txt"
-    kit = ("cai_bridge.conformance", "cai_bridge.testing", "cai_bridge._cli", "numpy")
-    assert not [name for name in sys.modules if name.startswith(kit)]
+    assert "pytest_cai_bridge" in sys.modules
+    assert not [name for name in sys.modules if name.startswith(("cai_bridge", "numpy"))]
 """
 
 
-def test_a_suite_with_options_of_its_own_runs_beside_it(tmp_path):
+def run_somebody_elses(folder, *options):
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", "-p", "no:cacheprovider"]
+    command += ["-p", "pytest_cai_bridge", "--rootdir", folder, folder, *options]
+    alone = {**where(), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=False, env=alone
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_suite_with_options_of_its_own_runs_beside_it_and_imports_nothing_of_the_bridge(tmp_path):
     (tmp_path / "conftest.py").write_text(ARRAY_API_TESTS)
     (tmp_path / "test_own.py").write_text(OF_SOMEBODY_ELSE)
-    plugin = [] if INSTALLED else ["-p", "cai_bridge.pytest_plugin"]
     options = ["--skips-file", "skips.txt", "--xfails-file", "xfails.txt", "--disable-dds", "--ci"]
-    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "-q", *plugin, "--rootdir"]
-    command += [tmp_path, tmp_path, *options, "--max-examples", "5", "-p", "no:cacheprovider"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed" in done.stdout
+    code, shown = run_somebody_elses(tmp_path, *options, "--max-examples", "5")
+    assert code == 0, shown
+    assert "1 passed" in shown
+    # An option that names no subject needs nothing either.
+    code, shown = run_somebody_elses(tmp_path, *options, "--cai-simulated")
+    assert code == 0, shown
+    # One that names a subject needs the bridge.
+    code, shown = run_somebody_elses(tmp_path, *options, "--cai-producer", "simulated")
+    assert code == 1, shown
+    assert "assert not ['cai_bridge" in shown
 
 
-def test_every_option_has_the_prefix():
+def test_every_option_has_the_prefix(monkeypatch):
     parser = pytest.Parser(_ispytest=True)
-    pytest_plugin.pytest_addoption(parser)
+    monkeypatch.syspath_prepend(ROOT / "python") if not INSTALLED else None
+    importlib.import_module("pytest_cai_bridge").pytest_addoption(parser)
     (group,) = [one for one in parser._groups if one.name == "cai_bridge"]
     names = [name for one in group.options for name in one.names()]
     assert len(names) == 6

@@ -149,7 +149,7 @@ def test_waiting_on_the_provided_stream_is_all_that_is_done(cuda, door):
 # --- races ----------------------------------------------------------------------------------------
 
 
-@as_consumer("no-races")
+@as_consumer("no-races", "hazards")
 @each_door
 @pytest.mark.parametrize("consumer", KINDS)
 @pytest.mark.parametrize("producer", KINDS)
@@ -165,7 +165,7 @@ def test_both_may_work_on_without_a_race(cuda, door, producer, consumer):
     assert (seen.value, cuda.reports) == (SEEN, [])
 
 
-@as_consumer("by-default", "exception")
+@as_consumer("by-default", "user-knowledge", "exception")
 @each_door
 def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, door):
     producer = cuda.stream("producer's")
@@ -180,7 +180,7 @@ def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, door):
     assert seen.value == SEEN
 
 
-@as_consumer("documented-steps")
+@as_consumer("exception-documented", "documented-steps")
 @pytest.mark.parametrize("step", ["stream object", "-1 after a wait"])
 def test_where_the_user_has_to_say_the_stream_the_warning_says_how(cuda, step):
     producer = cuda.stream("producer's")
@@ -284,7 +284,14 @@ IGNORING = """
 """
 
 
-@as_consumer("ignore", "option-consumer", "option-elides", "override")
+@as_consumer(
+    "ignore",
+    "option-consumer",
+    "option-elides",
+    "option-mechanism",
+    "override",
+    "override-no-guarantee",
+)
 def test_the_variable_leaves_the_waits_at_hand_over_out():
     out = in_a_process(IGNORING, CAI_BRIDGE_SYNC="0")
     assert {tuple(line.split()) for line in out.splitlines()} <= {

@@ -101,7 +101,7 @@ def test_a_dicts_shape_is_the_size_of_each_dimension(cuda, door, data, shape):
     assert (view.shape, values(cuda, view)) == (shape, data)
 
 
-@as_producer("typestr")
+@as_producer("typestr-string", "typestr")
 @each_producer
 @each_type
 def test_numpy_reads_the_values_by_a_views_typestr(cuda, speaks, dtype):
@@ -109,7 +109,7 @@ def test_numpy_reads_the_values_by_a_views_typestr(cuda, speaks, dtype):
     assert (seen.dtype.name, seen.tolist()) == (dtype, TYPES[dtype])
 
 
-@as_consumer("typestr")
+@as_consumer("typestr-string", "typestr")
 @each_door
 @each_type
 def test_the_typestr_that_numpy_has_for_a_type_is_that_type(cuda, door, dtype):
@@ -241,7 +241,7 @@ def test_a_views_pointer_leads_to_the_memory_from_another_context(cuda, speaks):
     assert seen.value == [1.0] * 4
 
 
-@as_consumer("pointer-attributes")
+@as_consumer("pointer-attributes", "pointer-context", "pointer-host", "pointer-managed")
 @each_door
 @pytest.mark.parametrize(
     ("memory", "device"), [("device", (2, 1)), ("pinned", (3, 0)), ("managed", (13, 0))]

@@ -109,7 +109,7 @@ def test_a_view_keeps_the_owner_for_who_keeps_the_view(cuda, speaks):
 # --- streams --------------------------------------------------------------------------------------
 
 
-@as_producer("streams")
+@as_producer("streams", "streams-finite")
 @each_producer
 def test_a_view_keeps_the_stream_that_its_dict_names(cuda, speaks):
     producer, mine = cuda.stream("producer's"), cuda.stream("mine")
@@ -129,7 +129,7 @@ def test_a_view_keeps_the_stream_that_its_dict_names(cuda, speaks):
     assert seen.value == SEEN
 
 
-@as_consumer("streams")
+@as_consumer("streams", "streams-finite")
 @each_door
 @pytest.mark.parametrize("end", ["view first", "consumer first"])
 def test_the_exporter_is_kept_and_with_it_its_stream_for_as_long_as_that_is_used(cuda, door, end):

@@ -133,7 +133,7 @@ def test_a_view_that_says_none_may_be_worked_on_at_once_on_any_stream(cuda, kind
 # --- races ----------------------------------------------------------------------------------------
 
 
-@as_producer("no-races")
+@as_producer("no-races", "hazards")
 @each_reader
 @pytest.mark.parametrize("speaks", ["exchange", "cai3"])
 @pytest.mark.parametrize("consumer", KINDS)
@@ -149,7 +149,7 @@ def test_both_may_work_on_without_a_race(cuda, speaks, reader, producer, consume
     assert (seen.value, cuda.reports) == (SEEN, [])
 
 
-@as_producer("by-default", "exception")
+@as_producer("by-default", "user-knowledge", "exception")
 @pytest.mark.parametrize("speaks", ["exchange", "cai3"])
 @each_reader
 def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, speaks, reader):
@@ -166,7 +166,7 @@ def test_a_user_who_knows_nothing_of_streams_gets_it_right(cuda, speaks, reader)
     assert seen.value == SEEN
 
 
-@as_producer("documented-steps")
+@as_producer("exception-documented", "documented-steps")
 @pytest.mark.unchecked
 @pytest.mark.parametrize("step", [True, False], ids=["as documented", "without the step"])
 def test_for_a_reader_that_ignores_the_stream_the_documented_step_is_enough(cuda, step):
@@ -185,7 +185,7 @@ def test_for_a_reader_that_ignores_the_stream_the_documented_step_is_enough(cuda
     assert (seen.value, cuda.reports) == (SEEN, [])
 
 
-@as_producer("override", "option-producer")
+@as_producer("override", "option-producer", "option-mechanism")
 @each_producer
 def test_minus_1_says_none_and_waits_for_nothing(cuda, speaks):
     producer, mine = cuda.stream("producer's"), cuda.stream("mine")
@@ -198,6 +198,17 @@ def test_minus_1_says_none_and_waits_for_nothing(cuda, speaks):
     assert called(cuda, *WAITS, *BLOCKS) == []
     cuda.synchronize()
     assert seen.value == SEEN
+
+
+@as_producer("override-no-guarantee")
+@each_producer
+@pytest.mark.unchecked
+def test_minus_1_without_a_wait_of_the_users_is_a_race(cuda, speaks):
+    producer = cuda.stream("producer's")
+    view = view_of(cuda, pending(cuda, producer, speaks), producer, stream=-1)
+    cuda.consumer("cai-waits", cuda.stream("mine")).read(view)
+    cuda.synchronize()
+    assert {report.kind for report in cuda.reports} == {"race"}
 
 
 @as_producer("option-default")
@@ -262,7 +273,7 @@ def worked_on(cuda: Any, doors: tuple[str, ...]) -> tuple[Any, list[Any]]:
     return x, streams
 
 
-@as_producer("several-streams")
+@as_producer("several-streams", "several-work", "several-events", "several-wait")
 @each_reader
 @pytest.mark.parametrize("doors", [("dlpack",), ("cai",), ("exchange",)])
 def test_a_views_stream_waits_for_every_stream_that_has_work(cuda, doors, reader):

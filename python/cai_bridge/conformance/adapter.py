@@ -110,7 +110,7 @@ class ProducerAdapter(Streams):
         dtype : str
             One of `dtypes`.
         """
-        raise NotImplementedError
+        raise missing(self, "make(shape, dtype)")
 
     def fill(self, array: Any, value: float) -> None:
         """Queue a write of one value to all items, on the library's current stream."""
@@ -226,7 +226,7 @@ class ConsumerAdapter(Streams):
 
     def take(self, x: Any) -> Any:
         """Take an array of another library in, without a copy; return the library's own array."""
-        raise NotImplementedError
+        raise missing(self, "take(x)")
 
     def take_by(self, door: str, x: Any) -> Any:
         """Take an array in by one of the `doors`, where it may speak both protocols.

@@ -222,7 +222,7 @@ unsafe extern "C" fn run(data: *mut c_void, machine: Raw) {
     let (table, process) = (data.table, Process::current());
     // No count is held here: the machine runs the work, and so is there.
     let machine = ManuallyDrop::new(Borrowed { table, machine, process });
-    // A panic has to stay on this side; what it would have written is missing, which shows.
+    // A panic has to stay on this side; the task has reported it.
     let _ = catch_unwind(AssertUnwindSafe(|| (data.task)(&*machine)));
 }
 
@@ -281,5 +281,11 @@ impl Machine for Borrowed {
         let (to, length) = (bytes.as_mut_ptr(), bytes.len());
         // SAFETY: as above.
         checked("read", unsafe { (self.table.read_on_host)(self.machine, ptr, to, length) })
+    }
+
+    fn failed(&self, kernel: &str, why: &str) {
+        let failed = self.table.failed;
+        // SAFETY: as above, of both texts.
+        unsafe { failed(self.machine, kernel.as_ptr(), kernel.len(), why.as_ptr(), why.len()) }
     }
 }

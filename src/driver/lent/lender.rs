@@ -23,6 +23,7 @@ pub static TABLE: Table = Table {
     load,
     store,
     read_on_host,
+    failed,
 };
 
 unsafe extern "C" fn current_machine() -> Raw {
@@ -205,4 +206,22 @@ unsafe extern "C" fn read_on_host(raw: Raw, ptr: u64, bytes: *mut u8, length: us
     // SAFETY: as for `load`.
     let (machine, bytes) = unsafe { (machine(raw), std::slice::from_raw_parts_mut(bytes, length)) };
     answer(machine, || machine.read_on_host(ptr, bytes))
+}
+
+unsafe extern "C" fn failed(
+    raw: Raw,
+    kernel: *const u8,
+    kernel_length: usize,
+    why: *const u8,
+    why_length: usize,
+) {
+    // SAFETY: as for `store`, of both texts.
+    let (machine, kernel, why) = unsafe {
+        let kernel = std::slice::from_raw_parts(kernel, kernel_length);
+        (machine(raw), kernel, std::slice::from_raw_parts(why, why_length))
+    };
+    answer(machine, || {
+        Machine::failed(machine, &String::from_utf8_lossy(kernel), &String::from_utf8_lossy(why));
+        Ok(())
+    });
 }

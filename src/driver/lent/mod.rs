@@ -11,7 +11,7 @@ pub mod lender;
 use std::ffi::c_void;
 
 /// The version of [`Table`]; another one is not called.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The name of the capsule that the table travels in.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
@@ -67,6 +67,8 @@ pub struct Table {
     pub store: unsafe extern "C" fn(Raw, u64, *const u8, usize) -> u32,
     /// Reads bytes from the host.
     pub read_on_host: unsafe extern "C" fn(Raw, u64, *mut u8, usize) -> u32,
+    /// Reports a kernel that could not do its work: its name and why, in UTF-8.
+    pub failed: unsafe extern "C" fn(Raw, *const u8, usize, *const u8, usize),
 }
 
 macro_rules! ops {

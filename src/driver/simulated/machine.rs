@@ -36,6 +36,9 @@ pub trait Machine: Driver {
 
     /// Reads memory from the host, which is checked as any other access is.
     fn read_on_host(&self, ptr: u64, bytes: &mut [u8]) -> Result<()>;
+
+    /// Reports a kernel that could not do its work.
+    fn failed(&self, kernel: &str, why: &str);
 }
 
 impl Machine for Simulated {
@@ -72,6 +75,10 @@ impl Machine for Simulated {
         let found = self.host_read(ptr, length(bytes), "read on the host")?;
         bytes.copy_from_slice(&found);
         Ok(())
+    }
+
+    fn failed(&self, kernel: &str, why: &str) {
+        self.report_failed(kernel, why);
     }
 }
 

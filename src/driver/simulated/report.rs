@@ -30,6 +30,8 @@ pub enum ReportKind {
     /// A call with another thread's per-thread default stream. The handle, 2, names the calling
     /// thread's, so a real driver takes that one.
     ForeignThread,
+    /// A kernel whose stand-in on the host failed, or panicked.
+    FailedKernel,
 }
 
 impl ReportKind {
@@ -43,6 +45,7 @@ impl ReportKind {
             Self::DeadStream => "dead stream",
             Self::DeadEvent => "dead event",
             Self::ForeignThread => "another thread's stream",
+            Self::FailedKernel => "failed kernel",
         }
     }
 }
@@ -175,6 +178,13 @@ impl State {
 }
 
 impl Simulated {
+    /// Reports a kernel that could not do its work.
+    pub(super) fn report_failed(&self, kernel: &str, why: &str) {
+        let place = Arc::from("the simulated device");
+        let side = Side { operation: kernel.into(), place, sequence: 0, touched: None };
+        self.lock().reports.push(|| Report::new(ReportKind::FailedKernel, None, side, why));
+    }
+
     /// What was found so far: the first [`REPORTED`].
     pub fn reports(&self) -> Vec<Report> {
         self.lock().reports.kept.clone()

@@ -9,6 +9,7 @@ use pyo3::{IntoPyObjectExt, PyErr};
 use super::memory::PythonMemory;
 use super::setup;
 use crate::array::origin::{RustMemory, downcast};
+use crate::array::users;
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
@@ -91,6 +92,10 @@ impl Array {
 /// A view of the memory, ready on its stream, for consumers who will not say where they work.
 fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
+    if array.ptr() != 0 {
+        // An object that is made inside a scope is ready after what was queued there before.
+        users::give_back(&*array.origin, !array.readonly())?;
+    }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
         let at = consumers_place(&source.array, source.place);

@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use crate::array::origin::Origin;
+use crate::array::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -25,13 +26,15 @@ pub(crate) struct PythonMemory {
     driver: Handle,
     place: Place,
     ready: Mutex<Ready>,
+    users: Users,
 }
 
 impl PythonMemory {
     pub(crate) fn new(source: Source) -> (Descriptor, Self) {
         let Source { array, ready, holding, place, .. } = source;
         let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
-        (array, Self { lease: Lease::new(Tenant::new(holding)), driver, place, ready })
+        let lease = Lease::new(Tenant::new(holding));
+        (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
     /// The same memory for a view of Python's.
@@ -83,9 +86,8 @@ impl PythonMemory {
         let (mut holding, span) = (self.share(py)?, CallSpan::begin());
         let settled = holding.settle_with(py, Some(user))?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
-        if let (producers, _) = holding.producers(py)?
-            && let Some(producer) = producers.first()
-        {
+        let (producers, _) = holding.producers(py)?;
+        if let Some(producer) = producers.first() {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
                 *ready = Ready::On(producer.stream());
@@ -123,5 +125,14 @@ impl Origin for PythonMemory {
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         inside(|py| self.order_to(py, user))
+    }
+
+    fn users(&self) -> &Users {
+        &self.users
+    }
+
+    fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
+        let door = Purpose::hand_over("scope");
+        inside(|py| Ok(order::connect(door, &self.driver, (from, to), |call| detach(py, call))?))
     }
 }

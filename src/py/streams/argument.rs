@@ -70,7 +70,7 @@ impl<'a, 'py> Argument<'a, 'py> {
 
     /// The same where nobody said the stream, but a library: one that works on the legacy default stream may
     /// work on blocking streams as well, which follow that one.
-    pub(crate) const fn unsaid(self) -> Self {
+    pub(crate) const fn by_library(self) -> Self {
         Self { stands_in: true, ..self }
     }
 

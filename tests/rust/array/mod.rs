@@ -6,7 +6,7 @@ mod refusals;
 mod scopes;
 mod tensors;
 
-use cai_bridge::{Array, ArrayMut, DeviceStream, Error, Grid, Kernel, Result, scope};
+use cai_bridge::{Array, ArrayMut, DeviceStream, Grid, Kernel, Result, Scope, scope};
 
 /// Adds 1 to each of the floats.
 pub(crate) static ADD: Kernel = Kernel::new("add", "").on_host(|call| {
@@ -21,20 +21,24 @@ pub(crate) static COPY: Kernel = Kernel::new("copy", "").on_host(|call| {
 });
 
 pub(crate) fn add(stream: &DeviceStream, x: &mut ArrayMut) -> Result<()> {
-    scope(stream, |s| {
-        let mut x = x.on_mut(s)?.strided_mut::<f32>()?;
-        // SAFETY: the stand-in alone runs.
-        unsafe { s.launch(&ADD, Grid::cover(1, 1), (&mut x,)) }
-    })
+    scope(stream, |s| add_in(s, x))
+}
+
+pub(crate) fn add_in(s: &Scope<'_, DeviceStream>, x: &mut ArrayMut) -> Result<()> {
+    let mut x = x.on_mut(s)?.strided_mut::<f32>()?;
+    // SAFETY: the stand-in alone runs.
+    unsafe { s.launch(&ADD, Grid::cover(1, 1), (&mut x,)) }
 }
 
 pub(crate) fn copied(stream: &DeviceStream, x: &Array) -> Result<Array> {
-    let mut out = Array::empty::<f32>(stream, x.shape())?;
-    scope(stream, |s| {
-        let x = x.on(s)?.strided::<f32>()?;
-        let mut out = out.on_mut(s)?.view_mut::<f32>()?;
-        // SAFETY: as above.
-        unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut out)) }
-    })?;
-    Ok::<_, Error>(out.into())
+    scope(stream, |s| copied_in(s, x))
+}
+
+pub(crate) fn copied_in(s: &Scope<'_, DeviceStream>, x: &Array) -> Result<Array> {
+    let mut out = Array::empty::<f32>(s.stream(), x.shape())?;
+    let x = x.on(s)?.strided::<f32>()?;
+    let to = out.on_mut(s)?.view_mut::<f32>();
+    // SAFETY: as above.
+    unsafe { s.launch(&COPY, Grid::cover(1, 1), (&x, &mut to?)) }?;
+    Ok(out.into())
 }

@@ -57,3 +57,52 @@ fn what_is_refused_says_what_was_wrong_what_it_was_and_what_is_allowed() {
     }
     assert!(checked > 7, "{checked}");
 }
+
+/// Takes doubles, which it is not given.
+static MISTAKEN: Kernel =
+    Kernel::new("mistaken", "").on_host(|call| call.values::<f64>(0).map(drop));
+
+/// Takes a signed number, and is given one without a sign.
+static OF_ANOTHER_NUMBER: Kernel =
+    Kernel::new("of another number", "").on_host(|call| call.scalar::<i32>(1).map(drop));
+
+/// Writes one value too many.
+static OF_ANOTHER_SIZE: Kernel =
+    Kernel::new("of another size", "").on_host(|call| call.store(0, &[1.0_f32, 2.0]));
+
+/// Panics.
+static PANICKING: Kernel = Kernel::new("panicking", "").on_host(|_| panic!("on purpose"));
+
+#[test]
+fn a_stand_in_that_fails_or_panics_is_reported() {
+    let cuda = SimulatedCuda::new(1);
+    let stream = cuda.stream(0).unwrap();
+    let mut x = Array::from_host(&stream, &[1.0_f32], &[1]).unwrap();
+    let mut launch = |kernel| {
+        scope(&stream, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            // SAFETY: the stand-in alone runs.
+            unsafe { s.launch(kernel, Grid::cover(1, 1), (&mut x, 1_u32)) }
+        })
+        .unwrap();
+    };
+    launch(&MISTAKEN);
+    let found = cuda.check().unwrap_err();
+    assert_eq!(
+        found.got(),
+        "failed kernel: 'mistaken' on the simulated device: argument 0: got no float64; allowed: the element type \
+         that the function takes"
+    );
+    for kernel in [&OF_ANOTHER_NUMBER, &OF_ANOTHER_SIZE] {
+        launch(kernel);
+        cuda.check().unwrap_err();
+    }
+    launch(&PANICKING);
+    std::panic::catch_unwind(|| cuda.check()).unwrap_err();
+    let found = cuda.check().unwrap_err();
+    assert_eq!(
+        found.got(),
+        "failed kernel: 'panicking' on the simulated device: a panic: on purpose"
+    );
+    cuda.check().unwrap();
+}

@@ -1,7 +1,7 @@
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, Error, ErrorKind, scope};
 
-use super::{add, copied};
+use super::{add, add_in, copied, copied_in};
 
 #[test]
 fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
@@ -136,4 +136,70 @@ fn an_array_without_elements_needs_neither_memory_nor_waits() {
     let x = Array::empty::<f32>(&stream, &[0, 3]).unwrap();
     assert_eq!((x.ptr(), cuda.bytes_in_use()), (0, 0));
     assert_eq!(copied(&stream, &x).unwrap().to_vec::<f32>(&stream).unwrap(), [0.0; 0]);
+}
+
+#[test]
+fn scopes_inside_scopes_are_in_order_with_each_other() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
+    scope(&a, |outer| {
+        add_in(outer, &mut x)?;
+        scope(&b, |inner| {
+            add_in(inner, &mut x)?; // after what the outer scope has queued
+            add_in(outer, &mut x)?;
+            add_in(inner, &mut x)
+        })?;
+        add_in(outer, &mut x) // after what the inner one had
+    })
+    .unwrap();
+    assert_eq!(x.to_vec::<f32>(&home).unwrap(), [6.0, 7.0]);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn a_scope_that_reads_and_one_inside_it_that_writes_are_in_order() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
+    let same: Array = (*x).clone();
+    let [before, after] = scope(&a, |s| {
+        let before = copied_in(s, &same)?;
+        add(&b, &mut x)?;
+        Ok::<_, Error>([before, copied_in(s, &same)?])
+    })
+    .unwrap();
+    assert_eq!(before.to_vec::<f32>(&home).unwrap(), [1.0, 2.0]);
+    assert_eq!(after.to_vec::<f32>(&home).unwrap(), [2.0, 3.0]);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
+    let theirs = scope(&a, |s| {
+        add_in(s, &mut x)?;
+        Array::from_dlpack(x.to_dlpack(&b)?, &b)
+    })
+    .unwrap();
+    assert_eq!(theirs.to_vec::<f32>(&b).unwrap(), [2.0, 3.0]);
+    cuda.check().unwrap();
+}
+
+#[test]
+fn scopes_that_only_read_do_not_wait_for_each_other() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let x: Array = Array::from_host(&home, &[1.0_f32], &[1]).unwrap().into();
+    scope(&a, |s| {
+        x.on(s)?;
+        cuda.machine().clear_calls();
+        scope(&b, |s| x.on(s).map(drop))
+    })
+    .unwrap();
+    let calls = cuda.machine().calls();
+    let waits = calls.iter().filter(|made| made.call.name() == "cuStreamWaitEvent").count();
+    assert_eq!(waits, 3, "the inner one's beginning, its end, and the outer one's end");
 }

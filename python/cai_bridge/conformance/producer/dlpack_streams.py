@@ -120,7 +120,6 @@ def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
     STREAM + ": 1, 2 and handles",
     "None, 1, 2 and the handle of any stream are taken",
     "consumers that work on such a stream cannot take the array",
-    level="should",
 )
 def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     x, mine = made(p, lab), lab.stream()

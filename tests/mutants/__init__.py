@@ -1,0 +1,1 @@
+"""Changes to the Python that judges, and whether its tests notice."""

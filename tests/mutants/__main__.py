@@ -1,0 +1,238 @@
+"""`python -m tests.mutants`: changes the Python that judges, and shows that its tests notice.
+
+    python -m tests.mutants [--only REGEX] [--seconds S] [--seed N] [--reached FILE] [--log FILE]
+
+Judging is `conformance`, `testing/_kit` and `_cli`. Each change is made to a copy of the package,
+and the tests that reach its line run until one fails. A change that no test notices is printed;
+those in argued.toml are not mistakes, and it says why. Exits with 1 where another one is left.
+`--seconds` draws as many changes as there is time for; `--reached` keeps which lines the tests
+reach, for another run over the same tests; `--log` gets a line a change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import importlib
+import importlib.util
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .changes import Change, changes
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PARTS = ("conformance", "testing/_kit", "_cli")
+# What needs a GPU or tells what the machine has, and what judges nothing.
+LEFT_OUT = re.compile(
+    r"conformance/(libraries/|known/|lab/gpu|lab/cuda|test_)"
+    r"|_cli/(advice|machine|libraries)"
+    r"|__init__"
+)
+TESTS = (
+    *("conformance_*", "bridged_producers", "isolated", "matrix", "describe", "equivalence"),
+    *("exchange_tables", "dlpack_abi", "cli", "cli_hostile", "page", "doctor"),
+)
+# What runs in processes of its own, whose lines nobody sees.
+CHILDREN = {
+    "conformance/isolated.py": "isolated",
+    "conformance/children.py": "isolated",
+    "conformance/matrix/": "matrix",
+    "_cli/": "cli",
+}
+LIMIT_S = 100.0
+Reached = dict[str, dict[str, Any]]
+
+
+def installed() -> Path:
+    """Find the package without importing it: each child imports its own, changed."""
+    spec = importlib.util.find_spec("cai_bridge")
+    if spec is None or spec.origin is None:
+        raise SystemExit("cai_bridge is not installed")
+    return Path(spec.origin).parent
+
+
+def files(package: Path, only: str) -> list[str]:
+    """List what is changed, by its path in the package."""
+    found = [path for part in PARTS for path in sorted((package / part).rglob("*.py"))]
+    names = [str(path.relative_to(package)) for path in found]
+    return [one for one in names if not LEFT_OUT.search(one) and re.search(only, one)]
+
+
+def test_files() -> list[str]:
+    """List the tests of what judges."""
+    here = ROOT / "tests" / "python"
+    return [str(one) for name in TESTS for one in sorted(here.glob(f"test_{name}.py"))]
+
+
+def reached(package: Path, folder: Path, output: Path) -> Reached:
+    """Run all tests once, with the package as it is, and note the lines that each one reaches."""
+    if output.exists():
+        return json.loads(output.read_text())  # type: ignore[no-any-return]
+    set_here = {
+        "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
+        "CAI_BRIDGE_REACHED_ROOT": str(package),
+        "CAI_BRIDGE_REACHED_PARTS": os.pathsep.join(str(package / part) for part in PARTS),
+        "CAI_BRIDGE_REACHED_OUTPUT": str(output),
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.reached"]
+    command += ["-p", "no:cacheprovider", "--timeout", "0", *test_files()]
+    if subprocess.run(command, cwd=ROOT, env={**os.environ, **set_here}, check=False).returncode:
+        raise SystemExit("the tests have to pass before anything is changed")
+    return json.loads(output.read_text())  # type: ignore[no-any-return]
+
+
+def tests_of(file: str, change: Change, tests: Reached) -> list[str]:
+    """Choose the tests that reach a line: those of its function's name, then the fastest."""
+
+    def reaching(lines: Container[int]) -> list[str]:
+        return [
+            name
+            for name, one in tests.items()
+            if any(path == file and line in lines for path, line in one["lines"])
+        ]
+
+    found = reaching({change.line}) or reaching(change.body)
+    children = next((end for start, end in CHILDREN.items() if file.startswith(start)), "")
+    if children:
+        found += [name for name in tests if f"/test_{children}.py" in name and name not in found]
+    rule = change.function.replace("_", "-")
+    return sorted(found, key=lambda name: (rule not in name, tests[name]["seconds"]))
+
+
+class Chosen:
+    """A pytest plugin: only these tests, in this order."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._place = {name: number for number, name in enumerate(names)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted(
+            (one for one in items if one.nodeid in self._place),
+            key=lambda one: self._place[one.nodeid],
+        )
+
+
+def is_noticed(folder: Path, names: list[str]) -> str | None:
+    """Run tests in a child; say what noticed, or None."""
+    shown = folder / "shown.txt"
+    child = os.fork()
+    if not child:
+        _run_tests(folder, names, shown)
+    until = time.monotonic() + LIMIT_S
+    while True:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            break
+        if time.monotonic() > until:
+            os.killpg(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return "it never ended"
+        time.sleep(0.02)
+    lines = shown.read_text(errors="replace").splitlines()
+    failed = [one for one in lines if one.startswith(("FAILED", "ERROR"))]
+    return (failed[:1] or lines[-1:] or ["it died"])[0] if status else None
+
+
+def _run_tests(folder: Path, names: list[str], shown: Path) -> None:
+    os.setpgid(0, 0)
+    os.chdir(ROOT)
+    sys.path.insert(0, str(folder))
+    os.environ["PYTHONPATH"] = str(folder)
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    output = os.open(shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    where = sorted({name.partition("::")[0] for name in names})
+    options = ["-q", "-x", "-p", "no:cacheprovider", "--timeout", "60"]
+    # This process has imported Hypothesis, whose plugin pytest would rewrite.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = 3
+    try:
+        code = int(pytest.main([*options, *where], plugins=[Chosen(names)]))
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def argued() -> dict[tuple[str, str, str, str], str]:
+    """Read which changes are no mistakes, and why."""
+    rows = tomllib.loads((HERE / "argued.toml").read_text())["change"]
+    return {(r["file"], r["function"], r["before"], r["after"]): r["why"] for r in rows}
+
+
+def main() -> int:
+    """Run it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--only", default="", metavar="REGEX")
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--reached", type=Path, metavar="FILE")
+    parser.add_argument("--log", type=Path, metavar="FILE")
+    asked = parser.parse_args()
+    package = installed()
+    reasons, tally = argued(), Counter[tuple[str, str]]()
+    for name in ("numpy", "ml_dtypes", "jinja2", "rich.console", "rich.progress", "hypothesis"):
+        importlib.import_module(name)
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        copied = folder / "cai_bridge"
+        shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
+        compileall.compile_dir(copied, quiet=1)  # once, and not in each child
+        tests = reached(copied, folder, asked.reached or folder / "reached.json")
+        if failed := is_noticed(folder, sorted(tests, key=lambda one: tests[one]["seconds"])[:100]):
+            raise SystemExit(f"a test fails without a change: {failed}")
+        every = [
+            (file, change)
+            for file in files(package, asked.only)
+            for change in changes((package / file).read_text())
+        ]
+        if asked.seconds < float("inf"):
+            random.Random(asked.seed).shuffle(every)
+        until = time.monotonic() + asked.seconds
+        for file, change in every:
+            if time.monotonic() > until:
+                break
+            (copied / file).write_text(change.text)
+            names = tests_of(file, change, tests)
+            noticed = is_noticed(folder, names) if names else None
+            shutil.copyfile(package / file, copied / file)
+            what = (file, change.function, change.before, change.after)
+            outcome = "noticed" if noticed else "argued" if what in reasons else "left"
+            tally[file, outcome] += 1
+            if outcome == "left":
+                print(f"{file}:{change.line} {change.function}: {change.before} -> {change.after}")
+                sys.stdout.flush()
+            if asked.log:
+                with asked.log.open("a") as log:
+                    print(json.dumps([*what, change.line, outcome, noticed, len(names)]), file=log)
+    return report(tally, len(every))
+
+
+def report(tally: Counter[tuple[str, str]], every: int) -> int:
+    """Print the score of each file."""
+    print(f"\n{sum(tally.values())} of {every} changes\n{'noticed':>8}{'argued':>8}{'left':>8}")
+    for file in sorted({name for name, _ in tally}):
+        print("".join(f"{tally[file, one]:>8}" for one in ("noticed", "argued", "left")), file)
+    return int(any(outcome == "left" for _, outcome in tally))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
