@@ -8,7 +8,7 @@ use crate::dtype::Dtype;
 ///
 /// The owner is dropped once nobody uses the memory any more: when the last array, view, tensor or Python
 /// object of it is gone, and after [`stream`](Owner::stream) was made to wait for everybody's work. So an owner
-/// that frees its memory on that stream frees it in order. It is dropped on any thread.
+/// that frees its memory on that stream frees it in order. It is dropped on any thread; a panic goes no further.
 ///
 /// # Safety
 ///

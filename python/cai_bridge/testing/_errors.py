@@ -71,8 +71,8 @@ class Report:
     Attributes
     ----------
     kind : str
-        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``, ``"dead stream"``,
-        ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
+        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``,
+        ``"dead stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
         The line that says so, both sides named.
     first : Side or None
