@@ -74,6 +74,8 @@ kinds! {
     Protocol: Type, "object", "an object with one of the attributes named";
     /// NumPy asked for the values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
+    /// A class, in place of one of its objects.
+    Class: Type, "object", "an array, not its type";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
     /// `owner=` was given beside an object, which is its own owner.
@@ -87,6 +89,8 @@ kinds! {
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
+    /// A device that this machine does not have.
+    DeviceMissing: Value, "device", "a GPU of this machine";
     /// `dl_device=` asks for a device that the array cannot be handed out on.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the driver does not know.
@@ -103,7 +107,7 @@ kinds! {
     /// `<V2` or `|V1` with nothing that says which type it is.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
     /// The `dtype=` argument.
-    DtypeArgument: Value, "dtype", "the name of a type of the typestr's size, such as 'bfloat16'";
+    DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name none";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
 
@@ -158,6 +162,8 @@ kinds! {
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// Not a stream at all; `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
+    /// Something else than an integer as the stream of a dict.
+    StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// `__cuda_stream__` did not keep its protocol.
     StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
 
@@ -171,6 +177,9 @@ kinds! {
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait of the host while a stream is being captured.
     CaptureHostWait: Driver, "graph capture", "a hand-over that names its stream (stream=, or -1 where nothing is pending), or one before the capture begins";
+
+    /// A wait of the host, at an end, for a stream that nobody keeps alive.
+    CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
     /// A capsule that was consumed before.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
@@ -187,7 +196,7 @@ kinds! {
     /// `copy=False` where the array's memory is not on the device that is asked for.
     CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
     /// `copy=True` of memory that copies are not made in.
-    CopyKind: Buffer, "copy", "True beside dl_device=(2, id) or (1, 0): copies are made in memory of a GPU or of the host";
+    CopyKind: Buffer, "copy", "True beside dl_device=(2, id) or (1, 0), as in to_dlpack(x).__dlpack__(dl_device=(2, 0), copy=True), or convert(x, 'numpy')";
     /// No memory of the host for a copy.
     HostMemory: Buffer, "copy", "as many bytes as the host has memory for";
 

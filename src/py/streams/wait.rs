@@ -31,21 +31,24 @@ pub(crate) fn wait_for_all(
     place: Place,
     reason: WaitReason,
 ) -> std::result::Result<(), Failure<PyErr>> {
-    let (got, why) = match reason {
+    let (kind, got, why) = match reason {
         WaitReason::SilentDict => (
+            Kind::CaptureHostWait,
             "an array that says nothing of its stream, for which the host would wait",
             "the dict says nothing of streams; the host waited for the context",
         ),
         WaitReason::StreamGone => (
+            Kind::CaptureHostWait,
             "an array whose stream is gone, for which the host would wait",
             "the stream that the array is ready on is gone; the host waited for the context",
         ),
         WaitReason::ConsumerUnknown => (
+            Kind::CaptureUnkept,
             "the end of an array whose consumer's stream nobody keeps, for which the host would wait",
             "nobody keeps the consumer's stream; the host waited for the context",
         ),
     };
-    check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
+    check_host_wait(py, driver, place, (kind, got))?;
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
     span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);
