@@ -168,7 +168,9 @@ def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai"])
-@pytest.mark.parametrize("call", [to_cai, to_dlpack, lambda x, stream: convert(x, "cai", stream=stream)])
+@pytest.mark.parametrize(
+    "call", [to_cai, to_dlpack, lambda x, stream: convert(x, "cai", stream=stream)]
+)
 def test_a_stream_that_is_none_is_named(speaks, call, cuda):
     (row,) = [row for row in rows("refusals", "object") if "stream that is none" in row["object"]]
     error = assert_refused(row, call, cuda.array([1.0], speaks=speaks), stream=0x3039)
