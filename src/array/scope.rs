@@ -233,7 +233,7 @@ impl Drop for ScopeMemory {
         if let Err(error) = self.end() {
             tracing::warn!(
                 target: "cai_bridge", door = "scope", %error, order = "failed",
-                "the producer's stream could not be made to wait; the memory is kept"
+                "the producer's stream cannot wait; the memory is kept"
             );
         }
     }

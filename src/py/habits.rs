@@ -19,7 +19,7 @@ pub(crate) enum Habit {
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
-    /// Its dict is of version 2, which says nothing of streams, and slower to ask for than its exchange API.
+    /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
     /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
     NeverClosesStreams,

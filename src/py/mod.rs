@@ -80,7 +80,7 @@ mod _core {
         // comes first. CPython refuses those with a lock of their own by itself.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
-                "cai_bridge: got a subinterpreter; allowed: the main interpreter of a process",
+                "cai_bridge: got a subinterpreter; allowed: the main interpreter",
             ));
         }
         fork::watch();

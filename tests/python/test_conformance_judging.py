@@ -152,7 +152,7 @@ def test_an_adapter_of_a_function_says_its_line():
     assert places == {str(line)}
     assert {member for member, _ in report.missing()} == {"readonly(array)", "stream()"}
     told = str(report).splitlines()
-    assert told[-3] == "More is judged where the adapter says:"
+    assert told[-3] == "The adapter can add more:"
     assert told[-2].startswith("  def readonly(array) in ")
     assert told[-2].endswith(": cai-readonly")
 
@@ -231,7 +231,7 @@ def test_a_lab_on_the_device_that_is_in_place_leaves_it_there():
 
 def test_what_of_an_array_could_not_be_compared_is_told(lab):
     evidence = check_producer(simulated.Producer, lab=lab, only="both-agree")["both-agree"].evidence
-    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter says no")
+    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter has no")
     whole = check_producer(Library, lab=lab, only="both-agree")["both-agree"].evidence
     assert whole == (
         "CAI and exchange API and __dlpack__; every second column; all rows but the first; "

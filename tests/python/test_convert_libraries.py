@@ -87,7 +87,9 @@ def test_a_library_that_is_not_known_is_refused(
     cuda: Any, library: StandIn, to: Any, got: str
 ) -> None:
     x = cuda.array([1.0])
-    allowed = "a library of cai, cuda, .+, stand_in, torch, tvm_ffi, warp, as a module, by its name"
+    allowed = (
+        "the module, .+ type of cai, cuda, .+, stand_in, torch, tvm_ffi, warp, or of a library"
+    )
     with pytest.raises(TypeError, match=rf"^to: got {got}.*; allowed: {allowed}"):
         convert(x, to)
     assert x.exports == 0
@@ -97,6 +99,7 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
     class Absent(Library):
         name = "absent"
         arrays = ("absent_from_here:Array",)
+        view = None
 
     register(Absent())
     with pytest.raises(ModuleNotFoundError, match="absent_from_here"):
@@ -107,6 +110,29 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
 def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
     with pytest.raises(TypeError, match=r"^library: got .+; allowed: a cai_bridge.Library with"):
         register(library)
+
+
+@pytest.mark.parametrize(
+    ("field", "attributes", "got"),
+    [
+        ("name", {"name": ""}, "''"),
+        ("name", {"name": "a.b"}, "'a.b'"),
+        ("arrays", {"arrays": "stand_in:Array"}, "'stand_in:Array'"),
+        ("arrays", {"arrays": ("stand_in",)}, r"\('stand_in',\)"),
+        ("arrays", {"arrays": (), "view": None}, r"\(\)"),
+        ("view", {"view": int}, "<class 'int'>"),
+        ("make", {"make": Library.make}, "<bound method .+"),
+    ],
+)
+def test_a_library_that_could_make_no_array_is_refused_when_it_is_registered(
+    field: str, attributes: dict[str, Any], got: str, cuda: Any, library: StandIn
+) -> None:
+    wrong = type("Wrong", (StandIn,), {"name": "wrong", **attributes})({0: cuda.legacy})
+    for call in (register, lambda wrong: convert(cuda.array([1.0]), wrong)):
+        with pytest.raises(TypeError, match=f"^{field}: got {got}; allowed: "):
+            call(wrong)
+    with pytest.raises(TypeError, match=r"^to: got 'wrong'; allowed: "):
+        convert(cuda.array([1.0]), "wrong")
 
 
 def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) -> None:
@@ -200,7 +226,7 @@ def test_numpy_takes_what_layout_there_is(cuda: Any) -> None:
 
 def test_numpy_is_never_without_a_copy(cuda: Any) -> None:
     x = cuda.array([1.0])
-    with pytest.raises(ValueError, match=r"^copy: got False; allowed: None or True, for NumPy"):
+    with pytest.raises(ValueError, match=r"^copy: got False; allowed: None or True: a NumPy"):
         convert(x, "numpy", copy=False)
     with pytest.raises(ValueError, match=r"^x\[1\]: copy: got False"):
         convert([1, x], "numpy", copy=False)
@@ -315,7 +341,7 @@ def test_a_quick_route_that_does_not_do_the_same_is_not_taken(fails: str, caplog
     view = types.SimpleNamespace(size=4)
     with caplog.at_level("DEBUG", logger="cai_bridge"):
         assert route(view, None) == (4, 2)
-    assert "library: the public route is taken: " in caplog.text
+    assert "library: the bridge uses the public route: " in caplog.text
     calls.clear()
     assert route(view, None) == (4, 2)
     assert calls == ["public"]

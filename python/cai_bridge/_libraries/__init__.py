@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from cai_bridge._core import CaiView, DLPackView, _Maker
 
@@ -36,22 +36,44 @@ FOUND: dict[Any, _Maker] = {}
 
 
 def register(library: Library) -> None:
-    """Let `convert` and `adapt` make arrays of a library that they do not know.
+    """Teach `convert` and `adapt` a library.
 
     Parameters
     ----------
     library : Library
-        How its arrays are recognised and made. One of the same name is replaced.
+        How its arrays are recognised and made. It replaces an earlier one of the same name.
 
     Raises
     ------
     TypeError
-        Something else than a `Library`, or one without a name.
+        `library` is not a `Library`, or its attributes are not as `Library` says.
     """
-    if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
-        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+    _check(library)
     _registered[library.name] = library
     FOUND.clear()
+
+
+def _check(library: Any) -> None:
+    """Refuse a library that could not be found, or that could not make an array."""
+    if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
+        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+
+    def refuse(field: str, allowed: str) -> NoReturn:
+        raise TypeError(f"{field}: got {getattr(library, field)!r:.80}; allowed: {allowed}")
+
+    if not library.name or "." in library.name:
+        refuse("name", "the name of a module, or of the package that it is in")
+    arrays = library.arrays
+    if not isinstance(arrays, tuple) or not all(
+        isinstance(one, str) and one.partition(":")[2] for one in arrays
+    ):
+        refuse("arrays", 'a tuple of "module:type"')
+    if not (library.view is None or library.view is CaiView or library.view is DLPackView):
+        refuse("view", "CaiView, DLPackView or None")
+    if library.view is None and not arrays:
+        refuse("arrays", "the type that has DLPack's exchange API, for view is None")
+    if library.view is not None and type(library).make is Library.make:
+        refuse("make", "a method that makes an array of a view")
 
 
 def find(to: Any) -> Library:
@@ -75,6 +97,7 @@ def of_array(x: Any) -> Library | None:
 
 def _look_up(to: Any) -> Library:
     if isinstance(to, Library):
+        _check(to)
         return to
     if to is CaiView or to is DLPackView:
         to = "cai" if to is CaiView else "dlpack"
@@ -116,6 +139,6 @@ def _unknown(to: Any) -> TypeError:
     kind = "the type " if isinstance(to, type) else ""
     shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
     return TypeError(
-        f"to: got {kind}{shown}; allowed: a library of {', '.join(names)}, as a module, by its "
-        "name, or by the type of its arrays, or one that was registered"
+        f"to: got {kind}{shown}; allowed: the module, the name or an array type of "
+        f"{', '.join(names)}, or of a library that you register"
     )

@@ -1,4 +1,4 @@
-//! Streams, and the order that they have by themselves.
+//! Streams, and the order that CUDA gives them.
 //!
 //! Each stream is a lane. The legacy default stream of a context is ordered with its blocking
 //! streams, per-thread default streams included: an action on it comes after all of theirs before,

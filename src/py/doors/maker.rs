@@ -258,7 +258,7 @@ fn give(
     Ok(made)
 }
 
-/// Notes which item an error is about, for whoever knows what that is.
+/// Notes which item of a tree an error is about.
 #[cold]
 fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
     let _ = error.value(py).setattr("_cai_bridge_item", item);

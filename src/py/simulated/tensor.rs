@@ -245,7 +245,7 @@ impl Tensor {
         entry(py, || {
             if self.0.array.readonly() {
                 return Err(PyBufferError::new_err(
-                    "the array is read-only, which a legacy DLPack capsule cannot say",
+                    "the array is read-only, and a legacy DLPack capsule has no flag for that",
                 ));
             }
             self.0.export::<DLManagedTensor>()?.into_pyobject(py)
@@ -290,7 +290,7 @@ impl Exchange for ExchangeTensor {
         _managed: Managed<DLManagedTensorVersioned>,
         _array: Descriptor,
     ) -> PyResult<Py<Self>> {
-        Err(PyTypeError::new_err("simulated arrays are made by SimulatedCuda.array() alone"))
+        Err(PyTypeError::new_err("only SimulatedCuda.array() makes simulated arrays"))
     }
 }
 
