@@ -196,6 +196,7 @@ also("cai-mask", "it is False", interface=lambda self: {**Array.interface(self),
 also("cai-mask", "it is a pointer", interface=lambda self: {**Array.interface(self), "mask": 4096})
 also("cai-descr", "it is a tuple", interface=saying(descr=lambda _, descr: tuple(descr)))
 also("cai-descr", "it is None", interface=saying(descr=lambda *_: None))
+also("cai-descr", "its fields are lists", interface=saying(descr=lambda *_: [["", "<f4"]]))
 also(
     "cai-descr",
     "its fields have a shape more than typestr",
