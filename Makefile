@@ -73,6 +73,7 @@ test: test-rust test-python  ## Run every test that needs no GPU
 # An example that must not compile names its error, which rustdoc compares where unstable features are open.
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
+	cargo test --quiet --no-default-features --features cudarc --test cudarc
 	RUSTC_BOOTSTRAP=1 cargo test --quiet --no-default-features --features cudarc --doc --target-dir target/api
 
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)

@@ -5,7 +5,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
-use cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut};
 
 use super::element::Element;
 use super::scope::Scope;
@@ -13,7 +13,8 @@ use super::stream::{Backend, WorkStream};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
-/// What cudarc's [`CudaView`] of a [`View`] borrows from.
+/// What cudarc's [`CudaView`] of a [`View`] borrows from. Where cudarc uses it on another stream of the same context,
+/// that stream waits for the scope's, and the scope's for it when this is dropped: by cudarc's events, if it tracks any.
 ///
 /// # Examples
 ///
@@ -67,7 +68,13 @@ fn borrow<'v, T, S: WorkStream>(
     // SAFETY: the view's address, length and type were checked, and its memory lives longer than the borrow,
     // which gives the slice up without freeing anything.
     let slice = unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) };
-    Ok(CudaBorrow { slice: ManuallyDrop::new(slice), view: PhantomData })
+    // The slice is given up where this fails, too.
+    let mut borrow = CudaBorrow { slice: ManuallyDrop::new(slice), view: PhantomData };
+    // Other streams that cudarc uses the view on wait for this one, as for whoever wrote a slice last.
+    let (_, used) = borrow.slice.device_ptr_mut(stream);
+    drop(used);
+    stream.context().check_err()?;
+    Ok(borrow)
 }
 
 impl<'id, T: Element> View<'_, 'id, T> {

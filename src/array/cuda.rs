@@ -74,12 +74,19 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     if let Some((_, stream)) = pool.streams.iter().find(|(taken, _)| *taken == slot) {
         return Ok(Arc::clone(stream));
     }
-    // Not `CudaContext::new_stream`: the first of these makes the host wait for the device.
     let stream = within(Handle::Cuda.get()?, Place::gpu(ordinal), |_| {
-        Ok::<_, Error>(result::stream::create(result::stream::StreamKind::NonBlocking)?)
+        if !pool.streams.is_empty() {
+            return Ok::<_, Error>(pool.context.new_stream()?);
+        }
+        // With the first one cudarc begins to order slices between streams, and has the host wait for the device,
+        // unless it tracks no events.
+        // SAFETY: the context is this pool's own, and has no slice yet.
+        unsafe { pool.context.disable_event_tracking() };
+        let stream = pool.context.new_stream();
+        // SAFETY: as above.
+        unsafe { pool.context.enable_event_tracking() };
+        Ok(stream?)
     })?;
-    // SAFETY: a stream of this context, made above, which nobody destroys. Work on it is ordered by scopes.
-    let stream = unsafe { pool.context.wrap_borrowed_stream(stream) };
     pool.streams.push((slot, Arc::clone(&stream)));
     Ok(stream)
 }

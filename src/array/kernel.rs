@@ -135,8 +135,8 @@ impl Grid {
 #[doc(hidden)]
 #[derive(Debug, Clone)]
 pub enum Slot {
-    /// A number: its bytes, of which there are so many.
-    Number([u8; 8], usize),
+    /// A number: its bytes first, and the name of its type.
+    Number([u8; 8], &'static str),
     /// An array's memory, and whether it is written.
     Memory(Descriptor, bool),
 }
@@ -205,7 +205,7 @@ macro_rules! scalars {
                     let mut number = [0; 8];
                     let bytes = self.to_le_bytes();
                     number[..bytes.len()].copy_from_slice(&bytes);
-                    Slot::Number(number, bytes.len())
+                    Slot::Number(number, Self::NAME)
                 }
             }
         )+

@@ -23,7 +23,8 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     /// # Safety
     ///
     /// The kernel takes arguments of these types, with a view as the address of its first element, and touches no
-    /// other memory than the views'. It writes to the mutable ones alone.
+    /// other memory than the views'. It writes to the mutable ones alone. The views of two arrays may overlap: Python
+    /// can pass one array twice, and an [`Array`](crate::Array) has clones.
     ///
     /// # Errors
     ///

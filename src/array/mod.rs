@@ -71,7 +71,7 @@ pub struct Array {
     pub(crate) origin: Arc<dyn Origin>,
 }
 
-/// An array whose memory may be written.
+/// An array whose memory may be written. Others may have it as well: Python, and clones of the [`Array`] that it was.
 ///
 /// # Examples
 ///

@@ -36,8 +36,8 @@ impl OnHost<'_> {
     /// ```
     pub fn scalar<T: Scalar>(&self, at: usize) -> Result<T> {
         let number = match self.slots.get(at) {
-            Some(Slot::Number(number, length)) if *length == size_of::<T>() => {
-                values::<T>(&number[..*length]).first().copied()
+            Some(Slot::Number(number, name)) if *name == T::NAME => {
+                values::<T>(number).first().copied()
             }
             _ => None,
         };
@@ -73,7 +73,7 @@ impl OnHost<'_> {
     ///
     /// # Errors
     ///
-    /// The argument is no such array.
+    /// The argument is no such array, or has another number of elements.
     ///
     /// # Examples
     ///
@@ -85,6 +85,10 @@ impl OnHost<'_> {
     /// ```
     pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
         let array = self.memory::<T>(at)?;
+        if usize::try_from(array.layout().size()) != Ok(values.len()) {
+            let got = format!("{} values for {:?}", values.len(), array.layout().shape());
+            return Err(Error::at(Kind::Reshape, format!("argument {at}"), got));
+        }
         for (ptr, value) in addresses(array).into_iter().zip(values) {
             self.machine.store(ptr, bytes(std::slice::from_ref(value)))?;
         }

@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 #[cfg(feature = "python")]
 use std::sync::Arc;
 use std::sync::{Mutex, PoisonError};
@@ -88,7 +89,7 @@ impl Origin for RustMemory {
 
 impl Drop for RustMemory {
     /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
-    /// alone: its driver does not survive that.
+    /// alone: its driver does not survive that. Its panic stays here, for a consumer's C may call this.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
@@ -96,13 +97,18 @@ impl Drop for RustMemory {
             return;
         }
         let mut owner = Some(owner);
-        if let Ok(driver) = self.driver.get() {
-            let _ = within(driver, self.place(), |_| -> Result<()> {
-                owner = None;
-                Ok(())
-            });
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            if let Ok(driver) = self.driver.get() {
+                let _ = within(driver, self.place(), |_| -> Result<()> {
+                    owner = None;
+                    Ok(())
+                });
+            }
+            drop(owner);
+        }));
+        if ended.is_err() {
+            tracing::warn!(target: "cai_bridge", door = "memory", "an owner panicked at its end");
         }
-        drop(owner);
     }
 }
 

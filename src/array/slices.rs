@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::driver::{
-    CudaSlice, CudaStream, DevicePtr, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
+    CudaSlice, CudaStream, DevicePtrMut, PinnedHostSlice, UnifiedSlice, ValidAsZeroBits,
 };
 
 use super::element::{Element, dtype_of};
@@ -88,11 +88,12 @@ impl Array {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn from_slice<T: Element>(slice: CudaSlice<T>) -> Result<ArrayMut> {
+    pub fn from_slice<T: Element>(mut slice: CudaSlice<T>) -> Result<ArrayMut> {
         let stream = Arc::clone(slice.stream());
-        // The slice's stream waits for the others that wrote to it.
-        let (ptr, synced) = slice.device_ptr(&stream);
-        drop(synced);
+        // The slice's stream waits for the others that cudarc used it on, readers too: it is written next.
+        let (ptr, used) = slice.device_ptr_mut(&stream);
+        drop(used);
+        stream.context().check_err()?;
         let at = (ptr, slice.len());
         foreign::<T>(slice, stream, at, MemoryKind::Device)
     }
@@ -135,7 +136,7 @@ impl Array {
     ///
     /// # Errors
     ///
-    /// A length that no shape has.
+    /// A length that no shape has; memory that is attached to the host or to another stream.
     ///
     /// # Examples
     ///
@@ -152,11 +153,13 @@ impl Array {
     /// # }
     /// ```
     pub fn from_managed<T: Element>(
-        slice: UnifiedSlice<T>,
+        mut slice: UnifiedSlice<T>,
         stream: &Arc<CudaStream>,
     ) -> Result<ArrayMut> {
-        let (ptr, synced) = slice.device_ptr(stream);
-        drop(synced);
+        slice.check_device_access(stream)?;
+        let (ptr, used) = slice.device_ptr_mut(stream);
+        drop(used);
+        stream.context().check_err()?;
         let at = (ptr, slice.len());
         let waited = Waited(ManuallyDrop::new(slice), Arc::clone(stream));
         foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)

@@ -82,6 +82,12 @@ pub fn is_gone(error: &Error) -> bool {
     matches!(code, Some(CONTEXT_IS_DESTROYED | INVALID_CONTEXT))
 }
 
+/// Whether a call failed since the machine has no such device.
+pub fn is_missing_device(error: &Error) -> bool {
+    let code = error.driver_code().map(|failed| failed.code);
+    error.kind() == Kind::DeviceOrdinal || code == Some(INVALID_DEVICE)
+}
+
 /// Whether no later call can succeed after this failure: the context is gone or broken, and the memory in
 /// it, or there is no driver.
 pub fn is_final(error: &Error) -> bool {

@@ -74,6 +74,8 @@ kinds! {
     Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
     /// NumPy asked for the values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
+    /// A class, in place of one of its objects.
+    Class: Type, "object", "an array, not its type";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
     /// `owner=` was given with an object, which is its own owner.
@@ -87,6 +89,8 @@ kinds! {
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
+    /// A device that this machine does not have.
+    DeviceMissing: Value, "device", "a GPU of this machine";
     /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the CUDA driver does not know.
@@ -103,7 +107,7 @@ kinds! {
     /// `<V2` or `|V1`, and nothing says which type that is.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
     /// The `dtype=` argument does not fit the typestr.
-    DtypeArgument: Value, "dtype", "the name of a type of the typestr's size, such as 'bfloat16'";
+    DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
 
@@ -158,6 +162,8 @@ kinds! {
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// Not a stream at all; `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
+    /// A dict's stream that is not an integer.
+    StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// `__cuda_stream__` returned something else than its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
 
@@ -171,6 +177,9 @@ kinds! {
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait on the host during a capture.
     CaptureHostWait: Driver, "graph capture", "stream= with the array's stream, or with -1 if nothing is pending; or a hand-over before the capture begins";
+
+    /// A wait on the host at an end during a capture, for a stream that nothing keeps alive.
+    CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
     /// A consumed capsule.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
@@ -187,7 +196,7 @@ kinds! {
     /// `copy=False`, and the array is on another device than the consumer.
     CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
     /// `copy=True` of pinned or managed memory.
-    CopyKind: Buffer, "copy", "True with dl_device=(2, id) or (1, 0): a copy is in plain GPU memory or in host memory";
+    CopyKind: Buffer, "copy", "True with dl_device=(2, id) or (1, 0), as in to_dlpack(x).__dlpack__(dl_device=(2, 0), copy=True), or convert(x, 'numpy')";
     /// Not enough host memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
 

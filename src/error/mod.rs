@@ -102,6 +102,17 @@ impl Error {
         }))
     }
 
+    /// The same of a call that does not know `stream`, by the argument that named it.
+    #[cold]
+    pub(crate) fn of_stream(mut self, stream: impl fmt::Display) -> Self {
+        if matches!(self.driver_code(), Some(DriverCode { code: INVALID_HANDLE, .. })) {
+            let Inner { field, got, .. } = &mut *self.0;
+            *got = format!("{stream}, which is no stream ({field}: {got})");
+            *field = Cow::Borrowed("stream");
+        }
+        self
+    }
+
     /// What kind it is.
     pub fn kind(&self) -> Kind {
         self.0.kind

@@ -163,7 +163,8 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
 /// Refuses a stream of another device than that of its place.
 pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     let Stream::Handle(_) = stream.stream() else { return Ok(()) };
-    let (place, theirs) = (stream.place(), driver.stream_context(stream)?);
+    let place = stream.place();
+    let theirs = driver.stream_context(stream).map_err(|error| error.of_stream(stream.stream()))?;
     if theirs == context_of(driver, place)? {
         return Ok(());
     }

@@ -14,7 +14,7 @@ use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind, SHOWN};
 use crate::layout::{Dims, MAX_NDIM, count_of_strides};
 use crate::py::interpreter::answered;
-use crate::py::streams::argument::{index, number};
+use crate::py::streams::argument::index;
 use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
@@ -56,7 +56,7 @@ pub(crate) fn decode(
             dims(&strides, "strides", kinds, |length| count_of_strides(length, ndim))
         })
         .transpose()?;
-    let stream = present(stream).map(|stream| number(&stream)).transpose()?;
+    let stream = present(stream).map(|stream| stream_of(&stream)).transpose()?;
     if let Some(mask) = present(mask) {
         return Err(Error::new(Kind::Mask, an_object(&mask)?).into());
     }
@@ -69,6 +69,14 @@ pub(crate) fn decode(
         _ => None,
     };
     Ok(cai::decode(fields, dialect, || name)?)
+}
+
+/// The stream of a dict: an integer.
+fn stream_of(stream: &Bound<'_, PyAny>) -> PyResult<i128> {
+    if stream.is_instance_of::<PyBool>() {
+        return Err(Error::new(Kind::StreamInDict, format!("the bool {stream}")).into());
+    }
+    index(stream)?.ok_or_else(|| refused(Kind::StreamInDict, an_object(stream)))
 }
 
 /// The entries that the specification names.

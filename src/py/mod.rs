@@ -93,7 +93,10 @@ mod _core {
         // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
         py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
-        module.add("DriverError", py.get_type::<DriverError>())?;
+        let failed = py.get_type::<DriverError>();
+        failed.setattr("call", py.None())?;
+        failed.setattr("code", py.None())?;
+        module.add("DriverError", failed)?;
         module.add("HostSyncWarning", py.get_type::<HostSyncWarning>())?;
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;

@@ -3,7 +3,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyType};
 
 use super::interpreter::answered;
 use super::native;
@@ -37,9 +37,14 @@ pub(crate) fn an_object(object: &Bound<'_, PyAny>) -> PyResult<String> {
 
 /// The name of the type of `object`, module included.
 pub(crate) fn type_name(object: &Bound<'_, PyAny>) -> PyResult<String> {
-    let (py, kind) = (object.py(), object.get_type());
-    let module = attribute(&kind, intern!(py, "__module__"))?;
-    let name = attribute(&kind, intern!(py, "__qualname__"))?.unwrap_or_else(|| "?".to_owned());
+    class_name(&object.get_type())
+}
+
+/// The same of a class.
+pub(crate) fn class_name(kind: &Bound<'_, PyType>) -> PyResult<String> {
+    let py = kind.py();
+    let module = attribute(kind, intern!(py, "__module__"))?;
+    let name = attribute(kind, intern!(py, "__qualname__"))?.unwrap_or_else(|| "?".to_owned());
     Ok(match module.as_deref() {
         None | Some("builtins" | "__main__") => name,
         Some(module) => format!("{module}.{name}"),

@@ -27,6 +27,7 @@ import tempfile
 import time
 import tomllib
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,15 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
 
 def tests_of(file: str, change: Change, tests: Reached) -> list[str]:
     """Choose the tests that reach a line: those of its function's name, then the fastest."""
-    found = [name for name, one in tests.items() if [file, change.line] in one["lines"]]
+
+    def reaching(lines: Container[int]) -> list[str]:
+        return [
+            name
+            for name, one in tests.items()
+            if any(path == file and line in lines for path, line in one["lines"])
+        ]
+
+    found = reaching({change.line}) or reaching(change.body)
     children = next((end for start, end in CHILDREN.items() if file.startswith(start)), "")
     if children:
         found += [name for name in tests if f"/test_{children}.py" in name and name not in found]

@@ -32,10 +32,14 @@ _SKIPPED = ("annotation", "returns", "decorator_list", "type_comment")
 
 @dataclass(frozen=True)
 class Change:
-    """One change to one file: `text` is the whole file with it, what it was and what it became."""
+    """One change to one file: what it was and what it became; `text` is the whole file with it.
+
+    `body` is the lines of the function: a default is evaluated when none of its tests runs.
+    """
 
     function: str
     line: int
+    body: range
     before: str
     after: str
     text: str
@@ -48,9 +52,10 @@ def changes(source: str) -> list[Change]:
         tree = ast.parse(source)
         node, function = _places(tree)[number]
         line, before = node.lineno, _shown(node)
+        body = range(function.lineno, function.end_lineno + 1)
         _break(node)
         ast.fix_missing_locations(tree)
-        made.append(Change(function, line, before, _shown(node), ast.unparse(tree)))
+        made.append(Change(function.name, line, body, before, _shown(node), ast.unparse(tree)))
     return made
 
 
@@ -58,22 +63,22 @@ def _shown(node: ast.AST) -> str:
     return ast.unparse(node).split("\n")[0][:120]
 
 
-def _places(tree: ast.AST) -> list[tuple[ast.AST, str]]:
-    found: list[tuple[ast.AST, str]] = []
+def _places(tree: ast.AST) -> list[tuple[ast.AST, ast.FunctionDef]]:
+    found: list[tuple[ast.AST, ast.FunctionDef]] = []
 
-    def walk(node: ast.AST, function: str) -> None:
+    def walk(node: ast.AST, function: ast.FunctionDef | None) -> None:
         for name, value in ast.iter_fields(node):
             for one in value if isinstance(value, list) else [value]:
                 if name in _SKIPPED or not isinstance(one, ast.AST):
                     continue
                 if isinstance(one, ast.JoinedStr) or _is_for_types(one):
                     continue
-                inside = one.name if isinstance(one, ast.FunctionDef) else function
+                inside = one if isinstance(one, ast.FunctionDef) else function
                 if inside and _can_break(one):
                     found.append((one, inside))
                 walk(one, inside)
 
-    walk(tree, "")
+    walk(tree, None)
     return found
 
 

@@ -278,6 +278,20 @@ def test_the_host_does_not_wait_while_a_stream_is_captured(row, captured, cuda):
     assert from_cai(silent).stream is None
 
 
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+def test_an_end_for_a_bare_handle_says_in_a_capture_what_keeps_a_stream(cuda):
+    row, stream = refusal("CaptureUnkept"), cuda.stream("captured")
+    x, consumer = cuda.array([7.0] * 4, speaks="cai"), cuda.stream("consumer")
+    with cuda.current_stream(stream), cuda.capture(stream) as graph:
+        view = to_cai(x, stream=consumer.handle)
+        assert view.ptr == x.ptr
+        assert_refused(row, view.release)
+        with to_cai(x, stream=consumer) as kept:  # as the message says
+            assert kept.ptr == x.ptr
+    unspoiled(cuda, graph, stream)
+    view.release()
+
+
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
 def test_a_host_wait_for_another_gpu_leaves_a_capture_alone(mode, cuda):
     array = cuda.array([7.0] * 4, speaks=(), name="x", device=1)

@@ -150,7 +150,7 @@ def test_what_an_exchange_table_hands_out_is_refused_alike_and_deleted_once(row,
 
 
 def arguments(row):
-    names = {"StreamObject": StreamObject}
+    names = {"StreamObject": StreamObject, "numpy": np}
     return {name: eval(text, names) for name, text in row["with"].items()}
 
 

@@ -4,6 +4,8 @@ import contextlib
 import ctypes
 import gc
 import weakref
+from collections import deque
+from types import MappingProxyType
 
 import capsules
 import numpy as np
@@ -24,7 +26,7 @@ from fakes import (
     torch_like,
 )
 
-from cai_bridge import DriverError, _core, from_cai, to_cai
+from cai_bridge import DriverError, _core, convert, from_cai, to_cai, to_dlpack
 from cai_bridge.testing import simulated_cuda
 
 CALLS = {
@@ -35,6 +37,9 @@ CALLS = {
     "copy": lambda view: view.__dlpack__(copy=True),
     "copy to the host": lambda view: view.__dlpack__(dl_device=(1, 0)),
     "borrow": _core._simulated_borrow_exchange,
+    "convert": lambda x: convert(x, "cai"),
+    "from_cai with an owner": lambda x: from_cai(x, owner=object()),
+    "from_cai on device 99": lambda x: from_cai(x, device=99),
 }
 TORCH = {
     "requires_grad": {"dtype": "float32", "bits": {"_grad": True}},
@@ -72,6 +77,19 @@ MAKERS = {
     "mute": [lambda cuda, x: object(), lambda cuda, x: 3, lambda cuda, x: None],
     "cai that raises AttributeError": [lambda cuda, x: OnlyCai(AttributeError("not today"))],
     "a dict": [lambda cuda, x: interface(x)],
+    "several": [lambda cuda, x: [x], lambda cuda, x: deque([x])],
+    "a class": [
+        lambda cuda, x: type("Made", (OnlyDLPack,), {}),
+        lambda cuda, x: type("Made", (OnlyCai,), {}),
+    ],
+    "a mapping": [lambda cuda, x: MappingProxyType(interface(x))],
+    "no elements": [lambda cuda, x: cuda.array(shape=0, speaks="cai")],
+    "dlpack of a device that is not there": [
+        lambda cuda, x: DLPackPair(lambda **_: HandMade(x.ptr).capsule(), device=(2, 99))
+    ],
+    "a capsule of a device that is not there": [
+        lambda cuda, x: HandMade(x.ptr, device_id=99).capsule()
+    ],
     "cai that is a list": [lambda cuda, x: OnlyCai([1, 2])],
     "numpy": [
         lambda cuda, x: np.zeros(4),
@@ -119,6 +137,8 @@ ELSEWHERE = {
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     *("a silent dict during a capture", "a copy during a capture"),
     *("an array in a fork", "a view in a fork"),
+    "an end during a capture whose consumer was a bare handle",
+    "an array and a stream that is none",
 }
 CASES = [
     pytest.param(row, call, make, id=f"{call} of {row['object']} {number}")
@@ -144,6 +164,22 @@ def test_an_object_that_cannot_be_taken_is_refused(row, call, make, cuda):
 def test_a_plain_dict_speaks_neither_protocol_for_to_cai(cuda):
     with pytest.raises(TypeError, match=r"^object: got a dict, which has no owner; .+; allowed"):
         to_cai(interface(cuda.array(shape=4)))
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai"])
+@pytest.mark.parametrize(
+    "call", [to_cai, to_dlpack, lambda x, stream: convert(x, "cai", stream=stream)]
+)
+def test_a_stream_that_is_none_is_named(speaks, call, cuda):
+    (row,) = [row for row in rows("refusals", "object") if "stream that is none" in row["object"]]
+    error = assert_refused(row, call, cuda.array([1.0], speaks=speaks), stream=0x3039)
+    assert (error.call, error.code) == ("cuStreamGetCtx", 400)
+    assert str(error).endswith("; allowed: a stream that exists")
+
+
+def test_what_an_error_of_the_driver_has_it_has_from_the_start():
+    assert (DriverError("made by hand").call, DriverError.code) == (None, None)
 
 
 TORCH_CASES = [

@@ -89,7 +89,7 @@ def test_a_stream_that_is_garbage_is_not_used(owner: Any, make: Any, first: str,
     del stream, view, cycle
     gc.collect()
     assert cuda.reports == []
-    with pytest.raises(SimulatedError, match="cannot be destroyed"):
+    with pytest.raises(SimulatedError, match="destroyed before"):
         raw.destroy()
 
 

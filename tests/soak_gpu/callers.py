@@ -7,7 +7,7 @@ from typing import Any
 
 from . import program as p
 from .calling import LIKE
-from .objects import Origin, Objects
+from .objects import Objects, Origin
 
 
 class Callers(Objects):

@@ -71,8 +71,8 @@ class Report:
     Attributes
     ----------
     kind : str
-        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``, ``"dead
-        stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
+        ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``,
+        ``"dead stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
         The report in one line, with both sides.
     first : Side or None

@@ -9,12 +9,13 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
+use super::consumer_stream::ConsumerStream;
 use super::lent::Lent;
 use super::library::{Class, DOOR, Method, ToLibrary};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
 use crate::descriptor::Descriptor;
-use crate::device::{Device, Place};
+use crate::device::Place;
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
@@ -25,7 +26,7 @@ use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::source::{Source, consumers_place};
-use crate::py::streams::{Argument, current};
+use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
 /// How the arrays of a library are made: what is asked of its `Library` object, once.
@@ -104,25 +105,6 @@ impl Maker {
     }
 }
 
-/// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
-/// the library named.
-struct ConsumerStream<'py> {
-    ordinal: i32,
-    answer: Option<Bound<'py, PyAny>>,
-    native: Option<u64>,
-    said: bool,
-}
-
-impl<'py> ConsumerStream<'py> {
-    fn argument(&self) -> PyResult<Argument<'_, 'py>> {
-        let argument = match self.native {
-            Some(handle) => Argument::native(handle),
-            None => Argument::parse(self.answer.as_ref())?,
-        };
-        Ok(if self.said { argument } else { argument.unsaid() })
-    }
-}
-
 impl Maker {
     fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
         self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
@@ -143,7 +125,7 @@ impl Maker {
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let mut source = to_library.take(x, readonly)?;
         let at = consumers_place(&source.array, source.place);
-        let asked = self.ask(py, to_library, at.ordinal, stream)?;
+        let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         export(DOOR, py, &mut source, &asked.argument()?, None)?;
         self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
     }
@@ -167,7 +149,12 @@ impl Maker {
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.place).ordinal;
             if streams.iter().all(|asked| asked.ordinal != ordinal) {
-                streams.push(self.ask(py, to_library, ordinal, stream)?);
+                streams.push(ConsumerStream::of(
+                    self.library.bind(py),
+                    to_library,
+                    ordinal,
+                    stream,
+                )?);
             }
         }
         let arguments =
@@ -215,38 +202,6 @@ impl Maker {
             known.push(kind.unbind());
         }
         Ok(true)
-    }
-
-    /// Where the consumer of arrays on a GPU works.
-    fn ask<'py>(
-        &self,
-        py: Python<'py>,
-        to_library: &ToLibrary,
-        ordinal: i32,
-        stream: Maybe<'_, 'py>,
-    ) -> PyResult<ConsumerStream<'py>> {
-        let mut asked = ConsumerStream {
-            ordinal,
-            answer: stream.cloned(),
-            native: None,
-            said: stream.is_some(),
-        };
-        match to_library.method {
-            _ if asked.said => {}
-            Method::View(_) => {}
-            Method::Table(table) => {
-                asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
-            }
-            Method::Make(_) if to_library.on_cupys => {
-                asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
-            }
-            Method::Make(_) => {
-                let library = self.library.bind(py);
-                let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
-                asked.answer = (!answer.is_none()).then_some(answer);
-            }
-        }
-        Ok(asked)
     }
 
     /// The library's array of `source`, which is usable on `stream` by now.

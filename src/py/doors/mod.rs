@@ -1,5 +1,6 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+mod consumer_stream;
 pub(crate) mod convert;
 pub(crate) mod from_cai;
 mod lent;

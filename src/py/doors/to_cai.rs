@@ -144,14 +144,19 @@ pub(super) fn take_in(
             Err(Error::new(Kind::Protocol, got).into())
         }
         ProducerKind::Foreign => {
+            let several = x.hasattr(intern!(x.py(), "__iter__"))?;
             let got = format!(
-                "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__",
-                an_object(x)?
+                "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__{}",
+                an_object(x)?,
+                if several { TREES } else { "" }
             );
             Err(Error::new(Kind::Protocol, got).into())
         }
     }
 }
+
+/// What is told of a container.
+const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {

@@ -1,15 +1,16 @@
 //! Which device an array is on: what its pointer says, and what `device=` may be.
 
 use pyo3::prelude::*;
-use pyo3::types::{PyInt, PyString};
+use pyo3::types::{PyBool, PyInt, PyString};
 
 use crate::descriptor::null;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
+use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
 use crate::py::native;
-use crate::py::streams::argument::pair;
+use crate::py::streams::argument::{index, pair};
 use crate::py::text::{beginning, refused, shown};
 
 /// Where the memory is, for consumers, and where its producer's streams are: the driver knows both by the
@@ -22,7 +23,12 @@ pub(super) fn locate(
 ) -> Result<(Device, Place)> {
     if layout.size() == 0 {
         let device = match wanted {
-            Some(device) => device,
+            Some(device) => {
+                if device.kind == MemoryKind::Device {
+                    check_exists(driver, device.id, "device")?;
+                }
+                device
+            }
             None => Device::cuda(current_ordinal(driver)?),
         };
         return Ok((device, Place::gpu(device.id)));
@@ -37,6 +43,17 @@ pub(super) fn locate(
         kind => Device { kind, id: 0 },
     };
     as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
+}
+
+/// Refuses a GPU that this machine does not have, as `field` names it.
+pub(super) fn check_exists(driver: &Handle, ordinal: i32, field: &'static str) -> Result<()> {
+    match driver.get()?.primary_context(ordinal) {
+        Err(error) if is_missing_device(&error) => {
+            let got = format!("(2, {ordinal}), which this machine does not have");
+            Err(Error::at(Kind::DeviceMissing, field, got))
+        }
+        found => found.map(drop),
+    }
 }
 
 /// The device of memory that is on `own`, as the caller wants it handed out.
@@ -72,8 +89,12 @@ pub(super) fn device_argument(value: &Bound<'_, PyAny>) -> PyResult<Device> {
         native::small(value).and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
     } else if let Ok(text) = value.cast::<PyString>() {
         beginning(text)?.strip_prefix("cuda:").and_then(|id| id.parse().ok()).map(|id| (2, id))
+    } else if let Some(pair) = pair(value)? {
+        Some(pair)
+    } else if value.is_instance_of::<PyBool>() {
+        None
     } else {
-        pair(value)?
+        index(value)?.and_then(|id| i32::try_from(id).ok()).map(|id| (2, id))
     };
     let (kind, id) = given.ok_or_else(|| refused(Kind::DeviceArgument, shown(value)))?;
     Ok(Device::from_dlpack(kind, id)?)

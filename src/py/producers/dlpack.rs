@@ -11,6 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
+use super::device::check_exists;
 use super::dunder::ask;
 use super::guards;
 use super::types::Facts;
@@ -116,6 +117,10 @@ pub(crate) fn capsule(
     let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;
+    // Without a driver a capsule is read all the same.
+    if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
+        check_exists(&driver, place.ordinal, "device")?;
+    }
     let read = Read { door, array, place, driver, producer: None, ready: None, by: By::Capsule };
     hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
 }
@@ -255,5 +260,8 @@ fn on_device<R>(
         return ask();
     };
     driver.open(device.id, |call| detach(py, call));
-    order::within(calls, Place::gpu(device.id), |_| ask())
+    order::within(calls, Place::gpu(device.id), |_| ask()).map_err(|error| {
+        let missing = check_exists(driver, device.id, "__dlpack_device__");
+        missing.err().filter(|why| why.kind() == Kind::DeviceMissing).map_or(error, PyErr::from)
+    })
 }

@@ -36,10 +36,12 @@ pub(super) fn name_of(dtype: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
 /// Refuses a `dtype=` that names another type than `dtype`.
 pub(super) fn check_dtype(wanted: Option<&Bound<'_, PyAny>>, dtype: Dtype) -> PyResult<()> {
     let Some(wanted) = wanted else { return Ok(()) };
-    let name = name_of(wanted)?.unwrap_or_default();
+    let swapped =
+        attribute(wanted, intern!(wanted.py(), "byteorder"))?.is_some_and(|order| order == ">");
+    let name = if swapped { shown(wanted)? } else { name_of(wanted)?.unwrap_or_default() };
     if name == dtype.name() {
         return Ok(());
     }
-    let got = format!("{name:?} for a typestr that says {}", dtype.name());
+    let got = format!("{name:?} for the typestr {}, which is {}", dtype.typestr(), dtype.name());
     Err(Error::new(Kind::DtypeArgument, got).into())
 }

@@ -8,10 +8,11 @@ use pyo3::types::{PyCapsule, PyDict, PyType};
 
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
+use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
 use crate::py::native::Question;
-use crate::py::text::attribute;
+use crate::py::text::{attribute, class_name};
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
@@ -85,6 +86,10 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
 
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
+    if let Ok(class) = x.cast::<PyType>() {
+        let got = format!("the class {}", class_name(class)?);
+        return Err(Error::new(Kind::Class, got).into());
+    }
     let producer = if x.is_instance_of::<CaiView>() {
         ProducerKind::CaiView
     } else if x.is_instance_of::<DLPackView>() || x.is_instance_of::<ArrayView>() {

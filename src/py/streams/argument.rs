@@ -8,7 +8,7 @@
 use pyo3::exceptions::{PyAttributeError, PyOverflowError, PyTypeError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyInt, PyTuple};
+use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
 use super::keep_alive::{self, KeepAlive};
 use super::object::handle;
@@ -17,7 +17,7 @@ use crate::driver::Handle;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::answered;
 use crate::py::native;
-use crate::py::text::{an_object, refused, shown};
+use crate::py::text::{an_object, class_name, refused, shown};
 use crate::stream::{Alive, Request, Stream, Thread};
 
 /// What a call was given as `stream=`.
@@ -46,6 +46,10 @@ impl<'a, 'py> Argument<'a, 'py> {
             return Ok(Self { request, ..Self::UNSPECIFIED });
         }
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
+            Ok(_) if given.is_instance_of::<PyType>() => {
+                let class = class_name(given.cast::<PyType>()?)?;
+                Err(Error::new(Kind::StreamType, format!("the class {class}")).into())
+            }
             Ok(method) => {
                 let stream = Stream::from_native(handle(&method)?, Thread::current());
                 Ok(Self { request: Request::On(stream), object: Some(given), ..Self::UNSPECIFIED })
@@ -66,7 +70,7 @@ impl<'a, 'py> Argument<'a, 'py> {
 
     /// The same for a library's current stream: a library on the legacy default stream may also work on
     /// blocking streams, which follow that one.
-    pub(crate) const fn unsaid(self) -> Self {
+    pub(crate) const fn by_library(self) -> Self {
         Self { stands_in: true, ..self }
     }
 

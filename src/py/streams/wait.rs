@@ -31,21 +31,24 @@ pub(crate) fn wait_for_all(
     place: Place,
     reason: WaitReason,
 ) -> std::result::Result<(), Failure<PyErr>> {
-    let (got, why) = match reason {
+    let (kind, got, why) = match reason {
         WaitReason::SilentDict => (
+            Kind::CaptureHostWait,
             "an array that names no stream, so the host would have to wait",
             "the dict names no stream; the host waited for the context",
         ),
         WaitReason::StreamGone => (
+            Kind::CaptureHostWait,
             "an array whose stream may be destroyed, so the host would have to wait",
             "the array's stream may be destroyed; the host waited for the context",
         ),
         WaitReason::ConsumerUnknown => (
+            Kind::CaptureUnkept,
             "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
             "nothing keeps the consumer's stream alive; the host waited for the context",
         ),
     };
-    check_host_wait(py, driver, place, (Kind::CaptureHostWait, got))?;
+    check_host_wait(py, driver, place, (kind, got))?;
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
     span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);

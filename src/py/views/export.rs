@@ -10,7 +10,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
 use crate::dlpack::encode;
 use crate::driver::Handle;
-use crate::driver::codes::INVALID_DEVICE;
+use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::py::lease::Tenant;
 use crate::py::observe::End;
@@ -36,10 +36,7 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     }
     match view.driver.get()?.primary_context(ordinal) {
         Ok(_) => Ok(Place::gpu(ordinal)),
-        Err(error)
-            if error.kind() == Kind::DeviceOrdinal
-                || error.driver_code().is_some_and(|failed| failed.code == INVALID_DEVICE) =>
-        {
+        Err(error) if is_missing_device(&error) => {
             let got = format!("(2, {ordinal}), which this machine does not have");
             Err(Error::new(Kind::DlDevice, got))
         }

@@ -9,6 +9,7 @@ struct Counted {
     stream: DeviceStream,
     dropped: Arc<AtomicUsize>,
     readonly: bool,
+    panics: bool,
 }
 
 // SAFETY: the memory's own description.
@@ -39,6 +40,7 @@ unsafe impl Owner for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         self.dropped.fetch_add(1, Ordering::SeqCst);
+        assert!(!self.panics, "on purpose");
     }
 }
 
@@ -48,8 +50,13 @@ fn an_owner_is_dropped_once_when_the_last_user_is_done() {
     let (stream, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
     let memory = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
     let dropped = Arc::new(AtomicUsize::new(0));
-    let owner =
-        Counted { memory, stream: stream.clone(), dropped: Arc::clone(&dropped), readonly: true };
+    let owner = Counted {
+        memory,
+        stream: stream.clone(),
+        dropped: Arc::clone(&dropped),
+        readonly: true,
+        panics: false,
+    };
     let x = Array::from_owner(owner).unwrap();
     let count = || dropped.load(Ordering::SeqCst);
     let (part, tensor) = (x.reshape(&[2, 2]).unwrap(), x.to_dlpack(&theirs).unwrap());
@@ -59,6 +66,25 @@ fn an_owner_is_dropped_once_when_the_last_user_is_done() {
     drop(tensor);
     assert_eq!((count(), cuda.bytes_in_use()), (1, 0));
     cuda.check().unwrap();
+}
+
+#[test]
+fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor() {
+    let cuda = SimulatedCuda::new(1);
+    let stream = cuda.stream(0).unwrap();
+    let memory = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let owner = Counted {
+        memory,
+        stream: stream.clone(),
+        dropped: Arc::clone(&dropped),
+        readonly: true,
+        panics: true,
+    };
+    let tensor = Array::from_owner(owner).unwrap().to_dlpack(&stream).unwrap().into_raw();
+    // SAFETY: the tensor that was given up above, deleted once.
+    unsafe { ((*tensor).deleter.unwrap())(tensor) };
+    assert_eq!((dropped.load(Ordering::SeqCst), cuda.bytes_in_use()), (1, 0));
 }
 
 #[derive(Clone, Copy)]

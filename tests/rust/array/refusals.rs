@@ -62,6 +62,14 @@ fn what_is_refused_says_what_was_wrong_what_it_was_and_what_is_allowed() {
 static MISTAKEN: Kernel =
     Kernel::new("mistaken", "").on_host(|call| call.values::<f64>(0).map(drop));
 
+/// Takes a signed number, and is given one without a sign.
+static OF_ANOTHER_NUMBER: Kernel =
+    Kernel::new("of another number", "").on_host(|call| call.scalar::<i32>(1).map(drop));
+
+/// Writes one value too many.
+static OF_ANOTHER_SIZE: Kernel =
+    Kernel::new("of another size", "").on_host(|call| call.store(0, &[1.0_f32, 2.0]));
+
 /// Panics.
 static PANICKING: Kernel = Kernel::new("panicking", "").on_host(|_| panic!("on purpose"));
 
@@ -74,7 +82,7 @@ fn a_stand_in_that_fails_or_panics_is_reported() {
         scope(&stream, |s| {
             let mut x = x.on_mut(s)?.view_mut::<f32>()?;
             // SAFETY: the stand-in alone runs.
-            unsafe { s.launch(kernel, Grid::cover(1, 1), (&mut x,)) }
+            unsafe { s.launch(kernel, Grid::cover(1, 1), (&mut x, 1_u32)) }
         })
         .unwrap();
     };
@@ -85,6 +93,10 @@ fn a_stand_in_that_fails_or_panics_is_reported() {
         "failed kernel: 'mistaken' on the simulated device: argument 0: got no float64; allowed: the element type \
          that the function takes"
     );
+    for kernel in [&OF_ANOTHER_NUMBER, &OF_ANOTHER_SIZE] {
+        launch(kernel);
+        cuda.check().unwrap_err();
+    }
     launch(&PANICKING);
     std::panic::catch_unwind(|| cuda.check()).unwrap_err();
     let found = cuda.check().unwrap_err();

@@ -6,12 +6,16 @@
 //! 3.11, 2026-11), here 700. Nothing is decided here: whatever is not plain takes the long way.
 #![allow(unsafe_code)]
 
+mod question;
+
 use std::ptr;
 
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyDict, PyString};
+
+pub(super) use question::Question;
 
 use crate::cai::Fields;
 use crate::layout::{Dims, MAX_NDIM};
@@ -27,108 +31,6 @@ pub(super) fn interpreter(_py: Python<'_>) -> i64 {
 pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
-}
-
-/// A question that a type's objects answer: an attribute, or a method without arguments.
-#[derive(Debug)]
-pub(super) enum Question {
-    /// An attribute of an extension type: its descriptor, and what that has as `tp_descr_get`.
-    Attribute(Py<PyAny>, ffi::descrgetfunc),
-    /// A method of an extension type: its C function, which takes an object of the type and NULL.
-    Method(ffi::PyCFunction),
-    /// Any other attribute, by its name.
-    NamedAttribute(Py<PyString>),
-    /// Any other method.
-    NamedMethod(Py<PyString>),
-}
-
-impl Question {
-    /// A method of `kind`, the type of `x`; `None` where it has none of that name.
-    pub(super) fn method(
-        x: &Bound<'_, PyAny>,
-        kind: &Bound<'_, PyType>,
-        name: &Bound<'_, PyString>,
-    ) -> PyResult<Option<Self>> {
-        let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        if found.get_type().name()? == "method_descriptor" {
-            let bound = x.getattr(name)?;
-            // SAFETY: `bound` is alive; what is asked of it is asked of a C function's object alone, which keeps the
-            // function as long as its type has the method: for good, since an extension type is not changed.
-            unsafe {
-                let is_c = ffi::PyCFunction_Check(bound.as_ptr()) != 0;
-                if is_c && ffi::PyCFunction_GetFlags(bound.as_ptr()) == ffi::METH_NOARGS {
-                    let function = ffi::PyCFunction_GetFunction(bound.as_ptr());
-                    if let Some(function) = function {
-                        return Ok(Some(Self::Method(function)));
-                    }
-                }
-            }
-        }
-        Ok(Some(Self::NamedMethod(name.clone().unbind())))
-    }
-
-    /// An attribute of `kind`; `None` where it has none of that name. What an extension type has under it stays, and
-    /// is asked without looking the name up.
-    pub(super) fn attribute(
-        kind: &Bound<'_, PyType>,
-        name: &Bound<'_, PyString>,
-    ) -> PyResult<Option<Self>> {
-        let Some(found) = kind.getattr_opt(name)? else { return Ok(None) };
-        let named = found.get_type().name()?;
-        let slot = if named == "getset_descriptor" || named == "member_descriptor" {
-            // SAFETY: the type of a live object; a slot is NULL or what its name says (`PyType_GetSlot`).
-            unsafe {
-                let slot = ffi::PyType_GetSlot(found.get_type_ptr(), ffi::Py_tp_descr_get);
-                std::mem::transmute::<*mut std::ffi::c_void, Option<ffi::descrgetfunc>>(slot)
-            }
-        } else {
-            None
-        };
-        Ok(Some(match slot {
-            Some(slot) => Self::Attribute(found.unbind(), slot),
-            None => Self::named(name),
-        }))
-    }
-
-    /// The attribute of that name, whoever has it.
-    pub(super) fn named(name: &Bound<'_, PyString>) -> Self {
-        Self::NamedAttribute(name.clone().unbind())
-    }
-
-    /// Whether it is an extension type's own, which nobody replaces.
-    pub(super) const fn is_native(&self) -> bool {
-        matches!(self, Self::Attribute(..) | Self::Method(_))
-    }
-
-    /// Whether `x`, an object of the type, answers yes.
-    pub(super) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.answer(x)?.is_truthy()
-    }
-
-    /// What `x`, an object of the type, answers.
-    pub(super) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-        let py = x.py();
-        match self {
-            Self::Attribute(descriptor, get) => {
-                // SAFETY: both objects are alive, and `x` shows that this thread is attached; the slot is the
-                // descriptor's own, and gives a new reference, or NULL with an exception set.
-                unsafe {
-                    let kind = x.get_type_ptr().cast();
-                    let answer = get(descriptor.as_ptr(), x.as_ptr(), kind);
-                    Bound::from_owned_ptr_or_err(py, answer)
-                }
-            }
-            Self::Method(function) => {
-                // SAFETY: a function without arguments of the type of `x`, which is alive; as above.
-                unsafe {
-                    let answer = function(x.as_ptr(), ptr::null_mut());
-                    Bound::from_owned_ptr_or_err(py, answer)
-                }
-            }
-            Self::NamedAttribute(name) => x.getattr(name),
-            Self::NamedMethod(name) => x.call_method0(name),
-        }
-    }
 }
 
 /// The first characters of `text`, `most` at most.

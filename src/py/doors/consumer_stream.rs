@@ -1,0 +1,57 @@
+//! Where the consumer of converted arrays works.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::Maybe;
+use super::library::{Method, ToLibrary};
+use crate::device::Device;
+use crate::py::streams::{Argument, current};
+
+/// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
+/// the library named.
+#[derive(Debug)]
+pub(super) struct ConsumerStream<'py> {
+    pub(super) ordinal: i32,
+    pub(super) answer: Option<Bound<'py, PyAny>>,
+    native: Option<u64>,
+    said: bool,
+}
+
+impl<'py> ConsumerStream<'py> {
+    /// Where the consumer of arrays on a GPU works.
+    pub(super) fn of(
+        library: &Bound<'py, PyAny>,
+        to_library: &ToLibrary,
+        ordinal: i32,
+        stream: Maybe<'_, 'py>,
+    ) -> PyResult<Self> {
+        let py = library.py();
+        let mut asked =
+            Self { ordinal, answer: stream.cloned(), native: None, said: stream.is_some() };
+        match to_library.method {
+            _ if asked.said => {}
+            Method::View(_) => {}
+            Method::Table(table) => {
+                asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
+            }
+            Method::Make(_) if to_library.on_cupys => {
+                asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
+            }
+            Method::Make(_) => {
+                let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;
+                asked.answer = (!answer.is_none()).then_some(answer);
+            }
+        }
+        Ok(asked)
+    }
+
+    /// It, as an argument that was parsed.
+    pub(super) fn argument(&self) -> PyResult<Argument<'_, 'py>> {
+        let argument = match self.native {
+            Some(handle) => Argument::native(handle),
+            None => Argument::parse(self.answer.as_ref())?,
+        };
+        Ok(if self.said { argument } else { argument.by_library() })
+    }
+}

@@ -1,0 +1,85 @@
+/* A CUDA driver that does nothing but say which stream it was asked to work on, with which event or memory. For tests/cudarc/main.rs. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+typedef uint64_t handle;
+
+#define CONTEXT ((void *)0x5500)
+
+static handle events, streams = 0x5000, memory = 0x10000000;
+static void *current;
+static int depth;
+
+static int say(const char *what, handle first, handle second)
+{
+    return printf("%s %#llx %llu\n", what, (unsigned long long)first, (unsigned long long)second) < 0;
+}
+
+int cuInit(unsigned flags) { return (int)(0 * flags); }
+int cuGetErrorName(int code, const char **name) { *name = "CUDA_ERROR_OF_THE_TEST"; return 0 * code; }
+
+int cuDeviceGet(int *device, int ordinal) { *device = ordinal; return 0; }
+int cuDeviceGetCount(int *count) { *count = 1; return 0; }
+int cuDeviceGetAttribute(int *value, int which, int device) { *value = 1; return 0 * (which + device); }
+
+int cuDevicePrimaryCtxRetain(void **context, int device) { *context = CONTEXT; return 0 * device; }
+int cuDevicePrimaryCtxRelease_v2(int device) { return 0 * device; }
+int cuCtxGetCurrent(void **context) { *context = current; return 0; }
+int cuCtxSetCurrent(void *context) { current = context; return 0; }
+int cuCtxPushCurrent_v2(void *context) { depth++; return cuCtxSetCurrent(context); }
+int cuCtxPopCurrent_v2(void **context) { *context = current; return cuCtxSetCurrent(--depth ? CONTEXT : NULL); }
+int cuCtxGetDevice(int *device) { *device = 0; return 0; }
+int cuCtxGetId(void *context, handle *id) { *id = 1; return context == NULL; }
+int cuCtxSynchronize(void) { return say("the host waits", 0, 0); }
+
+int cuPointerGetAttributes(unsigned n, int *which, void **data, handle pointer)
+{
+    return (int)(0 * n * *which * (data == NULL) * pointer) + 1;
+}
+
+int cuStreamCreate(handle *stream, unsigned flags) { *stream = ++streams; return (int)(0 * flags); }
+int cuStreamDestroy_v2(handle stream) { return (int)(0 * stream); }
+int cuStreamGetCtx(handle stream, void **context) { *context = CONTEXT; return (int)(0 * stream); }
+int cuStreamGetFlags(handle stream, unsigned *flags) { *flags = 1; return (int)(0 * stream); }
+int cuStreamIsCapturing(handle stream, int *status) { *status = 0; return (int)(0 * stream); }
+int cuStreamGetCaptureInfo_v2(handle stream, int *status, handle *id, void **graph, void **nodes, size_t *count)
+{
+    *status = 0;
+    return (int)(0 * (stream + (id != NULL) + (graph != NULL) + (nodes != NULL) + (count != NULL)));
+}
+int cuThreadExchangeStreamCaptureMode(int *mode) { return 0 * *mode; }
+int cuStreamSynchronize(handle stream) { return say("the host waits", stream, 0); }
+
+int cuEventCreate(handle *event, unsigned flags) { *event = ++events; return (int)(0 * flags); }
+int cuEventDestroy_v2(handle event) { return (int)(0 * event); }
+int cuEventQuery(handle event) { return (int)(0 * event); }
+int cuEventRecord(handle event, handle stream) { return say("record", stream, event); }
+int cuStreamWaitEvent(handle stream, handle event, unsigned flags)
+{
+    return say("wait", stream, event) + (int)(0 * flags);
+}
+
+int cuMemAllocAsync(handle *pointer, size_t size, handle stream)
+{
+    *pointer = memory;
+    memory += size;
+    return say("work", stream, *pointer);
+}
+int cuMemFreeAsync(handle pointer, handle stream) { return say("work", stream, pointer); }
+int cuMemsetD8Async(handle pointer, unsigned char value, size_t size, handle stream)
+{
+    return say("work", stream, pointer) + (int)(0 * (value + size));
+}
+int cuMemcpyDtoDAsync_v2(handle to, handle from, size_t size, handle stream)
+{
+    return say("work", stream, from) + say("work", stream, to) + (int)(0 * size);
+}
+
+/* Looked up by the crate, and not called here. */
+int cuMemcpyAsync(void) { return 1; }
+int cuMemcpyPeerAsync(void) { return 1; }
+int cuMemcpyDtoHAsync_v2(void) { return 1; }
+int cuMemcpy2DAsync_v2(void) { return 1; }
+int cuMemcpy3DAsync_v2(void) { return 1; }
+int cuMemcpy3DPeerAsync(void) { return 1; }

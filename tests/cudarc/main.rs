@@ -1,0 +1,124 @@
+//! cudarc's streams beside the crate's, over a driver that says what it is asked (`driver.c`).
+//!
+//! Each test is a program of its own, whose driver says in which order streams record, wait and work. Whoever works
+//! on memory must have waited for whoever worked on it before. Without a C compiler there is no such driver, and
+//! nothing is tested.
+#![allow(clippy::unwrap_used, clippy::print_stdout)]
+
+use std::collections::HashMap;
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use cai_bridge::cudarc::driver::CudaStream;
+use cai_bridge::{Array, DeviceStream, Error, scope};
+
+/// The name of the test that this process is to run.
+const TEST: &str = "CAI_BRIDGE_TEST_OF_CUDARC";
+
+/// Works on one of the crate's streams, and on one of cudarc's.
+type Test = fn(&Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), Box<dyn std::error::Error>>;
+
+const TESTS: [(&str, Test); 3] = [
+    ("a view that cudarc uses on another stream", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            mine.memset_zeros(&mut x.cuda_mut(s)?.view_mut())?;
+            other.memset_zeros(&mut x.cuda_mut(s)?.view_mut())?;
+            mine.memset_zeros(&mut x.cuda_mut(s)?.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+    ("a slice that becomes an array while another stream reads it", |mine, other| {
+        let (slice, mut to) = (mine.alloc_zeros::<f32>(4)?, other.alloc_zeros::<f32>(4)?);
+        other.memcpy_dtod(&slice, &mut to)?;
+        let mut x = Array::from_slice(slice)?;
+        scope(mine, |s| {
+            mine.memset_zeros(&mut x.on_mut(s)?.view_mut::<f32>()?.cuda_mut(s)?.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+    ("slices between two of the crate's own streams", |mine, _| {
+        let theirs = std::thread::spawn(own).join().map_err(|_| "a panic")??;
+        assert_ne!(mine.cu_stream(), theirs.cu_stream());
+        let slice = mine.alloc_zeros::<f32>(4)?;
+        let mut to = theirs.alloc_zeros::<f32>(4)?;
+        theirs.memcpy_dtod(&slice, &mut to)?;
+        Ok(())
+    }),
+];
+
+/// The calling thread's stream of the crate.
+fn own() -> Result<Arc<CudaStream>, Error> {
+    match DeviceStream::new(0)? {
+        DeviceStream::Cuda(stream) => Ok(stream),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Compiles the driver; `None` without a compiler.
+fn driver(folder: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cudarc/driver.c");
+    let flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"];
+    std::fs::create_dir_all(folder).unwrap();
+    let library = folder.join("libcuda.so.1");
+    let mut compiler = Command::new("cc");
+    let done = compiler.args(flags).arg(source).arg("-o").arg(&library).status().ok()?;
+    assert!(done.success(), "the driver does not compile");
+    std::fs::copy(&library, folder.join("libcuda.so")).unwrap();
+    Some(library)
+}
+
+/// Checks that each piece of work on some memory came after the one before it there, as the events say, and that the
+/// host waited for none.
+fn check(test: &str, said: &str) {
+    let mut recorded: HashMap<&str, HashMap<&str, usize>> = HashMap::new();
+    let mut reached: HashMap<&str, HashMap<&str, usize>> = HashMap::new();
+    let mut last: HashMap<&str, (&str, usize)> = HashMap::new();
+    for (at, line) in said.lines().enumerate() {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [what, stream, object] = words[..] else { panic!("{test}: {line} in\n{said}") };
+        let own = reached.entry(stream).or_default();
+        match what {
+            "record" => drop(recorded.insert(object, own.clone())),
+            "wait" => {
+                for (other, seen) in recorded.get(object).into_iter().flatten() {
+                    let known = own.entry(other).or_default();
+                    *known = (*known).max(*seen);
+                }
+            }
+            _ => {
+                if let Some((before, when)) = last.insert(object, (stream, at)) {
+                    assert!(own.get(before) >= Some(&when), "{test}: line {at} of\n{said}");
+                }
+                own.insert(stream, at);
+            }
+        }
+    }
+    assert!(!last.is_empty(), "{test}: no work");
+}
+
+fn main() {
+    if let Ok(wanted) = env::var(TEST) {
+        let (_, test) = TESTS.iter().find(|(name, _)| *name == wanted).unwrap();
+        let mine = own().unwrap();
+        let other = mine.context().new_stream().unwrap();
+        return test(&mine, &other).unwrap();
+    }
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cudarc");
+    if driver(&folder).is_none() {
+        return println!("no C compiler: nothing tested");
+    }
+    for (name, _) in TESTS {
+        let mut program = Command::new(env::current_exe().unwrap());
+        let ran = program.env(TEST, name).env("LD_LIBRARY_PATH", &folder).output().unwrap();
+        let (said, failed) = (String::from_utf8(ran.stdout), String::from_utf8(ran.stderr));
+        assert!(ran.status.success(), "{name}: {}", failed.unwrap());
+        check(name, &said.unwrap());
+    }
+    println!("{} tests of cudarc's streams passed", TESTS.len());
+}

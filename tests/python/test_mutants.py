@@ -1,0 +1,60 @@
+"""The changes of `python -m tests.mutants`: what they are, and that the argued ones can be made."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import cai_bridge
+from mutants.changes import changes
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = Path(cai_bridge.__file__).parent
+ARGUED = tomllib.loads((ROOT / "tests/mutants/argued.toml").read_text())["change"]
+
+SOURCE = '''
+LIMIT = 3
+
+def judge(x, most=2):
+    """Its docstring stays."""
+    if x is None:
+        raise TypeError(f"got {x + 1}")
+    log(x)
+    return x > most and not x % 2
+'''
+MADE = {
+    "if x is None:": "if not x is None:",
+    "x is None": "x is not None",
+    "raise TypeError(f'got {x + 1}')": "raise KeyError",
+    "log(x)": "None",
+    "return x > most and (not x % 2)": "return None",
+    "x > most and (not x % 2)": "x > most or not x % 2",
+    "x > most": "x >= most",
+    "not x % 2": "+bool(x % 2)",
+    "x % 2": "x * 2",
+    "2": "3",
+}
+
+
+def test_each_expression_that_decides_is_changed_by_itself():
+    made = changes(SOURCE)
+    assert {one.before: one.after for one in made} == MADE
+    assert [one.before for one in made].count("2") == 2  # the default, and the divisor
+    assert len({one.text for one in made}) == len(made) == len(MADE) + 1
+    for one in made:
+        tree = ast.parse(one.text)
+        assert ast.unparse(ast.parse(SOURCE)) != one.text
+        assert ast.get_docstring(tree.body[1]) == "Its docstring stays."
+        assert (one.function, one.body) == ("judge", range(4, 10))
+        assert one.line in one.body
+
+
+@pytest.mark.parametrize("row", ARGUED, ids=lambda row: f"{row['file']}:{row['function']}")
+def test_what_is_argued_is_a_change_that_can_be_made(row):
+    made = changes((PACKAGE / row["file"]).read_text())
+    told = {(one.function, one.before, one.after) for one in made}
+    assert (row["function"], row["before"], row["after"]) in told
+    assert row["why"]
