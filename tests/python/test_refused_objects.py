@@ -27,7 +27,7 @@ from fakes import (
 )
 
 from cai_bridge import DriverError, _core, convert, from_cai, to_cai, to_dlpack
-from cai_bridge.testing import simulated_cuda
+from cai_bridge.testing import SimulatedError, simulated_cuda
 
 CALLS = {
     "to_cai": to_cai,
@@ -320,6 +320,6 @@ def test_the_driver_is_back_as_it_was_after_the_simulated_device():
         x = cuda.array([1.0], speaks="cai")
         view = from_cai(x)
     if not driver_is_there():
-        with pytest.raises(DriverError):
+        with pytest.raises(SimulatedError, match="ended"):
             from_cai(x)
     view.release()

@@ -100,7 +100,7 @@ class ProducerAdapter(Streams):
 
     dtypes: tuple[str, ...] = ("float32",)
 
-    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ARG002 - the interface
         """Make a C-contiguous array in GPU memory, with any values.
 
         Parameters
@@ -224,7 +224,7 @@ class ConsumerAdapter(Streams):
     dtypes: tuple[str, ...] = ("float32",)
     library: Any = None
 
-    def take(self, x: Any) -> Any:
+    def take(self, x: Any) -> Any:  # noqa: ARG002 - the interface
         """Import another library's array, without a copy; return the library's own array."""
         raise missing(self, "take(x)")
 
