@@ -7,7 +7,7 @@ import functools
 import itertools
 import weakref
 from collections.abc import Callable, Iterator
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
 from . import _libraries, _trees
@@ -76,10 +76,10 @@ def adapt(
             backward=backward,
         )
     if not callable(function):
-        raise TypeError(
-            f"function: got {type(function).__name__}; allowed: a callable (the library goes by "
-            "name: adapt(to=...))"
-        )
+        hint = ""
+        if isinstance(function, str | ModuleType):
+            hint = "; the library goes by its name: adapt(to='cupy')"
+        raise TypeError(f"function: got {type(function).__name__}; allowed: a callable{hint}")
     import inspect
 
     # An object is called by what its class has.

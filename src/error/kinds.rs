@@ -164,6 +164,8 @@ kinds! {
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
     /// A dict's stream that is not an integer.
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
+    /// A handle that is no stream's.
+    StreamUnknown: Driver, "stream", "a stream that exists";
     /// `__cuda_stream__` returned something else than its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
 

@@ -106,9 +106,10 @@ impl Error {
     #[cold]
     pub(crate) fn of_stream(mut self, stream: impl fmt::Display) -> Self {
         if matches!(self.driver_code(), Some(DriverCode { code: INVALID_HANDLE, .. })) {
-            let Inner { field, got, .. } = &mut *self.0;
+            let Inner { kind, field, got, .. } = &mut *self.0;
+            *kind = Kind::StreamUnknown;
             *got = format!("{stream}, which is no stream ({field}: {got})");
-            *field = Cow::Borrowed("stream");
+            *field = Cow::Borrowed(kind.field());
         }
         self
     }

@@ -172,6 +172,12 @@ def test_what_cannot_be_called_is_refused(function: Any) -> None:
         adapt(function)
 
 
+@pytest.mark.parametrize("library", ["cupy", functools])
+def test_a_library_in_the_functions_place_is_told_where_it_goes(library: Any) -> None:
+    with pytest.raises(TypeError, match=r"; the library goes by its name: adapt\(to='cupy'\)$"):
+        adapt(library)
+
+
 def test_a_library_that_is_not_known_is_refused_at_once() -> None:
     with pytest.raises(TypeError, match=r"^to: got 'nobody'; allowed: "):
         adapt(len, "nobody")

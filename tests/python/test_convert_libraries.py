@@ -99,6 +99,7 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
     class Absent(Library):
         name = "absent"
         arrays = ("absent_from_here:Array",)
+        view = None
 
     register(Absent())
     with pytest.raises(ModuleNotFoundError, match="absent_from_here"):
@@ -109,6 +110,29 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
 def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
     with pytest.raises(TypeError, match=r"^library: got .+; allowed: a cai_bridge.Library with"):
         register(library)
+
+
+@pytest.mark.parametrize(
+    ("field", "attributes", "got"),
+    [
+        ("name", {"name": ""}, "''"),
+        ("name", {"name": "a.b"}, "'a.b'"),
+        ("arrays", {"arrays": "stand_in:Array"}, "'stand_in:Array'"),
+        ("arrays", {"arrays": ("stand_in",)}, r"\('stand_in',\)"),
+        ("arrays", {"arrays": (), "view": None}, r"\(\)"),
+        ("view", {"view": int}, "<class 'int'>"),
+        ("make", {"make": Library.make}, "<bound method .+"),
+    ],
+)
+def test_a_library_that_could_make_no_array_is_refused_when_it_is_registered(
+    field: str, attributes: dict[str, Any], got: str, cuda: Any, library: StandIn
+) -> None:
+    wrong = type("Wrong", (StandIn,), {"name": "wrong", **attributes})({0: cuda.legacy})
+    for call in (register, lambda wrong: convert(cuda.array([1.0]), wrong)):
+        with pytest.raises(TypeError, match=f"^{field}: got {got}; allowed: "):
+            call(wrong)
+    with pytest.raises(TypeError, match=r"^to: got 'wrong'; allowed: "):
+        convert(cuda.array([1.0]), "wrong")
 
 
 def test_one_of_the_same_name_replaces_the_other(cuda: Any, library: StandIn) -> None:

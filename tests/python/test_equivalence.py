@@ -253,6 +253,13 @@ def test_the_error_is_an_assertion_and_can_be_copied_and_pickled():
 # --- what cannot be compared ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["a", "b"])
+def test_an_argument_that_speaks_neither_protocol_is_named(name, cuda):
+    given = {"a": cuda.array([1.0]), "b": cuda.array([1.0]), name: None}
+    with pytest.raises(TypeError, match=f"^{name}: got NoneType; allowed: an object with"):
+        assert_equivalent(**given)
+
+
 def test_one_protocol_alone_cannot_be_compared(cuda):
     x = cuda.array([1.0], speaks="cai")
     with pytest.raises(
@@ -261,7 +268,7 @@ def test_one_protocol_alone_cannot_be_compared(cuda):
         assert_equivalent(x)
     with pytest.raises(TypeError, match=r"which speaks only capsule; "):
         assert_equivalent(HandMade(4096).capsule())
-    with pytest.raises(TypeError, match=r"^x: got int; allowed: "):
+    with pytest.raises(TypeError, match=r"^b: got int; allowed: "):
         assert_equivalent(only_cai(x), 4)
     with pytest.raises(TypeError, match=r"^x: got NoneType; allowed: "):
         assert_equivalent(None)

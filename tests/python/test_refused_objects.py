@@ -4,7 +4,6 @@ import contextlib
 import ctypes
 import gc
 import weakref
-from collections import deque
 from types import MappingProxyType
 
 import capsules
@@ -27,7 +26,7 @@ from fakes import (
 )
 
 from cai_bridge import DriverError, _core, convert, from_cai, to_cai, to_dlpack
-from cai_bridge.testing import SimulatedError, simulated_cuda
+from cai_bridge.testing import simulated_cuda
 
 CALLS = {
     "to_cai": to_cai,
@@ -77,10 +76,10 @@ MAKERS = {
     "mute": [lambda cuda, x: object(), lambda cuda, x: 3, lambda cuda, x: None],
     "cai that raises AttributeError": [lambda cuda, x: OnlyCai(AttributeError("not today"))],
     "a dict": [lambda cuda, x: interface(x)],
-    "several": [lambda cuda, x: [x], lambda cuda, x: deque([x])],
+    "a list": [lambda cuda, x: [x]],
     "a class": [
-        lambda cuda, x: type("Made", (OnlyDLPack,), {}),
-        lambda cuda, x: type("Made", (OnlyCai,), {}),
+        lambda cuda, x: type("Tensor", (OnlyDLPack,), {"__module__": "torch"}),
+        lambda cuda, x: type("Tensor", (OnlyCai,), {"__module__": "torch"}),
     ],
     "a mapping": [lambda cuda, x: MappingProxyType(interface(x))],
     "no elements": [lambda cuda, x: cuda.array(shape=0, speaks="cai")],
@@ -176,6 +175,22 @@ def test_a_stream_that_is_none_is_named(speaks, call, cuda):
     error = assert_refused(row, call, cuda.array([1.0], speaks=speaks), stream=0x3039)
     assert (error.call, error.code) == ("cuStreamGetCtx", 400)
     assert str(error).endswith("; allowed: a stream that exists")
+
+
+class Index:
+    """An integer of another library, as NumPy's."""
+
+    def __index__(self):
+        return 0
+
+
+@pytest.mark.parametrize("device", [np.int64(0), Index()])
+def test_an_integer_of_another_library_is_the_number_of_a_device(device, cuda):
+    assert from_cai(cuda.array([1.0], speaks="cai"), device=device).device == (2, 0)
+    with pytest.raises(ValueError, match=r"^device: got .+; allowed: a device that"):
+        from_cai(cuda.array([1.0], speaks="cai"), device=np.bool_(False))
+    with pytest.raises(ValueError, match=r"^device: got True; allowed: a device that"):
+        from_cai(cuda.array([1.0], speaks="cai"), device=True)
 
 
 def test_what_an_error_of_the_driver_has_it_has_from_the_start():
@@ -318,8 +333,8 @@ def test_without_a_driver_only_what_needs_none_works(row):
 def test_the_driver_is_back_as_it_was_after_the_simulated_device():
     with simulated_cuda() as cuda:
         x = cuda.array([1.0], speaks="cai")
-        view = from_cai(x)
+        interface, view = x.__cuda_array_interface__, from_cai(x)
     if not driver_is_there():
-        with pytest.raises(SimulatedError, match="ended"):
-            from_cai(x)
+        with pytest.raises(DriverError):
+            from_cai(interface, owner=x)
     view.release()

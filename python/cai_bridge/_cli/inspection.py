@@ -55,7 +55,10 @@ def inspect(subject: str) -> Inspection:
         try:
             description = describe(value)
         except TypeError as error:
-            raise UsageError(str(error)) from error
+            such = f", such as {subject}()" if callable(value) else ""
+            expression = subject.partition(":")[2]
+            said = str(error).replace("x: got", f"{expression!r} gave", 1)
+            raise UsageError(f"{said}{such}") from error
     if len(description.doors) < 2:
         why = f"It speaks only {', '.join(description.doors)}: nothing to compare."
         return Inspection(description, None, why)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from cai_bridge._core import CaiView, DLPackView, _Maker
 
@@ -46,12 +46,34 @@ def register(library: Library) -> None:
     Raises
     ------
     TypeError
-        `library` is not a `Library`, or has no name.
+        `library` is not a `Library`, or its attributes are not as `Library` says.
     """
-    if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
-        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+    _check(library)
     _registered[library.name] = library
     FOUND.clear()
+
+
+def _check(library: Any) -> None:
+    """Refuse a library that could not be found, or that could not make an array."""
+    if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
+        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+
+    def refuse(field: str, allowed: str) -> NoReturn:
+        raise TypeError(f"{field}: got {getattr(library, field)!r:.80}; allowed: {allowed}")
+
+    if not library.name or "." in library.name:
+        refuse("name", "the name of a module, or of the package that it is in")
+    arrays = library.arrays
+    if not isinstance(arrays, tuple) or not all(
+        isinstance(one, str) and one.partition(":")[2] for one in arrays
+    ):
+        refuse("arrays", 'a tuple of "module:type"')
+    if not (library.view is None or library.view is CaiView or library.view is DLPackView):
+        refuse("view", "CaiView, DLPackView or None")
+    if library.view is None and not arrays:
+        refuse("arrays", "the type that has DLPack's exchange API, for view is None")
+    if library.view is not None and type(library).make is Library.make:
+        refuse("make", "a method that makes an array of a view")
 
 
 def find(to: Any) -> Library:
@@ -75,6 +97,7 @@ def of_array(x: Any) -> Library | None:
 
 def _look_up(to: Any) -> Library:
     if isinstance(to, Library):
+        _check(to)
         return to
     if to is CaiView or to is DLPackView:
         to = "cai" if to is CaiView else "dlpack"

@@ -20,7 +20,7 @@ class Library:
     Attributes
     ----------
     name : str
-        The library's top-level module, by which `convert` finds it.
+        The library's top-level module, by which `convert` finds it; without dots.
     arrays : tuple of str
         Its array types, as ``"module:type"``.
     view : type or None

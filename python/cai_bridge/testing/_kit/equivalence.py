@@ -252,7 +252,8 @@ def assert_equivalent(a: object, b: object = _ALONE, *, ignore: Collection[str] 
     Python array API standard 2024.12, ``array.__dlpack__``.
     """
     ignored = _fields_named(ignore)
-    described = [x if isinstance(x, Description) else describe(x) for x in _given(a, b)]
+    given = {"a": a} if b is _ALONE else {"a": a, "b": b}
+    described = [_described(name, x) for name, x in given.items()]
     if sum(len(one.said) for one in described) < 2:
         raise TypeError(
             f"a: got {described[0].kind}, which speaks only {', '.join(described[0].doors)}; "
@@ -271,5 +272,8 @@ def _fields_named(ignore: Collection[str]) -> tuple[str, ...]:
     return names
 
 
-def _given(a: object, b: object) -> tuple[object, ...]:
-    return (a,) if b is _ALONE else (a, b)
+def _described(name: str, x: object) -> Description:
+    try:
+        return x if isinstance(x, Description) else describe(x)
+    except TypeError as error:
+        raise TypeError(str(error).replace("x: ", f"{name}: ", 1)) from None
