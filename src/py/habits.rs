@@ -31,7 +31,7 @@ pub(crate) enum Habit {
 
 /// A row of the table.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct HabitRow {
     /// The first part of the names of its modules.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
@@ -46,12 +46,12 @@ const fn known(
     habit: Habit,
     version: &'static str,
     test: &'static str,
-) -> Known {
-    Known { library, habit, version, test }
+) -> HabitRow {
+    HabitRow { library, habit, version, test }
 }
 
 /// The table.
-pub(crate) const KNOWN: [Known; 12] = [
+pub(crate) const KNOWN: [HabitRow; 12] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -70,7 +70,7 @@ pub(crate) const KNOWN: [Known; 12] = [
 #[pyfunction]
 pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =
-        |known: &Known| (known.library, format!("{:?}", known.habit), known.version, known.test);
+        |known: &HabitRow| (known.library, format!("{:?}", known.habit), known.version, known.test);
     KNOWN.iter().map(row).collect()
 }
 

@@ -65,9 +65,9 @@ pub(super) fn queued(next: Next) -> Option<Next> {
 }
 
 /// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
-struct Following;
+struct QueueGuard;
 
-impl Following {
+impl QueueGuard {
     /// `None` where an end is under way already.
     fn begin() -> Option<Self> {
         (NOW.get() == Now::Nothing).then(|| {
@@ -95,7 +95,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for QueueGuard {
     #[cold]
     fn drop(&mut self) {
         while let Some(next) = Self::next() {
@@ -106,10 +106,10 @@ impl Drop for Following {
 
 /// Runs `first`, and then what follows from it, one after the other.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
-    let following = Following::begin();
+    let following = QueueGuard::begin();
     first();
     if let Some(following) = following {
-        while let Some(next) = Following::next() {
+        while let Some(next) = QueueGuard::next() {
             quietly(next.quiet, || run(py, next));
         }
         std::mem::forget(following);

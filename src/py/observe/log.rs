@@ -28,9 +28,9 @@ thread_local! {
 }
 
 /// The telling of an event, until dropped.
-struct Telling;
+struct TellingGuard;
 
-impl Telling {
+impl TellingGuard {
     fn begin() -> Option<Self> {
         let began = TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false);
         // Made only then: its end would end the telling that is under way.
@@ -38,7 +38,7 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for TellingGuard {
     fn drop(&mut self) {
         let _ = TELLING.try_with(|telling| telling.set(false));
     }
@@ -51,7 +51,7 @@ pub(crate) fn is_telling() -> bool {
 
 /// Runs `call`, and tells nothing of what it does where `quiet`.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
-    let _telling = quiet.then(Telling::begin).flatten();
+    let _telling = quiet.then(TellingGuard::begin).flatten();
     call()
 }
 
@@ -104,7 +104,7 @@ impl Subscriber for ToPython {
         trace::keep(event);
         // Calls by a log handler are not logged: that would never end. Nor is anything once the interpreter
         // ends, since `logging` ends with it.
-        let Some(_telling) = Telling::begin() else { return };
+        let Some(_telling) = TellingGuard::begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }

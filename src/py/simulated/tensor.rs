@@ -122,7 +122,7 @@ pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
 pub(crate) struct Tensor(Arc<Memory>);
 
 /// What is asked for, checked.
-struct Wanted {
+struct TensorRequest {
     kind: MemoryKind,
     /// The stream whose pool the memory is taken from.
     pool: Option<Queue>,
@@ -130,7 +130,7 @@ struct Wanted {
     reach: Reach,
 }
 
-impl Wanted {
+impl TensorRequest {
     fn allocate(&self, library: &Library, ordinal: i32, offset: u64) -> Result<u64> {
         let machine = library.machine()?;
         let length = match self.reach.below.checked_add(self.reach.above) {
@@ -179,7 +179,7 @@ impl Tensor {
             }
         };
         let id = if kind == MemoryKind::Device { device } else { 0 };
-        let wanted = Wanted { kind, pool, label, reach };
+        let wanted = TensorRequest { kind, pool, label, reach };
         let start = wanted.allocate(&library, device, offset)?;
         let ptr = match start {
             0 => 0,
