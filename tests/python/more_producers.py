@@ -85,6 +85,12 @@ also(
     CAI,
     interface=saying(shape=lambda _, shape: tuple(map(Index, shape))),
 )
+also(
+    "cai-shape",
+    "the extents are floats",
+    CAI,
+    interface=saying(shape=lambda _, shape: tuple(map(float, shape))),
+)
 also("cai-typestr", "it is bytes", CAI, interface=saying(typestr=lambda _, t: t.encode()))
 also("cai-typestr", "it has no byte order", CAI, interface=saying(typestr=lambda _, t: t[1:]))
 also(
