@@ -110,6 +110,7 @@ class ProducerAdapter(Streams):
         dtype : str
             One of `dtypes`.
         """
+        del shape, dtype
         raise missing(self, "make(shape, dtype)")
 
     def fill(self, array: Any, value: float) -> None:
@@ -226,6 +227,7 @@ class ConsumerAdapter(Streams):
 
     def take(self, x: Any) -> Any:
         """Take an array of another library in, without a copy; return the library's own array."""
+        del x
         raise missing(self, "take(x)")
 
     def take_by(self, door: str, x: Any) -> Any:
