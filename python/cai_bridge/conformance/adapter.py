@@ -110,6 +110,7 @@ class ProducerAdapter(Streams):
         dtype : str
             One of `dtypes`.
         """
+        del shape, dtype
         raise missing(self, "make(shape, dtype)")
 
     def fill(self, array: Any, value: float) -> None:
