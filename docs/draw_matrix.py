@@ -87,7 +87,10 @@ def tables() -> str:
     return "\n".join(
         [
             "Each cell has what a pair does alone, by CAI and by DLPack, and what it does with the "
-            f"bridge, by the advised view{by_convert}. Each letter is the worst that was seen.",
+            f"bridge, by the advised view{by_convert}. So torch → jax, `W B → B R`, is wrong alone "
+            "by CAI and blocks the host by DLPack; with the bridge the view blocks, and `convert` "
+            "is right. Each letter is the gravest outcome, in the order below; refused values and "
+            "types do not count, and are listed after the table.",
             "",
             f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
             f"{versions}.",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections import defaultdict
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -17,51 +18,57 @@ DATA = DOCS.parent / "tests" / "data"
 KIND = re.compile(
     r'^ {4}///\s*(.+)\n {4}(\w+): (\w+), "([^"]*)", "((?:[^"\\]|\\.)*)";$', re.MULTILINE
 )
+EXAMPLES = 3
 MEANING = {
     "BufferError": "The array is well formed, and the other protocol, or the consumer, cannot take it.",
     "ValueError": "A dict, capsule or argument is malformed.",
     "TypeError": "An object speaks neither protocol, or an argument has another type.",
-    "DriverError": "A call of the CUDA driver failed, there is no driver, or a graph capture has no "
-    "place for what was asked. It is a `RuntimeError`, with `call` and `code`.",
+    "DriverError": "A call of the CUDA driver failed, there is no driver, or a graph capture cannot "
+    "contain the hand-over. It is a `RuntimeError`, with `call` and `code`.",
 }
 REFUSALS = """\
 # Refusals
 
-Whatever the bridge cannot do right it refuses. The exception names the field, what it was, and what is allowed:
+The bridge refuses what it cannot do right. The exception names the field, what it was, and what is allowed:
 
 ```text
 strides[0]: got 6 bytes for items of 4; allowed: multiples of the item size: DLPack counts strides in elements
 ```
 
-A refusal costs nothing: the array, dict or capsule is as usable as before, and a refused capsule is not consumed.
-Search this page for the words of your message. A long value is shortened in it.
-This page is written by `python docs/list_contract.py` from the table that the tests run.
+After a refusal the array, dict or capsule is as usable as before. A refused capsule is not consumed.
+Search this page for the words of your message. Messages shorten long values.
+See also [the stream table](streams.md), [CUDA graphs](graphs.md), [element types](dtypes.md), [read-only memory](libraries.md#what-is-known) and [forked processes](threads.md).
+The script `docs/list_contract.py` writes this page from the table that the tests run.
 """
 DTYPES = """\
 # Element types
 
-Each row goes both ways. The CUDA Array Interface (CAI) says a type by its `typestr`, DLPack by a code, bits and lanes.
+Each row works in both directions. The CUDA Array Interface (CAI) gives a type as a `typestr`, DLPack as a code, bits and lanes.
 
 | type | CAI `typestr` | DLPack code, bits |
 |---|---|---|
 {rows}
 
-CAI has no words for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
-`from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. With neither it refuses.
+CAI has no typestr for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
+`from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. Without both it refuses.
 A view keeps the exact type on the way back.
 
 DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes of `float32` is an array of shape `(5, 2)`.
 
-Other spellings of a typestr are read as what they mean: {spellings}.
+The bridge reads other spellings of a typestr by their meaning: {spellings}.
 
 Structured, object, string and datetime types, the other byte order, long doubles, and items narrower than a byte are [refused](refusals.md).
-This page is written by `python docs/list_contract.py`.
+The script `docs/list_contract.py` writes this page.
 """
 
 
 def code(text: str) -> str:
-    """Write a cell in the font of code."""
-    return f"`{text.replace('|', chr(92) + '|')}`"
+    """Write a cell in the font of code; a bar would end the cell."""
+    return (
+        f"<code>{escape(text, quote=False)}</code>".replace("|", "&#124;")
+        if "|" in text
+        else f"`{text}`"
+    )
 
 
 def refusals() -> str:
@@ -71,7 +78,7 @@ def refusals() -> str:
         table: dict[str, list[dict[str, Any]]] = tomllib.load(file)
     seen: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for row in (row for rows in table.values() for row in rows):
-        if (said := (row["field"], row["got"])) not in seen[row["kind"]]:
+        if (said := (row["field"], row.get("shown", row["got"]))) not in seen[row["kind"]]:
             seen[row["kind"]].append(said)
     found: dict[str, list[str]] = {name: [] for name in MEANING}
     for what, kind, short, _, allowed in KIND.findall(source):
@@ -79,13 +86,28 @@ def refusals() -> str:
         (field, got), *others = seen[kind]
         plain = allowed.replace('\\"', '"')
         cell = code(f"{field}: got {got}; allowed: {plain}")
+        # Each field, with a few examples.
+        others = [
+            said
+            for number, said in enumerate(others)
+            if [other[0] for other in others[:number]].count(said[0]) < EXAMPLES
+        ]
         if others:
             cell += "; also " + ", ".join(code(f"{field}: got {got}") for field, got in others)
-        found[name].append(f"| {what.replace('|', chr(92) + '|')} | {cell} |")
+        when = re.sub(r"`([^`]+)`", lambda said: code(said[1]), what)
+        found[name].append(f"| {when} | {cell} |")
     parts = [REFUSALS]
     for name, rows in found.items():
         head = ["| when | the message, with an example of what it was |", "|---|---|"]
         parts.append("\n".join([f"## {name}\n", MEANING[name], "", *head, *rows, ""]))
+    with (DATA / "arguments.toml").open("rb") as file:
+        arguments = tomllib.load(file)["argument"]
+    head = ["## Arguments in Python\n", "| program | raises | message |", "|---|---|---|"]
+    rows = [
+        f"| {code(row['program'])} | `{row['class']}` | {code(row['message'])} |"
+        for row in arguments
+    ]
+    parts.append("\n".join([*head, *rows, ""]))
     return "\n".join(parts)
 
 

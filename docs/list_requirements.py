@@ -10,9 +10,10 @@ PAGE = Path(__file__).with_name("requirements.md")
 HEAD = """\
 # What is required
 
-Every requirement that `cai_bridge.conformance` judges, with the place where it is written.
-*Must* is what a specification demands, *should* what it recommends.
-This page is written by `python docs/list_requirements.py`.
+Every requirement that `cai_bridge.conformance` tests, with its place in the specification.
+A specification demands a *must*, and recommends a *should*.
+[Test your library](test-your-library.md) says how to run them.
+The script `docs/list_requirements.py` writes this page.
 """
 
 
@@ -32,7 +33,7 @@ def page() -> str:
             "",
             f"{len(rows)} requirements.",
             "",
-            "| name | level | what is required | where | otherwise |",
+            "| name | level | what is required | where | what goes wrong otherwise |",
             "|---|---|---|---|---|",
             *(line(one).replace("__", r"\_\_") for one in rows),
             "",

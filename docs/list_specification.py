@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import platform
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -25,6 +26,7 @@ PAGE = Path(__file__).with_name("specification.md")
 RESULTS = PAGE.with_suffix(".json")
 TESTS = ROOT / "tests" / "python"
 SENTENCES = tomllib.loads((ROOT / "tests/data/specification.toml").read_text())["sentence"]
+prose = runpy.run_path(str(Path(__file__).with_name("list_systems.py")))["prose"]
 SIDES = {"consumer": "as_consumer", "producer": "as_producer"}
 HEAD = """\
 # The specification, sentence by sentence
@@ -33,11 +35,12 @@ Each sentence of the [CUDA Array Interface][text], beside the tests that show it
 As *consumer* the bridge reads a dict: `from_cai`, `to_dlpack`, `convert`.
 As *producer* it writes one: the views of `to_cai`.
 The text is that of version 3, and of version 2 where it differs.
-What it says of Numba alone is left out, and so are titles, types and programs.
+Sentences about Numba alone, titles, types and programs are left out.
+*Does not bind* stands beside a sentence that asks nothing of the bridge on that side.
 A test's docstring quotes the sentences that it shows, with their sections.
 The tests run on the simulated device, in every run of `make test`.
 {results}
-This page is written by `python docs/list_specification.py --run`
+The script `docs/list_specification.py --run` writes this page
 from `tests/data/specification.toml`, the tests' marks and a run of them.
 
 [text]: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
@@ -96,7 +99,7 @@ def results(found: dict[str, Any]) -> str:
     counts = ", ".join(f"{total[one]} {one}" for one in ("passed", "failed", "skipped"))
     return (
         f"Results of {found['date']}, cai_bridge {found['bridge']}, {found['python']}: "
-        f"{len(found['tests'])} tests, of whose cases {counts}."
+        f"{len(found['tests'])} tests, with {counts} cases."
     )
 
 
@@ -108,13 +111,12 @@ def cell(
 ) -> str:
     """Write what there is of a side: the tests with their results, or why there is none."""
     if f"not_{side}" in row:
-        return f"not bound: {row[f'not_{side}']}"
+        return f"does not bind: {row[f'not_{side}']}"
     shown = []
     for file, name in tests[row["id"]]:
         outcomes = found.get(f"{file}::{name}", {"not run": 1})
         result = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-        title = name.removeprefix("test_").replace("_", " ")
-        shown.append(f"[{title}](../tests/python/{file}): {result}")
+        shown.append(f"[{prose(name)}](../tests/python/{file}): {result}")
     return "; ".join(shown)
 
 

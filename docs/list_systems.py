@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -11,23 +12,34 @@ SYSTEMS = tomllib.loads((ROOT / "tests/data/systems.toml").read_text())["system"
 HEAD = """\
 # Systems
 
-The systems that the specifications name, and some beside them: what you hand to whom.
-The CUDA Array Interface lists those that adopted it, from Numba to RMM;
-the memory class is a specification of its own.
+The systems that the specifications name, and some more: what to pass to each, and what to do with
+its arrays.
+The CUDA Array Interface lists the libraries that adopted it, from Numba to RMM;
+the memory class has its own specification.
 
 *Judged by* says what ran in the tests: the library itself, with its version,
-or a stand-in that does with the protocols what the library's source does.
+or a stand-in that follows the library's source.
 The stand-ins are in [systems.py](../tests/python/systems.py),
 [systems_out.py](../tests/python/systems_out.py) and the tests' files.
-Each test is of values, of the order at hand-over and at the end, or of who keeps what.
-In `to_cai(x, stream=s)` the stream is that which the system works on;
-in `from_cai(x, stream=s)` it is that of its pending work.
+Each test is about values, about the order at hand-over and at the end, or about who keeps what.
+In `to_cai(x, stream=s)` the system works on the stream `s`;
+in `from_cai(x, stream=s)` its pending work is on `s`.
 
-This page is written by `python docs/list_systems.py` from `tests/data/systems.toml`.
+The script `docs/list_systems.py` writes this page from `tests/data/systems.toml`.
 
 | system | into it | shown by | out of it | shown by | judged by |
 |---|---|---|---|---|---|
 """
+
+OWNED = re.compile(
+    r"\b((?:a|the|its) (?:dict|view|producer|consumer|system|array|owner|caller|stream|library)"
+    r"|numba|cupy|torch|warp|jax)s (?=\w)"
+)
+
+
+def prose(test: str) -> str:
+    """Write a test's name as the sentence that it is."""
+    return OWNED.sub(r"\1's ", test.removeprefix("test_").replace("_", " "))
 
 
 def links(tests: list[str]) -> str:
@@ -35,7 +47,7 @@ def links(tests: list[str]) -> str:
     made = []
     for test in tests:
         file, name = test.split("::")
-        made.append(f"[{name.removeprefix('test_').replace('_', ' ')}](../tests/{file})")
+        made.append(f"[{prose(name)}](../tests/{file})")
     return "; ".join(made)
 
 

@@ -24,30 +24,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             action="append",
             default=[],
             metavar="SUBJECT",
-            help=f"a {role} to judge: a library that is known, such as torch, or module:factory; "
-            "may be given more than once",
+            help=f"a {role} to test: a known library, such as torch, or module:factory; repeatable",
         )
-    for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and to be told of")):
+    for kind, what in (("skips", "not run"), ("xfails", "expected to fail, and reported")):
         group.addoption(
             f"--cai-{kind}-file",
             action="append",
             default=[],
             type=Path,
             metavar="FILE",
-            help=f"requirements that are {what}: a TOML table a subject, of requirement = reason; "
-            "'known' is what is known of the libraries",
+            help=f"requirements that are {what}: one TOML table for each subject, of requirement = "
+            "reason; 'known' is the package's list",
         )
     group.addoption(
         "--cai-simulated",
         action="store_true",
-        help="judge on the simulated device, on a machine with a GPU, too",
+        help="use the simulated device, also on a machine with a GPU",
     )
     group.addoption(
         "--cai-slow-after",
         type=float,
         default=SLOW_S,
         metavar="SECONDS",
-        help="name a requirement that has been judged for so long (default: %(default)g)",
+        help="name a requirement on the terminal after so many seconds (default: %(default)g)",
     )
 
 

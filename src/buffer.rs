@@ -144,7 +144,7 @@ pub fn on_host(
 /// The host has no memory for a copy.
 #[cold]
 pub fn no_host_memory(bytes: i64) -> Error {
-    Error::new(Kind::HostMemory, format!("{bytes} bytes, which the host has not"))
+    Error::new(Kind::HostMemory, format!("{bytes} bytes, more than the host can allocate"))
 }
 
 /// The same in `memory`, which has room for it.

@@ -35,6 +35,7 @@ def on_gpu() -> None:
             if step % 10 == 0:
                 seen = convert(slope, "cupy", detach=True)  # look at a parameter from CuPy
                 print(f"step {step}: slope {float(seen):.3f}")
+                del seen  # the next step runs after CuPy's work on it
     # --8<-- [end:gpu]
 
 

@@ -189,7 +189,7 @@ impl Machine {
     fn marked(&self, stream: Alive<'_>) {
         let free = self.is_free(stream);
         if free {
-            self.cuda.synchronize_all().unwrap();
+            self.cuda.run_all().unwrap();
             self.launch(stream, "work", true).unwrap();
         }
         let captures = self.captures();

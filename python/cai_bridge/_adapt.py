@@ -26,7 +26,7 @@ def adapt(
     returns: Any = "like",
     backward: Callable[..., Any] | None = None,
 ) -> Any:
-    """Make a function of one library's arrays take those of any, and give the caller's back.
+    """Make a function for one library's arrays take any library's, and return the caller's.
 
     Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
     are converted for the call; all others pass as they are. When the call has returned, or raised,
@@ -42,29 +42,29 @@ def adapt(
         The library whose arrays the function takes, as in `convert`.
     stream : None, int, stream object or callable, optional
         The stream that the function works on, as in `convert`, or a callable without arguments
-        that is asked for it at each call. What comes back is ready after that stream's work.
+        that returns it at each call. Results are ready after that stream's work.
     readonly : bool, optional
-        As in `convert`: with False the caller vouches that the function only reads, as it has to
-        for JAX's arrays, which are never written.
+        As in `convert`: with False you vouch that the function only reads, as JAX's arrays
+        require.
     returns : str, module, type or None, optional
-        What results that are arrays come back as: ``"like"`` the first array among the arguments,
-        another library as in `convert`, or None for as they are.
+        The library of the results: ``"like"`` the first array among the arguments, another
+        library as in `convert`, or None to return them unchanged.
     backward : callable, optional
-        The function of the gradients, which makes this one a part of PyTorch's autograd: called
-        with the gradients of the results and then what was given, it returns a gradient for each
-        of these, or None. It takes arrays of `to`, too. Arguments are then given by their places,
-        and gradients may have strides of 0, as that of a sum has.
+        The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
+        with the gradients of the results and then the arguments; it returns a gradient, or None,
+        for each argument. It takes arrays of `to`, too. Arguments are then positional, and
+        gradients may have strides of 0, as the gradient of a sum has.
 
     Returns
     -------
     callable
-        With the name, signature and docs of `function`.
+        A function with the name, signature and docstring of `function`.
 
     Raises
     ------
     TypeError
-        Something that cannot be adapted. The function that is returned raises what `convert` does,
-        with the name of the argument.
+        `function` cannot be adapted. The returned function raises what `convert` raises, with the
+        name of the argument.
     """
     if function is None:
         return functools.partial(
@@ -85,7 +85,9 @@ def adapt(
     # An object is called by what its class has.
     both = function, type(function).__call__
     if any(map(inspect.isgeneratorfunction, both)) or any(map(inspect.isasyncgenfunction, both)):
-        raise TypeError("function: got a generator; allowed: functions, methods and coroutines")
+        raise TypeError(
+            "function: got a generator function; allowed: functions, methods and coroutines"
+        )
     _libraries.find(to)
     if returns not in ("like", None):
         try:
@@ -94,7 +96,7 @@ def adapt(
             raise TypeError(str(error).replace("to:", "returns:", 1)) from None
     if backward is not None:
         if returns != "like":
-            raise TypeError(f"returns: got {returns!r:.80}; allowed: 'like' beside backward=")
+            raise TypeError(f"returns: got {returns!r:.80}; allowed: 'like', if backward= is given")
         return _differentiable(function, backward, to, stream)
     call = _Call(function, to, stream, readonly, returns)
     if any(map(inspect.iscoroutinefunction, both)):

@@ -136,7 +136,7 @@ def _copied(x: Any, library: Library, copy: bool) -> Any:
     if library.name == "numpy":
         if not copy:
             raise ValueError(
-                "copy: got False; allowed: None or True, for NumPy's arrays are the host's"
+                "copy: got False; allowed: None or True: a NumPy array is a copy in host memory"
             )
         return x
     if not copy:
@@ -150,7 +150,7 @@ def _made_on(stream: Any, x: Any) -> Any:
 
 
 def detached(x: Any) -> Any:
-    """Give a tensor apart from its gradients; anything else as it is."""
+    """Detach a tensor from its gradients; return anything else unchanged."""
     return x.detach() if getattr(x, "requires_grad", False) else x
 
 

@@ -11,7 +11,7 @@ __all__ = [
     "DLPackView",
     "DriverError",
     "HostSyncWarning",
-    "_Lent",
+    "_CallArgument",
     "_Maker",
     "_Ndarrays",
     "_Recording",
@@ -164,7 +164,7 @@ def convert(
 ) -> Any: ...
 
 @final
-class _Lent:
+class _CallArgument:
     def __call__(self, /, *args: Any, **kwargs: Any) -> None: ...
 
 @final

@@ -15,7 +15,7 @@ _logger = logging.getLogger("cai_bridge")
 
 
 def _tell() -> None:
-    """Tell the extension the lowest level that anybody wants; 0 where nobody wants any."""
+    """Tell the extension the lowest level that the logger takes; 0 if logging is off."""
     wanted = max(_logger.getEffectiveLevel(), _logger.manager.disable + 1)
     _core._set_event_level(max(wanted, 1) if wanted <= logging.CRITICAL else 0)
 

@@ -25,28 +25,27 @@ def trace(
     """Write what goes over the bridge during a ``with`` block to a file that trace viewers open.
 
     The file is in the trace event format (JSON), for https://ui.perfetto.dev or chrome://tracing.
-    Each thread of the host is a lane, with a slice for every exchange (a conversion, an export, a
-    dict that is read), copy, wait of the host and release. Each stream is a lane of its device; an
-    order is an arrow from the stream that an event is recorded on to the one that waits for it, and
-    one that is not made is a mark with the reason. All threads are seen, whether or not Python
-    knows them.
+    Each host thread has a lane, with a slice for every exchange (a conversion, an export, a dict
+    that a consumer reads), copy, host wait and end. Each stream has a lane under its device. A
+    wait is an arrow from the stream where the event is recorded to the stream that waits; a wait
+    that is left out is a mark with the reason. Threads that Python does not know are in it, too.
 
     Parameters
     ----------
     path : str or path-like
-        The file. It is opened, and emptied, when the block begins, and written when that ends,
-        also by an exception; until then, and for good where the process ends before, it is empty.
+        The file. The block empties it at its start and writes it at its end, also after an
+        exception. If the process is killed before, the file stays empty.
     limit : int, optional
-        How many events are kept, 100,000 unless told; each takes up to 1 KB of memory until the
-        block ends, and as much in the file. What comes after them is left out: the file says how
-        many. A conversion and its end are four.
+        How many events to keep, 100,000 by default. Each takes up to 1 KB of memory until the
+        block ends, and as much in the file. Later events are left out, and the file says how
+        many. A conversion and its end make four events.
     streams : mapping of int to str, optional
-        What to call streams, by their handles.
+        Names for streams, by their handles.
 
     Raises
     ------
     OSError
-        The file cannot be opened, or at the end not be written; what is there then is no trace.
+        The file cannot be opened, or cannot be written at the end; then it holds no trace.
     RuntimeError
         A trace is open already, in this process or in the one that it was forked from; or this
         one's block was entered before.
@@ -56,8 +55,8 @@ def trace(
     Notes
     -----
     **Times are the host's**, in microseconds since the block began: when a call was made and how
-    long it took, not when the device did what was queued. A fork writes nothing. While a trace is
-    open an event takes about 0.5 µs; while none is, one load.
+    long it took, not when the device did the work. A forked process writes nothing. While a trace
+    is open, an event takes about 0.5 µs; without a trace, one memory read.
 
     Examples
     --------

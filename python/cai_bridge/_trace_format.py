@@ -14,7 +14,7 @@ from cai_bridge import _core
 
 _HOST = 1
 _FIRST_DEVICE = 2
-# As long as an order's slices last, which have to be somewhere for the arrow between them.
+# The length of an order's slices: the arrow needs a slice at each end.
 _TICK = 100
 _AT_ONCE = 1000
 

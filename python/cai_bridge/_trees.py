@@ -142,7 +142,7 @@ def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
 
 
 def _registered(x: Any, kind: type) -> Parts | None:
-    """Take apart what a library was told to be a container, of those that are imported."""
+    """Take apart a container that an imported library has registered."""
     pytree = sys.modules.get("torch.utils._pytree")
     if pytree is not None and kind in pytree.SUPPORTED_NODES:
         node = pytree.SUPPORTED_NODES[kind]

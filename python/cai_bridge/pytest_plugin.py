@@ -113,7 +113,7 @@ def _adapter(role: str, subject: str) -> ProducerAdapter | ConsumerAdapter:
 
 
 def _listed(kind: str, file: Path) -> dict[str, dict[str, str]]:
-    """Read a file: reasons by subjects and the requirements' names, all of which have to be."""
+    """Read a file: reasons by subject and requirement name; each name must exist."""
     try:
         listed = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -237,7 +237,7 @@ def _named_when_slow(case: Case) -> Iterator[None]:
     def tell() -> None:
         # Past what pytest captures.
         writer = config.get_terminal_writer()
-        writer.line(f"\ncai_bridge: {case.subject}: {name} has been judged for {after:g} s")
+        writer.line(f"\ncai_bridge: {case.subject}: {name} has run for {after:g} s")
         writer.flush()
 
     timer = threading.Timer(after, tell)
@@ -254,5 +254,5 @@ def _anything(tally: Tally) -> None:
     if tally.judged:
         return
     if tally.run < tally.expected:
-        pytest.skip("only some of the requirements were run here")
-    pytest.fail("every requirement was skipped: nothing was judged", pytrace=False)
+        pytest.skip("only some of the requirements ran here")
+    pytest.fail("every requirement was skipped: nothing is known of the library", pytrace=False)

@@ -78,7 +78,12 @@ impl Kernel {
     }
 
     pub(super) fn stand_in(&self) -> Result<fn(&OnHost<'_>) -> Result<()>> {
-        let none = || Error::new(Kind::NoBackend, format!("{} without a function", self.name));
+        let none = || {
+            Error::new(
+                Kind::NoBackend,
+                format!("the kernel {}, which has no on_host function", self.name),
+            )
+        };
         self.on_host.ok_or_else(none)
     }
 }

@@ -209,7 +209,7 @@ fn element<T: Element>(array: &Array) -> Result<()> {
     if wanted == found {
         return Ok(());
     }
-    Err(Error::new(Kind::ElementType, format!("{found:?} where {wanted:?} is taken")))
+    Err(Error::new(Kind::ElementType, format!("{found:?} for a function that takes {wanted:?}")))
 }
 
 fn contiguous(array: &Array) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Where an array's memory is from: who keeps it, and whose streams it goes between.
+//! Where an array's memory comes from: what keeps it, and between which streams it goes.
 
 use std::any::Any;
 use std::fmt;

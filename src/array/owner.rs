@@ -1,4 +1,4 @@
-//! What memory has to tell to become an array.
+//! What the crate needs to know of memory to make an array of it.
 
 use super::stream::WorkStream;
 use crate::device::Device;
@@ -6,15 +6,16 @@ use crate::dtype::Dtype;
 
 /// Memory that an array is made of: where it is, what is in it, and on which stream.
 ///
-/// The owner is dropped once nobody uses the memory any more: when the last array, view, tensor or Python
-/// object of it is gone, and after [`stream`](Owner::stream) was made to wait for everybody's work. So an owner
-/// that frees its memory on that stream frees it in order. It is dropped on any thread; a panic goes no further.
+/// The owner is dropped when nobody uses the memory any more: after the last array, view, tensor or Python object
+/// of it, and after [`stream`](Owner::stream) waits for all their work. So an owner that frees its memory on that
+/// stream frees it in order. It may be dropped on any thread; a panic
+/// goes no further.
 ///
 /// # Safety
 ///
 /// As long as the owner lives, `ptr`, `shape` and `strides` describe memory of `device` that holds elements of
-/// `dtype`, and what is queued on `stream` finds it ready. While the array is not read-only, nobody else uses it
-/// but in the order of that stream.
+/// `dtype`, and work queued on `stream` finds it ready. Unless the array is read-only, all other uses of the
+/// memory are in the order of that stream.
 ///
 /// # Examples
 ///

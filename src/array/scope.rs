@@ -128,7 +128,7 @@ where
     E: From<Error>,
 {
     retry::look();
-    let used = Used { user: Arc::new(RustStream::of(stream)), origins: RefCell::default() };
+    let used = ScopeMemory { user: Arc::new(RustStream::of(stream)), origins: RefCell::default() };
     let scope = Scope { stream, used, brand: PhantomData };
     let done = work(&scope)?;
     scope.used.end()?;
@@ -151,7 +151,7 @@ where
 /// ```
 pub struct Scope<'id, S> {
     stream: &'id S,
-    used: Used,
+    used: ScopeMemory,
     /// Neither longer nor shorter than itself, so that no two scopes have the same.
     brand: Brand<'id>,
 }
@@ -206,12 +206,12 @@ impl<S: WorkStream> fmt::Debug for Scope<'_, S> {
 }
 
 /// The memory that was used, which goes back at the end.
-struct Used {
+struct ScopeMemory {
     user: Arc<RustStream>,
     origins: RefCell<Vec<Arc<dyn Origin>>>,
 }
 
-impl Used {
+impl ScopeMemory {
     fn has(&self, origin: &Arc<dyn Origin>) -> bool {
         self.origins.borrow().iter().any(|known| Arc::ptr_eq(known, origin))
     }
@@ -228,12 +228,12 @@ impl Used {
     }
 }
 
-impl Drop for Used {
+impl Drop for ScopeMemory {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             tracing::warn!(
                 target: "cai_bridge", door = "scope", %error, order = "failed",
-                "the producer's stream could not be made to wait; the memory is kept"
+                "the producer's stream cannot wait; the memory is kept"
             );
         }
     }

@@ -33,7 +33,7 @@ impl Array {
         Ok(ArrayMut(self))
     }
 
-    /// The same memory, which nobody may write by the answer.
+    /// The same memory as a read-only array.
     ///
     /// # Examples
     ///

@@ -125,7 +125,7 @@ impl Array {
         let at = (slice.as_ptr()?.expose_provenance() as u64, slice.len());
         // Freed by the host, which must not be before the work of `stream`.
         foreign::<T>(
-            Waited(ManuallyDrop::new(slice), Arc::clone(stream)),
+            WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream)),
             Arc::clone(stream),
             at,
             MemoryKind::Host,
@@ -161,15 +161,15 @@ impl Array {
         drop(used);
         stream.context().check_err()?;
         let at = (ptr, slice.len());
-        let waited = Waited(ManuallyDrop::new(slice), Arc::clone(stream));
+        let waited = WaitOnDrop(ManuallyDrop::new(slice), Arc::clone(stream));
         foreign::<T>(waited, Arc::clone(stream), at, MemoryKind::Managed)
     }
 }
 
 /// Memory that the host frees: it waits for its stream first.
-struct Waited<M>(ManuallyDrop<M>, Arc<CudaStream>);
+struct WaitOnDrop<M>(ManuallyDrop<M>, Arc<CudaStream>);
 
-impl<M> Drop for Waited<M> {
+impl<M> Drop for WaitOnDrop<M> {
     fn drop(&mut self) {
         if self.1.synchronize().is_ok() {
             // SAFETY: once, here. Where the wait failed the memory is left.

@@ -1,4 +1,4 @@
-//! Streams of Rust's, whoever owns them.
+//! Streams in Rust, whoever owns them.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -47,7 +47,7 @@ impl Drop for TensorOwner {
         } else if let Err(error) = retry::settle(origin, &self.user) {
             tracing::warn!(
                 target: "cai_bridge", door = "to_dlpack", %error, order = "failed",
-                "the producer's stream could not be made to wait; the memory is kept"
+                "the producer's stream cannot wait; the memory is kept"
             );
         }
     }

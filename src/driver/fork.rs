@@ -51,7 +51,7 @@ impl Process {
 
 #[cold]
 pub(super) fn forked() -> Error {
-    Error::new(Kind::Forked, "a process that was forked from it")
+    Error::new(Kind::Forked, "a fork of the process that uses the device")
 }
 
 /// Counts the forks of this process from here on, however often it is called.

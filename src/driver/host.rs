@@ -1,8 +1,8 @@
-//! Host memory by its address: what copies for the CPU are made in, our own or somebody else's, and what
-//! stands in for a device's memory in the simulated one.
+//! Host memory by its address: the memory of copies for the CPU, our own or another owner's, and the memory of
+//! the simulated device.
 //!
-//! Addresses are handed out, so whoever holds one may write at any time without asking, as a device
-//! does; hence no reference to the bytes is ever made, they are only copied.
+//! Addresses are handed out, so their holders may write at any time, as a device does. So no reference to
+//! the bytes is ever made; they are only copied.
 #![allow(unsafe_code)]
 
 use std::alloc::{Layout, alloc, dealloc};
@@ -45,11 +45,11 @@ impl HostMemory {
         Some(Self { start, length: layout.size(), owner: Owner::Here(layout) })
     }
 
-    /// `length` bytes of somebody else's, from `start` on.
+    /// `length` bytes of another owner, from `start` on.
     ///
     /// # Safety
     ///
-    /// They stay there until `keeper` is dropped, and whoever else reads or writes them orders that after the
+    /// They stay there until `keeper` is dropped, and every other read and write of them is ordered after the
     /// copies that are made here.
     pub unsafe fn kept(
         start: NonNull<u8>,

@@ -3,8 +3,8 @@
 //! [`Driver`] is the short list of driver calls that the bridge makes; every method is one call, so
 //! that each can be counted, made to fail, and dropped in a test. [`cuda`] makes them on a real
 //! driver, [`simulated`] on a device that needs no GPU; those that make copies are in [`copies`].
-//! Nothing here decides: who waits for whom is [`crate::stream::plan`]'s, carrying it out is
-//! [`crate::order`]'s.
+//! Nothing here decides: [`crate::stream::plan`] says which stream waits for which, and [`crate::order`]
+//! makes the waits.
 
 pub mod codes;
 pub mod copies;

@@ -71,42 +71,42 @@ macro_rules! kinds {
 
 kinds! {
     /// The object speaks neither protocol.
-    Protocol: Type, "object", "an object with one of the attributes named";
+    Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
     /// NumPy asked for the values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
     /// A class, in place of one of its objects.
     Class: Type, "object", "an array, not its type";
     /// A CAI dict was given without the object that owns the memory.
     OwnerMissing: Value, "owner", "the object that keeps the memory alive; a dict holds no reference";
-    /// `owner=` was given beside an object, which is its own owner.
-    OwnerUnexpected: Value, "owner", "owner= goes with a plain dict only";
+    /// `owner=` was given with an object, which is its own owner.
+    OwnerUnexpected: Value, "owner", "owner= only with a plain dict: an object is its own owner";
 
     /// Memory that only the CPU can reach.
     CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
     /// Memory of another kind of accelerator.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
-    /// A device ordinal that cannot be.
+    /// A negative device ordinal.
     DeviceOrdinal: Value, "device", "a device id of 0 or more";
     /// The `device=` argument disagrees with the memory, or is malformed.
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
-    /// `dl_device=` asks for a device that the array cannot be handed out on.
+    /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
-    /// A pointer that the driver does not know.
+    /// A pointer that the CUDA driver does not know.
     HostPointer: Value, "data", "a pointer that CUDA knows: device, managed or pinned memory";
 
     /// A typestr that does not parse.
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
-    /// Bytes in the other order.
+    /// The other byte order.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
     /// A type that the table does not have: structured, object, string, datetime, long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
-    /// `<V2` or `|V1` with nothing that says which type it is.
+    /// `<V2` or `|V1`, and nothing says which type that is.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
-    /// The `dtype=` argument.
+    /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name none";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
@@ -121,17 +121,17 @@ kinds! {
     ShapeMalformed: Value, "shape", "a tuple of integers";
     /// More dimensions than any consumer takes, or a negative count.
     Ndim: Value, "ndim", "0 to 64 dimensions";
-    /// `shape` is NULL where there are dimensions.
+    /// `shape` is NULL, though the tensor has dimensions.
     NullShape: Value, "shape", "a pointer to ndim extents";
     /// `strides` is NULL in DLPack 1.2 or later.
-    NullStrides: Value, "strides", "explicit strides, as DLPack 1.2 and later ask for";
-    /// Not a tuple of integers, or not one a dimension.
-    StridesMalformed: Value, "strides", "None, or a tuple of one integer a dimension";
-    /// Strides in bytes that are no whole number of elements.
+    NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
+    /// Not a tuple of integers, or not one for each dimension.
+    StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
+    /// Strides in bytes that are not a whole number of elements.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
-    /// Negative strides for a library that has none.
-    StrideNegative: Buffer, "strides", "strides of 0 or more, which copy=True makes";
-    /// No pointer where there are elements.
+    /// Negative strides, for a library without them.
+    StrideNegative: Buffer, "strides", "strides of 0 or more, or copy=True";
+    /// A NULL pointer, though the array has elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
     /// A `byte_offset` that runs past the address space.
     ByteOffset: Value, "byte_offset", "an offset that stays inside the 64-bit address space";
@@ -140,25 +140,25 @@ kinds! {
     DictKey: Value, "__cuda_array_interface__", "a dict with 'shape', 'typestr', 'data' and 'version'";
     /// Not a dict.
     DictType: Value, "__cuda_array_interface__", "a dict";
-    /// The `data` entry.
+    /// The `data` entry is malformed.
     DataMalformed: Value, "data", "a tuple (pointer as int, read-only as bool)";
     /// A masked array.
     Mask: Buffer, "mask", "None: DLPack has no masks";
-    /// A version of the interface that is not known.
+    /// An unknown version of the interface.
     CaiVersion: Value, "version", "an integer from 0 to 3";
-    /// A major version of DLPack that is not known.
+    /// An unknown major version of DLPack.
     DlpackVersion: Buffer, "version", "DLPack major version 1";
-    /// The `max_version=` argument.
+    /// The `max_version=` argument is malformed.
     MaxVersion: Value, "max_version", "None, or a tuple (major, minor)";
 
-    /// `readonly=`, `copy=` or `detach=` of another type.
+    /// `readonly=`, `copy=` or `detach=` is not a bool.
     Flag: Type, "flag", "None, True or False";
 
-    /// Stream 0, which says neither legacy nor per-thread.
+    /// Stream 0, which may mean the legacy or the per-thread default stream.
     StreamZero: Value, "stream", "1 for the legacy default stream, 2 for the per-thread one, a handle, or None; 0 is ambiguous";
     /// A stream integer below -1.
     StreamNegative: Value, "stream", "None, -1, 1, 2 or a handle above 2";
-    /// `-1` where a stream has to be named.
+    /// `-1` in a dict, which must name a stream or none.
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// Not a stream at all; `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
@@ -166,43 +166,43 @@ kinds! {
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// A handle that is no stream's.
     StreamUnknown: Driver, "stream", "a stream that exists";
-    /// `__cuda_stream__` did not keep its protocol.
+    /// `__cuda_stream__` returned something else than its protocol says.
     StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
 
     /// A stream of another device than the array's.
     StreamDevice: Value, "stream", "a stream of the array's device";
-    /// An edge with the legacy default stream, which a graph capture has no place for.
-    CaptureLegacy: Driver, "graph capture", "streams other than the legacy default one: name them with stream=, or hand over before the capture begins";
-    /// An edge between the streams of two captures.
+    /// A wait with the legacy default stream, which a graph capture cannot contain.
+    CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
+    /// A wait between the streams of two captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy while its stream, or the source's, is being captured, or one that the host would wait for.
+    /// A copy during a capture of its stream or its source's, or one that the host would wait for.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
-    /// A wait of the host while a stream is being captured.
-    CaptureHostWait: Driver, "graph capture", "a hand-over that names its stream (stream=, or -1 where nothing is pending), or one before the capture begins";
+    /// A wait on the host during a capture.
+    CaptureHostWait: Driver, "graph capture", "stream= with the array's stream, or with -1 if nothing is pending; or a hand-over before the capture begins";
 
-    /// A wait of the host, at an end, for a stream that nobody keeps alive.
+    /// A wait on the host, at an end, for a stream that nothing keeps alive.
     CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
-    /// A capsule that was consumed before.
+    /// A consumed capsule.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";
-    /// `__dlpack_device__` returned something that is no device.
+    /// `__dlpack_device__` did not return a device.
     DlpackDevice: Value, "__dlpack_device__", "a tuple (device_type, device_id) of integers";
-    /// The table behind `__dlpack_c_exchange_api__` does not keep its contract.
+    /// A function of the table behind `__dlpack_c_exchange_api__` broke its contract.
     ExchangeTable: Value, "__dlpack_c_exchange_api__", "a table whose functions return a tensor, or fail with an exception set";
-    /// A capsule of another name.
+    /// A capsule with another name.
     CapsuleName: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned'";
-    /// `__dlpack__` returned something that is no capsule.
+    /// `__dlpack__` did not return a capsule.
     CapsuleType: Value, "__dlpack__", "a PyCapsule";
-    /// The producer handed out a copy where its own memory was asked for.
-    Copied: Buffer, "flags", "the producer's own memory; a copy is taken as a capsule, from a caller who asked for it";
-    /// `copy=False` where the array's memory is not on the device that is asked for.
+    /// The producer handed out a copy instead of its own memory.
+    Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
+    /// `copy=False`, and the array is on another device than the consumer.
     CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
-    /// `copy=True` of memory that copies are not made in.
-    CopyKind: Buffer, "copy", "True beside dl_device=(2, id) or (1, 0), as in to_dlpack(x).__dlpack__(dl_device=(2, 0), copy=True), or convert(x, 'numpy')";
-    /// No memory of the host for a copy.
-    HostMemory: Buffer, "copy", "as many bytes as the host has memory for";
+    /// `copy=True` of pinned or managed memory.
+    CopyKind: Buffer, "copy", "True with dl_device=(2, id) or (1, 0), as in to_dlpack(x).__dlpack__(dl_device=(2, 0), copy=True), or convert(x, 'numpy')";
+    /// Not enough host memory for a copy.
+    HostMemory: Buffer, "copy", "a copy that fits in host memory";
 
-    /// A tensor that autograd follows.
+    /// A tensor that requires a gradient.
     RequiresGrad: Buffer, "requires_grad", "a tensor without gradients: x.detach()";
     /// A lazily conjugated tensor.
     ConjBit: Buffer, "conj", "memory that holds the values: x.resolve_conj()";
@@ -210,34 +210,34 @@ kinds! {
     NegBit: Buffer, "neg", "memory that holds the values: x.resolve_neg()";
     /// A sparse or otherwise unstrided tensor.
     SparseLayout: Buffer, "layout", "a strided tensor: x.to_dense()";
-    /// Read-only memory into a capsule that has no flag for it.
-    ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later, or readonly=False from a caller who vouches that nobody writes";
-    /// A borrowed tensor of read-only memory: it has no flags.
-    ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, whose flags say it, or readonly=False from a caller who vouches that nobody writes";
-    /// Read-only memory for a library that may write to it.
-    ReadOnlyConverted: Buffer, "readonly", "a library that only reads, copy=True, or readonly=False from a caller who vouches that nobody writes";
-    /// Elements of another type than the function takes.
+    /// Read-only memory, for a capsule that has no read-only flag.
+    ReadOnlyLegacy: Buffer, "readonly", "max_version=(1, 0) or later; or readonly=False, if you vouch that nobody writes";
+    /// Read-only memory, for a borrowed tensor, which has no read-only flag.
+    ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, which has a read-only flag; or readonly=False, if you vouch that nobody writes";
+    /// Read-only memory, for a library that may write to it.
+    ReadOnlyConverted: Buffer, "readonly", "a library that only reads; copy=True; or readonly=False, if you vouch that nobody writes";
+    /// A function takes another element type.
     ElementType: Type, "dtype", "the element type that the function takes";
-    /// An array that is not C-contiguous, for a function that takes no strides.
+    /// An array that is not C-contiguous, for a function without strides.
     NotContiguous: Buffer, "strides", "a C-contiguous array";
-    /// Read-only memory for a function that writes to it.
+    /// Read-only memory, for a function that writes to it.
     NotWritable: Buffer, "readonly", "memory that may be written";
     /// A shape or strides that do not fit in an array's memory.
-    Reshape: Value, "shape", "as many elements as there are, all of them inside the array";
+    Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 
-    /// Nothing that can do this on a stream: a feature of the crate, or a kernel's stand-in, is missing.
-    NoBackend: Driver, "stream", "a stream of cudarc's with the feature \"cudarc\", or a simulated one and a kernel with on_host";
-    /// What the simulated device found wrong.
-    Misuse: Driver, "simulated device", "work that waits for what it uses";
-    /// Python code that was asked for a stream raised what is no answer.
-    Interrupted: Driver, "stream", "an answer";
+    /// The stream's runtime cannot do this: a feature of the crate, or the kernel's `on_host`, is missing.
+    NoBackend: Driver, "stream", "a cudarc stream with the feature \"cudarc\", or a simulated stream and a kernel with on_host";
+    /// The simulated device found an error.
+    Misuse: Driver, "simulated device", "work that waits for the work it depends on";
+    /// Python code that the bridge asked for a stream was interrupted.
+    Interrupted: Driver, "stream", "an object that names its stream without an exception";
 
-    /// There is no CUDA driver, or no device.
+    /// There is no CUDA driver, or it finds no device.
     DriverMissing: Driver, "CUDA driver", "a machine with a CUDA driver and a device, or cai_bridge.testing.simulated_cuda()";
-    /// The driver, or the array, belongs to the process that this one was forked from.
-    Forked: Driver, "process", "the process that began to use the device; multiprocessing's 'spawn' and 'forkserver' start children of their own";
+    /// A fork uses the driver or an array of its parent process.
+    Forked: Driver, "process", "the process that first used the device, or child processes that multiprocessing starts by 'spawn' or 'forkserver'";
     /// A call of the driver failed.
     DriverCall: Driver, "CUDA driver", "CUDA_SUCCESS";
 }

@@ -46,11 +46,11 @@ mod sync {
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
-/// What holds memory: the references that go at the end, and what only they can tell.
+/// What holds memory: the references that are dropped at the end, and what only they know.
 pub trait Holder: Send {
-    /// What has to be shown to use the references: the interpreter's lock, where they are Python's.
+    /// The proof that the references may be used: the interpreter's lock, if they are Python's.
     type Lock<'l>: Copy;
-    /// The consumer's work, where its end has to be waited for.
+    /// The consumer's work, if the memory must wait for it.
     type Mark: Send;
     /// Why the holder could not tell: an interrupt.
     type Interrupt;

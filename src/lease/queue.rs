@@ -1,4 +1,4 @@
-//! The ends that are not over: asked again in turn.
+//! The ends that are not over: the bridge checks them again, one after the other.
 
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;

@@ -151,7 +151,7 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
     Ok(reached)
 }
 
-/// Gives up marks that nobody will ask for.
+/// Drops marks that are not needed any more.
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {

@@ -10,12 +10,12 @@ pub fn context_of(driver: &dyn Driver, place: Place) -> Result<Context> {
 }
 
 /// A context made current, and taken back however the scope ends.
-struct Entered<'a> {
+struct ContextGuard<'a> {
     driver: &'a dyn Driver,
     pushed: bool,
 }
 
-impl<'a> Entered<'a> {
+impl<'a> ContextGuard<'a> {
     fn new(driver: &'a dyn Driver, context: Context) -> Result<Self> {
         let pushed = driver.current_context()? != Some(context);
         if pushed {
@@ -34,7 +34,7 @@ impl<'a> Entered<'a> {
     }
 }
 
-impl Drop for Entered<'_> {
+impl Drop for ContextGuard<'_> {
     fn drop(&mut self) {
         if self.pushed
             && self.driver.pop_context().is_err()
@@ -62,7 +62,7 @@ pub(super) fn in_context<R, E: From<Error>>(
     context: Context,
     call: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {
-    let entered = Entered::new(driver, context)?;
+    let entered = ContextGuard::new(driver, context)?;
     let result = call()?;
     entered.leave()?;
     Ok(result)

@@ -43,7 +43,7 @@ pub(crate) fn decode(
         .map_err(|error| refused(Kind::Typestr, an_object(&error.into_inner())))?;
     let typestr = native::beginning(&typestr, SHOWN + 1)?;
     let typestr = answered(dict.py(), typestr.to_str())?
-        .ok_or_else(|| Error::new(Kind::Typestr, "a string that is no UTF-8"))?;
+        .ok_or_else(|| Error::new(Kind::Typestr, "a string that is not UTF-8"))?;
     let shape = required(shape, "shape")?;
     let shape = dims(&shape, "shape", (Kind::ShapeMalformed, Kind::ShapeOverflow), |length| {
         Error::new(Kind::Ndim, length.to_string())

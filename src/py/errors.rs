@@ -24,8 +24,8 @@ create_exception!(
     cai_bridge,
     HostSyncWarning,
     PyRuntimeWarning,
-    "An array said nothing of its streams, so the host waited for the device.\n\n\
-     Given once a type. ``stream=`` says which stream the array's pending work is on, and no wait is needed."
+    "An array named no stream, so the host waited for the device.\n\n\
+     Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
 thread_local! {

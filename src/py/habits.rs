@@ -19,7 +19,7 @@ pub(crate) enum Habit {
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
-    /// Its dict is of version 2, which says nothing of streams, and slower to ask for than its exchange API.
+    /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
     /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
     NeverClosesStreams,
@@ -31,7 +31,7 @@ pub(crate) enum Habit {
 
 /// A row of the table.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct HabitRow {
     /// The first part of the names of its modules.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
@@ -46,12 +46,12 @@ const fn known(
     habit: Habit,
     version: &'static str,
     test: &'static str,
-) -> Known {
-    Known { library, habit, version, test }
+) -> HabitRow {
+    HabitRow { library, habit, version, test }
 }
 
 /// The table.
-pub(crate) const KNOWN: [Known; 12] = [
+pub(crate) const KNOWN: [HabitRow; 12] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -70,7 +70,7 @@ pub(crate) const KNOWN: [Known; 12] = [
 #[pyfunction]
 pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =
-        |known: &Known| (known.library, format!("{:?}", known.habit), known.version, known.test);
+        |known: &HabitRow| (known.library, format!("{:?}", known.habit), known.version, known.test);
     KNOWN.iter().map(row).collect()
 }
 

@@ -63,7 +63,7 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
-    use super::doors::{Lent, Maker, Ndarrays};
+    use super::doors::{CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::_habits;
     use super::lease::{_end, _settle};
@@ -80,7 +80,7 @@ mod _core {
         // comes first. CPython refuses those with a lock of their own by itself.
         if super::native::interpreter(py) != 0 {
             return Err(PyImportError::new_err(
-                "cai_bridge: got a subinterpreter; allowed: the main interpreter of a process",
+                "cai_bridge: got a subinterpreter; allowed: the main interpreter",
             ));
         }
         fork::watch();
@@ -105,7 +105,7 @@ mod _core {
         for function in ["to_cai", "from_cai", "to_dlpack", "convert"] {
             module.getattr(function)?.setattr("__module__", "cai_bridge")?;
         }
-        module.add_class::<Lent>()?;
+        module.add_class::<CallArgument>()?;
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;

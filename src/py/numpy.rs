@@ -35,7 +35,7 @@ fn reach(py: Python<'_>) -> PyResult<()> {
         let version: u32 = asked.call0()?.extract()?;
         if version > NPY_VERSION {
             return Err(PyImportError::new_err(format!(
-                "numpy: got the ABI version {version:#x}; allowed: {NPY_VERSION:#x} at most"
+                "numpy: got ABI version {version:#x}; allowed: at most {NPY_VERSION:#x}"
             )));
         }
         Ok(())

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Request, Stream, plan};
 
-/// An array that was taken in: what it is, what it is ready on, and who holds it.
+/// An imported array: what it is, the stream that it is ready on, and what holds it.
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) array: Descriptor,
@@ -67,9 +67,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The stream of `place` that the memory of `holding` is ready on, for others to wait for; `None` where there
-/// is nothing to wait for. Where nobody keeps that stream alive any more, the host has waited for all work
-/// there.
+/// The stream of `place` that the memory of `holding` is ready on, for others to wait for; `None` if nothing is
+/// pending. If nothing keeps that stream alive any more, the host has waited for all work there.
 pub(crate) fn ready_stream<'h>(
     py: Python<'_>,
     door: &'static str,

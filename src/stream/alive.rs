@@ -51,7 +51,7 @@ impl Alive<'_> {
         }
     }
 
-    /// A stream that somebody else keeps alive.
+    /// A stream that another owner keeps alive.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! Streams: the integers that name them, the proof that one is alive, and the plan of who waits for whom.
+//! Streams: the integers that name them, the proof that one is alive, and the plan of the waits.
 //!
 //! Three dialects name a stream by an integer. In the [CUDA Array Interface v3] `None` means that
 //! nothing is pending; in [DLPack's Python protocol] `None` means the legacy default stream and -1
@@ -156,7 +156,7 @@ impl Ready {
 /// What a consumer, or a caller on its behalf, asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Request {
-    /// `None`: nothing was said.
+    /// `None`: no stream was named.
     Unspecified,
     /// `-1`: no order is wanted.
     NoOrder,

@@ -1,17 +1,17 @@
-//! Who waits for whom. Pure: no driver is asked.
+//! Which stream waits for which. Pure: it calls no driver.
 
 use super::{Alive, Ready, Request};
 
 /// Why a hand-over, or an end, needs no edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Elided {
-    /// Producer and consumer use one stream, which orders their work by itself.
+    /// Producer and consumer use one stream, which runs in order.
     SameStream,
     /// The producer has nothing pending.
     NothingPending,
     /// The consumer asked for no order (-1).
     NotAsked,
-    /// The consumer is told the producer's stream and queues its work there.
+    /// The consumer learns the producer's stream and queues its work there.
     StreamPassedOn,
     /// Another array that was ready on the same stream has been ordered by the same call.
     Together,

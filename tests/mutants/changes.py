@@ -50,12 +50,12 @@ def changes(source: str) -> list[Change]:
     made = []
     for number in range(len(_places(ast.parse(source)))):
         tree = ast.parse(source)
-        node, function = _places(tree)[number]
-        line, before = node.lineno, _shown(node)
+        node, shown, function = _places(tree)[number]
+        line, before = node.lineno, _shown(shown)
         body = range(function.lineno, function.end_lineno + 1)
         _break(node)
         ast.fix_missing_locations(tree)
-        made.append(Change(function.name, line, body, before, _shown(node), ast.unparse(tree)))
+        made.append(Change(function.name, line, body, before, _shown(shown), ast.unparse(tree)))
     return made
 
 
@@ -63,8 +63,9 @@ def _shown(node: ast.AST) -> str:
     return ast.unparse(node).split("\n")[0][:120]
 
 
-def _places(tree: ast.AST) -> list[tuple[ast.AST, ast.FunctionDef]]:
-    found: list[tuple[ast.AST, ast.FunctionDef]] = []
+def _places(tree: ast.AST) -> list[tuple[ast.AST, ast.AST, ast.FunctionDef]]:
+    """Find what can be changed, what shows it, and its function: a number is shown by its place."""
+    found: list[tuple[ast.AST, ast.AST, ast.FunctionDef]] = []
 
     def walk(node: ast.AST, function: ast.FunctionDef | None) -> None:
         for name, value in ast.iter_fields(node):
@@ -75,7 +76,7 @@ def _places(tree: ast.AST) -> list[tuple[ast.AST, ast.FunctionDef]]:
                     continue
                 inside = one if isinstance(one, ast.FunctionDef) else function
                 if inside and _can_break(one):
-                    found.append((one, inside))
+                    found.append((one, node if isinstance(one, ast.Constant) else one, inside))
                 walk(one, inside)
 
     walk(tree, None)

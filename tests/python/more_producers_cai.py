@@ -34,6 +34,12 @@ also(
     CAI,
     interface=saying(shape=lambda _, shape: tuple(map(Index, shape))),
 )
+also(
+    "cai-shape",
+    "the extents are floats",
+    CAI,
+    interface=saying(shape=lambda _, shape: tuple(map(float, shape))),
+)
 also("cai-typestr", "it is bytes", CAI, interface=saying(typestr=lambda _, t: t.encode()))
 also("cai-typestr", "it has no byte order", CAI, interface=saying(typestr=lambda _, t: t[1:]))
 also(
@@ -145,6 +151,7 @@ also("cai-mask", "it is False", interface=lambda self: {**Array.interface(self),
 also("cai-mask", "it is a pointer", interface=lambda self: {**Array.interface(self), "mask": 4096})
 also("cai-descr", "it is a tuple", interface=saying(descr=lambda _, descr: tuple(descr)))
 also("cai-descr", "it is None", interface=saying(descr=lambda *_: None))
+also("cai-descr", "its fields are lists", interface=saying(descr=lambda *_: [["", "<f4"]]))
 also(
     "cai-descr",
     "its fields have a shape more than typestr",

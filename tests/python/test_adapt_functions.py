@@ -146,7 +146,9 @@ GENERATORS = [
 
 @pytest.mark.parametrize("function", GENERATORS, ids=lambda function: type(function).__name__)
 def test_generators_are_refused(function: Any) -> None:
-    with pytest.raises(TypeError, match=r"^function: got a generator; allowed: functions, "):
+    with pytest.raises(
+        TypeError, match=r"^function: got a generator function; allowed: functions, "
+    ):
         adapt(function)
 
 
@@ -188,7 +190,9 @@ def test_a_library_of_results_that_is_not_known_is_refused_at_once(returns: Any)
 
 
 def test_gradients_have_the_callers_kind_and_nothing_else_can_be_asked_for() -> None:
-    with pytest.raises(TypeError, match=r"^returns: got 'numpy'; allowed: 'like' beside backward="):
+    with pytest.raises(
+        TypeError, match=r"^returns: got 'numpy'; allowed: 'like', if backward= is given"
+    ):
         adapt(len, returns="numpy", backward=len)
 
 

@@ -114,7 +114,7 @@ def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
         (["check", "nothing", "--role", "producer"], "got 'nothing'; allowed: torch, jax"),
         (["check", "no.such.module:make"], "No module named 'no'"),
         (["check", "cli_subjects:nothing"], "has no 'nothing'"),
-        (["check", "cli_subjects:neither"], "say --role producer or --role consumer"),
+        (["check", "cli_subjects:neither"], "pass --role producer or --role consumer"),
         (["check", "cli_subjects:Poor", "--role", "consumer"], "is no consumer"),
         (["check", "cli_subjects:Consumer", "--role", "both"], "is no producer"),
         (["check", "cli_subjects:make", "--only", "cai-nothing"], "got 'cai-nothing'; allowed"),
@@ -177,7 +177,7 @@ def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
     assert main(["inspect", "--simulated", "cli_subjects:array(speaks='cai')", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["agree"] is None
-    assert told["why"] == "It speaks only CAI: there is nothing to compare."
+    assert told["why"] == "It speaks only CAI: nothing to compare."
     assert [one["door"] for one in told["said"]] == ["CAI"]
 
 

@@ -306,7 +306,10 @@ def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("reason", "known", "said"),
-    [("no driver", KNOWN, "there is no driver; name what to run"), (None, (), "none is installed")],
+    [
+        ("no driver", KNOWN, "there is no driver; name a subject"),
+        (None, (), "none of these is installed"),
+    ],
 )
 def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
     monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)

@@ -9,14 +9,17 @@ from producers import Array, Library, speaking
 from cai_bridge.conformance import (
     ConsumerAdapter,
     ProducerAdapter,
+    UnmetError,
     check_consumer,
     check_producer,
     open_lab,
 )
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.libraries.simulated import Consumer
+from cai_bridge.conformance.producer.arrays import items
 from cai_bridge.conformance.stand_in import speaking_only
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing._region import Region
 
 
 @pytest.fixture
@@ -70,6 +73,30 @@ def test_what_an_adapter_cannot_be_judged_without_is_named(lab):
         assert {one.outcome for one in report.verdicts} == {"skipped"}
         assert report.verdicts[0].missing == member
         assert "test_conformance_judging.py:" in report.verdicts[0].evidence
+
+
+def test_a_library_without_a_protocol_is_told_so_before_what_its_adapter_lacks(lab):
+    class Nameless(Library):
+        array = speaking("Nameless", ("cai",))
+
+        def stream(self):
+            return None
+
+    found = check_producer(Nameless, lab=lab, only="dlpack-pending-on-two")
+    assert found["dlpack-pending-on-two"].evidence == "Nameless has no __dlpack__"
+
+
+@pytest.mark.parametrize(("at", "is_told"), [(0, False), (4, False), (8, False), (2, True)])
+def test_a_slice_next_to_the_array_is_a_copy_and_one_that_reaches_beyond_is_none(at, is_told, lab):
+    x = Library.array.made((12,), "float32")
+    ptr = x._region.ptr
+    lab.put(x._region, [float(place) for place in range(12)])
+    part, whole = (Region(ptr + 4 * one, (4,), (4,), "float32", 4) for one in (at, 4))
+    if is_told:
+        with pytest.raises(UnmetError, match="reaches from byte -8 to 8 of the array's 16"):
+            items(lab, part, whole)
+    else:
+        assert items(lab, part, whole) == [float(place) for place in range(at, at + 4)]
 
 
 def test_types_are_a_tuple_of_names():
@@ -152,7 +179,7 @@ def test_an_adapter_of_a_function_says_its_line():
     assert places == {str(line)}
     assert {member for member, _ in report.missing()} == {"readonly(array)", "stream()"}
     told = str(report).splitlines()
-    assert told[-3] == "More is judged where the adapter says:"
+    assert told[-3] == "The adapter can add more:"
     assert told[-2].startswith("  def readonly(array) in ")
     assert told[-2].endswith(": cai-readonly")
 
@@ -231,7 +258,7 @@ def test_a_lab_on_the_device_that_is_in_place_leaves_it_there():
 
 def test_what_of_an_array_could_not_be_compared_is_told(lab):
     evidence = check_producer(simulated.Producer, lab=lab, only="both-agree")["both-agree"].evidence
-    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter says no")
+    assert evidence.startswith("CAI and __dlpack__; every second column: the adapter has no")
     whole = check_producer(Library, lab=lab, only="both-agree")["both-agree"].evidence
     assert whole == (
         "CAI and exchange API and __dlpack__; every second column; all rows but the first; "

@@ -87,7 +87,9 @@ def test_a_library_that_is_not_known_is_refused(
     cuda: Any, library: StandIn, to: Any, got: str
 ) -> None:
     x = cuda.array([1.0])
-    allowed = "a library of cai, cuda, .+, stand_in, torch, tvm_ffi, warp, as a module, by its name"
+    allowed = (
+        "the module, .+ type of cai, cuda, .+, stand_in, torch, tvm_ffi, warp, or of a library"
+    )
     with pytest.raises(TypeError, match=rf"^to: got {got}.*; allowed: {allowed}"):
         convert(x, to)
     assert x.exports == 0
@@ -224,7 +226,7 @@ def test_numpy_takes_what_layout_there_is(cuda: Any) -> None:
 
 def test_numpy_is_never_without_a_copy(cuda: Any) -> None:
     x = cuda.array([1.0])
-    with pytest.raises(ValueError, match=r"^copy: got False; allowed: None or True, for NumPy"):
+    with pytest.raises(ValueError, match=r"^copy: got False; allowed: None or True: a NumPy"):
         convert(x, "numpy", copy=False)
     with pytest.raises(ValueError, match=r"^x\[1\]: copy: got False"):
         convert([1, x], "numpy", copy=False)
@@ -339,7 +341,7 @@ def test_a_quick_route_that_does_not_do_the_same_is_not_taken(fails: str, caplog
     view = types.SimpleNamespace(size=4)
     with caplog.at_level("DEBUG", logger="cai_bridge"):
         assert route(view, None) == (4, 2)
-    assert "library: the public route is taken: " in caplog.text
+    assert "library: the bridge uses the public route: " in caplog.text
     calls.clear()
     assert route(view, None) == (4, 2)
     assert calls == ["public"]

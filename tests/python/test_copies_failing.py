@@ -175,7 +175,7 @@ def test_a_copy_for_the_cpu_is_refused_while_its_wait_would_end_a_capture(stream
         cuda.capture(captured),
         pytest.raises(
             DriverError,
-            match=r"^graph capture: got a copy for the CPU, for which the host would wait; "
+            match=r"^graph capture: got a copy for the CPU, which the host would have to wait for; "
             r"allowed: a copy before the capture begins or after it ends$",
         ),
     ):

@@ -82,7 +82,7 @@ def test_a_dict_that_says_something_else_than_the_attributes_is_believed() -> No
         print(from_cai(odd).shape)
         """
     )
-    assert said.startswith("DEBUG:cai_bridge:the public route is taken")
+    assert said.startswith("DEBUG:cai_bridge:the bridge uses the public route")
     assert "\n(3, 2)" in said
 
 

@@ -157,7 +157,7 @@ def test_a_copy_of_what_a_closed_object_names(to, blocking, cuda, caplog):
         seen = reader.read(to_cai(copy, stream=reader))
         ended(cuda)
         assert seen.value == [7.0] * 4
-    assert "the stream that the array is ready on is gone" in caplog.text
+    assert "the array's stream may be destroyed" in caplog.text
 
 
 @KINDS
@@ -268,7 +268,7 @@ def test_an_object_that_the_garbage_collector_has_ended_is_not_asked(door, block
 @KINDS
 def test_an_exporter_that_is_garbage_as_well_vouches_for_nothing(blocking, cuda):
     class Exporter:
-        """Keeps the stream alive that its dict names, as the specification has it."""
+        """Keeps the stream alive that its dict names, as the specification says."""
 
         def __init__(self, array: Any, stream: Any) -> None:
             self.array, self.stream = array, stream

@@ -178,7 +178,7 @@ def test_a_library_that_does_not_import_is_told_of(monkeypatch, capsys):
     assert main(["doctor", "--import"]) == 0
     assert "does not import: ModuleNotFoundError" in capsys.readouterr().out
     assert main(["doctor"]) == 0
-    assert "--import asks its array type" in capsys.readouterr().out
+    assert "--import looks at its array type" in capsys.readouterr().out
 
 
 def test_without_libraries_the_doctor_says_so(monkeypatch):

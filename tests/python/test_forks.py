@@ -256,7 +256,7 @@ def test_the_parents_simulated_device_is_refused_in_a_fork(call):
             try:
                 {call}
             except DriverError as error:
-                assert str(error).startswith("process: got a process that was forked"), error
+                assert str(error).startswith("process: got a fork of the process"), error
                 return
             raise AssertionError("no error")
         in_a_fork(use)

@@ -25,25 +25,25 @@ def judge(x, most=2):
     log(x)
     return x > most and not x % 2
 '''
-MADE = {
-    "if x is None:": "if not x is None:",
-    "x is None": "x is not None",
-    "raise TypeError(f'got {x + 1}')": "raise KeyError",
-    "log(x)": "None",
-    "return x > most and (not x % 2)": "return None",
-    "x > most and (not x % 2)": "x > most or not x % 2",
-    "x > most": "x >= most",
-    "not x % 2": "+bool(x % 2)",
-    "x % 2": "x * 2",
-    "2": "3",
-}
+MADE = [
+    ("x, most=2", "x, most=3"),
+    ("if x is None:", "if not x is None:"),
+    ("x is None", "x is not None"),
+    ("raise TypeError(f'got {x + 1}')", "raise KeyError"),
+    ("log(x)", "None"),
+    ("return x > most and (not x % 2)", "return None"),
+    ("x > most and (not x % 2)", "x > most or not x % 2"),
+    ("x > most", "x >= most"),
+    ("not x % 2", "+bool(x % 2)"),
+    ("x % 2", "x * 2"),
+    ("x % 2", "x % 3"),
+]
 
 
 def test_each_expression_that_decides_is_changed_by_itself():
     made = changes(SOURCE)
-    assert {one.before: one.after for one in made} == MADE
-    assert [one.before for one in made].count("2") == 2  # the default, and the divisor
-    assert len({one.text for one in made}) == len(made) == len(MADE) + 1
+    assert sorted((one.before, one.after) for one in made) == sorted(MADE)
+    assert len({one.text for one in made}) == len(made)
     for one in made:
         tree = ast.parse(one.text)
         assert ast.unparse(ast.parse(SOURCE)) != one.text

@@ -66,7 +66,7 @@ def test_the_toy_library_of_the_examples_keeps_all_that_applies(tmp_path):
     assert counted(shown, "passed") >= 40
     assert f"test_producer[{TOY}-cai-shape]" in shown
     assert f"conformance: producer {TOY}" in shown
-    assert "the adapter says no readonly()" in shown
+    assert "the adapter has no readonly()" in shown
 
 
 def test_a_failure_shows_the_rule_the_section_and_a_program(tmp_path):
@@ -358,12 +358,12 @@ def test_a_subject_of_which_nothing_can_be_judged_fails(tmp_path):
     assert code == 1, shown
     assert counted(shown, "failed") == 1
     assert "test_producer[own:Nothing-anything-judged]" in shown
-    assert "every requirement was skipped: nothing was judged" in shown
+    assert "every requirement was skipped: nothing is known of the library" in shown
     code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape", cwd=tmp_path)
     assert code == 0, shown
     code, shown = run("--cai-producer", "own:Nothing", "-k", "cai-shape or anything", cwd=tmp_path)
     assert code == 0, shown
-    assert "only some of the requirements were run here" in shown
+    assert "only some of the requirements ran here" in shown
 
 
 def test_a_library_that_leaves_has_failed(tmp_path):
@@ -390,17 +390,17 @@ def test_a_member_that_is_missing_is_named_with_the_line_of_its_class(tmp_path):
     code, shown = run("--cai-producer", "own:Caching", "-k", "cai-readonly", cwd=tmp_path)
     assert code == 0, shown
     line = OWN.splitlines().index("class Caching(toy_library.Producer):") + 1
-    assert f"the adapter says no readonly(); see Caching, own.py:{line}" in " ".join(shown.split())
+    assert f"the adapter has no readonly(); see Caching, own.py:{line}" in " ".join(shown.split())
 
 
 def test_a_requirement_that_takes_long_is_named_while_it_does(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     arguments = ["--cai-producer", "own:Slow", "-k", "cai-readonly or cai-shape"]
     _, shown = run(*arguments, "--cai-slow-after", "0.3", cwd=tmp_path)
-    assert "cai_bridge: own:Slow: cai-readonly has been judged for 0.3 s" in shown
-    assert "cai-shape has been judged" not in shown
+    assert "cai_bridge: own:Slow: cai-readonly has run for 0.3 s" in shown
+    assert "cai-shape has run" not in shown
     _, shown = run(*arguments, cwd=tmp_path)
-    assert "has been judged" not in shown
+    assert "has run" not in shown
 
 
 def test_the_simulated_device_can_be_asked_for(tmp_path):

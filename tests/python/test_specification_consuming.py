@@ -186,7 +186,7 @@ def test_where_the_user_has_to_say_the_stream_the_warning_says_how(cuda, step):
     producer = cuda.stream("producer's")
     x = cuda.array([7.0] * 8, speaks="cai2", stream=producer)
     silent = type("Silent" + step[0], (OnlyCai,), {})(x.__cuda_array_interface__, keep=x)
-    with pytest.warns(HostSyncWarning, match=r"from_cai\(x, stream=\.\.\.\).* or -1 where there"):
+    with pytest.warns(HostSyncWarning, match=r"from_cai\(x, stream=\.\.\.\).* or -1 if nothing"):
         from_cai(silent)
     producer.fill(x, 8.0)
     if step == "-1 after a wait":

@@ -349,7 +349,7 @@ def test_an_end_that_fails_is_told_and_one_that_is_hopeless_lets_go(traced, cuda
     seen = traced.read()
     assert seen.releases() == [
         ("release()", "failed"),
-        ("last reference", "let go without an order"),
+        ("last reference", "dropped without an order"),
     ]
     (trouble,) = seen.marks("trouble")
     assert trouble["name"] == "the memory could not be given back in order"

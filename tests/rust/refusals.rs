@@ -107,14 +107,14 @@ fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() 
         };
         cai::decode(fields, dialect(unnamed), || None).map(|decoded| decoded.claim)
     };
-    let said = |stream| Claim::Said(Ready::On(stream));
+    let said = |stream| Claim::Stated(Ready::On(stream));
     for default in [Stream::Legacy, Stream::PerThread(Thread::current())] {
         for unnamed in [None, Some(0)] {
             assert_eq!(claim(3, unnamed, Some(default)).unwrap(), said(default));
         }
         assert_eq!(claim(3, Some(7), Some(default)).unwrap(), said(Stream::Handle(7)));
     }
-    assert_eq!(claim(3, None, None).unwrap(), Claim::Said(Ready::Nothing));
+    assert_eq!(claim(3, None, None).unwrap(), Claim::Stated(Ready::Nothing));
     assert_eq!(claim(3, Some(0), None).unwrap_err().kind().name(), "StreamZero");
     assert_eq!(claim(2, None, Some(Stream::Legacy)).unwrap(), Claim::Silent);
 }

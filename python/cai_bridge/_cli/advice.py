@@ -12,12 +12,12 @@ from .machine import Driver
 Level = Literal["unsafe", "wrong", "slow", "missing"]
 
 LEVELS: dict[Level, str] = {
-    "unsafe": "a setting leaves out what keeps values right",
-    "wrong": "values come out wrong, or memory is misused, without the bridge",
-    "slow": "the host waits, or a conversion costs more than it has to",
-    "missing": "something is not there, or does not fit",
+    "unsafe": "a setting makes values wrong",
+    "wrong": "without the bridge values are wrong, or memory is misused",
+    "slow": "the host waits, or a conversion takes longer than needed",
+    "missing": "something is missing, or does not fit",
 }
-"""The levels, gravest first. The first is what somebody set, so the command fails for it."""
+"""The levels, gravest first. The first is a setting, so the command fails for it."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ ADVICE: tuple[Advice, ...] = (
         "bridge-sync-off",
         "unsafe",
         lambda on: on.is_set("CAI_BRIDGE_SYNC", "0"),
-        "CAI_BRIDGE_SYNC=0: the bridge does not order what it imports by dicts without stream=.",
-        "Unset it, and give stream= where the producer's stream is known.",
+        "CAI_BRIDGE_SYNC=0: the bridge does not wait for the streams of imported dicts.",
+        "Unset it, and pass stream= if you know the producer's stream.",
         _DOCS,
     ),
     Advice(
@@ -129,28 +129,28 @@ ADVICE: tuple[Advice, ...] = (
         "cupy-export-2",
         "unsafe",
         lambda on: on.has("cupy") and on.is_set("CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION", "2"),
-        "CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION=2: CuPy's dicts name no stream, so that nobody "
-        "waits for pending work but by waiting for the whole context.",
-        "Unset it, or give from_cai(x, stream=s) the stream that CuPy works on.",
+        "CUPY_CUDA_ARRAY_INTERFACE_EXPORT_VERSION=2: CuPy's dicts name no stream, so the host "
+        "waits for the whole context at each import.",
+        "Unset it, or pass from_cai(x, stream=s) the stream that CuPy works on.",
         f"{_CUPY}; {_CAI}",
     ),
     Advice(
         "torch-cai",
         "wrong",
         lambda on: on.has("torch"),
-        "torch's dict has version 2 and names no stream, and torch ignores the stream of the dicts "
-        "that it takes; conjugate views come out unconjugated.",
-        "Hand out to_cai(x); take in torch.from_dlpack(from_cai(y)).",
+        "torch's dict has version 2 and names no stream, and torch ignores the streams of other "
+        "libraries' dicts; conjugate views arrive unconjugated.",
+        "Use convert(), or hand out to_cai(x) and import torch.from_dlpack(from_cai(y)).",
         _MEASURED,
     ),
     Advice(
         "torch-malformed",
         "wrong",
         lambda on: on.has("torch"),
-        "torch aborts the process on negative strides, by as_tensor and by from_dlpack, and on the "
-        "huge shape of a dict.",
-        "Take in torch.from_dlpack(from_cai(y), copy=True) what is reversed; from_cai refuses huge "
-        "shapes with an exception.",
+        "torch aborts the process on negative strides, by as_tensor and by from_dlpack, and on "
+        "a dict with a huge shape.",
+        "Import reversed arrays by torch.from_dlpack(from_cai(y), copy=True); from_cai refuses "
+        "huge shapes with an exception.",
         _MEASURED,
     ),
     Advice(
@@ -159,24 +159,24 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("jax"),
         "JAX's dict has version 2 and names no stream, and jnp.asarray of a dict keeps no owner "
         "of the memory.",
-        "Hand out to_cai(x); take in jax.dlpack.from_dlpack(from_cai(y)).",
+        "Use convert(), or hand out to_cai(x) and import jax.dlpack.from_dlpack(from_cai(y)).",
         _MEASURED,
     ),
     Advice(
         "jax-immutable",
         "wrong",
         lambda on: on.has("jax"),
-        "JAX's arrays are immutable, and its capsules cannot say so: torch.from_dlpack(x) writes "
-        "into them.",
-        "Hand out to_cai(x), which is read-only; readonly=False vouches for writing.",
+        "JAX's arrays are immutable, and its capsules have no flag for that: torch can write to "
+        "them after torch.from_dlpack(x).",
+        "Hand out to_cai(x), which is read-only; with readonly=False you vouch that nobody writes.",
         _MEASURED,
     ),
     Advice(
         "warp-cai",
         "wrong",
         lambda on: on.has("warp"),
-        "Warp's dict has version 2 and names no stream, and Warp ignores the stream of the dicts "
-        "that it takes.",
+        "Warp's dict has version 2 and names no stream, and Warp ignores the streams of other "
+        "libraries' dicts.",
         "Use convert(x, 'warp'), or hand it to_cai(x, stream=s) with its stream; hand out "
         "from_cai(y, stream=s).",
         "Warp 1.19, source of warp.array",
@@ -185,9 +185,9 @@ ADVICE: tuple[Advice, ...] = (
         "memory-given-back",
         "wrong",
         lambda on: any(on.has(name) for name in ("torch", "cupy", "rmm")),
-        "Memory from a pool that is let go while the consumer still reads is handed to somebody "
-        "else: neither protocol orders that end.",
-        "Hand arrays over by the bridge, whose ends are in order.",
+        "A pool hands memory out again while the consumer still reads it: neither protocol "
+        "orders the end.",
+        "Hand arrays over by the bridge, which orders the end.",
         _MEASURED,
     ),
     Advice(
@@ -219,16 +219,16 @@ ADVICE: tuple[Advice, ...] = (
         "rmm-waits",
         "slow",
         lambda on: on.has("rmm"),
-        "rmm.DeviceBuffer's dict has version 0, which says nothing of streams: from_cai makes the "
-        "host wait for the context.",
-        "Give from_cai(x, stream=s) the stream that the buffer was filled on.",
+        "rmm.DeviceBuffer's dict has version 0 and names no stream: from_cai makes the host "
+        "wait for the context.",
+        "Pass from_cai(x, stream=s) the stream on which the buffer was filled.",
         f"{_DOCS}; {_CAI}",
     ),
     Advice(
         "torch-no-table",
         "slow",
         lambda on: on.older("torch", "2.10"),
-        "torch before 2.10 has no exchange API: conversions go by __dlpack__, and cost "
+        "torch before 2.10 has no exchange API: conversions use __dlpack__, and take "
         "microseconds instead of a fraction of one.",
         "Use torch 2.10 or later.",
         "torch 2.10, torch.Tensor.__dlpack_c_exchange_api__",
@@ -245,7 +245,7 @@ ADVICE: tuple[Advice, ...] = (
         "no-numpy",
         "missing",
         lambda on: not on.has("numpy"),
-        "Without NumPy a view has no dtype; typestr and itemsize are there.",
+        "Without NumPy a view has no dtype; it still has typestr and itemsize.",
         "pip install numpy",
         _DOCS,
     ),

@@ -63,8 +63,8 @@ def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     top = argparse.ArgumentParser(
         prog="cai-bridge",
-        description="GPU arrays between DLPack and the CUDA Array Interface: what is installed, "
-        "what an array says, and what libraries do.",
+        description="GPU arrays between DLPack and the CUDA Array Interface: list what is "
+        "installed, show an array, test libraries.",
     )
     top.add_argument("--version", action="version", version=f"cai_bridge {__version__}")
     commands = top.add_subparsers(required=True, metavar="command")
@@ -76,9 +76,15 @@ def parser() -> argparse.ArgumentParser:
             "list what is installed, and what is unsafe, wrong or slow with it",
         )
     )
-    _add_inspect(_added(commands, "inspect", _inspect, "show what an array's protocols say"))
-    _add_check(_added(commands, "check", _check, "judge libraries by what the protocols require"))
-    _add_matrix(_added(commands, "matrix", _matrix, "hand arrays between all pairs of libraries"))
+    _add_inspect(
+        _added(
+            commands, "inspect", _inspect, "show what each protocol says of an array, side by side"
+        )
+    )
+    _add_check(_added(commands, "check", _check, "test libraries by what the protocols require"))
+    _add_matrix(
+        _added(commands, "matrix", _matrix, "hand arrays over between all pairs of libraries")
+    )
     return top
 
 
@@ -93,38 +99,40 @@ def _added(
 
 
 def _add_output(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--json", action="store_true", help="give JSON instead of text")
+    made.add_argument("--json", action="store_true", help="print JSON instead of text")
     made.add_argument(
-        "--output", metavar="path", help="write to a file instead of the standard output"
+        "--output", metavar="path", help="write to this file instead of standard output"
     )
 
 
 def _add_doctor(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Ends with 0, or with 1 where a setting leaves out what keeps values right."
+    made.epilog = "Exit status: 0, or 1 if a setting makes values wrong."
     made.add_argument(
         "--import",
         dest="imported",
         action="store_true",
-        help="import the libraries, and ask their array types instead of a table",
+        help="import the libraries, and look at their array types instead of a table",
     )
     _add_output(made)
 
 
 def _add_inspect(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Ends with 0, or with 1 where the protocols contradict each other."
+    made.epilog = "Exit status: 0, or 1 if the protocols contradict each other."
     made.add_argument(
         "subject",
         metavar="module:expression",
         help="what to look at, such as 'torch:zeros(3, device=\"cuda\")'",
     )
     made.add_argument(
-        "--simulated", action="store_true", help="with a simulated device in the driver's place"
+        "--simulated",
+        action="store_true",
+        help="use the simulated device instead of the CUDA driver",
     )
     _add_output(made)
 
 
 def _add_check(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Ends with 0, or with 1 where something that a specification demands failed."
+    made.epilog = "Exit status: 0, or 1 if a requirement that a specification demands failed."
     made.add_argument(
         "subjects", nargs="+", metavar="subject", help="a library's name, or module:factory"
     )
@@ -132,14 +140,14 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         "--role",
         choices=("producer", "consumer", "both"),
         default="",
-        help="what to judge it as; by default what it has",
+        help="the role to test; by default every role that it has",
     )
     made.add_argument(
         "--only",
         action="append",
         default=[],
         metavar="name",
-        help="a requirement to judge by, or a pattern of names; may be given more than once",
+        help="a requirement to test, or a pattern of names; may be given more than once",
     )
     place = made.add_mutually_exclusive_group()
     for where, what in (("simulated", "on the simulated device"), ("gpu", "on a GPU")):
@@ -155,23 +163,25 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         "subjects",
         nargs="*",
         metavar="subject",
-        help="the libraries; by default all that are found",
+        help="the libraries; by default all that are installed",
     )
     made.add_argument(
         "--way",
         action="append",
         choices=tuple(SIDES),
         default=[],
-        help="hand over by themselves, by views or by convert(); repeatable, by default all",
+        help="without the bridge, by views, or by convert(); repeatable, by default all",
     )
-    made.add_argument("--jobs", type=int, default=1, metavar="n", help="start so many rows at once")
+    made.add_argument(
+        "--jobs", type=int, default=1, metavar="n", help="how many rows to run at once"
+    )
     _add_output(made)
     made.add_argument("--html", metavar="path", help="write a page")
     made.add_argument(
         "--from",
         dest="source",
         metavar="path",
-        help="show what --json --output wrote, instead of a run",
+        help="show an earlier run, as --json --output wrote it",
     )
 
 
@@ -192,7 +202,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE
     except OSError as error:
-        # The interpreter flushes once more at its end what could not be printed.
+        # At its end the interpreter flushes again what could not be printed.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)

@@ -87,7 +87,7 @@ def _spoken(found: Found) -> str:
     if found.name == "ml_dtypes":
         return "dtypes: bfloat16 and 8-bit floats"
     if found.doors is None:
-        return "not known of this version; --import asks its array type"
+        return "unknown for this version; --import looks at its array type"
     return str(found.doors)
 
 

@@ -60,7 +60,7 @@ def inspect(subject: str) -> Inspection:
             said = str(error).replace("x: got", f"{expression!r} gave", 1)
             raise UsageError(f"{said}{such}") from error
     if len(description.doors) < 2:
-        why = f"It speaks only {', '.join(description.doors)}: there is nothing to compare."
+        why = f"It speaks only {', '.join(description.doors)}: nothing to compare."
         return Inspection(description, None, why)
     try:
         assert_equivalent(description)
@@ -74,7 +74,7 @@ def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> in
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)
-    # Races are not what is asked for, and whoever made the array need not have waited.
+    # Races are not the question here, and the array's maker need not have waited.
     with simulated_cuda(check=False) if simulated else contextlib.nullcontext():
         found = inspect(subject)
     text = escaped(str(found))

@@ -1,4 +1,4 @@
-"""The letters that outcomes are shown by, so that nobody has to tell them by colour."""
+"""The letters of outcomes, which need no colour to be told apart."""
 
 from __future__ import annotations
 
@@ -31,20 +31,24 @@ DASH = "\u2013"
 
 OUTCOMES: dict[str, Mark] = {
     "crashed": Mark("!", "crashed", "the process ended", "crashed"),
-    "wrong": Mark("W", "wrong", "values or flags that are not the producer's, silently", "wrong"),
-    "ignored": Mark("I", "ignored", "the consumer was told not to write, and wrote", "ignored"),
+    "wrong": Mark("W", "wrong", "values or flags differ from the producer's, silently", "wrong"),
+    "ignored": Mark(
+        "I", "ignored", "the consumer ignored the read-only flag, and wrote", "ignored"
+    ),
     "waits": Mark("B", "blocks", "right, but the host waits", "waits"),
-    "refused": Mark("X", "refused", "an exception, and nothing is lost", "refused"),
-    "right": Mark("R", "right", "as the protocols say, and the host does not wait", "right"),
-    "none": Mark(DASH, "none", "no such route, or nothing to judge", "none"),
+    "refused": Mark("X", "refused", "an exception; nothing is lost", "refused"),
+    "right": Mark("R", "right", "as the protocols say; the host does not wait", "right"),
+    "none": Mark(DASH, "none", "no such route, or nothing to test", "none"),
 }
 """The outcomes of a matrix, gravest first."""
 
 VERDICTS: dict[str, Mark] = {
-    "failed": Mark("F", "failed", "a specification demands it, and it is not so", "wrong"),
-    "advice": Mark("A", "advice", "a specification recommends it, and it is not so", "waits"),
-    "skipped": Mark(DASH, "skipped", "it does not apply, or cannot be judged here", "none"),
-    "passed": Mark("P", "passed", "as the specification has it", "right"),
+    "failed": Mark("F", "failed", "a requirement that a specification demands is not met", "wrong"),
+    "advice": Mark(
+        "A", "advice", "a requirement that a specification recommends is not met", "waits"
+    ),
+    "skipped": Mark(DASH, "skipped", "it does not apply, or cannot be tested here", "none"),
+    "passed": Mark("P", "passed", "as the specification says", "right"),
 }
 """The verdicts of a report, gravest first."""
 

@@ -12,7 +12,7 @@ from .exits import UsageError
 
 
 def check_asked(path: str | None) -> None:
-    """Refuse a file without a name, so that nobody waits for minutes to be told so.
+    """Refuse a file without a name before a run of minutes starts.
 
     Raises
     ------

@@ -58,7 +58,7 @@ def write(path: str, text: str) -> None:
 
 
 def check_asked(html: str | None) -> None:
-    """Refuse a page that cannot be made, so that nobody waits for minutes to be told so.
+    """Refuse a page that cannot be made before a run of minutes starts.
 
     Raises
     ------

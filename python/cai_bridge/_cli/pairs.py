@@ -1,4 +1,4 @@
-"""``cai-bridge matrix``: what happens between all pairs of libraries, by themselves and bridged."""
+"""``cai-bridge matrix``: what happens between all pairs of libraries, alone and bridged."""
 
 from __future__ import annotations
 
@@ -75,10 +75,12 @@ def _found() -> list[str]:
 
     reason = why_no_gpu()
     if reason is not None:
-        raise UsageError(f"there is {reason}; name what to run, such as simulated, or use --from")
+        raise UsageError(
+            f"there is {reason}; name a subject that runs here, such as simulated, or use --from"
+        )
     found = [one.name for one in find_libraries() if one.name in LIBRARIES]
     if not found:
-        raise UsageError(f"none is installed of {', '.join(LIBRARIES)}")
+        raise UsageError(f"none of these is installed: {', '.join(LIBRARIES)}")
     return found
 
 

@@ -25,8 +25,8 @@ def of_matrix(table: Table) -> str:
     return page.rendered(
         "matrix.html.jinja",
         "GPU arrays between libraries",
-        "What happens when an array of one library is handed to another: by themselves, and with "
-        "cai_bridge between them.",
+        "What happens when one library hands an array to another: alone, and with cai_bridge "
+        "between them.",
         facts,
         matrix.date,
         matrix=_shown(table),

@@ -123,8 +123,8 @@ def _roles_asked(subject: str, role: str) -> tuple[str, ...]:
     roles = roles_of(source)
     if not role and not roles:
         raise UsageError(
-            f"subject: got {subject!r}, which does not say whether it makes or takes arrays; "
-            "say --role producer or --role consumer"
+            f"subject: got {subject!r}, which may make or take arrays; pass --role producer or "
+            "--role consumer"
         )
     missing = [one for one in asked if one not in roles]
     if role and missing and _is_adapter(source):

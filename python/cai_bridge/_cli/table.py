@@ -1,4 +1,4 @@
-"""A matrix as it is shown: by pair, by route, and in short."""
+"""A matrix for display: by pair, by route, and in short."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
 
 ASPECTS: dict[str, str] = {
-    "values": "the items arrive, in the same memory",
-    "handover": "work that is pending when the array is handed over is waited for",
-    "release": "memory is not used again while the consumer reads it",
-    "host": "the host is not held meanwhile",
-    "readonly": "what is read-only cannot be written",
-    "dtypes": "the element types that both libraries have arrive as they are",
-    "lazy": "values that are only noted, such as a conjugate's, arrive as they are",
+    "values": "the values arrive, in the same memory",
+    "handover": "the consumer waits for work that is pending at hand-over",
+    "release": "nobody reuses the memory while the consumer reads it",
+    "host": "the host does not wait",
+    "readonly": "read-only memory stays unwritten",
+    "dtypes": "all element types that both libraries have arrive",
+    "lazy": "values that are recorded but not computed, such as a conjugate's, arrive",
 }
 """What is looked at on every route, in the order that it is shown in."""
 

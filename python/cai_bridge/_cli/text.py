@@ -1,4 +1,4 @@
-"""Text of somebody else's: what it holds must not end the command, nor steer the terminal."""
+"""Foreign text: it must not end the command, nor steer the terminal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEERING = ("Cc", "Cs", "Zl", "Zp")
 
 
 def said(error: BaseException) -> str:
-    """Tell an exception's type and text, which may raise by itself."""
+    """Return an exception's type and text; making the text may raise."""
     kind = type(error).__name__
     try:
         return f"{kind}: {error}"

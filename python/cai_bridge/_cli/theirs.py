@@ -1,4 +1,4 @@
-"""Running what somebody else wrote: it may raise, leave or print, and the command goes on."""
+"""Running foreign code: it may raise, exit or print, and the command continues."""
 
 from __future__ import annotations
 

@@ -36,17 +36,17 @@ FOUND: dict[Any, _Maker] = {}
 
 
 def register(library: Library) -> None:
-    """Let `convert` and `adapt` make arrays of a library that they do not know.
+    """Teach `convert` and `adapt` a library.
 
     Parameters
     ----------
     library : Library
-        How its arrays are recognised and made. One of the same name is replaced.
+        How its arrays are recognised and made. It replaces an earlier one of the same name.
 
     Raises
     ------
     TypeError
-        Something else than a `Library`, or one whose attributes are not as `Library` says.
+        `library` is not a `Library`, or its attributes are not as `Library` says.
     """
     _check(library)
     _registered[library.name] = library
@@ -139,6 +139,6 @@ def _unknown(to: Any) -> TypeError:
     kind = "the type " if isinstance(to, type) else ""
     shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
     return TypeError(
-        f"to: got {kind}{shown}; allowed: a library of {', '.join(names)}, as a module, by its "
-        "name, or by the type of its arrays, or one that was registered"
+        f"to: got {kind}{shown}; allowed: the module, the name or an array type of "
+        f"{', '.join(names)}, or of a library that you register"
     )

@@ -1,4 +1,4 @@
-"""cuda.core: a StridedMemoryView. It has no current stream: unsaid, it is the legacy one."""
+"""cuda.core: a StridedMemoryView. It has no current stream, so the default is the legacy one."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ class Jax(Routed):
     arrays = ("jax:Array",)
     view = DLPackView
     writes = False
-    # Its capsules cannot say that memory is read-only, and it has no need to be told.
+    # Its capsules have no read-only flag, and it never writes.
     readonly = False
 
     def routes(self) -> Quick:
@@ -63,7 +63,7 @@ def _by_buffer(public: Any) -> Any:
 
 
 def _state(array: Any) -> tuple[Any, ...]:
-    """Give what there is to an array but its memory, a copy where JAX has no such type."""
+    """Return an array's properties, all but its memory."""
     where = array.sharding, array.committed
     return (*where, type(array), array.shape, array.dtype, array.weak_type)
 

@@ -13,24 +13,24 @@ LOG = logging.getLogger("cai_bridge")
 
 
 class Library:
-    """How a library's arrays are recognised, and made of views.
+    """How the bridge recognises a library's arrays, and makes them from views.
 
     Subclass it, and `register` an instance.
 
     Attributes
     ----------
     name : str
-        The module by whose name, or the name of whose parts, the library is found; without dots.
+        The library's top-level module, by which `convert` finds it; without dots.
     arrays : tuple of str
-        Its types of arrays, as ``"module:type"``.
+        Its array types, as ``"module:type"``.
     view : type or None
-        Which view `make` takes: `CaiView` or `DLPackView`. None for a library whose first type of
-        arrays has DLPack's exchange API, which makes them quickest and names the current stream.
+        The view that `make` takes: `CaiView` or `DLPackView`. None if the first type of `arrays`
+        has DLPack's exchange API, which makes the arrays fastest and names the current stream.
     writes : bool
-        Whether it may write to what it is given, so that read-only memory is refused.
+        Whether the library may write to its arrays. If so, read-only memory is refused.
     readonly : bool or None
-        What ``readonly=`` is where nobody says: False for a library that never writes and that
-        cannot be told that it must not.
+        The default of ``readonly=``: False for a library that never writes and has no read-only
+        arrays.
     """
 
     name: str
@@ -40,16 +40,16 @@ class Library:
     readonly: ClassVar[bool | None] = None
 
     def current_stream(self, device: int) -> Any:
-        """Give the stream that the library works on now on a GPU, as `to_cai` takes it.
+        """Return the stream that the library works on now on a GPU, as `to_cai` takes it.
 
-        None where there is no such stream: then what `make` makes has to order its work itself.
+        None if there is no such stream: then the array that `make` returns must order its work.
         """
         return None
 
     def make(self, view: CaiView | DLPackView, stream: Any) -> Any:
-        """Make an array of a view, which it has to hold, and which is usable by now.
+        """Make an array from a view. The array must hold the view; its memory is ready.
 
-        `stream` is what the caller said, or what `current_stream` did.
+        `stream` is the caller's, or else that of `current_stream`.
         """
         raise NotImplementedError
 
@@ -86,11 +86,11 @@ class Quick:
     def _choose(self, view: Any, stream: Any) -> Any:
         try:
             works = self.same(self.quick(view, stream), self.public(view, stream))
-            why = "its array is another than the public one's"
+            why = "its array differs from the public route's"
         except Exception as error:
             works, why = False, f"{type(error).__name__}: {error}"
         if not works:
-            LOG.debug("%s: the public route is taken: %s", self.library, why)
+            LOG.debug("%s: the bridge uses the public route: %s", self.library, why)
         self.chosen = self.quick if works else self.public
         return self.chosen
 

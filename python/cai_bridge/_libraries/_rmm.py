@@ -1,4 +1,4 @@
-"""RMM: a DeviceBuffer, which is bytes. It has no current stream: unsaid, it is its default one.
+"""RMM: a DeviceBuffer, which is bytes. It has no current stream: its default one is used.
 
 A ``DeviceBuffer`` allocates from a memory resource, and copies what it is handed; no call of RMM's
 Python API wraps foreign memory. So the buffer is made with a resource that has only that memory,

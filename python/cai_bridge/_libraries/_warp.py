@@ -57,7 +57,7 @@ class Warp(Library):
             )
 
         def keep(ptr: int, nbytes: int, view: Any = view) -> None:
-            """Free nothing: the memory goes back when nobody refers to this any more."""
+            """Free nothing: the memory goes back with the last reference to this object."""
 
         return warp.array(
             ptr=view.ptr,

@@ -1,7 +1,7 @@
-"""What a library tells of itself to be tested: how an array is made, filled, taken in and read.
+"""What the kit needs to know of a library: how to make, fill, import and read an array.
 
-Only `make` of a producer and `take` of a consumer are needed; a requirement that needs more than an
-adapter has is left without a verdict, and the report says what was missing.
+Only `make` of a producer and `take` of a consumer are required. A requirement that needs more than
+an adapter has is skipped, and the report says what was missing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ class Late:
     array : object
         The array.
     stream : object
-        The stream that the write is queued on; None where nobody can name it.
+        The stream of the write; None if it has no name.
     value : float
-        What the array will hold, everywhere.
+        The value that all items will have.
     hold : Hold
         What holds the write back.
     keep : object
-        What has to live as long.
+        An object that must live as long.
     """
 
     array: Any
@@ -68,9 +68,9 @@ class Streams:
         return type(self)
 
     def stream(self) -> Any:
-        """Make a stream of the library's: an int, or an object with ``__cuda_stream__``.
+        """Make a stream of the library: an int, or an object with ``__cuda_stream__``.
 
-        None where the library has none that a caller can name.
+        None if the library has no streams that a caller can name.
         """
         return None
 
@@ -88,20 +88,20 @@ class Streams:
 
 
 class ProducerAdapter(Streams):
-    """A library as a producer; subclass it, and say at least how an array is made.
+    """A library as a producer; subclass it, and define at least `make`.
 
     Attributes
     ----------
     name : str
-        What reports call the library.
+        The library's name in reports.
     dtypes : tuple of str
         The element types that `make` knows, by NumPy's or ``ml_dtypes``' names.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
 
-    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
-        """Make a C-contiguous array in GPU memory, whatever its values.
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ARG002 - the interface
+        """Make a C-contiguous array in GPU memory, with any values.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class ProducerAdapter(Streams):
     def full(self, shape: tuple[int, ...], dtype: str, value: float) -> Any:
         """Make an array of one value, on the library's current stream.
 
-        By default `make` and `fill`; a library whose arrays cannot be written says how else.
+        The default is `make` and `fill`; override it if the library's arrays cannot be written.
         """
         array = self.make(shape, dtype)
         self.fill(array, value)
@@ -149,19 +149,19 @@ class ProducerAdapter(Streams):
         raise missing(self, "readonly(array)")
 
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
-        """Give arrays whose values are noted and not yet computed, such as torch's conjugates.
+        """Yield arrays with recorded operations that are not computed yet, such as a conjugate.
 
         Yields
         ------
         str, array, nested lists
-            What is noted, the array, and the values that it has.
+            The operation, the array, and its values.
         """
         raise NotApplicableError("the library has none that the adapter knows of")
 
     def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
         """Make an array with a write on a stream of the library's that is held back.
 
-        A library whose streams nobody can name says here how pending work comes about.
+        Override it if the library's streams have no names.
         """
         stream = self.stream()
         if stream is None:
@@ -180,7 +180,7 @@ class ProducerAdapter(Streams):
         return Late(array, stream, value, hold)
 
     def late_on_two(self, lab: Lab, value: float) -> Late:
-        """Make an array of which each half has a write on a stream of its own, and one is held."""
+        """Make an array whose halves have writes on two streams, one of them held back."""
         streams = (self.stream(), self.stream())
         if streams[0] is None:
             raise missing(self, "stream()")
@@ -206,54 +206,54 @@ class ProducerAdapter(Streams):
 
 
 class ConsumerAdapter(Streams):
-    """A library as a consumer; subclass it, and say at least how an array is taken in.
+    """A library as a consumer; subclass it, and define at least `take`.
 
     Attributes
     ----------
     name : str
-        What reports call the library.
+        The library's name in reports.
     doors : tuple of str
-        What it takes arrays in by: ``"cai"``, ``"dlpack"``.
+        The protocols that it takes: ``"cai"``, ``"dlpack"``.
     dtypes : tuple of str
         The element types that it takes.
     library : object
-        What `cai_bridge.convert` knows the library by; None where it does not.
+        The library for `cai_bridge.convert`; None if `convert` does not know it.
     """
 
     doors: tuple[str, ...] = ("cai", "dlpack")
     dtypes: tuple[str, ...] = ("float32",)
     library: Any = None
 
-    def take(self, x: Any) -> Any:
-        """Take an array of another library in, without a copy; return the library's own array."""
+    def take(self, x: Any) -> Any:  # noqa: ARG002 - the interface
+        """Import another library's array, without a copy; return the library's own array."""
         raise missing(self, "take(x)")
 
     def take_by(self, door: str, x: Any) -> Any:
-        """Take an array in by one of the `doors`, where it may speak both protocols.
+        """Import an array, which may speak both protocols, by one of the `doors`.
 
-        By default `take` is handed a stand-in that speaks only that one.
+        By default `take` gets a stand-in that speaks only that protocol.
         """
         return self.take(speaking_only(door, x))
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Take an array in by `cai_bridge.convert`; `stream` is one of the library's, or None.
+        """Import an array by `cai_bridge.convert`; `stream` is one of the library's, or None.
 
-        By default no stream is said, as where the library has a current one.
+        By default no stream is passed, as for a library with a current stream.
         """
         del stream
         return convert(x, self.library, readonly=readonly)
 
     def hold(self, lab: Lab, stream: Any) -> Hold:
-        """Hold back what the library queues on one of its streams from here on.
+        """Hold back the library's later work on one of its streams.
 
-        A library whose streams nobody can name says here what its work can be made to wait for.
+        Override it if the library's streams have no names.
         """
         if stream is None:
             raise missing(self, "stream()")
         return lab.hold(handle_of(stream))
 
     def copy(self, array: Any) -> Any:
-        """Queue a read of all items on the library's current stream; return what it makes.
+        """Queue a read of all items on the library's current stream; return the copy.
 
         By default ``array.copy()``.
         """
@@ -263,7 +263,7 @@ class ConsumerAdapter(Streams):
         return copy()
 
     def values(self, copied: Any) -> Any:
-        """Wait for what `copy` made, and give its items on the host, as nested lists.
+        """Wait for the result of `copy`, and return its items on the host, as nested lists.
 
         By default ``copied.tolist()``.
         """
@@ -273,6 +273,6 @@ class ConsumerAdapter(Streams):
         return tolist()
 
     def fill(self, array: Any, value: float) -> None:
-        """Queue a write of one value to all items of an array that was taken in."""
+        """Queue a write of one value to all items of an imported array."""
         del array, value
         raise missing(self, "fill(array, value)")

@@ -25,9 +25,9 @@ def check_producer(
     ----------
     make : ProducerAdapter, subclass of it, or callable
         How the library makes arrays. A plain function is called with a shape, a tuple of item
-        counts, and the name of an element type; what needs streams is then left without a verdict.
+        counts, and the name of an element type; requirements about streams are then skipped.
     name : str, optional
-        What the report calls the library.
+        The library's name in the report.
     only : str or iterable of str, optional
         The names of the requirements to judge; by default all.
     lab : Lab, optional
@@ -36,15 +36,15 @@ def check_producer(
     Returns
     -------
     Report
-        One verdict a requirement: of CUDA Array Interface (Version 3), of DLPack 1.3 and of the
-        array API standard's ``__dlpack__``, each with its section.
+        One verdict for each requirement of the CUDA Array Interface (Version 3), of DLPack 1.3 and
+        of the array API standard's ``__dlpack__``, each with its section.
 
     Raises
     ------
     TypeError
         `make` is none of these.
     ValueError
-        `only` names a requirement that there is not.
+        `only` names an unknown requirement.
     """
     return _check("producer", as_producer(make, name), only, lab)
 
@@ -64,7 +64,7 @@ def check_consumer(
         How the library takes arrays in. A plain function is called with an object that speaks one
         protocol, and returns the library's array, which should have ``copy()`` and ``tolist()``.
     name : str, optional
-        What the report calls the library.
+        The library's name in the report.
     only : str or iterable of str, optional
         The names of the requirements to judge; by default all.
     lab : Lab, optional
@@ -73,14 +73,14 @@ def check_consumer(
     Returns
     -------
     Report
-        One verdict a requirement, each with its specification's section.
+        One verdict for each requirement, with its specification's section.
 
     Raises
     ------
     TypeError
         `consume` is none of these.
     ValueError
-        `only` names a requirement that there is not.
+        `only` names an unknown requirement.
     """
     return _check("consumer", as_consumer(consume, name), only, lab)
 

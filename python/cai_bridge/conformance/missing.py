@@ -23,7 +23,7 @@ class MissingMemberError(NotApplicableError):
     def __init__(self, member: str, place: str, more: str = "") -> None:
         self.member = member
         self.place = place
-        text = f"the adapter says no {member.partition('(')[0]}()"
+        text = f"the adapter has no {member.partition('(')[0]}()"
         text += f", {more}" if more else ""
         super().__init__(f"{text}; see {place}" if place else text)
 

@@ -169,9 +169,7 @@ def _find(subject: str, kind: str) -> Any:
     try:
         found: Any = importlib.import_module(module)
     except ModuleNotFoundError as missing:
-        raise ValueError(
-            f"subject: got {subject!r}, but {missing}; allowed: what imports"
-        ) from missing
+        raise ValueError(f"subject: got {subject!r}, which does not import: {missing}") from missing
     for part in attribute.split("."):
         if not hasattr(found, part):
             if not colon:

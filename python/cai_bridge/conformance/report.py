@@ -30,22 +30,22 @@ class ConformanceError(AssertionError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether one requirement is met.
+    """The verdict on one requirement.
 
     Attributes
     ----------
     requirement : Requirement
         The requirement, with its section.
     outcome : str
-        ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be judged here.
+        ``"passed"``, ``"failed"``, or ``"skipped"``: it does not apply, or cannot be tested here.
     evidence : str
-        What was seen; for one that was skipped, why.
+        What the library did; for a skipped requirement, the reason.
     program : str
         The smallest program that shows a failure; empty otherwise.
     traceback : str
         Where the library or its adapter raised, or ended the process; empty otherwise.
     missing : str
-        The member that an adapter has to have for this to be judged, such as ``"stream()"``.
+        The member that the adapter needs for this requirement, such as ``"stream()"``.
     missing_in : str
         The adapter's class or function, with file and line.
     """
@@ -83,7 +83,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Report:
-    """One verdict a requirement.
+    """The verdicts on one library.
 
     Attributes
     ----------
@@ -104,7 +104,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether something was judged, and nothing that a specification demands failed."""
+        """Whether there are verdicts, and no demanded requirement failed."""
         demanded = any(one.requirement.level == "must" for one in self.failed)
         return not demanded and any(one.outcome != "skipped" for one in self.verdicts)
 
@@ -121,7 +121,7 @@ class Report:
         raise KeyError(name)
 
     def raise_for_failures(self) -> None:
-        """Raise where something that a specification demands failed, or nothing was judged.
+        """Raise if a demanded requirement failed, or if every requirement was skipped.
 
         Raises
         ------
@@ -166,7 +166,7 @@ class Report:
         return "\n".join([*lines, *self._missing()])
 
     def missing(self) -> dict[tuple[str, str], tuple[str, ...]]:
-        """Tell what the adapter has to say for more to be judged.
+        """List the members that the adapter needs for more verdicts.
 
         Returns
         -------
@@ -187,7 +187,7 @@ class Report:
             at = f" in {place}" if place else ""
             what = names[0] if len(names) == 1 else f"{len(names)} requirements"
             lines.append(f"  def {member}{at}: {what}")
-        return ["", "More is judged where the adapter says:", *lines] if lines else []
+        return ["", "The adapter can add more:", *lines] if lines else []
 
 
 def _line(text: str, width: int = 100) -> str:

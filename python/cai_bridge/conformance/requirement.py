@@ -202,7 +202,7 @@ def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Ask for the name that comes closest to one that there is not; empty where none does."""
+    """Suggest the existing name closest to an unknown one; empty if none is close."""
     import difflib  # noqa: PLC0415
 
     found = difflib.get_close_matches(name, list(known), n=1, cutoff=0.75)

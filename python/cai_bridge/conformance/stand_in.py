@@ -15,7 +15,7 @@ def speaks(array: Any, name: str) -> bool:
 
 
 class _OnlyCai:
-    """Speaks the CUDA Array Interface; keeps the array, as its dict's stream has to be kept."""
+    """Speaks the CUDA Array Interface; keeps the array, and so the stream of its dict."""
 
     def __init__(self, array: Any) -> None:
         self._array = array
@@ -42,7 +42,7 @@ class _OnlyDlpack:
 
 
 def speaking_only(door: str, array: Any) -> Any:
-    """Stand in for an array by one protocol; an array that speaks no other is given as it is.
+    """Stand in for an array by one protocol; return an array that speaks no other unchanged.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Stand-in consumers, which take an array in as the real libraries do."""
+"""Stand-in consumers, which import an array as the real libraries do."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ MAX_VERSION = (1, 3)
 
 
 class Consumer:
-    """A library that takes an array in and works on it; made by `SimulatedCuda.consumer`.
+    """A library that imports an array and works on it; `SimulatedCuda.consumer` makes it.
 
-    Each `read` and `write` takes the array in anew, as the kind has it, and queues its work on the
-    stream that it is entitled to work on. What it took is held by the `Pending` that it returns.
+    Each `read` and `write` imports the array again, in the way of its kind, and queues its work on
+    the stream that it may work on. The `Pending` that it returns holds what it imported.
     """
 
     kind: ClassVar[str]
@@ -39,7 +39,7 @@ class Consumer:
         raise NotImplementedError
 
     def _taken(self, array: Any) -> tuple[Region, SimulatedStream, object]:
-        """Take the array in while the own stream is current, as it is in the real libraries."""
+        """Import the array while the consumer's stream is current, as in the real libraries."""
         with working_on(self.stream, ignores_dicts=self.ignores_dicts):
             return self._take(array)
 
@@ -49,7 +49,7 @@ class Consumer:
         Returns
         -------
         Pending
-            What the read saw, once the work has run.
+            The values that the read saw, after the work has run.
         """
         region, stream, held = self._taken(array)
         return _work.read(stream, region, name=name or f"{self.kind} read", held=held)
@@ -75,7 +75,7 @@ class Consumer:
         return Pending(name, result, held)
 
     def _on(self, device: int, handle: int) -> SimulatedStream:
-        """Name a stream of somebody else, by the handle that the driver has for it."""
+        """Name another owner's stream, by the driver's handle."""
         if (device, handle) == self.stream._queue:
             return self.stream
         return SimulatedStream._named(self._session, device, handle or 1)

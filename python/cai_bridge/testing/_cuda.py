@@ -22,21 +22,22 @@ if TYPE_CHECKING:
 
 
 class SimulatedCuda(Queues, Findings):
-    """A CUDA driver with devices that need no GPU; made by `simulated_cuda`.
+    """A CUDA driver that needs no GPU; `simulated_cuda` makes it.
 
-    Within its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
-    in for device memory. Queued work runs late, in the least helpful order that is legal, and every
-    access to memory is checked by happens-before: each pair that nothing orders is a `Report`.
+    Inside its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
+    in for device memory. Queued work runs late, in the least helpful order that CUDA allows. The
+    device checks every access to memory by happens-before: each pair that nothing orders is a
+    `Report`.
 
-    Conversions do not make it grow. It remembers every array and stream that it ever had, though,
-    less than a kilobyte each, so that a late use of one is named.
+    It remembers every array and stream that it ever had, less than a kilobyte each, so that a
+    report can name one that is used too late. Conversions do not make it grow.
     """
 
     _here: ClassVar[SimulatedCuda | None] = None
 
     @staticmethod
     def current() -> SimulatedCuda | None:
-        """Tell the simulated device that is in place, for code that is handed none."""
+        """Return the simulated device that is in place, for code that was not given it."""
         return SimulatedCuda._here
 
     def __init__(self, devices: int, *, check: bool) -> None:
@@ -49,9 +50,9 @@ class SimulatedCuda(Queues, Findings):
 
     def __enter__(self) -> Self:
         if self._entered:
-            raise SimulatedError("a simulated device is entered once; make another one")
+            raise SimulatedError("a simulated device can be entered once; make another one")
         if not self._session.enter():
-            raise SimulatedError("a simulated device is in place already, for the whole process")
+            raise SimulatedError("a simulated device is already in place, for the whole process")
         self._entered = True
         SimulatedCuda._here = self
         return self
@@ -93,8 +94,8 @@ class SimulatedCuda(Queues, Findings):
     def reset_device(self, device: int = 0) -> None:
         """Take down a device's primary context, as ``cuDevicePrimaryCtxReset``.
 
-        What is queued runs first. Streams, events and memory of the context are gone; its arrays
-        are not to be used any more. The context has the same address when it is used again.
+        Queued work runs first. The context's streams, events and memory are destroyed; do not use
+        its arrays any more. The context has the same address when it is used again.
         """
         _work.check_open(self._session)
         try:
@@ -129,7 +130,7 @@ class SimulatedCuda(Queues, Findings):
         return SimulatedStream._named(self._session, self._device(device), handle)
 
     def stream_of(self, handle: int, *, device: int | None = None) -> SimulatedStream:
-        """Name a stream of somebody else by its handle; it is not kept alive.
+        """Name another owner's stream by its handle; this does not keep it alive.
 
         Parameters
         ----------
@@ -143,10 +144,10 @@ class SimulatedCuda(Queues, Findings):
 
     @contextlib.contextmanager
     def current_stream(self, stream: SimulatedStream) -> Iterator[SimulatedStream]:
-        """Make a stream the arrays' library's current one on its device, for the calling thread.
+        """Make a stream the current one of the arrays' library, in the calling thread.
 
-        It is what the exchange API reports as ``current_work_stream``; without it that is the
-        legacy default stream.
+        The exchange API reports it as ``current_work_stream``. The default is the legacy default
+        stream.
         """
         device = a_stream(stream).device
         before = self._session.set_current_stream(device, stream.handle)
@@ -172,12 +173,12 @@ class SimulatedCuda(Queues, Findings):
         strides: str | Sequence[int] = "C",
         offset: int = 0,
     ) -> SimulatedArray:
-        """Make an array in memory of its own.
+        """Make an array in its own memory.
 
         Parameters
         ----------
         data : NumPy array, nested sequences or a value, optional
-            The values; with neither `data` nor `fill` the memory is what it happens to be.
+            The values. Without `data` and `fill` the memory is not initialized.
         dtype : str, optional
             The name of the element type: ``"float32"``, ``"bfloat16"``, ...; by default that of a
             NumPy array, else ``"float32"``. Values are Python's
@@ -193,8 +194,8 @@ class SimulatedCuda(Queues, Findings):
             (no arguments), ``"cai0"`` to ``"cai3"``; ``"cai"`` is ``"cai3"``. An empty tuple is
             none.
         stream : SimulatedStream, optional
-            The stream that the values are written on, by queued work, and that the array is pending
-            on. Without it the host writes them at once, and nothing is pending.
+            The stream on which queued work writes the values, and on which the array is then
+            pending. Without it the host writes them at once, and nothing is pending.
         name : str, optional
             What reports call it.
         readonly : bool, optional
@@ -205,9 +206,9 @@ class SimulatedCuda(Queues, Findings):
             ``"device"``, ``"pinned"``, ``"managed"``, or ``"pool"``: device memory that is freed in
             the order of `stream` and handed out again at once, as caching allocators do.
         strides : str or sequence of int, optional
-            ``"C"``, ``"F"``, or bytes, one a dimension.
+            ``"C"``, ``"F"``, or bytes, one for each dimension.
         offset : int, optional
-            How many bytes the first item lies behind the data pointer that DLPack is told.
+            How many bytes the first item lies after DLPack's data pointer.
 
         Raises
         ------
@@ -263,27 +264,27 @@ class SimulatedCuda(Queues, Findings):
 
 
 def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
-    """Put a simulated CUDA device in place of the driver, for the length of a ``with`` block.
+    """Replace the CUDA driver by a simulated one inside a ``with`` block.
 
-    At the end of the block all queued work runs, and the real driver comes back. When another
-    exception ends the block, queued work is dropped and nothing is checked.
+    At the end of the block all queued work runs, and the real driver comes back. If an exception
+    ends the block, queued work is dropped and nothing is checked.
 
     Parameters
     ----------
     devices : int, optional
         How many devices.
     check : bool, optional
-        Whether the end of the block raises `RaceError` for what was found.
+        Whether the end of the block raises `RaceError` if the device has reports.
 
     Returns
     -------
     SimulatedCuda
-        The context manager, which is also what it gives.
+        The context manager; ``as`` gives the same object.
 
     Raises
     ------
     SimulatedError
-        On entry: one is in place already.
+        On entry: a simulated device is already in place.
 
     Examples
     --------

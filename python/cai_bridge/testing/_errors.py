@@ -1,4 +1,4 @@
-"""What the simulated device found, what it was asked, and the exceptions it raises."""
+"""The reports of the simulated device, its driver calls, and the exceptions that it raises."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class SimulatedError(RuntimeError):
-    """The simulated device was used in a way that it does not take, such as one inside another."""
+    """The simulated device was used wrongly, such as one inside another."""
 
 
 class RaceError(AssertionError):
@@ -17,7 +17,7 @@ class RaceError(AssertionError):
     Attributes
     ----------
     reports : tuple of Report
-        What was found, in program order: the first 10,000.
+        The reports, in program order: the first 10,000.
     left_out : int
         How many more there were.
     """
@@ -37,7 +37,7 @@ class RaceError(AssertionError):
 
 @dataclass(frozen=True)
 class Side:
-    """One of the operations that a report is about.
+    """One operation of a report.
 
     Attributes
     ----------
@@ -74,9 +74,9 @@ class Report:
         ``"race"``, ``"use after free"``, ``"invalid free"``, ``"out of bounds"``,
         ``"dead stream"``, ``"dead event"``, ``"another thread's stream"`` or ``"failed kernel"``.
     message : str
-        The line that says so, both sides named.
+        The report in one line, with both sides.
     first : Side or None
-        The earlier side, where there are two.
+        The earlier side, if there are two.
     second : Side
         The later side, or the only one.
     """
@@ -106,9 +106,9 @@ class CallRecord:
     outcome : str
         ``"done"``, ``"suppressed"``, or the error's name, such as ``"CUDA_ERROR_OUT_OF_MEMORY"``.
     stream : int or None
-        The stream that it was given: 1, 2 or a handle.
+        Its stream: 1, 2 or a handle.
     event, context : int or None
-        The event and the context that it was given.
+        Its event and its context.
     """
 
     call: str

@@ -1,4 +1,4 @@
-"""What the simulated device found and was asked, and faults of the driver."""
+"""The reports of the simulated device, its driver calls, and faults of the driver."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 class Findings:
-    """The part of `SimulatedCuda` that looks at what happened, and makes calls fail."""
+    """The part of `SimulatedCuda` that has reports and calls, and makes calls fail."""
 
     _session: _Session
 
     @property
     def reports(self) -> list[Report]:
-        """What was found so far, in program order: the first 10,000."""
+        """The reports so far, in program order: the first 10,000."""
         return [Report._of(made) for made in self._session.reports()]
 
     @property
     def reports_left_out(self) -> int:
-        """How many reports more there were than `reports` has."""
+        """How many reports there are beyond those in `reports`."""
         return self._session.reports_left_out()
 
     def clear_reports(self) -> None:
-        """Forget what was found so far."""
+        """Forget the reports so far."""
         self._session.clear_reports()
 
     def check(self) -> None:
-        """Raise `RaceError` if anything was found, as the end of the ``with`` block does."""
+        """Raise `RaceError` if there are reports, as the end of the ``with`` block does."""
         reports = self.reports
         if reports:
             raise RaceError(reports, self.reports_left_out)
@@ -43,7 +43,7 @@ class Findings:
         call : str
             The entry point, such as ``"cuEventRecord"``.
         nth : int, optional
-            Counted from 1, calls of the arrays and consumers here included.
+            Counted from 1; calls by this device's arrays and consumers count.
         error : str or int, optional
             The error by CUDA's name, or its code.
         """
@@ -57,12 +57,12 @@ class Findings:
         self._session.suppress(call, nth)
 
     def clear_faults(self) -> int:
-        """Take back the faults that have not come yet; return how many there were."""
+        """Cancel the faults that have not happened yet; return how many there were."""
         return self._session.clear_faults()
 
     @property
     def calls(self) -> list[CallRecord]:
-        """The driver calls so far, by whomever, in their order: the last 65,536 of them."""
+        """The driver calls so far, in order: the last 65,536 of them."""
         return [CallRecord(*made) for made in self._session.calls()]
 
     def clear_calls(self) -> None:

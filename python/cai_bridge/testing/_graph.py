@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class SimulatedGraph:
-    """A capture while its ``with`` block runs, and the graph that it became afterwards.
+    """A capture inside its ``with`` block, and the graph after it.
 
-    Made by `SimulatedCuda.capture`.
+    `SimulatedCuda.capture` makes it.
     """
 
     def __init__(self, session: _Session, stream: SimulatedStream, mode: str) -> None:
@@ -45,7 +45,7 @@ class SimulatedGraph:
                 raise
 
     def launch(self, stream: SimulatedStream) -> None:
-        """Queue the captured work, after what is on the stream and after the launch before.
+        """Queue the captured work, after the stream's work and after the previous launch.
 
         Raises
         ------

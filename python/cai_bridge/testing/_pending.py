@@ -19,9 +19,9 @@ class Result:
 
 
 class Pending:
-    """The result of work that is queued, and what the consumer holds meanwhile.
+    """The result of queued work, and what the consumer holds meanwhile.
 
-    What was imported (a managed tensor, a view) is held until `release`, or until this object goes.
+    It holds what was imported (a managed tensor, a view) until `release`, or as long as it lives.
     The work itself holds nothing, as on a real device.
     """
 
@@ -37,7 +37,7 @@ class Pending:
 
     @property
     def value(self) -> Any:
-        """What the read saw, as nested lists; None for a write.
+        """The values that the read saw, as nested lists; None for a write.
 
         Raises
         ------
@@ -49,7 +49,7 @@ class Pending:
         return self._result.value
 
     def release(self) -> None:
-        """Let go of what was imported; the value stays."""
+        """Drop what was imported; the value stays."""
         self._held = None
 
     def __repr__(self) -> str:

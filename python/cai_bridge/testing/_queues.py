@@ -55,7 +55,7 @@ class Queues:
         Raises
         ------
         Exception
-            What a callable in queued work raised; the first one, further ones as its notes.
+            The first exception of a callable in queued work, with later ones as its notes.
         """
         try:
             self._session.synchronize_all()

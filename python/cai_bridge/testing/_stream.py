@@ -63,7 +63,7 @@ class SimulatedEvent:
 
     @property
     def done(self) -> bool:
-        """Whether the work before it has run; makes none run. If so, the host is ordered after."""
+        """Whether the work before it has run. If so, the host is ordered after it."""
         return self._session.query_event(self.handle)
 
     def synchronize(self) -> None:
@@ -77,8 +77,8 @@ class SimulatedEvent:
 class SimulatedStream:
     """A stream of the simulated device; speaks CUDA's stream protocol.
 
-    Made by `SimulatedCuda.stream`. It is destroyed with this object, as in other libraries, so
-    whoever keeps the bare handle longer names a dead stream.
+    `SimulatedCuda.stream` makes it. The stream is destroyed with this object, as in other
+    libraries; after that its bare handle names a destroyed stream.
     """
 
     def __init__(self, session: _Session, device: int | None, handle: int, name: str) -> None:
@@ -91,7 +91,7 @@ class SimulatedStream:
 
     @classmethod
     def _named(cls, session: _Session, device: int | None, handle: int) -> SimulatedStream:
-        """Name a stream that somebody else made: nothing is destroyed with the object."""
+        """Name another owner's stream: it is not destroyed with this object."""
         known = {1: "legacy default stream", 2: "per-thread default stream"}
         stream = cls(session, device, handle, known.get(handle, f"stream {handle:#x}"))
         stream._alive = False
@@ -122,7 +122,7 @@ class SimulatedStream:
         Raises
         ------
         Exception
-            What a callable in queued work raised; the first one, further ones as its notes.
+            The first exception of a callable in queued work, with later ones as its notes.
         """
         try:
             self._session.synchronize_stream(*self._queue)
@@ -134,7 +134,7 @@ class SimulatedStream:
         return SimulatedEvent(self._session, self._session.record_event(*self._queue))
 
     def wait(self, event: SimulatedEvent) -> None:
-        """Make work queued from here on wait for an event; the host does not wait."""
+        """Make later work on this stream wait for an event; the host does not wait."""
         if not isinstance(event, SimulatedEvent):
             _checks.refuse(TypeError, "event", event, "what record() of a stream returned")
         self._session.wait_event(*self._queue, event.handle)
@@ -153,7 +153,7 @@ class SimulatedStream:
     def fill(self, array: Any, value: Any, *, name: str = "fill") -> None:
         """Queue a write of one value, or of nested lists of the array's shape, to an array or view.
 
-        For an array of the simulated device, this becomes the stream that its work is pending on.
+        An array of the simulated device is then pending on this stream.
         """
         _work.fill(self, array, value, name=name)
 
@@ -167,17 +167,17 @@ class SimulatedStream:
         Returns
         -------
         Pending
-            What the read saw, once the work has run.
+            The values that the read saw, after the work has run.
         """
         return _work.read(self, _work.region_of(array), name=name)
 
     def destroy(self) -> None:
-        """Destroy the stream. What is queued on it still runs; the handle is dead.
+        """Destroy the stream. Queued work still runs; the handle is no longer valid.
 
         Raises
         ------
         SimulatedError
-            A default stream, or one that was destroyed before.
+            It is a default stream, or was destroyed before.
         """
         if not self._alive:
             why = "was destroyed before" if self._destroyed else "is not yours to destroy"

@@ -197,7 +197,10 @@ def values_and_shape(
     if own != wanted:
         values = list(flat(data))
         if len(own) != 1 or len(values) != math.prod(wanted):
-            raise ValueError(f"data: got the shape {own}; allowed: {wanted}, or as many flat")
+            raise ValueError(
+                f"data: got the shape {own}; allowed: the shape {wanted}, or a flat list of as "
+                "many values"
+            )
         data = nested(iter(values), wanted)
     return dtype, data, wanted
 

@@ -178,7 +178,7 @@ def check_open(session: _Session) -> None:
     """Refuse what needs the simulated device in place, and a fork of its process."""
     session.check_process()
     if not session.is_open:
-        raise SimulatedError("the simulated device is not in place: outside its with block")
+        raise SimulatedError("the simulated device works only inside its with block")
 
 
 def raise_kept(session: _Session) -> None:

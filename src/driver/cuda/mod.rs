@@ -71,14 +71,14 @@ impl Cuda {
                 // Somebody else had initialised it in the process that this one was forked from.
                 return fork::forked();
             }
-            let got = format!("a driver that does not start: {}", error.got());
+            let got = format!("a driver that fails to start: {}", error.got());
             Error::new(Kind::DriverMissing, got)
         })?;
         let mut count: c_int = 0;
         // SAFETY: the driver is initialised; `count` outlives the call.
         unsafe { calls.device_count(&raw mut count) }?;
         if count <= 0 {
-            return Err(Error::new(Kind::DriverMissing, "a CUDA driver that shows no device"));
+            return Err(Error::new(Kind::DriverMissing, "a CUDA driver that finds no device"));
         }
         Ok(Self {
             calls,

@@ -149,25 +149,25 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
 }
 
 /// The borrower's data, ended with the last piece of work that has them.
-struct Theirs {
+struct BorrowerData {
     run: super::Run,
     data: *mut c_void,
     end: super::End,
 }
 
 // SAFETY: the borrower's task is `Send` and `Sync`, which `borrowed` asks of it.
-unsafe impl Send for Theirs {}
+unsafe impl Send for BorrowerData {}
 // SAFETY: as above.
-unsafe impl Sync for Theirs {}
+unsafe impl Sync for BorrowerData {}
 
-impl Theirs {
+impl BorrowerData {
     fn run(&self, machine: &Simulated) {
         // SAFETY: the borrower's function with its own data, which have not ended; the machine runs the work.
         unsafe { (self.run)(self.data, std::ptr::from_ref(machine).cast()) }
     }
 }
 
-impl Drop for Theirs {
+impl Drop for BorrowerData {
     fn drop(&mut self) {
         // SAFETY: once, with the last owner.
         unsafe { (self.end)(self.data) }
@@ -177,7 +177,7 @@ impl Drop for Theirs {
 unsafe extern "C" fn queue(raw: Raw, on: u64, work: *const Work) -> u32 {
     // SAFETY: as for `call`; the work's lists are as long as it says, and outlive the call.
     let (machine, work) = unsafe { (machine(raw), *work) };
-    let data = Theirs { run: work.run, data: work.data, end: work.end };
+    let data = BorrowerData { run: work.run, data: work.data, end: work.end };
     answer(machine, || {
         // SAFETY: as above.
         let name = unsafe { std::slice::from_raw_parts(work.name, work.name_length) };

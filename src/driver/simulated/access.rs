@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::clock::{Clock, Lane};
 use super::codes;
-use super::history::{Access, Who};
-use super::report::{AccessKind, Report, ReportKind, Side, Touched};
+use super::history::{Access, Actor};
+use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
 use super::work::Span;
 use super::{Simulated, State};
 use crate::error::Result;
@@ -17,7 +17,7 @@ impl State {
     /// operations that are in `named` were paired with `who` before.
     pub(super) fn touch(
         &mut self,
-        who: &Arc<Who>,
+        who: &Arc<Actor>,
         clock: &Clock,
         span: Span,
         access: AccessKind,
@@ -27,7 +27,7 @@ impl State {
             return;
         }
         let Some((block, start)) = self.memory.find(span.ptr) else {
-            let second = who.side(Touched { allocation: None, bytes: 0..span.len, access });
+            let second = who.side(AccessRange { allocation: None, bytes: 0..span.len, access });
             let why = "nothing is allocated there";
             self.reports.push(|| Report::new(ReportKind::OutOfBounds, None, second, why));
             return;
@@ -51,18 +51,18 @@ impl State {
     }
 
     pub(super) fn report_races(&mut self, races: Vec<(Side, Side)>) {
-        let why = "nothing orders the one after the other";
+        let why = "nothing orders them";
         for (first, second) in races {
             self.reports.push(|| Report::new(ReportKind::Race, Some(first), second, why));
         }
     }
 
     /// The host's next access: its clock goes forward.
-    pub(super) fn host_access(&mut self, name: &str) -> Arc<Who> {
+    pub(super) fn host_access(&mut self, name: &str) -> Arc<Actor> {
         let time = self.host.get(Lane::HOST).saturating_add(1);
         self.host.reach(Lane::HOST, time);
         let sequence = self.next_sequence();
-        Arc::new(Who {
+        Arc::new(Actor {
             operation: name.into(),
             place: "host".into(),
             sequence,

@@ -6,11 +6,11 @@
 
 use std::sync::Arc;
 
-use super::calls::Coded;
+use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
-use super::history::{Access, History, Who};
-use super::report::{AccessKind, Report, ReportKind, Side, Touched};
+use super::history::{Access, Actor, History};
+use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
 use super::streams::StreamId;
 use super::work::Work;
 use super::{Simulated, State};
@@ -26,11 +26,11 @@ const FREE_ON: &str = "cuMemFreeAsync";
 impl State {
     /// Whether `start` can be freed, and the pool that it goes back to; reports and refuses where it
     /// cannot.
-    fn freeable(&mut self, start: u64, place: Arc<str>) -> Coded<Option<StreamId>> {
+    fn freeable(&mut self, start: u64, place: Arc<str>) -> DriverResult<Option<StreamId>> {
         if self.memory.is_gone(start) {
             return Err(codes::CONTEXT_IS_DESTROYED);
         }
-        let nowhere = Touched { allocation: None, bytes: 0..0, access: AccessKind::Free };
+        let nowhere = AccessRange { allocation: None, bytes: 0..0, access: AccessKind::Free };
         let (first, touched, why) = if let Some(block) = self.memory.at(start) {
             let Some(freed) = &block.freed else { return Ok(block.pool) };
             (Some(freed.side(block.whole())), block.whole(), "it was freed before")
@@ -59,7 +59,7 @@ impl State {
     }
 
     /// Frees an allocation in the order of a stream.
-    pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> Coded<()> {
+    pub(super) fn free_in_order(&mut self, start: u64, stream: StreamId) -> DriverResult<()> {
         let place = Arc::clone(&self.streams.get(stream).name);
         self.freeable(start, place)?;
         self.refuse_implicit(stream)?;
@@ -75,7 +75,7 @@ impl State {
         pool: StreamId,
         nbytes: u64,
         label: &str,
-    ) -> Coded<u64> {
+    ) -> DriverResult<u64> {
         let context = self.streams.get(pool).context;
         let ordinal = self.contexts.ordinal(context)?;
         if nbytes == 0 {
@@ -89,7 +89,7 @@ impl State {
     }
 
     /// Marks the block as freed by `who`, after the check that nothing races with that.
-    fn mark_freed(&mut self, start: u64, who: &Arc<Who>, clock: &Clock, pool: Option<StreamId>) {
+    fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
         let access = Access::new(who, block.whole());
         let races = block.history.admit(access, clock, &self.host, &mut Vec::new());

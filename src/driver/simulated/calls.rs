@@ -131,14 +131,14 @@ pub(super) struct Calls {
 
 /// What a call comes to: an answer, or the code of CUDA's that it fails with. The call's name is added where it
 /// is made.
-pub(super) type Coded<T> = Result<T, u32>;
+pub(super) type DriverResult<T> = Result<T, u32>;
 
 impl Simulated {
     /// Makes a call that is neither logged nor made to fail.
     pub(super) fn make<T>(
         &self,
         call: &'static str,
-        body: impl FnOnce(&mut State) -> Coded<T>,
+        body: impl FnOnce(&mut State) -> DriverResult<T>,
     ) -> Result<T> {
         let mut state = self.lock();
         state.call = call;
@@ -150,7 +150,7 @@ impl Simulated {
         &self,
         call: Call,
         arguments: Arguments,
-        body: impl FnOnce(&mut State) -> Coded<T>,
+        body: impl FnOnce(&mut State) -> DriverResult<T>,
     ) -> Result<Option<T>> {
         self.make(call.name(), |state| {
             let result = match state.calls.faults.due(call) {
@@ -177,7 +177,7 @@ impl Simulated {
         &self,
         call: Call,
         arguments: Arguments,
-        body: impl FnOnce(&mut State) -> Coded<T>,
+        body: impl FnOnce(&mut State) -> DriverResult<T>,
     ) -> Result<T> {
         self.called(call, arguments, body)?
             .ok_or_else(|| codes::failed(call.name(), codes::UNKNOWN))
@@ -188,7 +188,7 @@ impl Simulated {
         &self,
         call: Call,
         arguments: Arguments,
-        body: impl FnOnce(&mut State) -> Coded<()>,
+        body: impl FnOnce(&mut State) -> DriverResult<()>,
     ) -> Result<()> {
         self.called(call, arguments, body).map(drop)
     }

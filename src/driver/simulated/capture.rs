@@ -13,7 +13,7 @@
 
 use std::collections::HashMap;
 
-use super::calls::{Arguments, Call, Coded};
+use super::calls::{Arguments, Call, DriverResult};
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::graph::Node;
@@ -105,14 +105,14 @@ impl State {
     }
 
     /// Refuses what cannot be done with a stream that is being captured.
-    pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> Coded<()> {
+    pub(super) fn refuse_capturing(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.capture_of(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
     /// Refuses a host sync of a context that has a stream that is being captured.
-    pub(super) fn refuse_context_capturing(&mut self, context: Context) -> Coded<()> {
+    pub(super) fn refuse_context_capturing(&mut self, context: Context) -> DriverResult<()> {
         let mut captures = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
         match captures.find_map(|id| self.capture_of(id)) {
             Some(capture) => {
@@ -124,13 +124,13 @@ impl State {
     }
 
     /// Refuses a host sync of all contexts while any stream is being captured, whatever the mode.
-    pub(super) fn refuse_captures(&mut self) -> Coded<()> {
+    pub(super) fn refuse_captures(&mut self) -> DriverResult<()> {
         self.captures.open.values_mut().for_each(|capture| capture.spoiled = true);
         if self.captures.open.is_empty() { Ok(()) } else { Err(codes::STREAM_CAPTURE_UNSUPPORTED) }
     }
 
     /// Refuses a call that is unsafe during a capture: it spoils those that it can spoil from here.
-    pub(super) fn refuse_unsafe(&mut self) -> Coded<()> {
+    pub(super) fn refuse_unsafe(&mut self) -> DriverResult<()> {
         let here = Thread::current();
         let mine = self.captures.modes.get(&here).copied().unwrap_or_default();
         let mut refused = false;
@@ -158,14 +158,14 @@ impl State {
     }
 
     /// Refuses an action on the legacy default stream while a blocking stream is being captured.
-    pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> Coded<()> {
+    pub(super) fn refuse_implicit(&mut self, stream: StreamId) -> DriverResult<()> {
         let Some(capture) = self.implicit(stream) else { return Ok(()) };
         self.spoil(capture);
         Err(codes::STREAM_CAPTURE_IMPLICIT)
     }
 
     /// The open capture of that number, unless it is spoiled.
-    fn healthy(&mut self, capture: CaptureId) -> Coded<&mut Capture> {
+    fn healthy(&mut self, capture: CaptureId) -> DriverResult<&mut Capture> {
         match self.captures.open.get_mut(&capture) {
             Some(capture) if !capture.spoiled => Ok(capture),
             Some(_) => Err(codes::STREAM_CAPTURE_INVALIDATED),
@@ -174,7 +174,10 @@ impl State {
     }
 
     /// Where a stream stands inside its capture; `None` where it is not being captured.
-    pub(super) fn captured_point(&mut self, stream: StreamId) -> Coded<Option<(CaptureId, Clock)>> {
+    pub(super) fn captured_point(
+        &mut self,
+        stream: StreamId,
+    ) -> DriverResult<Option<(CaptureId, Clock)>> {
         let Some(member) = &self.streams.get(stream).member else { return Ok(None) };
         let point = (member.capture, member.clock.clone());
         self.healthy(point.0)?;
@@ -182,7 +185,7 @@ impl State {
     }
 
     /// Keeps an operation that was launched on a stream that is being captured.
-    pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> Coded<()> {
+    pub(super) fn capture(&mut self, stream: StreamId, operation: Operation) -> DriverResult<()> {
         let Some((id, mut clock)) = self.captured_point(stream)? else { return Ok(()) };
         let Some(lane) = self.streams.get(stream).member.as_ref().map(|member| member.lane) else {
             return Ok(());
@@ -205,7 +208,7 @@ impl State {
         stream: StreamId,
         event: CaptureId,
         point: &Clock,
-    ) -> Coded<()> {
+    ) -> DriverResult<()> {
         if self.streams.get(stream).role == Role::Legacy {
             self.spoil(event);
             return Err(codes::STREAM_CAPTURE_IMPLICIT);

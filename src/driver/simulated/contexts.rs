@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 
-use super::calls::Coded;
+use super::calls::DriverResult;
 use super::codes;
 use super::report::ReportKind;
 use super::{Simulated, State};
@@ -54,7 +54,7 @@ impl Contexts {
     }
 
     /// The primary context of a device.
-    pub(super) fn primary(&self, ordinal: i32) -> Coded<Context> {
+    pub(super) fn primary(&self, ordinal: i32) -> DriverResult<Context> {
         usize::try_from(ordinal)
             .ok()
             .filter(|index| *index < self.devices)
@@ -63,7 +63,7 @@ impl Contexts {
     }
 
     /// The device of a context.
-    pub(super) fn ordinal(&self, context: Context) -> Coded<i32> {
+    pub(super) fn ordinal(&self, context: Context) -> DriverResult<i32> {
         index(context)
             .and_then(|index| self.ordinals.get(index))
             .copied()
@@ -71,7 +71,7 @@ impl Contexts {
     }
 
     /// The life of a context: a number that no other context, and no other life of it, has.
-    pub(super) fn life(&self, context: Context) -> Coded<u64> {
+    pub(super) fn life(&self, context: Context) -> DriverResult<u64> {
         self.ordinal(context)?;
         let resets = index(context).and_then(|index| self.resets.get(index)).copied();
         Ok((context.0.get() as u64) << 16 | resets.unwrap_or(0))
@@ -108,17 +108,17 @@ impl Contexts {
     }
 
     /// The same for a call that needs one.
-    pub(super) fn needed(&mut self) -> Coded<Context> {
+    pub(super) fn needed(&mut self) -> DriverResult<Context> {
         self.current().ok_or(codes::INVALID_CONTEXT)
     }
 
-    pub(super) fn push(&mut self, context: Context) -> Coded<()> {
+    pub(super) fn push(&mut self, context: Context) -> DriverResult<()> {
         self.ordinal(context)?;
         self.stack().push(context);
         Ok(())
     }
 
-    pub(super) fn pop(&mut self) -> Coded<()> {
+    pub(super) fn pop(&mut self) -> DriverResult<()> {
         self.stack().pop().map(|_| ()).ok_or(codes::INVALID_CONTEXT)
     }
 
@@ -128,7 +128,7 @@ impl Contexts {
         stack.extend(context);
     }
 
-    fn create(&mut self, ordinal: i32) -> Coded<Context> {
+    fn create(&mut self, ordinal: i32) -> DriverResult<Context> {
         self.primary(ordinal)?;
         let context = numbered(self.ordinals.len()).ok_or(codes::OUT_OF_MEMORY)?;
         self.ordinals.push(ordinal);
@@ -139,7 +139,7 @@ impl Contexts {
 
 impl State {
     /// Refuses an event of an earlier life of its context, with a report: a real driver dies of it.
-    pub(super) fn refuse_dead(&mut self, event: Event) -> Coded<()> {
+    pub(super) fn refuse_dead(&mut self, event: Event) -> DriverResult<()> {
         if self.contexts.life(event.context)? == event.life {
             return Ok(());
         }

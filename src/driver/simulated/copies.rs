@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::calls::{Arguments, Call, Coded};
+use super::calls::{Arguments, Call, DriverResult};
 use super::codes;
 use super::work::{Action, Operation, Span, Work};
 use super::{Simulated, State};
@@ -67,9 +67,9 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
 
 impl State {
     /// Refuses a peer copy whose memory is not where its contexts are.
-    fn check_peers(&mut self, transfer: &Transfer<'_>) -> Coded<()> {
+    fn check_peers(&mut self, transfer: &Transfer<'_>) -> DriverResult<()> {
         let Route::Peer { from, to } = transfer.route else { return Ok(()) };
-        let mut is_there = |address: u64, context: Context| -> Coded<bool> {
+        let mut is_there = |address: u64, context: Context| -> DriverResult<bool> {
             let ordinal = self.contexts.ordinal(context)?;
             Ok(self.memory.pointer(address).is_some_and(|found| found.ordinal == ordinal))
         };

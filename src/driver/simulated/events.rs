@@ -4,7 +4,7 @@
 //! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
 //! event of one context recorded on a stream of another.
 
-use super::calls::{Arguments, Call, Coded};
+use super::calls::{Arguments, Call, DriverResult};
 use super::capture::CaptureId;
 use super::clock::Clock;
 use super::codes;
@@ -21,7 +21,7 @@ const STEP: usize = 0x10;
 
 /// What an event stands for.
 #[derive(Debug, Clone)]
-pub(super) enum Recorded {
+pub(super) enum EventPoint {
     Never,
     /// The point of a stream.
     Point(Clock),
@@ -32,7 +32,7 @@ pub(super) enum Recorded {
 #[derive(Debug)]
 struct EventState {
     event: Event,
-    recorded: Recorded,
+    recorded: EventPoint,
 }
 
 /// All events, and those that the bridge has to spare.
@@ -43,11 +43,11 @@ pub(super) struct Events {
 }
 
 impl Events {
-    fn create(&mut self, context: Context, life: u64) -> Coded<Event> {
+    fn create(&mut self, context: Context, life: u64) -> DriverResult<Event> {
         let handle = self.all.len().checked_mul(STEP).and_then(|offset| FIRST.checked_add(offset));
         let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
         let event = Event { handle, context, life };
-        self.all.push(EventState { event, recorded: Recorded::Never });
+        self.all.push(EventState { event, recorded: EventPoint::Never });
         Ok(event)
     }
 
@@ -58,12 +58,12 @@ impl Events {
     /// The points of streams that events stand for.
     pub(super) fn points(&mut self) -> impl Iterator<Item = &mut Clock> {
         self.all.iter_mut().filter_map(|event| match &mut event.recorded {
-            Recorded::Point(clock) => Some(clock),
-            Recorded::Never | Recorded::Captured(..) => None,
+            EventPoint::Point(clock) => Some(clock),
+            EventPoint::Never | EventPoint::Captured(..) => None,
         })
     }
 
-    fn get_mut(&mut self, event: Event) -> Coded<&mut EventState> {
+    fn get_mut(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let offset = event.handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0);
         offset.and_then(|offset| self.all.get_mut(offset / STEP)).ok_or(codes::INVALID_HANDLE)
     }
@@ -71,7 +71,7 @@ impl Events {
 
 impl State {
     /// An event that was given back, if there is one of the context.
-    pub(super) fn spared_event(&mut self, context: Context) -> Coded<Option<Event>> {
+    pub(super) fn spared_event(&mut self, context: Context) -> DriverResult<Option<Event>> {
         let life = self.contexts.life(context)?;
         let fits = |spare: &Event| (spare.context, spare.life) == (context, life);
         let at = self.events.spare.iter().position(fits);
@@ -83,13 +83,13 @@ impl State {
     }
 
     /// An event that can be touched: of the life that its context is in.
-    fn alive_event(&mut self, event: Event) -> Coded<&mut EventState> {
+    fn alive_event(&mut self, event: Event) -> DriverResult<&mut EventState> {
         let known = self.events.get_mut(event)?.event;
         self.refuse_dead(known)?;
         self.events.get_mut(event)
     }
 
-    pub(super) fn record(&mut self, event: Event, stream: Stream) -> Coded<()> {
+    pub(super) fn record(&mut self, event: Event, stream: Stream) -> DriverResult<()> {
         let id = self.native(stream)?;
         let context = self.alive_event(event)?.event.context;
         if context != self.streams.get(id).context {
@@ -97,26 +97,26 @@ impl State {
         }
         self.refuse_implicit(id)?;
         let recorded = if let Some((capture, clock)) = self.captured_point(id)? {
-            Recorded::Captured(capture, clock)
+            EventPoint::Captured(capture, clock)
         } else {
             self.advance(id);
-            Recorded::Point(self.streams.get(id).clock.clone())
+            EventPoint::Point(self.streams.get(id).clock.clone())
         };
         self.events.get_mut(event)?.recorded = recorded;
         Ok(())
     }
 
-    pub(super) fn wait(&mut self, stream: Stream, event: Event) -> Coded<()> {
+    pub(super) fn wait(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_implicit(id)?;
         match recorded {
-            Recorded::Captured(capture, clock) => self.join_capture(id, capture, &clock),
-            Recorded::Never | Recorded::Point(_) if self.streams.get(id).member.is_some() => {
+            EventPoint::Captured(capture, clock) => self.join_capture(id, capture, &clock),
+            EventPoint::Never | EventPoint::Point(_) if self.streams.get(id).member.is_some() => {
                 Err(self.isolate(id))
             }
-            Recorded::Never => Ok(()),
-            Recorded::Point(clock) => {
+            EventPoint::Never => Ok(()),
+            EventPoint::Point(clock) => {
                 self.advance(id);
                 self.streams.get_mut(id).clock.join(&clock);
                 Ok(())
@@ -126,7 +126,7 @@ impl State {
 
     /// A wait for what is outside the capture, which is a node of the graph: whenever the graph is
     /// launched it waits for what the event stands for then. Outside a capture it is a wait like any.
-    pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> Coded<()> {
+    pub(super) fn wait_external(&mut self, stream: Stream, event: Event) -> DriverResult<()> {
         let id = self.native(stream)?;
         if self.capture_of(id).is_none() {
             return self.wait(stream, event);
@@ -138,23 +138,23 @@ impl State {
     /// What an event stands for now, for a node of a graph that waits for it.
     pub(super) fn latest(&mut self, event: Event) -> Clock {
         match self.events.get_mut(event).map(|event| &event.recorded) {
-            Ok(Recorded::Point(clock)) => clock.clone(),
+            Ok(EventPoint::Point(clock)) => clock.clone(),
             _ => Clock::default(),
         }
     }
 
     /// The point that an event stands for, for a call by which the host learns of it.
-    fn point(&mut self, event: Event) -> Coded<Clock> {
+    fn point(&mut self, event: Event) -> DriverResult<Clock> {
         let recorded = self.alive_event(event)?.recorded.clone();
         self.refuse_unsafe()?;
         match recorded {
-            Recorded::Never => Ok(Clock::default()),
-            Recorded::Point(clock) => Ok(clock),
-            Recorded::Captured(capture, _) => Err(self.captured_event(capture)),
+            EventPoint::Never => Ok(Clock::default()),
+            EventPoint::Point(clock) => Ok(clock),
+            EventPoint::Captured(capture, _) => Err(self.captured_event(capture)),
         }
     }
 
-    fn end_of_stream(&mut self, stream: Stream) -> Coded<Clock> {
+    fn end_of_stream(&mut self, stream: Stream) -> DriverResult<Clock> {
         let id = self.native(stream)?;
         self.refuse_unsafe()?;
         self.refuse_implicit(id)?;
@@ -163,7 +163,7 @@ impl State {
         Ok(self.streams.get(id).clock.clone())
     }
 
-    fn end_of_context(&mut self) -> Coded<Clock> {
+    fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         self.refuse_context_capturing(context)?;
         let mut end = self.host.clone();
@@ -257,7 +257,7 @@ impl Simulated {
         &self,
         call: Call,
         arguments: Arguments,
-        end: impl FnOnce(&mut State) -> Coded<Clock>,
+        end: impl FnOnce(&mut State) -> DriverResult<Clock>,
     ) -> Result<()> {
         let end = self.called(call, arguments, |state| {
             state.refuse_inside_work()?;

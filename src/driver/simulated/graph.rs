@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::calls::Coded;
+use super::calls::DriverResult;
 use super::capture::{Capture, CaptureId, CaptureMode, Member};
 use super::clock::{Clock, Lane};
 use super::codes;
@@ -43,7 +43,7 @@ pub(super) struct Executable {
 }
 
 impl State {
-    fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> Coded<()> {
+    fn begin_capture(&mut self, stream: Stream, mode: CaptureMode) -> DriverResult<()> {
         let origin = self.stream(stream)?;
         if self.streams.get(origin).role == Role::Legacy {
             return Err(codes::STREAM_CAPTURE_UNSUPPORTED);
@@ -130,7 +130,7 @@ impl State {
         external.map(|(lane, time, event)| (lane, time, self.latest(event))).collect()
     }
 
-    fn launch_graph(&mut self, graph: Graph, stream: Stream) -> Coded<()> {
+    fn launch_graph(&mut self, graph: Graph, stream: Stream) -> DriverResult<()> {
         let id = self.stream(stream)?;
         self.refuse_implicit(id)?;
         self.refuse_capturing(id)?;

@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use super::clock::{Clock, Lane};
-use super::report::{AccessKind, Side, Touched};
+use super::report::{AccessKind, AccessRange, Side};
 
 /// Who accesses memory: an operation of a stream, or the host.
 #[derive(Debug)]
-pub(super) struct Who {
+pub(super) struct Actor {
     pub(super) operation: Arc<str>,
     pub(super) place: Arc<str>,
     pub(super) sequence: u64,
@@ -21,8 +21,8 @@ pub(super) struct Who {
     pub(super) time: u64,
 }
 
-impl Who {
-    pub(super) fn side(&self, touched: Touched) -> Side {
+impl Actor {
+    pub(super) fn side(&self, touched: AccessRange) -> Side {
         Side {
             operation: Arc::clone(&self.operation),
             place: Arc::clone(&self.place),
@@ -35,14 +35,14 @@ impl Who {
 /// One access, as declared, and the part of it that is not forgotten yet.
 #[derive(Debug, Clone)]
 pub(super) struct Access {
-    who: Arc<Who>,
-    touched: Touched,
+    who: Arc<Actor>,
+    touched: AccessRange,
     start: u64,
     end: u64,
 }
 
 impl Access {
-    pub(super) fn new(who: &Arc<Who>, touched: Touched) -> Self {
+    pub(super) fn new(who: &Arc<Actor>, touched: AccessRange) -> Self {
         let (start, end) = (touched.bytes.start, touched.bytes.end);
         Self { who: Arc::clone(who), touched, start, end }
     }

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
-use super::history::{History, Who};
-use super::report::{AccessKind, Touched};
+use super::history::{Actor, History};
+use super::report::{AccessKind, AccessRange};
 use super::streams::StreamId;
 use super::work::Span;
 use crate::driver::host::{ALIGNMENT, HostMemory};
@@ -28,18 +28,18 @@ pub(super) struct Block {
     label: Arc<str>,
     /// The stream whose pool it goes back to.
     pub(super) pool: Option<StreamId>,
-    pub(super) freed: Option<Arc<Who>>,
+    pub(super) freed: Option<Arc<Actor>>,
     pub(super) history: History,
 }
 
 impl Block {
     /// Some of its bytes, for a report.
-    pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> Touched {
-        Touched { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
+    pub(super) fn touched(&self, start: u64, end: u64, access: AccessKind) -> AccessRange {
+        AccessRange { allocation: Some(Arc::clone(&self.label)), bytes: start..end, access }
     }
 
     /// All of it, freed.
-    pub(super) fn whole(&self) -> Touched {
+    pub(super) fn whole(&self) -> AccessRange {
         self.touched(0, self.length, AccessKind::Free)
     }
 

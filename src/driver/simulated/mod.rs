@@ -43,7 +43,7 @@ pub use faults::FaultError;
 pub use graph::Graph;
 pub use machine::{Machine, Task};
 pub use memory::{FREED, FRESH};
-pub use report::{AccessKind, REPORTED, Report, ReportKind, Side, Touched};
+pub use report::{AccessKind, AccessRange, REPORTED, Report, ReportKind, Side};
 pub use work::{Action, Span};
 
 use super::fork::{self, Process};

@@ -63,7 +63,7 @@ pub enum AccessKind {
 
 /// Which bytes of which allocation, and what is done to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Touched {
+pub struct AccessRange {
     /// The allocation's label; `None` outside every allocation.
     pub allocation: Option<Arc<str>>,
     /// The bytes, counted from the allocation's start.
@@ -72,7 +72,7 @@ pub struct Touched {
     pub access: AccessKind,
 }
 
-impl fmt::Display for Touched {
+impl fmt::Display for AccessRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.access {
             AccessKind::Read => "reads",
@@ -100,7 +100,7 @@ pub struct Side {
     /// call, which is neither.
     pub sequence: u64,
     /// What it does to memory.
-    pub touched: Option<Touched>,
+    pub touched: Option<AccessRange>,
 }
 
 impl fmt::Display for Side {

@@ -11,7 +11,7 @@ use crate::stream::Thread;
 
 /// A piece of work: number `time` of its lane.
 #[derive(Debug)]
-pub(super) struct Queued {
+pub(super) struct QueuedWork {
     pub(super) sequence: u64,
     pub(super) time: u64,
     pub(super) clock: Clock,
@@ -21,7 +21,7 @@ pub(super) struct Queued {
 /// The lanes with what is queued on each.
 #[derive(Debug)]
 pub(super) struct Schedule {
-    pub(super) lanes: Vec<VecDeque<Queued>>,
+    pub(super) lanes: Vec<VecDeque<QueuedWork>>,
     times: Vec<u64>,
     /// The thread that runs a piece of work just now, and the lane that the piece heads.
     pub(super) running: Option<(Thread, usize)>,
@@ -61,13 +61,13 @@ impl Schedule {
         clock.entries().all(|(lane, time)| self.is_done(lane, time))
     }
 
-    fn is_ready(&self, own: usize, work: &Queued) -> bool {
+    fn is_ready(&self, own: usize, work: &QueuedWork) -> bool {
         work.clock.entries().all(|(lane, time)| lane.index() == own || self.is_done(lane, time))
     }
 
     /// The piece of work to run next on the way to `target`: of those ready, the one launched last.
     pub(super) fn next(&self, target: &Clock) -> Option<(usize, Work)> {
-        let mut heads: Vec<(usize, &Queued)> = target
+        let mut heads: Vec<(usize, &QueuedWork)> = target
             .entries()
             .filter_map(|(lane, time)| {
                 Some((

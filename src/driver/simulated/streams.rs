@@ -1,4 +1,4 @@
-//! Streams, and the order that they have by themselves.
+//! Streams, and the order that CUDA gives them.
 //!
 //! Each stream is a lane. The legacy default stream of a context is ordered with its blocking
 //! streams, per-thread default streams included: an action on it comes after all of theirs before,
@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::calls::Coded;
+use super::calls::DriverResult;
 use super::capture::Member;
 use super::clock::{Clock, Lane};
 use super::codes;
@@ -136,7 +136,7 @@ impl Streams {
 impl State {
     /// The stream of that name, for the simulated device's own calls: a per-thread default stream
     /// is the named thread's, whoever calls.
-    pub(super) fn stream(&mut self, stream: Stream) -> Coded<StreamId> {
+    pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
             Stream::PerThread(thread) => {
@@ -147,7 +147,7 @@ impl State {
     }
 
     /// The stream that a driver call takes: its handle 2 means the calling thread's, whoever is named.
-    pub(super) fn native(&mut self, stream: Stream) -> Coded<StreamId> {
+    pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream
             && thread != here
@@ -162,7 +162,7 @@ impl State {
         self.stream(stream)
     }
 
-    fn alive(&mut self, handle: u64) -> Coded<StreamId> {
+    fn alive(&mut self, handle: u64) -> DriverResult<StreamId> {
         let known = self.streams.known(handle);
         let (name, why) = match known.map(|id| (id, self.streams.get(id))) {
             Some((id, stream)) if stream.alive => return Ok(id),
@@ -232,7 +232,7 @@ impl State {
         self.streams.blocking.get(&context).map_or(&[], Vec::as_slice)
     }
 
-    fn create_stream(&mut self, context: Context, blocking: bool) -> Coded<u64> {
+    fn create_stream(&mut self, context: Context, blocking: bool) -> DriverResult<u64> {
         let number = self.streams.handles.len();
         let place = self.contexts.describe(context);
         let role = if blocking { Role::Blocking } else { Role::NonBlocking };

@@ -9,12 +9,12 @@
 use std::fmt;
 use std::sync::{Arc, PoisonError};
 
-use super::calls::Coded;
+use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
-use super::history::Who;
+use super::history::Actor;
 use super::report::AccessKind;
-use super::schedule::Queued;
+use super::schedule::QueuedWork;
 use super::streams::StreamId;
 use super::{Simulated, State};
 use crate::driver::Event;
@@ -87,7 +87,7 @@ impl State {
         stream: StreamId,
         name: &str,
         work: Work,
-    ) -> (Arc<Who>, Clock) {
+    ) -> (Arc<Actor>, Clock) {
         let lane = self.streams.get(stream).lane;
         let time = self.schedule.advance(lane, 1);
         self.streams.get_mut(stream).clock.reach(lane, time);
@@ -106,20 +106,20 @@ impl State {
         operation: Arc<str>,
         place: Arc<str>,
         work: Work,
-    ) -> Arc<Who> {
+    ) -> Arc<Actor> {
         let sequence = self.next_sequence();
-        self.schedule.lanes[lane.index()].push_back(Queued {
+        self.schedule.lanes[lane.index()].push_back(QueuedWork {
             sequence,
             time,
             clock: clock.clone(),
             work,
         });
-        Arc::new(Who { operation, place, sequence, lane, time })
+        Arc::new(Actor { operation, place, sequence, lane, time })
     }
 
     /// Queues an operation, and checks what it declares; during a capture it becomes a part of the
     /// graph. The caller keeps the operation: what it holds is not to go while the state is locked.
-    pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> Coded<()> {
+    pub(super) fn launch(&mut self, stream: StreamId, operation: &Operation) -> DriverResult<()> {
         self.refuse_implicit(stream)?;
         if self.streams.get(stream).member.is_some() {
             return self.capture(stream, operation.clone());
@@ -133,7 +133,7 @@ impl State {
     /// Checks the declared accesses of `who`, whose clock is `clock`.
     pub(super) fn touch_all(
         &mut self,
-        who: &Arc<Who>,
+        who: &Arc<Actor>,
         clock: &Clock,
         reads: &[Span],
         writes: &[Span],
@@ -250,7 +250,7 @@ impl Simulated {
 
 impl State {
     /// Refuses a host sync from inside work: it would wait for itself.
-    pub(super) fn refuse_inside_work(&self) -> Coded<()> {
+    pub(super) fn refuse_inside_work(&self) -> DriverResult<()> {
         if self.schedule.running.is_some_and(|(thread, _)| thread == Thread::current()) {
             return Err(codes::NOT_PERMITTED);
         }

@@ -11,46 +11,46 @@ use super::maker::Maker;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
 
-/// Give an array of any library as one of another, over the same memory.
+/// Convert an array of any library to an array of another, over the same memory.
 ///
-/// The array is usable on the stream that its library works on now, or on `stream`: the host does
-/// not wait (but for NumPy, which copies to the host). It keeps the producer alive, and at its end
-/// the producer's stream waits for the consumer's.
+/// The library's current stream, or `stream`, waits for the producer's. The host does not wait, except
+/// for NumPy, which copies to the host. The new array keeps the producer alive, and at its end the
+/// producer's stream waits for the consumer's.
 ///
 /// Parameters
 /// ----------
 /// x : object
 ///     An array that speaks DLPack or the CUDA Array Interface, or a tree of them: lists, tuples,
-///     named tuples, dicts, dataclasses, and what JAX or PyTorch were told are containers. A tree
-///     comes back in its shape; what is no array on a GPU stays as it is. One event orders all
-///     arrays of a stream, and either all are converted or none.
+///     named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch. A tree comes
+///     back in its shape; other objects in it stay as they are. One event orders all arrays of a
+///     stream, and either all arrays are converted or none.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
-///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. Known are torch, cupy,
-///     numba, jax, cuda (cuda.core), tvm_ffi and numpy; `register` adds others.
+///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
+///     numba, jax, warp, cuda (cuda.core), tvm_ffi, rmm and numpy; `register` adds others.
 /// stream : None, int or stream object, optional
-///     The stream to use the array on, as in `to_cai`; None for the library's current one. Numba's
-///     is its default stream.
+///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
+///     stream.
 /// copy : bool, optional
-///     True makes a copy in memory of the bridge's own; False refuses where there has to be one.
+///     True makes a copy in the bridge's own memory; False refuses if a copy is needed.
 /// readonly : bool, optional
-///     True hands out read-only memory; with False the caller vouches that writing is right.
+///     True hands out read-only memory; with False you vouch that writing is right.
 /// detach : bool, optional
-///     Detach tensors that require a gradient, which are refused otherwise.
+///     Detach tensors that require a gradient, instead of refusing them.
 ///
 /// Returns
 /// -------
 /// object
-///     The array, or the tree; `x` itself where it is an array of `to` already. Then `stream` waits for
-///     its pending work, and has no end: what `stream` does with it is the caller's to order.
+///     The array, or the tree; `x` itself if it is already an array of `to`. Then `stream` waits for its
+///     pending work, but there is no end: the caller orders what `stream` does with it.
 ///
 /// Raises
 /// ------
 /// BufferError
-///     The other library's protocol cannot express the array, it is read-only and the library may
-///     write to it, or it is not in CUDA's reach.
+///     The other library's protocol cannot express the array, the array is read-only and the library
+///     may write to it, or CUDA cannot reach its memory.
 /// ValueError, TypeError, DriverError
-///     As in `to_cai`. Of a tree the message names the array: ``x["mask"][2]``.
+///     As in `to_cai`. For a tree the message names the array: ``x["mask"][2]``.
 ///
 /// Notes
 /// -----

@@ -19,7 +19,7 @@ const DOOR: &str = "from_cai";
 /// A view of an array that speaks the CUDA Array Interface, for consumers that speak DLPack.
 ///
 /// Nothing is copied. The view keeps the producer alive, and so does every capsule and DLPack tensor
-/// that it hands out; at the end of each the producer's stream waits for its consumer's, see
+/// that it hands out. At the end of each the producer's stream waits for the consumer's, see
 /// `DLPackView.release`.
 ///
 /// Parameters
@@ -28,25 +28,23 @@ const DOOR: &str = "from_cai";
 ///     An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
 ///     ``CaiView``.
 /// stream : None, int or stream object, optional
-///     The producer's stream, which the caller declares: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``, which the view then holds. For a bare handle that nobody keeps alive the
-///     legacy default stream waits for it in this call, and stands in from then on: later work on that
-///     stream is not waited for. -1 declares that nothing is pending. None takes the dict's word. Where
-///     the dict has none, version 3 means that nothing is pending; versions 0 to 2 say nothing, so the
-///     type's exchange API or ``__dlpack__`` is asked, else the host waits for the device once and a
-///     `HostSyncWarning` is given.
+///     The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
+///     then holds. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
+///     call and replaces it from then on; nothing waits for later work on that stream. -1 says that
+///     nothing is pending. None takes the dict's stream. If the dict names none, version 3 means that
+///     nothing is pending. For versions 0 to 2 the bridge asks the type's exchange API or
+///     ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
 /// readonly : bool, optional
-///     None keeps what the producer says. True hands out read-only memory; with False the caller
-///     vouches that writing is right.
+///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
+///     writing is right.
 /// owner : object, optional
-///     What keeps the memory of a dict alive.
+///     The object that keeps the memory of a dict alive.
 /// device : int, str or tuple of (int, int), optional
-///     A GPU by its number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``: the device of an
-///     array without elements, which has no pointer to ask, or the GPU that managed or pinned memory is
-///     handed out as plain memory of.
+///     A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
+///     of an array without elements, which has no pointer, or hands out managed or pinned memory as plain
+///     memory of that GPU.
 /// dtype : str or dtype, optional
-///     The element type behind ``<V2`` and ``|V1``, such as ``"bfloat16"``, where ``x.dtype`` does not
-///     name it.
+///     The element type of ``<V2`` and ``|V1``, such as ``"bfloat16"``, if ``x.dtype`` does not name it.
 ///
 /// Returns
 /// -------

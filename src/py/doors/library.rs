@@ -13,10 +13,10 @@ use crate::py::streams::Argument;
 use crate::py::text::tuple_text;
 use crate::py::views::DLPackView;
 
-/// The call, as what is told of it has it.
+/// The call, as records and traces name it.
 pub(super) const DOOR: &str = "convert";
 
-/// What a library has to say of itself.
+/// The facts that a library gives.
 #[derive(Debug)]
 pub(super) struct ToLibrary {
     /// Its types of arrays.
@@ -24,9 +24,9 @@ pub(super) struct ToLibrary {
     pub(super) method: Method,
     /// Whether its current stream is CuPy's, which is asked for without Python.
     pub(super) on_cupys: bool,
-    /// Whether it is refused read-only memory that nobody vouches for.
+    /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
-    /// What `readonly=` is for it where nobody says.
+    /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
 }
 
@@ -37,7 +37,7 @@ pub(super) enum Method {
     Table(Table),
     /// By its `make`, of a view that is for its current stream.
     Make(Class),
-    /// The view is the array, whose consumers mind the stream that is said.
+    /// The view is the array; its consumers wait for the dict's stream.
     View(Class),
 }
 

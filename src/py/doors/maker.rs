@@ -9,8 +9,8 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyList, PyType};
 
 use super::Maybe;
+use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
-use super::lent::Lent;
 use super::library::{Class, DOOR, Method, ToLibrary};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
@@ -62,7 +62,7 @@ impl Maker {
     }
 
     /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
-    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`Lent`] is added for each.
+    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`CallArgument`] is added for each.
     #[pyo3(signature = (xs, stream=None, readonly=None, lent=None))]
     fn convert<'py>(
         slf: &Bound<'py, Self>,
@@ -176,7 +176,7 @@ impl Maker {
         for (item, mut source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
-            let watched = lent.map(|_| Lent::of(py, &mut source)).transpose()?;
+            let watched = lent.map(|_| CallArgument::of(py, &mut source)).transpose()?;
             let array = self.make(py, to_library, source, readonly, answer);
             let array = array.map_err(|error| at_item(py, error, item))?;
             if let (Some(lent), Some(watched)) = (lent, watched) {
@@ -258,7 +258,7 @@ fn give(
     Ok(made)
 }
 
-/// Notes which item an error is about, for whoever knows what that is.
+/// Notes which item of a tree an error is about.
 #[cold]
 fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
     let _ = error.value(py).setattr("_cai_bridge_item", item);

@@ -1,16 +1,16 @@
 //! The functions that users call: each reads from top to bottom like its docs.
 
+mod call_argument;
 mod consumer_stream;
 pub(crate) mod convert;
 pub(crate) mod from_cai;
-mod lent;
 mod library;
 mod maker;
 mod ndarray;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 
-pub(crate) use lent::Lent;
+pub(crate) use call_argument::CallArgument;
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 

@@ -23,7 +23,7 @@ const DOOR: &str = "to_cai";
 
 /// A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
 ///
-/// Nothing is copied, and the host does not wait. The view keeps the producer alive; at its end the
+/// Nothing is copied, and the host does not wait. The view keeps the producer alive. At its end the
 /// producer's stream waits for the consumer's, see `CaiView.release`.
 ///
 /// Parameters
@@ -33,15 +33,15 @@ const DOOR: &str = "to_cai";
 ///     ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
 ///     Interface (version 0 to 3).
 /// stream : None, int or stream object, optional
-///     The consumer's stream, on which the array must be usable: 1, 2, a handle, or an object with
-///     ``__cuda_stream__``, which the view then holds. For a bare handle of a non-blocking stream that
-///     no library keeps alive the host waits at the end, with a warning once for each line of the
-///     program. None makes no wait and names the producer's stream, which the consumer has to mind;
-///     at the end its work is covered by the streams that PyTorch and CuPy work on and by the legacy
-///     default stream. -1 asks for no order at all, and names no stream.
+///     The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
+///     then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
+///     stream alive, the host waits at the end, with a warning once for each line of the program. With
+///     None nothing waits, and the dict names the producer's stream, for which the consumer must wait; at
+///     the end the producer's stream waits for PyTorch's and CuPy's current streams and for the legacy
+///     default stream. With -1 nothing waits, at the end either, and the dict names no stream.
 /// readonly : bool, optional
-///     None keeps what the producer says. True hands out read-only memory; with False the caller
-///     vouches that writing is right.
+///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that
+///     writing is right.
 ///
 /// Returns
 /// -------
@@ -50,14 +50,14 @@ const DOOR: &str = "to_cai";
 /// Raises
 /// ------
 /// BufferError
-///     The CUDA Array Interface cannot express the array, or it is not in CUDA's reach.
+///     The CUDA Array Interface cannot express the array, or CUDA cannot reach its memory.
 /// ValueError
 ///     A malformed capsule, dict or argument, or a stream of another device than the array's.
 /// TypeError
 ///     An object that speaks neither protocol, or an argument of another type.
 /// DriverError
-///     A call of the CUDA driver failed, a graph capture has no place for the order, or the array
-///     belongs to the process that this one was forked from.
+///     A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process is a
+///     fork of the one that made the array.
 ///
 /// Notes
 /// -----
@@ -140,7 +140,7 @@ pub(super) fn take_in(
             from_dict(door, x, facts, argument)
         }
         ProducerKind::Dict => {
-            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes one";
+            let got = "a dict, which has no owner; from_cai(dict, owner=...) takes it";
             Err(Error::new(Kind::Protocol, got).into())
         }
         ProducerKind::Foreign => {

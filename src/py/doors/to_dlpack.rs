@@ -15,8 +15,8 @@ const DOOR: &str = "to_dlpack";
 
 /// A view of an array that speaks either protocol, for consumers that speak DLPack.
 ///
-/// Nothing is copied, and the host does not wait. The view keeps the producer alive; what it hands out
-/// is ordered for the consumer that asks for it, see ``DLPackView.__dlpack__``.
+/// Nothing is copied, and the host does not wait. The view keeps the producer alive. Each consumer's stream
+/// waits when it asks for a capsule, see ``DLPackView.__dlpack__``.
 ///
 /// Parameters
 /// ----------

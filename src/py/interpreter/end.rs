@@ -111,7 +111,7 @@ impl Drop for DetachGuard {
     }
 }
 
-/// A thread that is about to take the lock, whom the end waits for.
+/// A thread that is about to take the lock; the end waits for it.
 pub(super) struct EntryGuard(&'static Calls);
 
 impl EntryGuard {

@@ -27,8 +27,8 @@ use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;
 
-/// A call of ours from Python: runs `call`, whose answer is made an object. While another thread ends the
-/// interpreter this one is ended, as `sys.exit()` does it: whatever it holds it can let go of.
+/// A call of ours from Python: runs `call` and makes its answer an object. While another thread ends the
+/// interpreter, this thread ends as by `sys.exit()`, so that it can release what it holds.
 #[inline]
 pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>) -> Answer<'py>
 where
@@ -119,7 +119,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
     answer
 }
 
-/// Runs `call`, which may block, with the lock let go.
+/// Runs `call`, which may block, with the lock released.
 pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -> R {
     let _outside = DetachGuard::now();
     let (answer, _coming) = py.detach(|| {

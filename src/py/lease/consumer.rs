@@ -13,18 +13,17 @@ use crate::stream::{Alive, Request};
 pub(super) enum Consumer {
     /// Nobody: it is only passed on.
     Nobody,
-    /// Somebody who wants no order (-1).
+    /// A consumer that wants no order (-1).
     Declined,
-    /// Somebody on the producer's own stream.
+    /// A consumer on the producer's own stream.
     OnProducer,
-    /// Whoever reads the dict, which nobody has done yet.
+    /// A reader of the dict; nobody has read it yet.
     Unread,
-    /// Somebody who has read the dict, and did not say where he works. Known are the streams that libraries
-    /// worked on then.
+    /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
     Unnamed(Vec<StreamRef>),
-    /// Somebody on that stream.
+    /// A consumer on that stream.
     On(StreamRef),
-    /// Somebody on that non-blocking stream, which nobody keeps alive; and where that was said.
+    /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
     Unkept(u64, Option<warned::Line>),
 }
 
@@ -50,12 +49,12 @@ impl Holding {
         Ok(())
     }
 
-    /// Whether it is for somebody, and not only passed on.
+    /// Whether it has a consumer, and is not only passed on.
     pub(crate) const fn has_consumer(&self) -> bool {
         !matches!(self.consumer, Consumer::Nobody)
     }
 
-    /// Somebody reads where the memory is. Whether that is a consumer who did not say where it works.
+    /// Somebody reads the address. Whether that is a consumer that named no stream.
     pub(crate) fn read(&mut self) -> bool {
         if matches!(self.consumer, Consumer::Unread) {
             self.consumer = Consumer::Unnamed(Vec::new());

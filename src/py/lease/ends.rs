@@ -1,13 +1,12 @@
-//! Ends: settled, then let go of, else kept until that can be.
+//! Ends: an end is settled and its memory dropped, or kept until that is possible.
 //!
-//! To let go of a producer may run anything, the end of another holder of ours too: a capsule in a chain of
-//! capsules, a view that the producer had. Those ends are queued and follow, so that no chain is too long for
-//! a stack.
+//! Dropping a producer may run any code, and may end another holder of ours: a capsule in a chain of capsules,
+//! a view that the producer had. Such ends are queued and follow, so a long chain does not overflow the stack.
 //!
-//! The host never waits, so what has to outlive work on a device is kept here, and asked again by later calls
-//! of the bridge. With a real driver a thread of its own asks where no call comes. It takes the interpreter's
-//! lock for that like any other thread, and is told, and waited for, before the interpreter ends. What is
-//! still here then stays.
+//! The host never waits. Memory that must outlive work on a device is kept here, and later calls of the bridge
+//! check it again. With a real driver a background thread checks it when no call comes. The thread takes the
+//! interpreter's lock like any other thread, and the bridge stops it before the interpreter ends. Memory that
+//! is still here then leaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,7 +29,7 @@ use crate::py::observe::{CallSpan, Outcome};
 pub(super) struct Next {
     pub(super) ending: Ending<Box<Holding>>,
     pub(super) span: CallSpan,
-    /// Whether it is a log handler's doing, of which nothing is told.
+    /// Whether a log handler caused it: such ends are not logged.
     pub(super) quiet: bool,
 }
 
@@ -66,9 +65,9 @@ pub(super) fn queued(next: Next) -> Option<Next> {
 }
 
 /// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
-struct Following;
+struct QueueGuard;
 
-impl Following {
+impl QueueGuard {
     /// `None` where an end is under way already.
     fn begin() -> Option<Self> {
         (NOW.get() == Now::Nothing).then(|| {
@@ -96,7 +95,7 @@ impl Following {
     }
 }
 
-impl Drop for Following {
+impl Drop for QueueGuard {
     #[cold]
     fn drop(&mut self) {
         while let Some(next) = Self::next() {
@@ -107,10 +106,10 @@ impl Drop for Following {
 
 /// Runs `first`, and then what follows from it, one after the other.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
-    let following = Following::begin();
+    let following = QueueGuard::begin();
     first();
     if let Some(following) = following {
-        while let Some(next) = Following::next() {
+        while let Some(next) = QueueGuard::next() {
             quietly(next.quiet, || run(py, next));
         }
         std::mem::forget(following);
@@ -118,7 +117,7 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
 }
 
 pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
-    // A panic leaves it as it is: to let go of it then would be without an order.
+    // After a panic it stays: dropping it would be without an order.
     let mut ending = ManuallyDrop::new(ending);
     let tag = ending.holder().tag;
     let outcome = outcome(py, &mut ending);
@@ -131,7 +130,7 @@ pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
     span.released(tag, outcome);
 }
 
-/// Goes on with `ending`, and says what it came to.
+/// Continues `ending`, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     // One that lacks memory is as due as before.
     if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
@@ -144,7 +143,7 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
     }
 }
 
-/// What a process has. A fork begins anew: the locks of its parent may be held for good there.
+/// The state of a process. A fork starts with a new one: its parent's locks may be held for ever there.
 #[derive(Default)]
 struct Pending {
     queue: Queue<Ending<Box<Holding>>>,
@@ -152,7 +151,7 @@ struct Pending {
     told: Condvar,
 }
 
-/// What the watching thread is told.
+/// Messages to the background thread.
 #[derive(Default)]
 struct Watch {
     thread: Option<JoinHandle<()>>,

@@ -26,25 +26,25 @@ use crate::stream::{Alive, Stream};
 pub(crate) struct Holding {
     pub(super) held: Owner,
     pub(crate) driver: Handle,
-    /// The process whose memory it is. In a fork of it nothing is given back, since its driver does not
-    /// survive that, and its tensors are left alone: their deleters may call that driver.
+    /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
+    /// and calls no deleters: they may call that driver.
     pub(crate) process: Process,
     /// Where the producer's streams are.
     pub(super) place: Place,
-    /// The producer's stream; `None` where nobody said, or nobody keeps it.
+    /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
-    /// The stream that a caller declared to be the producer's beside it, who knows of work there.
+    /// One more stream of the producer's, which a caller declared.
     pub(super) declared: Option<StreamRef>,
     /// What the array is ready on, where that is not `producer`.
     ready: Option<StreamRef>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
-    /// Where the array was lent by the exchange API, whose borrowers work on the legacy default stream there.
+    /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
     /// What all holders of one conversion have, where a call has to know whether any is left.
     conversion: Option<Arc<()>>,
-    /// How this will have ended if nobody says otherwise, and the array's address.
+    /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
 }
 
@@ -227,12 +227,12 @@ impl Holding {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// The array is lent to whoever reads it by the exchange API, and works at `at`.
+    /// Lends the array to a borrower by the exchange API, which works at `at`.
     pub(crate) const fn lend(&mut self, at: Place) {
         self.lent = Some(at);
     }
 
-    /// A caller declares a stream to be the producer's, beside the one that is known.
+    /// A caller declares one more stream of the producer's.
     pub(crate) fn declare(&mut self, declared: StreamRef) {
         self.declared = Some(declared);
     }

@@ -152,8 +152,8 @@ impl Holding {
         Ok((users, covered))
     }
 
-    /// The consumer's stream, where that is one that nobody keeps, and that none of `users` is: a non-blocking
-    /// one, so that no other stands for it; but not one that went with its context. And where it was named.
+    /// The consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
+    /// other stream stands in for, and whose context still exists. And the line that named it.
     fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
         let (stream, line) = match &self.consumer {
             Consumer::Unkept(handle, line) => (Stream::Handle(*handle), line.as_ref()),
@@ -164,8 +164,8 @@ impl Holding {
         (!found).then_some((stream.handle(), line))
     }
 
-    /// Frees a copy's memory in the order of its stream, unless a capture would be ended by that. Where nobody
-    /// keeps that stream any more, the host waits first.
+    /// Frees a copy's memory in the order of its stream, unless that would end a capture. If nothing keeps that stream
+    /// alive any more, the host waits first.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;

@@ -51,9 +51,8 @@ impl Tenant {
 }
 
 impl Drop for Tenant {
-    /// Ends with the interpreter's lock, from whatever thread this is. Where the interpreter is gone, or
-    /// going, everything is left as it is: a leak at the end of a process harms nobody, a foreign deleter
-    /// without its interpreter may.
+    /// Ends with the interpreter's lock, from any thread. If the interpreter has ended, or is ending, nothing
+    /// happens: a leak at the end of a process does no harm, a foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(holding) = self.0.take() {
             end(holding, |call| enter(call));

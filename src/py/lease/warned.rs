@@ -12,7 +12,7 @@ use crate::py::interpreter::answered;
 /// A line of the program: its file and number.
 pub(crate) type Line = (String, u32);
 
-/// More lines than anybody reads about.
+/// The most lines to warn about.
 const MOST: usize = 1024;
 
 /// The line that the calling thread is at.
@@ -42,7 +42,7 @@ pub(super) fn uncovered(place: Place, handle: u64, line: Option<&Line>) {
     tracing::warn!(
         name: "impossible", target: "cai_bridge", door = "release", device = place.ordinal,
         order = "impossible", consumer = handle, line = format!("{}:{}", line.0, line.1),
-        "the producer's stream cannot wait for the consumer's: it was named by a bare handle, and nobody \
-         keeps it alive. Give the stream object instead, or call release(stream) while the stream is"
+        "the producer's stream cannot wait for the consumer's stream, which was named by a bare handle that nothing \
+         keeps alive. Pass the stream object instead, or call release(stream) while the stream exists"
     );
 }

@@ -1,8 +1,8 @@
 //! The crate's `tracing` events, handed to Python's `logging` under `cai_bridge`, and to an open trace.
 //!
-//! While nobody listens no event is made: the level that Python's logger wants is kept here, and
-//! `tracing` checks it with one load. `cai_bridge._events` tells when it changes. A trace wants every
-//! event; those of level `TRACE`, and fields whose names begin with `trace.`, are for it alone.
+//! With logging off no event is made: the level of Python's logger is kept here, and `tracing` checks it with
+//! one load. `cai_bridge._events` reports a change. A trace takes every event; events of level `TRACE`, and
+//! fields whose names begin with `trace.`, are for the trace alone.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -17,7 +17,7 @@ use super::fields::{Fields, dict};
 use super::trace;
 use crate::py::interpreter::{enter, is_over};
 
-/// The levels of Python's `logging`, a tenth of them: 0 for nobody listens.
+/// The levels of Python's `logging`, divided by ten; 0 if logging is off.
 static WANTED: AtomicU8 = AtomicU8::new(0);
 
 struct ToPython;
@@ -28,9 +28,9 @@ thread_local! {
 }
 
 /// The telling of an event, until dropped.
-struct Telling;
+struct TellingGuard;
 
-impl Telling {
+impl TellingGuard {
     fn begin() -> Option<Self> {
         let began = TELLING.try_with(|telling| !telling.replace(true)).unwrap_or(false);
         // Made only then: its end would end the telling that is under way.
@@ -38,7 +38,7 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for TellingGuard {
     fn drop(&mut self) {
         let _ = TELLING.try_with(|telling| telling.set(false));
     }
@@ -51,7 +51,7 @@ pub(crate) fn is_telling() -> bool {
 
 /// Runs `call`, and tells nothing of what it does where `quiet`.
 pub(crate) fn quietly<R>(quiet: bool, call: impl FnOnce() -> R) -> R {
-    let _telling = quiet.then(Telling::begin).flatten();
+    let _telling = quiet.then(TellingGuard::begin).flatten();
     call()
 }
 
@@ -102,9 +102,9 @@ impl Subscriber for ToPython {
 
     fn event(&self, event: &Event<'_>) {
         trace::keep(event);
-        // Of what a handler does itself nothing is told: it would never end. Nor is anything once the
-        // interpreter ends, since `logging` ends with it.
-        let Some(_telling) = Telling::begin() else { return };
+        // Calls by a log handler are not logged: that would never end. Nor is anything once the interpreter
+        // ends, since `logging` ends with it.
+        let Some(_telling) = TellingGuard::begin() else { return };
         if !is_logged(*event.metadata().level()) || is_over() {
             return;
         }
@@ -138,7 +138,7 @@ pub(crate) fn _set_event_level(level: u8) {
     changed();
 }
 
-/// Has `tracing` ask anew what is wanted.
+/// Makes `tracing` ask for the level again.
 pub(crate) fn changed() {
     tracing::callsite::rebuild_interest_cache();
 }

@@ -1,4 +1,4 @@
-//! What is told of the bridge's doings: records of Python's `logging`, and traces.
+//! What the bridge reports: records of Python's `logging`, and traces.
 
 mod fields;
 pub(crate) mod log;

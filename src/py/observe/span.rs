@@ -71,11 +71,11 @@ pub(crate) enum Outcome {
     PutOff,
     /// What was put off is done.
     DoneLater,
-    /// It was let go of, and no order will be made any more.
+    /// It was dropped; no order is possible any more.
     LetGo,
     /// It failed, and everything is as before.
     Failed,
-    /// The interpreter was gone, so it stays as it is.
+    /// The interpreter had ended, so the memory leaks.
     Lost,
 }
 
@@ -85,9 +85,9 @@ impl Outcome {
             Self::Done => "done",
             Self::PutOff => "put off",
             Self::DoneLater => "done later",
-            Self::LetGo => "let go without an order",
+            Self::LetGo => "dropped without an order",
             Self::Failed => "failed",
-            Self::Lost => "lost: the interpreter is gone",
+            Self::Lost => "leaked: the interpreter has ended",
         }
     }
 }

@@ -123,10 +123,13 @@ fn name_of_thread(py: Python<'_>) -> String {
 pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     let by = OPEN.compare_exchange(0, this_process(), Ordering::Relaxed, Ordering::Relaxed);
     if let Err(by) = by {
-        let what =
-            if by == this_process() { "" } else { ", by the process that this is a fork of" };
+        let what = if by == this_process() {
+            ""
+        } else {
+            ", in the process that this one was forked from"
+        };
         return Err(PyRuntimeError::new_err(format!(
-            "trace: got a second one while one is open{what}; allowed: one at a time"
+            "trace: got a second trace while one is open{what}; allowed: one at a time"
         )));
     }
     *kept() = Some(Session {

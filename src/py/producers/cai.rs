@@ -156,7 +156,7 @@ impl Work<'_, '_> {
         }
     }
 
-    /// The same, where somebody keeps it: the exporter does, says the specification; CuPy's arrays do not.
+    /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
     fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
         let alive = current::named(py, stream.handle(), self.place);
         if let (Some(object), Stream::Handle(_)) = (self.object, stream)
@@ -267,11 +267,11 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
             Error::new(Kind::Protocol, got)
         }
         _ if facts.producer == ProducerKind::DLPackView => {
-            Error::new(Kind::Protocol, "a DLPackView, which speaks DLPack; to_cai takes it")
+            Error::new(Kind::Protocol, "a DLPackView, which speaks only DLPack; to_cai takes it")
         }
         _ => {
             let speaks = if x.hasattr(intern!(py, "__dlpack__"))? {
-                "which speaks DLPack; to_cai and to_dlpack take it"
+                "which speaks only DLPack; to_cai and to_dlpack take it"
             } else {
                 "which has no __cuda_array_interface__"
             };

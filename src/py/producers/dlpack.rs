@@ -106,9 +106,8 @@ pub(super) fn make_ready(
     on_device(x.py(), driver, device, || ask(x, Request::Unspecified)).map(drop)
 }
 
-/// A capsule that was made for nobody in particular: ready on the legacy default stream. One that says
-/// that it is a copy is taken: whoever has it has asked for it. Its tensor is still its own, until
-/// [`consume`].
+/// A bare capsule, ready on the legacy default stream. A capsule with a copy is taken: its holder has asked
+/// for the copy. The capsule owns its tensor until [`consume`].
 pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -144,16 +143,16 @@ struct Read {
     driver: Handle,
     /// The producer's stream.
     producer: Option<StreamRef>,
-    /// What stands in for it as the stream that the array is ready on, where nobody keeps it.
+    /// The stream that stands in for it, if nothing keeps it.
     ready: Option<StreamRef>,
     by: By,
 }
 
-/// What an array is ready on; the producer's stream; and what stands in for it, where nobody keeps it.
+/// The stream that an array is ready on; the producer's stream; and what stands in for it, if nothing keeps it.
 pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
-/// Who keeps the stream that a producer works on; where nobody does, and the array is `passed_on` as ready
-/// there, the legacy default stream is made to wait for it now, and stands in for it.
+/// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
+/// default stream waits for it now, and stands in for it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,

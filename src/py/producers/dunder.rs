@@ -46,7 +46,7 @@ pub(super) fn ask<'py>(
 
 /// Calls `__dlpack__` for a stream, or for none (-1), leaving out what a producer does not take; the flag
 /// says whether the stream was passed. A producer without that argument makes its memory ready on the legacy default stream,
-/// as the specification has it for `None`.
+/// as the specification says for `None`.
 pub(super) fn call<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<Stream>,

@@ -82,7 +82,7 @@ impl Parts {
         }
         tracing::debug!(
             name: "route", target: "cai_bridge", library,
-            "the public route is taken: the attributes are others than the library's, or its dict differs"
+            "the bridge uses the public route: the attributes are not the library's, or its dict differs"
         );
         Ok(None)
     }

@@ -1,7 +1,7 @@
-//! Dicts that say nothing of streams, as those of version 0 to 2: what the array is ready on all the same.
+//! Dicts that name no stream, as those of version 0 to 2: which stream the array is ready on.
 //!
-//! The type's exchange API knows, and so does its `__dlpack__`, which makes the memory ready on a stream; else
-//! the host waits, which is right but slow, and is warned of once a type.
+//! The bridge asks the type's exchange API, or its `__dlpack__`, which makes the memory ready on a stream. Without
+//! both the host waits, which is right and slow, with a warning once for each type.
 
 use std::collections::HashSet;
 use std::ffi::CString;
@@ -19,8 +19,8 @@ use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
 use crate::stream::{Ready, Stream};
 
-/// What an array of `owner` is ready on at `place`, for `door`, and whose stream that is: the producer's own by
-/// its exchange API, but only the one that was asked for by its `__dlpack__`.
+/// The stream that an array of `owner` is ready on at `place`, for `door`, and whose it is: the producer's own, by
+/// its exchange API, or the stream that the bridge asked `__dlpack__` for.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
@@ -47,7 +47,7 @@ pub(super) fn settle(
     Ok((Ready::Nothing, None, None))
 }
 
-/// More types than a program has that say nothing of their streams.
+/// More types without a stream than a program has.
 const MOST: usize = 4096;
 
 fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -59,11 +59,12 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let text = format!(
         "{name} exports a CUDA Array Interface that never names a stream, so the host waits for the device \
-         at every import; from_cai(x, stream=...) with the stream of its pending work, or -1 where there is none, avoids it"
+         at every import, and nothing orders the producer's later writes in place after the consumer's work. \
+         Name its stream by from_cai(x, stream=...), or -1 if nothing is pending"
     );
     let text = CString::new(text).unwrap_or_default();
     PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;
-    // Only now: where warnings are errors, the next import is refused as well.
+    // Only now: if warnings are errors, the next import is refused as well.
     warned().get_or_insert_default().insert(name);
     Ok(())
 }

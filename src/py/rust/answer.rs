@@ -89,7 +89,7 @@ impl Array {
     }
 }
 
-/// A view of the memory, ready on its stream, for consumers who will not say where they work.
+/// A view of the memory, ready on its stream, for consumers that name no stream.
 fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
     if array.ptr() != 0 {
@@ -109,7 +109,7 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
         return Ok(taken.source(py, &array.descriptor)?);
     }
     let Some(held) = downcast::<RustMemory>(&array.origin) else {
-        return Err(Error::new(Kind::Released, "memory of nobody").into());
+        return Err(Error::new(Kind::Released, "an array without an owner").into());
     };
     // The tensor is what keeps the owner, wherever and however it ends.
     let managed = encode::versioned(&array.descriptor, Box::new(Arc::clone(&array.origin)))?;

@@ -1,4 +1,4 @@
-//! An array that was taken in from Python: who keeps its memory, for Rust.
+//! An array imported from Python: what keeps its memory, for Rust.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -107,7 +107,7 @@ fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result
             Failure::Interrupted(raised) => interrupted(py, raised),
         })
     });
-    done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "no interpreter any more")))
+    done.unwrap_or_else(|| Err(Error::new(Kind::Interrupted, "a call after the interpreter's end")))
 }
 
 impl Origin for PythonMemory {

@@ -35,7 +35,7 @@ impl From<FaultError> for PyErr {
     }
 }
 
-/// Runs `call`, which may run work, with the interpreter's lock let go.
+/// Runs `call`, which may run work, with the interpreter's lock released.
 fn run(py: Python<'_>, call: impl FnOnce() -> Result<()> + Send) -> Answer<'_> {
     act(py, || {
         let done = detach(py, call);

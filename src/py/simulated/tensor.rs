@@ -122,7 +122,7 @@ pub(super) fn _simulated_values<'py>(data: &Bound<'py, PyAny>) -> Answer<'py> {
 pub(crate) struct Tensor(Arc<Memory>);
 
 /// What is asked for, checked.
-struct Wanted {
+struct TensorRequest {
     kind: MemoryKind,
     /// The stream whose pool the memory is taken from.
     pool: Option<Queue>,
@@ -130,7 +130,7 @@ struct Wanted {
     reach: Reach,
 }
 
-impl Wanted {
+impl TensorRequest {
     fn allocate(&self, library: &Library, ordinal: i32, offset: u64) -> Result<u64> {
         let machine = library.machine()?;
         let length = match self.reach.below.checked_add(self.reach.above) {
@@ -179,7 +179,7 @@ impl Tensor {
             }
         };
         let id = if kind == MemoryKind::Device { device } else { 0 };
-        let wanted = Wanted { kind, pool, label, reach };
+        let wanted = TensorRequest { kind, pool, label, reach };
         let start = wanted.allocate(&library, device, offset)?;
         let ptr = match start {
             0 => 0,
@@ -245,7 +245,7 @@ impl Tensor {
         entry(py, || {
             if self.0.array.readonly() {
                 return Err(PyBufferError::new_err(
-                    "the array is read-only, which a legacy DLPack capsule cannot say",
+                    "the array is read-only, and a legacy DLPack capsule has no flag for that",
                 ));
             }
             self.0.export::<DLManagedTensor>()?.into_pyobject(py)
@@ -290,7 +290,7 @@ impl Exchange for ExchangeTensor {
         _managed: Managed<DLManagedTensorVersioned>,
         _array: Descriptor,
     ) -> PyResult<Py<Self>> {
-        Err(PyTypeError::new_err("simulated arrays are made by SimulatedCuda.array() alone"))
+        Err(PyTypeError::new_err("only SimulatedCuda.array() makes simulated arrays"))
     }
 }
 

@@ -68,8 +68,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         Self { request: Request::On(stream), ..Self::UNSPECIFIED }
     }
 
-    /// The same where nobody said the stream, but a library: one that works on the legacy default stream may
-    /// work on blocking streams as well, which follow that one.
+    /// The same for a library's current stream: a library on the legacy default stream may also work on
+    /// blocking streams, which follow that one.
     pub(crate) const fn by_library(self) -> Self {
         Self { stands_in: true, ..self }
     }
@@ -84,19 +84,18 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.request
     }
 
-    /// The stream that it names, which is taken to be one of `place`.
+    /// The stream that it names, as a stream of `place`.
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
-            // SAFETY: whoever names a stream to a call keeps it for the length of the call, which the docs of
-            // every `stream=` ask for (as `cuEventRecord` itself does); `'a` is no longer than the call's
-            // reference to its argument.
+            // SAFETY: a caller keeps a stream that it names during the call, as the docs of every `stream=` require
+            // (and `cuEventRecord` itself); `'a` is no longer than the call's reference to its argument.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
             Request::Unspecified | Request::NoOrder => None,
         }
     }
 
-    /// The same for use after the call: who keeps it alive from here on.
+    /// The same for use after the call: what keeps it alive from here on.
     pub(crate) fn keep(
         &self,
         py: Python<'py>,

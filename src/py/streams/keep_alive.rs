@@ -1,17 +1,15 @@
-//! Streams that may still be used after the call that named them: those that something which is held keeps
-//! alive.
+//! Streams that may be used after the call that named them: something that the bridge holds keeps them alive.
 //!
-//! - An object that owns its stream keeps it. Objects around somebody else's handle (`ExternalStream` of
-//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing; one that can be closed while it is held, as
-//!   cuda.core's, is asked again each time.
+//! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of
+//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. If an object can be closed while it is held,
+//!   as cuda.core's can, the bridge asks it again each time.
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
 //! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
 //!   current stream of the moment when it is read, against "Lifetime management", "Streams".
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification has it, and
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says, and
 //!   is asked again each time, too.
-//! - For a blocking stream of whatever owner the legacy default stream stands in: an event there follows all
-//!   work queued before on every blocking stream of the context, of destroyed ones as well (H200, driver
-//!   580, 2026-11).
+//! - The legacy default stream stands in for any blocking stream: an event there follows all work queued
+//!   before on every blocking stream of the context, also on destroyed ones (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -37,7 +35,7 @@ use crate::stream::{Alive, Stream, Thread};
 pub(crate) struct StreamRef {
     stream: Stream,
     place: Place,
-    /// The life of the context that a handle's stream belongs to: it ends with it, whoever keeps it.
+    /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
 }
@@ -45,7 +43,7 @@ pub(crate) struct StreamRef {
 /// Who keeps a stream alive.
 #[derive(Debug)]
 enum Keeper {
-    /// Nobody has to: a default stream, or one of a library that destroys none.
+    /// Nothing is needed: a default stream, or one of a library that destroys none.
     Always,
     /// The stream's object, which is never closed while it is held.
     Owner(Voucher),
@@ -55,7 +53,7 @@ enum Keeper {
     Exporter(Voucher),
     /// Rust.
     Rust(RustStream),
-    /// Nobody: the legacy default stream stands in for it.
+    /// Nothing: the legacy default stream stands in for it.
     StandIn,
 }
 
@@ -64,14 +62,14 @@ enum Keeper {
 pub(crate) enum KeepAlive {
     /// It is kept.
     By(StreamRef),
-    /// It is a blocking stream that nobody keeps: the legacy default stream stands in for it.
+    /// It is a blocking stream that nothing keeps: the legacy default stream stands in for it.
     StandIn(StreamRef),
-    /// Nobody keeps it.
+    /// Nothing keeps it.
     Nobody(u64),
 }
 
 impl KeepAlive {
-    /// Who keeps a stream alive from here on, of which there is no object.
+    /// What keeps a stream without an object alive from here on.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
@@ -83,7 +81,7 @@ impl StreamRef {
         Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
     }
 
-    /// The same, for a blocking stream of `place` that nobody keeps.
+    /// The same, for a blocking stream of `place` that nothing keeps.
     const fn standing_in(place: Place) -> Self {
         Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::StandIn }
     }

@@ -14,16 +14,16 @@ use crate::py::observe::CallSpan;
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitReason {
-    /// The array's dict says nothing of streams.
+    /// The array's dict names no stream.
     SilentDict,
-    /// The stream that it is ready on is gone, or nobody keeps it.
+    /// The stream that it is ready on may be destroyed.
     StreamGone,
-    /// The consumer's stream is, at the end.
+    /// The consumer's stream may be destroyed, at the end.
     ConsumerUnknown,
 }
 
-/// The host waits for all work at `place`. Refused while that would end a capture, as far as one is known
-/// of: of its default streams, and of those that libraries work on now.
+/// The host waits for all work at `place`. Refused if that would end a capture of a default stream, or of a
+/// library's current stream.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
@@ -34,18 +34,18 @@ pub(crate) fn wait_for_all(
     let (kind, got, why) = match reason {
         WaitReason::SilentDict => (
             Kind::CaptureHostWait,
-            "an array that says nothing of its stream, for which the host would wait",
-            "the dict says nothing of streams; the host waited for the context",
+            "an array that names no stream, so the host would have to wait",
+            "the dict names no stream; the host waited for the context",
         ),
         WaitReason::StreamGone => (
             Kind::CaptureHostWait,
-            "an array whose stream is gone, for which the host would wait",
-            "the stream that the array is ready on is gone; the host waited for the context",
+            "an array whose stream may be destroyed, so the host would have to wait",
+            "the array's stream may be destroyed; the host waited for the context",
         ),
         WaitReason::ConsumerUnknown => (
             Kind::CaptureUnkept,
-            "the end of an array whose consumer's stream nobody keeps, for which the host would wait",
-            "nobody keeps the consumer's stream; the host waited for the context",
+            "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
+            "nothing keeps the consumer's stream alive; the host waited for the context",
         ),
     };
     check_host_wait(py, driver, place, (kind, got))?;

@@ -20,8 +20,8 @@ const DICT: &str = "__cuda_array_interface__";
 
 /// An array that speaks the CUDA Array Interface, version 3, and nothing else.
 ///
-/// Made by `to_cai`. Consumers that know both protocols pick one by rules of their own, so a view
-/// speaks the one that was asked for.
+/// `to_cai` makes it. Consumers that know both protocols pick one by their own rules, so a view speaks
+/// one protocol only.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
 #[derive(Debug)]
 pub(crate) struct CaiView;
@@ -44,7 +44,7 @@ impl CaiView {
     }
 }
 
-/// The dict of `view`, for whoever reads it.
+/// The dict of `view`, for a reader.
 pub(super) fn dict<'py>(
     py: Python<'py>,
     view: &View,
@@ -56,12 +56,12 @@ pub(super) fn dict<'py>(
     Ok(dict)
 }
 
-/// Readies a view's array for whoever reads its dict, and tells what it is ready on: nothing, where that stream
-/// was closed, since the host waits for it here.
+/// Readies a view's array for a reader of its dict, and returns the stream that it is ready on: none if that
+/// stream was closed, since the host waits for it here.
 ///
-/// A reader who was never named works on the stream that its library works on now, as far as anybody can know:
-/// that is noted for the end, also where nothing is pending, and where the library ignores the stream of the
-/// dict, it waits for it here.
+/// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
+/// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
+/// waits here.
 fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     let unnamed = view.held(Holding::read)?;
     let mut ready = view.ready;

@@ -21,7 +21,7 @@ impl View {
         entry(py, || PyTuple::new(py, self.array.cai_shape().as_slice()))
     }
 
-    /// The strides, in bytes, one a dimension.
+    /// The strides, in bytes, one for each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || PyTuple::new(py, self.array.cai_strides().as_slice()))
@@ -34,8 +34,8 @@ impl View {
         entry(py, || Ok(self.array.dtype().typestr()))
     }
 
-    /// The element type as a ``numpy.dtype``: the one of ``ml_dtypes`` for bfloat16 and 8-bit
-    /// floats where that package is installed, else a void type of their size.
+    /// The element type as a ``numpy.dtype``: for bfloat16 and 8-bit floats that of ``ml_dtypes`` if that
+    /// package is installed, else a void type of their size.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || numpy::dtype(py, self.array.dtype()))
@@ -59,13 +59,13 @@ impl View {
         entry(py, || Ok(self.array.cai_size()))
     }
 
-    /// The number of bytes of all items, gaps between them not counted.
+    /// The bytes of all items, without the gaps between them.
     #[getter]
     fn nbytes<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.array.cai_size() * self.array.dtype().itemsize()))
     }
 
-    /// The address of the first item; 0 where there is none.
+    /// The address of the first item; 0 if there is none.
     #[getter]
     fn ptr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
@@ -103,48 +103,47 @@ impl View {
         })
     }
 
-    /// Whether the memory must not be written.
+    /// Whether the memory is read-only.
     #[getter]
     const fn readonly(&self) -> bool {
         self.array.readonly()
     }
 
-    /// The stream that the array is ready on: 1, 2, a handle, or None where nothing is pending.
+    /// The stream that the array is ready on: 1, 2, a handle, or None if nothing is pending.
     #[getter]
     fn stream<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.ready.to_cai(Thread::current())))
     }
 
-    /// The producer that the view keeps alive; None once the view is released.
+    /// The producer that the view keeps alive; None after `release`.
     #[getter]
     fn owner<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || Ok(self.held(|holding| holding.object(py)).ok().flatten()))
     }
 
-    /// Gives the memory back to its producer at once; the view then refuses to export.
+    /// Gives the memory back to its producer; the view then refuses to export.
     ///
-    /// The producer's stream is made to wait for the consumer's, so that what the producer does
-    /// with the memory next comes after the consumer's queued work. The host does not wait.
-    /// The same happens at the end of a ``with`` block and of the last reference, and when a
-    /// capsule that was handed out ends, for the stream that it was asked for with.
+    /// The producer's stream waits for the consumer's, so the producer's next work on the memory runs
+    /// after the consumer's queued work. The host does not wait. The same happens at the end of a
+    /// ``with`` block, with the last reference, and at the end of a capsule that the view handed out,
+    /// for the stream that the consumer named.
     ///
-    /// Capsules that were handed out keep the producer. A CAI dict keeps nothing: release a
-    /// ``CaiView`` only when all work on every array that a consumer made of it is queued.
-    /// Calling it again does nothing.
+    /// Such capsules keep the producer alive. A CAI dict does not: release a ``CaiView`` only after
+    /// all work on every array that a consumer made from it is queued.
+    /// A second call does nothing.
     ///
     /// Parameters
     /// ----------
     /// stream : None, int or stream object, optional
-    ///     The stream that the consumer worked on, beside the one that the view was made for:
-    ///     1, 2, a handle, or an object with ``__cuda_stream__``. None: no other. -1: the
-    ///     consumer's work is done, and no order is wanted.
+    ///     One more stream that the consumer worked on: 1, 2, a handle, or an object with
+    ///     ``__cuda_stream__``. None: no other. -1: the consumer's work is done, and nothing waits.
     ///
     /// Raises
     /// ------
     /// ValueError, TypeError
     ///     A malformed stream, or one of another device.
     /// DriverError
-    ///     A call of the CUDA driver failed. The view is as before, and may be released again.
+    ///     A call of the CUDA driver failed. The view is as before, and you may release it again.
     ///
     /// Notes
     /// -----

@@ -92,7 +92,8 @@ pub(super) fn to_gpu<'py>(
     look(py);
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
     let (on, waiting) = queues(view, at, given, ready)?;
-    let captured = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    let captured =
+        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
     let idle = Alive::legacy(view.place);
     order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
     let context = context_keeper(py, view, on)?;
@@ -127,8 +128,8 @@ pub(super) fn to_gpu<'py>(
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
 
-/// Who holds a copy that was made `on` that stream, which another waits for where `apart`: freed there where
-/// somebody keeps it, else on the legacy default stream, which is made to wait for the copy now.
+/// The holder of a copy that was made `on` that stream, which another stream waits for if `apart`. The memory is
+/// freed on that stream if something keeps it, else on the legacy default stream, which waits for the copy now.
 fn holder(
     py: Python<'_>,
     view: &View,
@@ -168,9 +169,10 @@ fn copied_to_host(
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
-    let captured = (Kind::CaptureCopy, "a copy, whose stream or whose source's is being captured");
+    let captured =
+        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
     order::check_captures(view.driver.get()?, &[on], captured)?;
-    let why = (Kind::CaptureCopy, "a copy for the CPU, for which the host would wait");
+    let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
     check_host_wait(py, &view.driver, on.place(), why)?;
     let span = CallSpan::begin();
     let memory = detach(py, || copy(on))?;

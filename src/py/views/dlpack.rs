@@ -27,8 +27,8 @@ use crate::stream::{Ready, Stream};
 /// An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
 /// type, the exchange API.
 ///
-/// Made by `to_dlpack` and `from_cai`. Consumers that know both protocols pick one by rules of their
-/// own, so a view speaks the one that was asked for.
+/// `to_dlpack` and `from_cai` make it. Consumers that know both protocols pick one by their own rules,
+/// so a view speaks one protocol only.
 #[pyclass(frozen, extends = View, module = "cai_bridge")]
 #[derive(Debug)]
 pub(crate) struct DLPackView;
@@ -37,36 +37,36 @@ pub(crate) struct DLPackView;
 impl DLPackView {
     /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
-    /// The consumer's stream waits for the producer's by an event; the host does not wait, but for a
-    /// copy in its own memory.
+    /// The consumer's stream waits for the producer's by an event. The host waits only for a copy in
+    /// host memory.
     ///
     /// Parameters
     /// ----------
     /// stream : None, int or stream object, optional
-    ///     The consumer's stream, of the device that it asks for: 1 or None the legacy default stream,
-    ///     2 the per-thread one, a handle; -1 asks for no order. 0 is refused as ambiguous.
+    ///     The consumer's stream, on the device that it asks for: 1 or None is the legacy default stream,
+    ///     2 the per-thread one, others are handles. With -1 nothing waits. 0 is ambiguous, and refused.
     /// max_version : tuple of (int, int), optional
-    ///     The newest DLPack that the consumer knows. From (1, 0) on the capsule is versioned, and says
-    ///     of a copy that it is one.
+    ///     The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
+    ///     has a flag for a copy.
     /// dl_device : tuple of (int, int), optional
-    ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied,
-    ///     unless its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for
-    ///     which it is copied into host memory.
+    ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
+    ///     its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
+    ///     host memory.
     /// copy : bool, optional
-    ///     None copies where there is no other way, True always, False never.
+    ///     None copies only if the array is not on that device, True always, False never.
     ///
     /// Returns
     /// -------
     /// capsule
-    ///     Named ``dltensor_versioned``, or ``dltensor`` for a consumer that asks for no version. A copy
-    ///     is C-contiguous, aligned to 256 bytes, and may be written.
+    ///     Named ``dltensor_versioned``, or ``dltensor`` without ``max_version``. A copy is C-contiguous,
+    ///     aligned to 256 bytes and writable.
     ///
     /// Raises
     /// ------
     /// BufferError
-    ///     A device that cannot be; False where a copy is needed; a copy in pinned or managed memory, or
-    ///     of more than the host has memory for; read-only memory, not copied, in a legacy capsule; a
-    ///     released view.
+    ///     A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy in pinned or
+    ///     managed memory, or larger than host memory; read-only memory, not copied, in a legacy capsule;
+    ///     a released view.
     /// ValueError, TypeError
     ///     A malformed argument.
     /// DriverError
@@ -74,9 +74,9 @@ impl DLPackView {
     ///
     /// Notes
     /// -----
-    /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's, in stream-ordered
-    /// memory that goes back in order when the consumer is done. For a bare handle of a non-blocking
-    /// stream that no library keeps alive the host waits then, with a warning: give the stream object.
+    /// A copy on a GPU is queued on the consumer's stream, with -1 on the producer's. Its stream-ordered
+    /// memory goes back in order when the consumer is done. If nothing keeps a bare handle of a
+    /// non-blocking stream alive, the host waits then, with a warning: pass the stream object.
     ///
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
     #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
@@ -151,8 +151,8 @@ fn wants_versioned(max_version: Option<&Bound<'_, PyAny>>) -> PyResult<bool> {
 /// The exchange API, as a door.
 const EXCHANGE: &str = "exchange API";
 
-/// A holder of the array for somebody who reads it by the exchange API, which has no stream of the consumer:
-/// it is made usable on the legacy default stream, which is the one that [`Exchange::work_stream`] names.
+/// A holder of the array for a reader by the exchange API, which names no stream of the consumer: the array is
+/// ready on the legacy default stream, which [`Exchange::work_stream`] names.
 fn onto_legacy(py: Python<'_>, view: &View) -> PyResult<Tenant> {
     let mut tenant = Tenant::new(view.share(py)?);
     if let Some(holding) = tenant.holding() {

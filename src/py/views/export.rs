@@ -44,7 +44,7 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
     }
 }
 
-/// Where the streams of an array are that somebody hands over with nothing said of them.
+/// Where the streams of an array are, if the caller names none.
 pub(super) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
     if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
         return Ok(Place::gpu(array.device().id));

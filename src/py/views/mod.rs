@@ -48,7 +48,7 @@ pub(crate) struct View {
 /// What makes an array.
 #[derive(Debug)]
 pub(crate) struct Parts<'py> {
-    /// The address of the first item; 0 where there is none.
+    /// The address of the first item; 0 if there is none.
     pub(crate) ptr: u64,
     /// The bytes of all items, gaps not counted.
     pub(crate) nbytes: i64,
@@ -87,8 +87,8 @@ impl View {
         Bound::new(py, PyClassInitializer::from((class, self)))
     }
 
-    /// The same array for another view: a holder of its own, nothing stacked. Whoever reads the other view is
-    /// told the same stream, unless it is for another one.
+    /// The same array for another view, with its own holder. The other view's dict names the same stream,
+    /// unless that view is for another one.
     pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Source> {
         Ok(Source {
             array: self.array.clone(),
@@ -99,7 +99,7 @@ impl View {
         })
     }
 
-    /// A holder of its own for somebody else who needs the memory.
+    /// Another holder of the memory.
     pub(crate) fn share(&self, py: Python<'_>) -> Result<Box<Holding>> {
         self.held(|holding| holding.share(py))?
     }

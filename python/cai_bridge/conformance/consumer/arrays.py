@@ -1,4 +1,4 @@
-"""What requirements of consumers are told by."""
+"""Helpers of the requirements of consumers: taking arrays, and judging copies."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def takes_cai_values(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "shared",
     PYTHON + "data",
-    "the array that was taken in is the producer's memory, not a copy of it",
-    "what one side writes the other does not see, and memory is needed twice",
+    "the consumer's array is the producer's memory, not a copy of it",
+    "neither side sees the other's writes, and the memory is used twice",
     "should",
 )
 def takes_cai_shared(c: ConsumerAdapter, lab: Lab) -> str:
@@ -53,8 +53,8 @@ def takes_cai_shared(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "optional-entries",
     PYTHON + "optional entries",
-    "strides, descr, mask and stream may be left out, be None, or say what holds without them",
-    "arrays of producers that are as free as the specification lets them be are refused",
+    "a dict may leave out strides, descr, mask and stream, set them to None, or state the default",
+    "the consumer refuses arrays that keep the specification",
 )
 def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab) -> str:
     bare = CaiArray(lab, without=("strides", "stream"))
@@ -67,7 +67,7 @@ def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 def _layout(name: str, what: str, why: str = _OTHERS) -> Callable[[Check], Check]:
-    rule = f"the items of {what} are read where the strides say, or the array is refused"
+    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
     return _cai(name, PYTHON + "strides", rule, why)
 
 
@@ -87,7 +87,7 @@ def takes_cai_columns(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{seen}"
 
 
-@_layout("reversed", "an array with a negative stride", "it reads what lies before the array")
+@_layout("reversed", "an array with a negative stride", "it reads memory before the array")
 def takes_cai_reversed(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, layout="reversed")
     seen = attempt(lambda: c.values(c.copy(c.take(x))))
@@ -95,7 +95,7 @@ def takes_cai_reversed(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{seen}"
 
 
-@_layout("repeated", "an array with a stride of 0", "it reads what lies behind the array")
+@_layout("repeated", "an array with a stride of 0", "it reads memory past the end of the array")
 def takes_cai_repeated(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, layout="repeated")
     seen = attempt(lambda: c.values(c.copy(c.take(x))))
@@ -106,8 +106,8 @@ def takes_cai_repeated(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "zero-size",
     PYTHON + "data: zero-size arrays",
-    "an array without items, whose pointer is 0, is taken",
-    "programs whose data happens to be empty fail",
+    "the consumer takes an array without items, whose pointer is 0",
+    "programs fail when their data happens to be empty",
 )
 def takes_cai_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, (0, 3))
@@ -119,8 +119,8 @@ def takes_cai_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "scalar",
     PYTHON + "shape",
-    "an array without dimensions, which has one item, is taken",
-    "the results of reductions are refused",
+    "the consumer takes an array without dimensions, which has one item",
+    "the consumer refuses the results of reductions",
 )
 def takes_cai_scalar(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, ())
@@ -132,7 +132,7 @@ def takes_cai_scalar(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "dtypes",
     PYTHON + "typestr",
-    "the items of each type that the consumer has are read as that type",
+    "items of each element type that the consumer has are read as that type",
     _OTHERS,
 )
 def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
@@ -148,7 +148,7 @@ def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "byte-order",
     PYTHON + "typestr",
-    "items in the other byte order are read as the numbers that they are, or the array is refused",
+    "the consumer reads items in the other byte order right, or refuses the array",
     _OTHERS,
 )
 def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab) -> str:
@@ -162,8 +162,8 @@ def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "readonly",
     PYTHON + "data: the read-only flag",
-    "an array whose flag is true is not written",
-    "it writes into what its owner believes constant",
+    "the consumer does not write an array whose flag is true",
+    "it writes to memory that its owner believes constant",
 )
 def takes_cai_readonly(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, readonly=True)
@@ -179,8 +179,8 @@ def takes_cai_readonly(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "unwritten",
     PYTHON + "data",
-    "nothing is written by taking an array in and reading it, and nothing around it",
-    "the producer's data changes, or its neighbour's",
+    "importing and reading an array writes neither to it nor around it",
+    "the producer's data changes, or other data beside it",
 )
 def takes_cai_unwritten(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab)
@@ -196,8 +196,8 @@ def takes_cai_unwritten(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "mask",
     PYTHON + "mask",
-    "items that a mask says are not valid are not taken for valid, or the array is refused",
-    "it computes with what is no data",
+    "the consumer leaves out the items that the mask marks invalid, or refuses the array",
+    "it computes with invalid items",
 )
 def takes_cai_mask(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, mask=CaiArray(lab, dtype="bool"))
@@ -212,8 +212,8 @@ def takes_cai_mask(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "version",
     PYTHON + "version",
-    "a dict of a later version than 3 is refused",
-    "entries that it does not know may change what the others mean",
+    "the consumer refuses a dict of a version after 3",
+    "unknown entries may change what the others mean",
     "should",
 )
 def takes_cai_version(c: ConsumerAdapter, lab: Lab) -> str:
@@ -226,8 +226,8 @@ def takes_cai_version(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "one-read",
     "Synchronization: Interface Requirements: work on the data on multiple streams",
-    "the attribute is read once",
-    "a producer orders its streams anew for each read, and two dicts need not agree",
+    "the consumer reads the attribute once",
+    "a producer may order its streams again at each read, and two dicts may differ",
     "should",
 )
 def takes_cai_one_read(c: ConsumerAdapter, lab: Lab) -> str:

@@ -13,7 +13,7 @@ from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
 RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
-_RACE = "it reads what has not been written yet"
+_RACE = "it reads before the write is done"
 
 
 def _cai(
@@ -25,7 +25,7 @@ def _cai(
 @_cai(
     "stream",
     STREAM,
-    "work on a stream of the consumer's comes after what is pending on the stream that is named",
+    "work on the consumer's stream runs after what is pending on the stream that the dict names",
     _RACE,
 )
 def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
@@ -44,7 +44,7 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "legacy-stream",
     STREAM + " (1)",
-    "the same where 1 is named, the legacy default stream",
+    "the same for a dict that names 1, the legacy default stream",
     _RACE,
 )
 def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
@@ -63,7 +63,7 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "per-thread-stream",
     STREAM + " (2)",
-    "the same where 2 is named, the per-thread default stream",
+    "the same for a dict that names 2, the per-thread default stream",
     _RACE,
 )
 def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
@@ -82,7 +82,7 @@ def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "default-stream",
     STREAM,
-    "the same for work on the stream that the consumer works on by default",
+    "the same for work on the consumer's default stream",
     _RACE,
 )
 def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
@@ -98,8 +98,8 @@ def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "return",
     RETURN,
-    "what the producer queues once the consumer is done comes after what the consumer has read",
-    "the producer overwrites what is still being read",
+    "after the end, the producer's work runs after the consumer's reads",
+    "the producer overwrites memory that is still being read",
 )
 def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
     mine = c.stream()
@@ -122,8 +122,8 @@ def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "return-write",
     RETURN,
-    "what the producer queues once the consumer is done comes after what the consumer has written",
-    "the producer reads what has not been written yet",
+    "after the end, the producer's work runs after the consumer's writes",
+    "the producer reads before the write is done",
 )
 def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
     mine = c.stream()
@@ -144,7 +144,7 @@ def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
 @_cai(
     "stream-zero",
     "Python Interface Specification: stream: 0",
-    "a dict that names stream 0 is refused",
+    "the consumer refuses a dict that names stream 0",
     "0 may mean None, the legacy or the per-thread default stream",
     "should",
 )

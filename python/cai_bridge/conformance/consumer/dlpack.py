@@ -38,8 +38,8 @@ def takes_dlpack_values(c: ConsumerAdapter, lab: Lab) -> str:
     "shared",
     ARRAY_API,
     "from_dlpack: copy",
-    rule="the array that was taken in is the producer's memory, not a copy of it",
-    why="what one side writes the other does not see, and memory is needed twice",
+    rule="the consumer's array is the producer's memory, not a copy of it",
+    why="neither side sees the other's writes, and the memory is used twice",
 )
 def takes_dlpack_shared(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (4,))
@@ -54,8 +54,8 @@ def takes_dlpack_shared(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "legacy",
     "Python Specification: capsule names",
-    'a capsule called "dltensor" is read as the structure without a version',
-    "that structure has other fields at the same places",
+    'the consumer reads a capsule named "dltensor" as the legacy structure, without a version',
+    "the two structures have different fields at the same offsets",
 )
 def takes_dlpack_legacy(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (2, 3, 4), form="legacy")
@@ -70,8 +70,8 @@ VERSION = "C API: DLPackVersion"
 @_dlpack(
     "older-minor",
     VERSION,
-    "a tensor of version 1.0 is taken",
-    "libraries that were built before DLPack 1.1 are refused",
+    "the consumer takes a tensor of version 1.0",
+    "the consumer refuses libraries built before DLPack 1.1",
 )
 def takes_dlpack_older_minor(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, form="1.0")
@@ -84,8 +84,8 @@ def takes_dlpack_older_minor(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "newer-minor",
     VERSION,
-    "a tensor of a later minor version than the consumer knows is taken",
-    "minor versions only add to what is there, and every later library is refused",
+    "the consumer takes a tensor of a later minor version than it knows",
+    "the consumer refuses every later library, though minor versions only add fields",
 )
 def takes_dlpack_newer_minor(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, form="1.9")
@@ -98,8 +98,8 @@ def takes_dlpack_newer_minor(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "other-major",
     VERSION,
-    "a tensor of another major version is refused",
-    "its fields are at other places",
+    "the consumer refuses a tensor of another major version",
+    "its fields may be at other offsets",
 )
 def takes_dlpack_other_major(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, form="2.0")
@@ -112,7 +112,7 @@ def takes_dlpack_other_major(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "byte-offset",
     TENSOR + "byte_offset",
-    "the first item is byte_offset behind the data pointer",
+    "the first item is byte_offset bytes after the data pointer",
     "it reads another part of the producer's memory",
 )
 def takes_dlpack_byte_offset(c: ConsumerAdapter, lab: Lab) -> str:
@@ -125,8 +125,8 @@ def takes_dlpack_byte_offset(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "null-strides",
     TENSOR + "strides, since 1.2",
-    "legacy tensors, and those before version 1.2, whose strides are NULL are C-contiguous",
-    "it reads through NULL, which ends the process, or refuses most arrays of such producers",
+    "a tensor with NULL strides is C-contiguous, if it is legacy or older than version 1.2",
+    "it reads through NULL and crashes, or refuses most arrays of such producers",
 )
 def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
     for form in ("legacy", "1.1"):
@@ -137,7 +137,7 @@ def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 def _layout(name: str, what: str, why: str = _OTHERS) -> Callable[[Check], Check]:
-    rule = f"the items of {what} are read where the strides say, or the array is refused"
+    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
     return _dlpack(name, TENSOR + "strides", rule, why)
 
 
@@ -157,7 +157,7 @@ def takes_dlpack_columns(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{seen}"
 
 
-@_layout("reversed", "an array with a negative stride", "it reads what lies before the array")
+@_layout("reversed", "an array with a negative stride", "it reads memory before the array")
 def takes_dlpack_reversed(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, layout="reversed")
     seen = attempt(lambda: c.values(c.copy(c.take(x))))
@@ -165,7 +165,7 @@ def takes_dlpack_reversed(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{seen}"
 
 
-@_layout("repeated", "an array with a stride of 0", "it reads what lies behind the array")
+@_layout("repeated", "an array with a stride of 0", "it reads memory past the end of the array")
 def takes_dlpack_repeated(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, layout="repeated")
     seen = attempt(lambda: c.values(c.copy(c.take(x))))
@@ -176,8 +176,8 @@ def takes_dlpack_repeated(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "zero-size",
     TENSOR + "data",
-    "a tensor without items, whose data pointer is NULL, is taken",
-    "programs whose data happens to be empty fail",
+    "the consumer takes a tensor without items, whose data pointer is NULL",
+    "programs fail when their data happens to be empty",
 )
 def takes_dlpack_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (0, 3))
@@ -189,8 +189,8 @@ def takes_dlpack_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "scalar",
     TENSOR + "ndim",
-    "a tensor without dimensions, whose shape and strides are NULL, has one item",
-    "the results of reductions are refused",
+    "the consumer takes a tensor without dimensions, with NULL shape and strides, as one item",
+    "the consumer refuses the results of reductions",
 )
 def takes_dlpack_scalar(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, ())
@@ -202,7 +202,7 @@ def takes_dlpack_scalar(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "dtypes",
     "C API: DLDataType",
-    "the items of each type that the consumer has are read as that type",
+    "items of each element type that the consumer has are read as that type",
     _OTHERS,
 )
 def takes_dlpack_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
@@ -216,8 +216,8 @@ def takes_dlpack_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "lanes",
     "C API: DLDataType.lanes",
-    "all items of a tensor of two lanes are read, or it is refused",
-    "it reads one item of each pair, and those at the wrong places",
+    "the consumer reads all items of a tensor with two lanes, or refuses it",
+    "it reads one item of each pair, and at the wrong offsets",
 )
 def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (3, 2), lanes=2)
@@ -229,8 +229,8 @@ def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "foreign-device",
     "C API: DLDevice",
-    "memory of a type of device that the consumer does not have is refused",
-    "it takes another device's addresses for its own",
+    "the consumer refuses memory of a device type that it does not have",
+    "it uses another device's addresses as its own",
 )
 def takes_dlpack_foreign_device(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, device=(10, 0))
@@ -242,8 +242,8 @@ def takes_dlpack_foreign_device(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "readonly",
     "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
-    "a tensor with the READ_ONLY flag is not written",
-    "it writes into what its owner believes constant",
+    "the consumer does not write a tensor with the READ_ONLY flag",
+    "it writes to memory that its owner believes constant",
     "should",
 )
 def takes_dlpack_readonly(c: ConsumerAdapter, lab: Lab) -> str:
@@ -260,8 +260,8 @@ def takes_dlpack_readonly(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "unwritten",
     TENSOR + "data",
-    "nothing is written by taking an array in and reading it, and nothing around it",
-    "the producer's data changes, or its neighbour's",
+    "importing and reading an array writes neither to it nor around it",
+    "the producer's data changes, or other data beside it",
 )
 def takes_dlpack_unwritten(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)

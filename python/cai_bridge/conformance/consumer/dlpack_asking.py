@@ -10,7 +10,7 @@ from ..requirement import ARRAY_API, Check, Level, NotApplicableError, expect
 from .arrays import asked_with, attempt, expect_copied, stream_of, takes
 
 STREAM = "array.__dlpack__: stream"
-_RACE = "it reads what has not been written yet"
+_RACE = "it reads before the write is done"
 
 
 def _dlpack(
@@ -22,8 +22,8 @@ def _dlpack(
 @_dlpack(
     "device",
     "array.__dlpack_device__",
-    "the device is asked for first: where it is the CPU, no stream is named",
-    "streams are numbered anew for each type of device, and the CPU has none",
+    "the consumer calls __dlpack_device__ first, and names no stream if the device is the CPU",
+    "stream numbers differ between device types, and the CPU has no streams",
 )
 def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, device=(1, 0))
@@ -36,7 +36,7 @@ def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "stream-named",
     STREAM,
-    "the stream is None, -1, 1, 2 or a handle; never 0",
+    "stream= is None, -1, 1, 2 or a handle; never 0",
     "0 may mean None, the legacy or the per-thread default stream, and producers refuse it",
 )
 def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
@@ -56,8 +56,8 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "max-version",
     "array.__dlpack__: max_version",
-    "max_version says that versioned capsules are taken",
-    "the legacy ones that it is handed instead have no flags: read-only memory cannot be told",
+    "the consumer passes max_version, to get versioned capsules",
+    "it gets legacy capsules, which have no read-only flag",
     "should",
 )
 def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
@@ -71,8 +71,8 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "no-max-version",
     "array.__dlpack__: max_version",
-    "a producer that takes no max_version is asked again without",
-    "arrays of libraries that are older than the argument are refused",
+    "if a producer does not take max_version, the consumer calls again without it",
+    "the consumer refuses arrays of older libraries",
     "should",
 )
 def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
@@ -85,8 +85,8 @@ def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "buffer-error",
     "from_dlpack: Raises",
-    "a BufferError of the producer's is passed on",
-    "programs cannot tell an array that cannot be exchanged from a failure",
+    "the consumer passes the producer's BufferError on",
+    "programs cannot tell an array that cannot be exchanged from another failure",
 )
 def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, error=BufferError("this one cannot be exchanged"))
@@ -105,7 +105,7 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "pending",
     STREAM,
-    "work on a stream of the consumer's comes after what is pending, since that stream is named",
+    "the consumer names its stream, and its work runs after what is pending",
     _RACE,
 )
 def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
@@ -124,7 +124,7 @@ def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "default-stream",
     STREAM + ": None, 1 and 2",
-    "the same for work on the stream that the consumer works on by default",
+    "the same for work on the consumer's default stream",
     _RACE,
 )
 def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab) -> str:

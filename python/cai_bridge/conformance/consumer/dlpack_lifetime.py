@@ -22,8 +22,8 @@ def _dlpack(name: str, section: str, rule: str, why: str) -> Callable[[Check], C
 @_dlpack(
     "renamed",
     MANAGEMENT,
-    "a capsule that is consumed is renamed to used_dltensor or used_dltensor_versioned",
-    "its destructor deletes the tensor a second time, or another consumer takes it",
+    "the consumer renames a capsule that it consumes to used_dltensor or used_dltensor_versioned",
+    "the capsule deletes the tensor a second time, or a second consumer takes it",
 )
 def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
     for form in (None, "legacy"):
@@ -38,8 +38,8 @@ def takes_dlpack_renamed(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "deleter",
     MANAGEMENT,
-    "the deleter is called once the consumer's array is gone, and once only",
-    "memory is kept for ever, or freed twice",
+    "the consumer calls the deleter once, when its array is freed",
+    "memory is never freed, or freed twice",
 )
 def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
     for form in (None, "legacy"):
@@ -56,8 +56,8 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
 @_dlpack(
     "deleter-not-early",
     "C API: DLManagedTensor.deleter",
-    "the deleter is not called while the consumer's array uses the memory",
-    "the producer hands the memory to somebody else",
+    "the consumer does not call the deleter while its array uses the memory",
+    "the producer reuses the memory",
 )
 def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
@@ -68,15 +68,15 @@ def takes_dlpack_deleter_not_early(c: ConsumerAdapter, lab: Lab) -> str:
     lab.synchronize()
     lab.put(x.region, 99.0)
     seen = c.values(c.copy(y))
-    expect(set(flat(seen)) != {99.0}, "it was called, and the array reads the memory still")
+    expect(set(flat(seen)) != {99.0}, "it was called, and the array still reads the memory")
     return "called, since the consumer has a copy"
 
 
 @_dlpack(
     "refused-deleted",
     MANAGEMENT,
-    "the tensor of a capsule that is refused is deleted, too, and once",
-    "memory is kept for ever, or freed twice",
+    "the tensor of a refused capsule is deleted, once",
+    "memory is never freed, or freed twice",
 )
 def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
     tried = []

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .base import Lab
 
 GUARD = 64
-"""How many bytes lie before and behind the items, for nobody to write."""
+"""How many bytes lie before and after the items, which nothing may write."""
 
 FILLER = 0xA5
 
@@ -74,7 +74,7 @@ class _HostMemory:
 
 
 class LabArray:
-    """An array in a lab's memory, by itself without a door.
+    """An array in a lab's memory, which speaks no protocol itself.
 
     Parameters
     ----------

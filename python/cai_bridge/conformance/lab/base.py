@@ -139,7 +139,7 @@ class Lab(ABC):
 
     @contextlib.contextmanager
     def no_waits(self) -> Iterator[None]:
-        """Fail where somebody makes a stream wait meanwhile, as far as the lab can tell.
+        """Fail if anything makes a stream wait meanwhile, as far as the lab can see.
 
         Raises
         ------
@@ -291,7 +291,7 @@ class Lab(ABC):
             raise UnmetError(f"{allowed}, and nothing orders the two: {what}")
         if wrong:
             what = f"{wrong[0]} instead of {late.value}"
-            raise UnmetError(f"{allowed}, and other items are read: {what}")
+            raise UnmetError(f"{allowed}, but the read saw other items: {what}")
         self._tried += 1
         self._shown += pending
         return f"{allowed}, and read what was written"

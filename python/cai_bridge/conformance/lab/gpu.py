@@ -78,7 +78,7 @@ class GpuLab(Lab):
         self.synchronize()
 
     def close(self) -> None:
-        """Wait for what is queued, and let go of the streams."""
+        """Wait for queued work, and drop the streams."""
         self.synchronize()
         self._streams.clear()
 

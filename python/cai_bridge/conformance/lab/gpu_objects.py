@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class GpuStream:
-    """A non-blocking stream, destroyed when nobody refers to the object any more."""
+    """A non-blocking stream, destroyed with the last reference to the object."""
 
     def __init__(self, driver: Driver, name: str) -> None:
         self._driver = driver

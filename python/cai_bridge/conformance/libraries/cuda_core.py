@@ -61,7 +61,7 @@ class Consumer(ConsumerAdapter):
         return StridedMemoryView.from_cuda_array_interface(x, stream_ptr=stream)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which has to be said: cuda.core has no current one."""
+        """Convert for a stream, which must be given: cuda.core has no current one."""
         return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:

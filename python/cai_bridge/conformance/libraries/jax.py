@@ -1,4 +1,4 @@
-"""JAX, whose streams nobody can name, and whose arrays are never written."""
+"""JAX, whose streams have no names, and whose arrays are never written."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class _Unready:
         return not self._array.is_ready()
 
     def release(self) -> None:
-        """Wait: JAX's work ends by itself."""
+        """Wait until JAX's work ends."""
         self._array.block_until_ready()
 
 

@@ -123,7 +123,7 @@ class Consumer(_Current, ConsumerAdapter):
         return cuda.as_cuda_array(x)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which has to be said: Numba has no current one."""
+        """Convert for a stream, which must be given: Numba has no current one."""
         return convert(x, self.library, stream=stream, readonly=readonly)
 
     def copy(self, array: Any) -> Any:

@@ -100,7 +100,7 @@ class Consumer(_Current, ConsumerAdapter):
         return _Taken(x, x.__cuda_array_interface__)
 
     def convert(self, x: Any, stream: Any, *, readonly: bool | None = None) -> Any:
-        """Convert for a stream, which has to be said: RMM has no current one."""
+        """Convert for a stream, which must be given: RMM has no current one."""
         made = convert(x, self.library, stream=stream, readonly=readonly)
         with to_cai(x, stream=-1) as view:
             return _Taken(made, view.__cuda_array_interface__)

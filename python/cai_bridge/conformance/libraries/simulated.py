@@ -86,7 +86,7 @@ class Producer(_Library, ProducerAdapter):
 
 @dataclass
 class Array:
-    """What `Consumer` makes of an array of somebody else's.
+    """What `Consumer` makes of another library's array.
 
     Attributes
     ----------
@@ -166,7 +166,7 @@ class Consumer(_Library, ConsumerAdapter):
     def check_writable(self, array: Array) -> None:
         """Refuse to write what is read-only."""
         if array.region.readonly:
-            raise BufferError("array: got a read-only one; allowed: one that may be written")
+            raise BufferError("array: got a read-only array; allowed: a writable one")
 
     def give_back_read(self, array: Array) -> None:
         """Make what the producer queues from here on come after a read."""

@@ -94,7 +94,7 @@ def _says_readonly(handed: Any, door: str) -> bool:
 
 
 def judge_dtypes(pair: Pair) -> Aspect:
-    """Judge which of the element types that both libraries have arrive as they are."""
+    """Judge which of all element types that both libraries have arrive."""
     names = [name for name in pair.producer.dtypes if name in pair.consumer.dtypes]
     if pair.route.door == "cai":
         # Their typestrs do not say which type it is: the consumer has bytes to make it of.
@@ -110,7 +110,7 @@ def judge_dtypes(pair: Pair) -> Aspect:
 
 
 def judge_lazy(pair: Pair) -> Aspect:
-    """Judge whether values that are only noted, such as a conjugate's, arrive as they are."""
+    """Judge whether values that are recorded but not computed, such as a conjugate's, arrive."""
 
     def tries() -> Iterator[tuple[str, Callable[[], bool]]]:
         for name, array, values in pair.producer.lazy():

@@ -25,7 +25,7 @@ WORDS, FEW = 1 << 15, 64
 
 @dataclass(frozen=True)
 class Pair:
-    """Who hands to whom, how, and where."""
+    """Producer, consumer, route and lab."""
 
     producer: ProducerAdapter
     consumer: ConsumerAdapter

@@ -82,7 +82,7 @@ class Cell:
         ``readonly``: a read-only array cannot be written through. Everywhere else the consumer only
         reads, and `convert` is told so by ``readonly=False``.
         ``dtypes``: which of the element types that both have arrive as they are.
-        ``lazy``: values that are only noted, such as a conjugate's, arrive as they are.
+        ``lazy``: values that are recorded but not computed, such as a conjugate's, arrive.
     """
 
     producer: str
@@ -101,7 +101,7 @@ class Cell:
         return any(one.outcome != "none" for one in self.aspects.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Give it as data for JSON; the form is told at `Matrix`."""
+        """Return it as data for JSON; `Matrix` describes the form."""
         aspects = {name: one.to_dict() for name, one in self.aspects.items()}
         return {**{name: getattr(self, name) for name in _CELL}, "aspects": aspects}
 

@@ -78,7 +78,7 @@ def _itself(x: Any, stream: Any) -> Any:
 
 
 def _release(view: Any, stream: Any) -> None:
-    """Say what `to_cai` was not told: the stream that the consumer works on."""
+    """Name the stream that the consumer works on, which `to_cai` did not get."""
     view.release(stream)
 
 
@@ -87,7 +87,7 @@ def _not_by_view(x: Any, stream: Any) -> Any:
 
 
 WAYS = ("native", "views", "convert")
-"""The libraries by themselves, views of the bridge, and arrays that it makes."""
+"""The libraries alone, the bridge's views, and arrays that the bridge makes."""
 
 ROUTES = (
     Route("x by CAI", "cai", (CAI,), _itself, bridged=False),
@@ -104,7 +104,7 @@ ROUTES = (
     Route("from_cai(to_cai(x))", "dlpack", (DLPACK, EXCHANGE), lambda x, _: from_cai(to_cai(x))),
     Route("convert(x, library)", "convert", (DLPACK, EXCHANGE, CAI), _not_by_view),
 )
-"""The protocols by themselves, and the bridge; ``s`` is the consumer's stream."""
+"""The protocols alone, and the bridge; ``s`` is the consumer's stream."""
 
 
 def chosen(ways: Iterable[str] | None) -> tuple[Route, ...]:

@@ -157,7 +157,7 @@ def _guarded(pair: Pair, judge: Callable[[Pair], Any]) -> Any:
     """Judge one aspect; what is left behind is cleared away, and what is raised is a refusal."""
     try:
         with warnings.catch_warnings():
-            # What the libraries warn of among themselves is told by the outcome.
+            # The outcome shows what the libraries warn about.
             warnings.simplefilter("ignore")
             pair.lab.synchronize()
             pair.lab.reports()

@@ -38,7 +38,7 @@ def cai(
     "entries",
     PYTHON + "the dictionary",
     "the dict has shape, typestr, data and version",
-    "consumers read them without asking whether they are there",
+    "consumers read them without checking that they exist",
 )
 def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -53,7 +53,7 @@ def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "shape",
     PYTHON + "shape",
-    "shape is a tuple of integers, one a dimension",
+    "shape is a tuple of integers, one for each dimension",
     "consumers index it, and some compare it with tuples",
 )
 def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
@@ -70,7 +70,7 @@ def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     "typestr",
     PYTHON + "typestr",
     "typestr is NumPy's: byte order, kind and item size",
-    "it is all that says how long an item is",
+    "nothing else says how long an item is",
 )
 def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     seen = [cai_of(made(p, lab))["typestr"]]
@@ -92,7 +92,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     "data",
     PYTHON + "data",
     "data is a tuple of an int, the pointer, and a bool, the read-only flag",
-    "consumers unpack it, and hand the pointer to C",
+    "consumers unpack it and pass the pointer to C",
 )
 def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -106,14 +106,14 @@ def cai_data(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "pointer",
     PYTHON + "data: device-accessible",
-    "the pointer is one that CUDA knows, and a device can use",
-    "a kernel that reads it faults, and takes the context with it",
+    "the pointer is to memory that CUDA knows and a GPU can use",
+    "a kernel that reads it faults and breaks the context",
 )
 def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab, (5,))
     ptr = cai_of(x)["data"][0]
     device = lab.device_of(ptr)
-    expect(device is not None, f"{ptr:#x} is no address that CUDA knows")
+    expect(device is not None, f"{ptr:#x} is not an address that CUDA knows")
     return f"{ptr:#x} is on {device}"
 
 
@@ -134,9 +134,9 @@ def cai_zero_size(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "strides",
     PYTHON + "strides",
-    "strides is absent, None, or a tuple of integers, one a dimension; a C-contiguous array may "
-    "leave it out, another may not",
-    "without them an array that is not C-contiguous is read as if it were",
+    "strides is absent, None, or a tuple of integers, one for each dimension; only a "
+    "C-contiguous array may leave it out",
+    "consumers read an array without strides as C-contiguous",
 )
 def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -159,7 +159,7 @@ def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
     "values",
     PYTHON + "shape, typestr, data, strides",
     "together they say where the array's items are",
-    "a consumer computes with something else",
+    "a consumer computes with other numbers",
 )
 def cai_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -177,8 +177,8 @@ def cai_values(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "offset",
     PYTHON + "data",
-    "the pointer of a slice is that of its own first item",
-    "a consumer computes with items that lie before the slice",
+    "the pointer of a slice is the address of its first item",
+    "a consumer computes with items before the slice",
 )
 def cai_offset(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -196,7 +196,7 @@ def cai_offset(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "strides",
     "the strides of a slice with a negative step are negative, and the pointer is that of its "
     "first item; or the slice is refused",
-    "a consumer takes the items in another order, or from behind the array",
+    "a consumer reads the items in another order, or reads past the end of the array",
 )
 def cai_reversed(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -217,7 +217,7 @@ def cai_reversed(p: ProducerAdapter, lab: Lab) -> str:
     "version",
     PYTHON + "version",
     "version is an int, and at least 3",
-    "before version 3 there is no stream, so every consumer reads what may still be written",
+    "a dict before version 3 has no stream, so consumers may read before the write is done",
 )
 def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -244,8 +244,8 @@ def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "descr",
     PYTHON + "descr",
-    "descr is absent, or a list of fields that fills an item as typestr says",
-    "consumers that read descr see other items than those that read typestr",
+    "descr is absent, or a list of fields with the same size and types as typestr says",
+    "consumers that read descr see other items than consumers that read typestr",
 )
 def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -264,8 +264,8 @@ def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "readonly",
     PYTHON + "data: the read-only flag",
-    "the flag is true for an array that may not be written",
-    "a consumer writes into what its owner believes constant",
+    "the flag is true for a read-only array",
+    "a consumer writes to memory that its owner believes constant",
 )
 def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

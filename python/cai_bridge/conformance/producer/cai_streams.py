@@ -11,13 +11,14 @@ from .arrays import cai_of, collect, is_int, made, reference_to
 from .cai import cai
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
-_RACE = "the consumer reads what has not been written yet"
+_RACE = "the consumer reads before the write is done"
 
 
 @cai(
     "pending",
     SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
-    "the dict names a stream to wait for while work on the array is pending on the current one",
+    "while work on the array is pending on the library's current stream, the dict names a "
+    "stream that is behind it",
     _RACE,
 )
 def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
@@ -55,7 +56,7 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "pending-on-two",
     SYNCHRONIZATION + "work on the data on multiple streams",
-    "one stream is named that waits for all that have work on the array",
+    "if several streams have work on the array, the dict names one that waits for all of them",
     _RACE,
 )
 def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
@@ -75,12 +76,12 @@ def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
 @cai(
     "stream-lifetime",
     "Lifetime management: Streams",
-    "the stream lives as long as the object whose dict names it",
-    "touching a destroyed stream ends the process",
+    "the object keeps the stream that its dict names alive",
+    "using a destroyed stream kills the process",
 )
 def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     # Touching a stream that is gone ends the process, on a GPU.
-    needs(lab.expendable, "judged where this process may end: by `cai-bridge check`, for one")
+    needs(lab.expendable, "judged only in a process that may crash, as `cai-bridge check` starts")
     late, mine = p.late(lab, next(lab.values())), lab.stream()
     with p.on(late.stream):
         said = describe(cai_of(late.array))["CAI"]
@@ -99,7 +100,7 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     "lifetime",
     "Lifetime management: Data",
     "reading the attribute has no effect on the object's lifetime",
-    "memory is kept for ever, or until a collection",
+    "memory is never freed, or until a garbage collection",
 )
 def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

@@ -49,8 +49,9 @@ def dlpack(
     "device",
     ARRAY_API,
     "array.__dlpack_device__: Returns",
-    "__dlpack_device__() gives a tuple of two integers, a type and an ordinal, without arguments",
-    "consumers ask it before they know which stream they may name",
+    "__dlpack_device__() takes no arguments and returns a tuple of two integers, device type "
+    "and ordinal",
+    "consumers call it to learn which streams they may name",
 )
 def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -66,7 +67,7 @@ def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     "same-device",
     ARRAY_API,
     "array.__dlpack_device__",
-    "it is the device that the tensor in the capsule is on",
+    "it names the device of the tensor in the capsule",
     "consumers queue on a stream of the wrong device, or refuse",
 )
 def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
@@ -82,7 +83,7 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
     ARRAY_API,
     METHOD + "Parameters",
     "it takes stream, max_version, dl_device and copy by keyword",
-    "consumers of today pass them, and not all try again without",
+    "consumers pass them, and not all try again without",
 )
 def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -103,7 +104,7 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     DLPACK,
     "Python Specification: max_version",
     'without max_version the capsule is called "dltensor"',
-    "consumers from before DLPack 1.0 read the other structure as this one",
+    "consumers older than DLPack 1.0 read the versioned structure as the legacy one",
 )
 def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -123,7 +124,7 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     DLPACK,
     "Python Specification: max_version",
     'for max_version of 1.0 or later the capsule is called "dltensor_versioned"',
-    "the legacy structure has no place for flags: read-only memory cannot be told",
+    "the legacy structure has no flags, so it cannot mark memory as read-only",
     level="should",
 )
 def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
@@ -137,8 +138,8 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
     "version",
     DLPACK,
     "C API: DLPackVersion",
-    "a versioned tensor's major version is 1, whatever later minor one is asked for",
-    "consumers refuse structures that they cannot know",
+    "a versioned tensor's major version is 1, even if max_version names a later minor version",
+    "consumers refuse a structure of an unknown version",
 )
 def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -155,8 +156,8 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     "flags",
     DLPACK,
     "C API: DLPACK_FLAG_BITMASK_*",
-    "no flags but those that DLPack defines, and not IS_COPIED for what is no copy",
-    "consumers take the array for a copy that is theirs to write, or for another type",
+    "only flags that DLPack defines are set, and IS_COPIED only on a copy",
+    "consumers take the array for a copy that they may write, or for another type",
 )
 def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -171,8 +172,8 @@ def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
     "readonly",
     DLPACK,
     "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
-    "a tensor of an array that may not be written has the READ_ONLY flag, or is refused",
-    "a consumer writes into what its owner believes constant",
+    "a read-only array's tensor has the READ_ONLY flag, or the producer refuses",
+    "a consumer writes to memory that its owner believes constant",
 )
 def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
     x = p.readonly(made(p, lab))
@@ -189,9 +190,9 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
     "copy",
     ARRAY_API,
     METHOD + "copy",
-    "copy=False hands out the array's own memory; copy=True other memory with the same values, "
-    "or a BufferError",
-    "who asked for a copy writes into the producer's array, or the other way round",
+    "copy=False hands out the array's own memory; copy=True hands out other memory with the "
+    "same values, or raises BufferError",
+    "a consumer that asked for a copy writes to the producer's array, or the other way round",
 )
 def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -214,9 +215,9 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     "dl-device",
     ARRAY_API,
     METHOD + "dl_device",
-    "the array's own device is served, the CPU by memory that the host can read, and one that "
-    "cannot be is refused by a BufferError",
-    "a consumer on another device is handed memory that it cannot reach",
+    "dl_device= of the array's own device gives its memory, of the CPU memory that the host can "
+    "read, and of any other device that memory or a BufferError",
+    "a consumer on another device gets memory that it cannot reach",
 )
 def dlpack_dl_device(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

@@ -35,7 +35,7 @@ def dlpack_dtype(p: ProducerAdapter, lab: Lab) -> str:
     "shape",
     DLPACK,
     "C API: DLTensor.ndim, DLTensor.shape",
-    "ndim is not negative, and shape has as many extents",
+    "ndim is not negative, and shape has ndim extents",
     "consumers read past the end",
 )
 def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
@@ -50,8 +50,8 @@ def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
     "strides",
     DLPACK,
     "C API: DLTensor.strides, since 1.2",
-    "strides are given, one a dimension, in items, by tensors of version 1.2 or later",
-    "consumers of those versions do not look whether the pointer is NULL",
+    "tensors of version 1.2 or later have strides, in items, one for each dimension",
+    "consumers of those versions do not check the pointer for NULL",
 )
 def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
     fields = read_capsule(export(made(p, lab), stream=1))
@@ -81,7 +81,7 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
     DLPACK,
     "C API: DLTensor",
     "data, byte_offset, shape and strides together say where the array's items are",
-    "a consumer computes with something else",
+    "a consumer computes with other numbers",
 )
 def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -100,8 +100,8 @@ def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
     "offset",
     DLPACK,
     "C API: DLTensor.data, byte_offset",
-    "data and byte_offset of a slice are those of its own first item",
-    "a consumer computes with items that lie before the slice",
+    "data and byte_offset of a slice give the address of its first item",
+    "a consumer computes with items before the slice",
 )
 def dlpack_offset(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -120,7 +120,7 @@ def dlpack_offset(p: ProducerAdapter, lab: Lab) -> str:
     "C API: DLTensor.strides",
     "the strides of a slice with a negative step are negative, and data is that of its first item; "
     "or the slice is refused",
-    "a consumer takes the items in another order, or from behind the array",
+    "a consumer reads the items in another order, or reads past the end of the array",
 )
 def dlpack_reversed(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

@@ -22,8 +22,8 @@ LIFETIME = "Python Specification: Reference management"
     "unconsumed",
     DLPACK,
     LIFETIME,
-    "a capsule that nobody consumed lets go of the array when it goes",
-    "memory is kept for ever",
+    "a capsule that nobody consumed frees the array with itself",
+    "memory is never freed",
 )
 def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -39,9 +39,8 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
     "deleter",
     DLPACK,
     LIFETIME,
-    "a consumed tensor lets go of the array when its deleter is called, and not when the capsule "
-    "goes",
-    "memory is kept for ever, or freed while the consumer uses it",
+    "a consumed tensor frees the array when its deleter is called, not when the capsule is deleted",
+    "memory is never freed, or freed while the consumer uses it",
 )
 def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -61,15 +60,15 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
     taken.delete()
     collect()
     expect(alive() is None, "the array is still there after the deleter")
-    return "the memory stays until then, and the array goes"
+    return "the memory stays until then, and the array is freed"
 
 
 @dlpack(
     "deleter-anywhere",
     DLPACK,
     "C API: DLManagedTensor.deleter",
-    "the deleter may be called from any thread, without Python's lock",
-    "consumers whose threads are not Python's crash, or deadlock",
+    "the deleter works from any thread, without the interpreter lock",
+    "consumers that delete in threads of their own crash or deadlock",
 )
 def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -87,8 +86,8 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     "two-exports",
     DLPACK,
     LIFETIME,
-    "two capsules of one array are independent: the deleter of one leaves the other usable",
-    "the second consumer reads structures that are freed",
+    "two capsules of one array are independent: deleting one leaves the other usable",
+    "the second consumer reads freed structures",
 )
 def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

@@ -16,14 +16,14 @@ from .arrays import export, made, speaks_dlpack
 from .dlpack import METHOD, dlpack
 
 STREAM = METHOD + "stream"
-_RACE = "the consumer reads what has not been written yet"
+_RACE = "the consumer reads before the write is done"
 
 
 @dlpack(
     "pending",
     ARRAY_API,
     STREAM,
-    "the array is ready on the stream that is named, without the host waiting for it",
+    "the array is ready on the stream that stream= names, and the host does not wait",
     _RACE,
 )
 def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
@@ -61,7 +61,7 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     "pending-on-two",
     ARRAY_API,
     STREAM,
-    "the same when work on the array is pending on two streams: it is ready behind both",
+    "the same when work on the array is pending on two streams: the array is ready after both",
     _RACE,
 )
 def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
@@ -79,7 +79,7 @@ def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     "default-stream",
     ARRAY_API,
     STREAM + ": None",
-    "None is the legacy default stream: the array is ready on it",
+    "stream=None means the legacy default stream: the array is ready on it",
     _RACE,
 )
 def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
@@ -96,7 +96,7 @@ def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
     "per-thread-stream",
     ARRAY_API,
     STREAM + ": 2",
-    "2 is the per-thread default stream: the array is ready on it",
+    "stream=2 means the per-thread default stream: the array is ready on it",
     _RACE,
 )
 def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
@@ -118,8 +118,8 @@ def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
     "streams",
     ARRAY_API,
     STREAM + ": 1, 2 and handles",
-    "None, 1, 2 and the handle of any stream are taken",
-    "consumers that work on such a stream cannot take the array",
+    "stream= takes None, 1, 2 and the handle of any stream",
+    "consumers that work on such a stream cannot use the array",
 )
 def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     x, mine = made(p, lab), lab.stream()
@@ -136,8 +136,8 @@ def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     "no-synchronization",
     ARRAY_API,
     STREAM + ": -1",
-    "-1 is taken, and nothing waits",
-    "consumers that mind the order themselves cannot say so",
+    "stream= takes -1, and then nothing waits",
+    "consumers that order the work themselves cannot say so",
 )
 def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
     late = p.late(lab, next(lab.values()))

@@ -35,14 +35,14 @@ def _exchange(
 
 @_exchange(
     "table",
-    "header, and the entries that are not optional",
-    "the table has major version 1, and each entry that every producer must have",
+    "header and required entries",
+    "the table has major version 1 and all required entries",
     "consumers call through NULL",
 )
 def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     needs(has_table(x), f"{type(x).__name__} has no __dlpack_c_exchange_api__")
-    expect(exchange_table(type(x)), "it is no capsule, or one without a table of major version 1")
+    expect(exchange_table(type(x)), "it is not a capsule with a table of major version 1")
     table = table_of(x)
     expect(not table.missing, f"NULL: {', '.join(table.missing)}")
     return f"version {table.version[0]}.{table.version[1]}"
@@ -52,7 +52,7 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     "values",
     "managed_tensor_from_py_object_no_sync",
     "the tensor says where the array's items are",
-    "a consumer computes with something else",
+    "a consumer computes with other numbers",
 )
 def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -85,8 +85,8 @@ def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
 @_exchange(
     "borrowed",
     "dltensor_from_py_object_no_sync",
-    "the borrowed tensor says the same as the managed one",
-    "kernels that borrow compute with something else",
+    "the borrowed tensor has the same fields as the managed one",
+    "kernels that borrow the tensor compute with other numbers",
 )
 def exchange_borrowed(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -104,8 +104,8 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab) -> str:
 @_exchange(
     "stream",
     "current_work_stream",
-    "the stream that the table names is one that the array is ready on",
-    "the consumer reads what has not been written yet",
+    "the array is ready on the stream that the table names",
+    "the consumer reads before the write is done",
 )
 def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
@@ -125,7 +125,7 @@ def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
     "pending-on-two",
     "current_work_stream",
     "the same when work on the array is pending on two streams",
-    "the consumer reads what has not been written yet",
+    "the consumer reads before the write is done",
 )
 def exchange_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     table = table_of(made(p, lab))
@@ -144,8 +144,8 @@ def exchange_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
 @_exchange(
     "owner",
     "managed_tensor_from_py_object_no_sync",
-    "the managed tensor keeps the memory until its deleter is called, and no longer",
-    "memory is kept for ever, or freed while the consumer uses it",
+    "the managed tensor keeps the memory until its deleter is called, and then frees it",
+    "memory is never freed, or freed while the consumer uses it",
 )
 def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -171,8 +171,8 @@ def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
     "both-agree",
     DLPACK,
     "and CUDA Array Interface (Version 3): two descriptions of one array",
-    rule="pointer, shape, strides, type, device and read-only flag are the same by all protocols",
-    why="consumers compute with different arrays, or write where others may not",
+    rule="all protocols give the same pointer, shape, strides, type, device and read-only flag",
+    why="two consumers compute with different arrays, or write to read-only memory",
 )
 def both_agree(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

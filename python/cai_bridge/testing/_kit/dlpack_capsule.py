@@ -77,7 +77,7 @@ def _struct_in(capsule: object) -> tuple[str, Managed]:
 
 
 def read_capsule(capsule: object) -> TensorFields:
-    """Read what a capsule says, used or not, and leave it as it is.
+    """Read a capsule, used or not, without consuming it.
 
     The tensor of a used one belongs to its consumer, and has to be alive still.
 
@@ -133,7 +133,7 @@ class Taken:
             delete(self._address)
 
     def give_away(self) -> int:
-        """Tell the structure's address: from here on somebody else has to delete it."""
+        """Return the structure's address: the caller must delete it from now on."""
         self._delete = None
         return self._address
 

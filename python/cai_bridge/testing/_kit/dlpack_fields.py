@@ -77,7 +77,7 @@ def _integers(pointer: Any, ndim: int) -> tuple[int, ...] | None:
 
 
 def fields_of(struct: DLTensor | Managed, name: str | None = None) -> TensorFields:
-    """Read a structure, which has to be alive.
+    """Read a structure, which must be alive.
 
     Raises
     ------

@@ -18,7 +18,7 @@ strays: list[int] = []
 """Addresses that a deleter was called for while no tensor was there."""
 
 _given: dict[int, ManagedTensor] = {}
-"""Those that somebody else has to delete, by address: their memory has to stay."""
+"""The structures that others must delete, by address: their memory stays."""
 _known: WeakValueDictionary[int, ManagedTensor] = WeakValueDictionary()
 """All that are alive, so that a second call of a deleter is counted while its tensor is held."""
 
@@ -158,7 +158,7 @@ class ManagedTensor:
         return ctypes.addressof(self.struct)
 
     def hand_out(self) -> int:
-        """Give the structure away, and tell where it is: somebody else has to delete it now."""
+        """Give the structure away, and return its address: the caller must delete it."""
         if self.handed_out:
             raise ValueError("tensor: got one that was handed out; allowed: one owner each")
         self.handed_out = True

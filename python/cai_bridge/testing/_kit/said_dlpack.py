@@ -104,7 +104,7 @@ def _problems(fields: TensorFields, name: str | None) -> list[str]:
 
 
 def _device(x: Any) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
-    """Ask ``__dlpack_device__``; what is wrong with its answer is told."""
+    """Ask ``__dlpack_device__``, and report a wrong answer."""
     allowed = "(device_type, device_id)"
     try:
         answer = x.__dlpack_device__()

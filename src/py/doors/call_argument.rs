@@ -12,9 +12,9 @@ use crate::py::source::Source;
 use crate::py::views::View;
 
 /// One array that was converted for a call.
-#[pyclass(frozen, module = "cai_bridge", name = "_Lent")]
+#[pyclass(frozen, module = "cai_bridge", name = "_CallArgument")]
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct CallArgument {
     /// A holder for the consumer that the array was made for.
     holding: Mutex<Option<Box<Holding>>>,
     /// Alive while anything holds the memory by the array that was made.
@@ -23,7 +23,7 @@ pub(crate) struct Lent {
     view: Option<Py<PyWeakrefReference>>,
 }
 
-impl Lent {
+impl CallArgument {
     /// Watches the array that is going to be made of `source`.
     pub(super) fn of(py: Python<'_>, source: &mut Source) -> PyResult<Self> {
         let (holding, array) = source.holding.watch(py)?;
@@ -40,7 +40,7 @@ impl Lent {
 }
 
 #[pymethods]
-impl Lent {
+impl CallArgument {
     /// Makes the producer's stream wait for the consumer's, if the array, or what was made of it, is still
     /// there. Its own end makes that order again, for what is done until then.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {

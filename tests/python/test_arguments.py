@@ -1,0 +1,41 @@
+"""What the Python functions say of wrong arguments, word for word: the rows of arguments.toml."""
+
+import builtins
+import pickle
+from contextlib import ExitStack
+
+import pytest
+from fakes import each
+
+import cai_bridge
+
+
+def enter(*contexts):
+    """Enter contexts, one inside the other."""
+    with ExitStack() as stack:
+        for context in contexts:
+            stack.enter_context(context)
+
+
+def generator():
+    yield
+
+
+@each("arguments", "argument")
+def test_a_wrong_argument_is_refused_in_these_words(row, cuda, tmp_path):
+    x = cuda.array([1.0, 2.0])
+    names = {
+        **vars(cai_bridge),
+        "x": x,
+        "interface": cai_bridge.to_cai(x).__cuda_array_interface__,
+        "path": tmp_path / "trace.json",
+        "enter": enter,
+        "generator": generator,
+        "pickle": pickle,
+    }
+    expected = getattr(cai_bridge, row["class"], None) or getattr(builtins, row["class"])
+    with pytest.raises(expected) as caught:
+        eval(row["program"], names)
+    assert str(caught.value) == row["message"]
+    # The device reports a handle that no stream has, too.
+    cuda.clear_reports()
