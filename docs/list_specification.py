@@ -99,7 +99,7 @@ def results(found: dict[str, Any]) -> str:
     counts = ", ".join(f"{total[one]} {one}" for one in ("passed", "failed", "skipped"))
     return (
         f"Results of {found['date']}, cai_bridge {found['bridge']}, {found['python']}: "
-        f"{len(found['tests'])} tests, with {counts} cases."
+        f"{len(found['tests'])} tests; of their cases {counts}."
     )
 
 

@@ -6,10 +6,9 @@ use crate::dtype::Dtype;
 
 /// Memory that an array is made of: where it is, what is in it, and on which stream.
 ///
-/// The owner is dropped when nobody uses the memory any more: after the last array, view, tensor or Python object
-/// of it, and after [`stream`](Owner::stream) waits for all their work. So an owner that frees its memory on that
-/// stream frees it in order. It may be dropped on any thread; a panic
-/// goes no further.
+/// The owner is dropped when nobody uses the memory any more: after the last array, view, tensor or Python
+/// object of it, and after [`stream`](Owner::stream) waits for all their work. So an owner that frees its
+/// memory on that stream frees it in order. It may be dropped on any thread; a panic goes no further.
 ///
 /// # Safety
 ///

@@ -107,7 +107,7 @@ kinds! {
     /// `<V2` or `|V1`, and nothing says which type that is.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
     /// The `dtype=` argument does not fit the typestr.
-    DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name none";
+    DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
     /// Zero lanes.
     Lanes: Value, "dtype.lanes", "1 or more";
 
@@ -162,7 +162,7 @@ kinds! {
     StreamNoOrder: Value, "stream", "None, 1, 2 or a handle above 2: a dict has no -1";
     /// Not a stream at all; `bool` is refused here too.
     StreamType: Type, "stream", "None, -1, 1, 2, a handle, or an object with __cuda_stream__";
-    /// Something else than an integer as the stream of a dict.
+    /// A dict's stream that is not an integer.
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// A handle that is no stream's.
     StreamUnknown: Driver, "stream", "a stream that exists";
@@ -180,7 +180,7 @@ kinds! {
     /// A wait on the host during a capture.
     CaptureHostWait: Driver, "graph capture", "stream= with the array's stream, or with -1 if nothing is pending; or a hand-over before the capture begins";
 
-    /// A wait on the host, at an end, for a stream that nothing keeps alive.
+    /// A wait on the host at an end during a capture, for a stream that nothing keeps alive.
     CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
     /// A consumed capsule.

@@ -51,7 +51,7 @@ impl State {
     }
 
     pub(super) fn report_races(&mut self, races: Vec<(Side, Side)>) {
-        let why = "nothing orders them";
+        let why = "nothing orders the one after the other";
         for (first, second) in races {
             self.reports.push(|| Report::new(ReportKind::Race, Some(first), second, why));
         }

@@ -8,8 +8,8 @@ use super::library::{Method, ToLibrary};
 use crate::device::Device;
 use crate::py::streams::{Argument, current};
 
-/// Where the consumer works on the arrays of a GPU: what was said, its library's answer, or the handle that it
-/// named.
+/// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
+/// the library named.
 #[derive(Debug)]
 pub(super) struct ConsumerStream<'py> {
     pub(super) ordinal: i32,
