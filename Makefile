@@ -88,7 +88,10 @@ msrv:  ## Check each set of features with the oldest Rust that Cargo.toml promis
 
 extensions: $(VENV)/.extensions  ## Build the examples that are Rust extensions, as wheels, and install them
 
+# The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
+	PYO3_PYTHON=$(CURDIR)/$(BIN)/python cargo test --quiet --no-default-features --features cudarc,python --doc \
+		--target-dir target/api -- py::rust src/lib.rs
 	$(BIN)/python -m pytest -q
 
 soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0

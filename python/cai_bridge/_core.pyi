@@ -165,7 +165,7 @@ def convert(
 
 @final
 class _CallArgument:
-    def __call__(self) -> None: ...
+    def __call__(self, /, *args: Any, **kwargs: Any) -> None: ...
 
 @final
 class _Maker:

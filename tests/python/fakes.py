@@ -24,6 +24,16 @@ CLASSES = {
 }
 
 
+KINDS = (DATA.parents[1] / "src" / "error" / "kinds.rs").read_text()
+# What each kind of error allows, by its name.
+ALLOWED = {
+    name: allowed.replace('\\"', '"')
+    for name, allowed in re.findall(
+        r'^    (\w+): \w+, "[^"]*", "((?:[^"\\]|\\.)*)";$', KINDS, re.MULTILINE
+    )
+}
+
+
 def rows(table, name):
     """The rows of one of the contract's tables."""
     return tomllib.loads((DATA / f"{table}.toml").read_text())[name]
@@ -46,10 +56,13 @@ def assert_refused(row, call, *arguments, **keywords):
     with pytest.raises(CLASSES[row["class"]]) as caught:
         call(*arguments, **keywords)
     assert type(caught.value) is CLASSES[row["class"]], caught.value
-    parts = re.fullmatch(r"(?s)(?P<field>.+?): got (?P<got>.+); allowed: .+", str(caught.value))
+    parts = re.fullmatch(
+        r"(?s)(?P<field>.+?): got (?P<got>.+); allowed: (?P<allowed>.+)", str(caught.value)
+    )
     assert parts, f"not of three parts: {caught.value}"
     assert parts["field"] == row["field"]
     assert row["got"] in parts["got"]
+    assert parts["allowed"] == ALLOWED[row["kind"]]
     # The traceback holds the frames, and with them what was refused.
     error = caught.value.with_traceback(None)
     del caught

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import producers
 import pytest
+from broken_consumers import BROKEN
+from capsules import HandMade
+from fakes import OnlyCai
 from producers import Array, Library, speaking
 
 from cai_bridge.conformance import (
@@ -16,9 +19,9 @@ from cai_bridge.conformance import (
 )
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.libraries.simulated import Consumer
-from cai_bridge.conformance.producer.arrays import items
+from cai_bridge.conformance.producer.arrays import is_typestr, items
 from cai_bridge.conformance.stand_in import speaking_only
-from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing import SimulatedCuda, describe, simulated_cuda
 from cai_bridge.testing._region import Region
 
 
@@ -97,6 +100,40 @@ def test_a_slice_next_to_the_array_is_a_copy_and_one_that_reaches_beyond_is_none
             items(lab, part, whole)
     else:
         assert items(lab, part, whole) == [float(place) for place in range(at, at + 4)]
+
+
+def test_a_consumer_that_asks_for_legacy_capsules_is_not_judged_by_versions(lab):
+    kind = BROKEN["takes-dlpack-max-version"]
+    found = check_consumer(kind, lab=lab, only="takes-dlpack-other-major")
+    told = found["takes-dlpack-other-major"]
+    assert told.outcome == "skipped"
+    assert told.evidence == "it asks for legacy capsules, which have no version"
+
+
+@pytest.mark.parametrize(
+    ("typestr", "dtype", "is_one"),
+    [
+        *[("<f4", "float32", True), ("<f8", "float32", False), ("<i4", "float32", False)],
+        *[("<V2", "bfloat16", True), ("<u2", "bfloat16", True), ("<f2", "bfloat16", True)],
+        *[("<i2", "bfloat16", False), ("<V4", "bfloat16", False), ("f4", "float32", False)],
+        *[("<i4", "a type of its own", True), ("i4", "a type of its own", False)],
+    ],
+)
+def test_what_a_typestr_is_of(typestr, dtype, is_one):
+    assert is_typestr(typestr, dtype) is is_one
+
+
+def test_an_array_without_items_is_read_with_what_its_producer_says(lab):
+    (said,) = describe(HandMade(4096, form="legacy", shape=(0, 3), null=["strides"]).capsule())
+    assert said.strides == (12, 4)
+    x = Library.array.made((2,), "float32")
+    notes = {0: "ptr: the specification asks for 0 where there are no items"}
+    for extent in (0, 2):
+        entries = {"shape": (extent,), "typestr": "<f4", "version": 3, "strides": None}
+        entries["data"] = (x._region.ptr, False)
+        (said,) = describe(OnlyCai(entries))
+        assert notes.get(extent) in (*said.notes, None)
+        assert bool(said.notes) == (extent in notes)
 
 
 def test_types_are_a_tuple_of_names():

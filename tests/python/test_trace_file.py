@@ -96,9 +96,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_open(traced, cuda):
 def test_a_second_trace_is_refused_and_the_first_goes_on(traced, tmp_path, cuda):
     with traced():
         for path in (tmp_path / "other.json", traced.path):
-            with pytest.raises(
-                RuntimeError, match=r"trace: got a second trace .*; allowed: one at"
-            ):
+            with pytest.raises(RuntimeError, match=r"^trace: got a second trace"):
                 with trace(path):
                     pytest.fail("the block is not entered")
         use(cuda)

@@ -100,7 +100,7 @@ class ProducerAdapter(Streams):
 
     dtypes: tuple[str, ...] = ("float32",)
 
-    def make(self, shape: tuple[int, ...], dtype: str) -> Any:  # noqa: ARG002 - the interface
+    def make(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Make a C-contiguous array in GPU memory, with any values.
 
         Parameters
@@ -110,6 +110,7 @@ class ProducerAdapter(Streams):
         dtype : str
             One of `dtypes`.
         """
+        del shape, dtype
         raise missing(self, "make(shape, dtype)")
 
     def fill(self, array: Any, value: float) -> None:
