@@ -25,9 +25,8 @@ class SimulatedCuda(Queues, Findings):
     """A CUDA driver that needs no GPU; `simulated_cuda` makes it.
 
     Inside its ``with`` block it is the driver of this process for `cai_bridge`. Host memory stands
-    in for device memory. Queued work runs late, in the least helpful order that CUDA allows. The
-    device checks every access to memory by happens-before: each pair that nothing orders is a
-    `Report`.
+    in for device memory. Queued work runs late, in the least helpful order that CUDA allows. Each
+    pair of accesses that nothing orders, by happens-before, is a `Report`.
 
     It remembers every array and stream that it ever had, less than a kilobyte each, so that a
     report can name one that is used too late. Conversions do not make it grow.
