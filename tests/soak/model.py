@@ -204,6 +204,7 @@ class Model(Memory):
         self.own_wait(step.first, step.then)
 
     def _sync(self, step: s.Sync) -> None:
+        wants(step.stream is not None or self.capture is None, "a capture does not allow it")
         self.wait_on_host(step.stream)
         self.quiet = self.quiet or step.stream is None
 
