@@ -259,7 +259,8 @@ def test_negative_strides_are_refused_for_a_library_that_makes_its_arrays_itself
     view = from_cai(last, owner=x)
 
     class ByTable(Library):
-        name, view, types = "by_table", None, (type(cuda.array([1.0], speaks="exchange")),)
+        name, view, arrays = "by_table", None, ("by_table:Array",)
+        types = (type(cuda.array([1.0], speaks="exchange")),)
 
     assert_refused(row, convert, view, ByTable())
     view.release()
