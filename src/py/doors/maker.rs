@@ -110,7 +110,8 @@ impl Maker {
         self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
     }
 
-    /// The array of `x`, where that is one of another library.
+    /// The array of `x`: itself where it is one of the library's and nothing is asked of it; `None` where there is more
+    /// to it.
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
@@ -120,7 +121,14 @@ impl Maker {
         let py = x.py();
         let to_library = self.to_library(py)?;
         if !self.is_foreign(x, to_library)? {
-            return Ok(None);
+            let itself = stream.is_none() && readonly.is_none();
+            if !itself || !x.is_instance(to_library.types.bind(py))? {
+                return Ok(None);
+            }
+            if let Ok(view) = x.cast::<View>() {
+                view.get().check_leased()?;
+            }
+            return Ok(Some(x.clone()));
         }
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let mut source = to_library.take(x, readonly)?;
