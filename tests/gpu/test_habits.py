@@ -116,3 +116,19 @@ def test_torch_takes_no_notice_of_a_dicts_stream_so_it_is_made_to_wait(
             seen = torch.as_tensor(view, device="cuda").clone()
         mine.synchronize()
         assert bool((seen == value).all())
+
+
+def test_stream_objects_of_cupy_and_numba_have_no_way_to_be_closed(cupy: Any) -> None:
+    cuda = pytest.importorskip("numba.cuda")
+    for stream in (cupy.cuda.Stream(non_blocking=True), cuda.stream()):
+        assert not any(hasattr(stream, name) for name in ("close", "destroy"))
+
+
+def test_a_broadcast_array_of_numba_is_no_contiguous_one_whatever_its_dict_says(cupy: Any) -> None:
+    cuda = pytest.importorskip("numba.cuda")
+    wide = cupy.broadcast_to(cupy.arange(3, dtype="float32"), (2, 3))
+    array = cuda.as_cuda_array(wide)
+    assert (array.strides, array.__cuda_array_interface__["strides"]) == ((0, 4), None)
+    view = to_cai(array)
+    assert view.strides == (0, 4)
+    assert cupy.asarray(view).tolist() == [[0.0, 1.0, 2.0]] * 2
