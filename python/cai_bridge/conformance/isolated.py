@@ -66,7 +66,7 @@ def check_isolated(
     Raises
     ------
     ValueError
-        The subject cannot be found, or `only` names a requirement that there is not.
+        The subject cannot be found, or `only` names an unknown requirement.
     """
     left = list(chosen(role, only))
     seen = _Seen()

@@ -61,7 +61,7 @@ def run_matrix(
     Raises
     ------
     ValueError
-        A library that is not known or not installed, or an aspect or a way that there is not.
+        An unknown library, one that is not installed, or an unknown aspect or way.
 
     Notes
     -----
