@@ -17,7 +17,7 @@ LOGGER = logging.getLogger("cai_bridge")
 
 
 @pytest.fixture(autouse=True)
-def level():
+def _levels_as_before():
     """The levels as they were, afterwards."""
     before = (LOGGER.level, logging.root.level, logging.root.manager.disable)
     yield
