@@ -270,7 +270,7 @@ def test_one_protocol_alone_cannot_be_compared(cuda):
         assert_equivalent(HandMade(4096).capsule())
     with pytest.raises(TypeError, match=r"^b: got int; allowed: "):
         assert_equivalent(only_cai(x), 4)
-    with pytest.raises(TypeError, match=r"^x: got NoneType; allowed: "):
+    with pytest.raises(TypeError, match=r"^a: got NoneType; allowed: "):
         assert_equivalent(None)
     assert_equivalent(interface(x, shape=(1,)), x)
 

@@ -12,7 +12,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts};
-use crate::py::producers::{cai, dlpack};
+use crate::py::producers::{cai, dlpack, types};
 use crate::py::source::{Source, check_stream, consumers_place, hand_over, ready_for};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
@@ -139,6 +139,7 @@ pub(super) fn take_in(
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
             from_dict(door, x, facts, argument)
         }
+        ProducerKind::Class => Err(types::a_class(x)),
         ProducerKind::Dict => {
             let got = "a dict, which has no owner; from_cai(dict, owner=...) takes it";
             Err(Error::new(Kind::Protocol, got).into())

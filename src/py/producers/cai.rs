@@ -222,6 +222,7 @@ fn owner<'a, 'py>(
         _ if facts.producer == ProducerKind::Dict => {
             owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None").into())
         }
+        _ if facts.producer == ProducerKind::Class => Err(types::a_class(x)),
         Some(_) if !facts.has_cai && !x.hasattr(intern!(x.py(), "__cuda_array_interface__"))? => {
             let got = format!("{} beside owner=", an_object(x)?);
             Err(Error::at(Kind::DictType, "x", got).into())

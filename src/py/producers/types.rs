@@ -26,6 +26,8 @@ pub(crate) enum ProducerKind {
     Capsule,
     /// A dict, such as `__cuda_array_interface__` returns.
     Dict,
+    /// A class: no producer, but it may own a dict's memory.
+    Class,
     /// Something else: whatever its attributes say.
     Foreign,
 }
@@ -64,7 +66,7 @@ impl Facts {
         match self.producer {
             ProducerKind::CaiView | ProducerKind::DLPackView => true,
             ProducerKind::Foreign => self.table.is_some() || self.has_dlpack || self.has_cai,
-            ProducerKind::Capsule | ProducerKind::Dict => false,
+            ProducerKind::Capsule | ProducerKind::Dict | ProducerKind::Class => false,
         }
     }
 
@@ -84,13 +86,20 @@ pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
     KNOWN.with(|known| known.get(x, examine))
 }
 
+/// The error for a class in place of an array.
+#[cold]
+pub(crate) fn a_class(x: &Bound<'_, PyAny>) -> PyErr {
+    match x.cast::<PyType>().map_err(PyErr::from).and_then(class_name) {
+        Ok(name) => Error::new(Kind::Class, format!("the class {name}")).into(),
+        Err(error) => error,
+    }
+}
+
 fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let py = x.py();
-    if let Ok(class) = x.cast::<PyType>() {
-        let got = format!("the class {}", class_name(class)?);
-        return Err(Error::new(Kind::Class, got).into());
-    }
-    let producer = if x.is_instance_of::<CaiView>() {
+    let producer = if x.is_instance_of::<PyType>() {
+        ProducerKind::Class
+    } else if x.is_instance_of::<CaiView>() {
         ProducerKind::CaiView
     } else if x.is_instance_of::<DLPackView>() || x.is_instance_of::<ArrayView>() {
         ProducerKind::DLPackView
