@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cai_bridge import adapt
+from cai_bridge import adapt, to_cai
 
 from . import streams
 from .converting import LATE, LATE_MS, RUNS, Cupy, Place, Torch, place
@@ -124,3 +124,15 @@ def test_gradients_are_not_differentiated_again(driver: Any, torch: Any, cupy: A
     (gradient,) = torch.autograd.grad(function(x), x, seed, create_graph=True)
     with pytest.raises(RuntimeError, match="differentiate twice"):
         gradient.sum().backward()
+
+
+def test_the_view_between_waits_for_the_work_on_a_view_of_it(driver: Any, torch: Any) -> None:
+    between, last = torch.cuda.Stream(), torch.cuda.Stream()
+    first = to_cai(torch.ones(16, device="cuda"), stream=between)
+    second = to_cai(first, stream=last)
+    driver.spin(last.cuda_stream, 20.0)
+    assert not driver.is_pending(between.cuda_stream)
+    second.release()
+    assert driver.is_pending(between.cuda_stream)
+    first.release()
+    torch.cuda.synchronize()

@@ -108,7 +108,7 @@ def end(scene: Scene) -> None:
 
 
 def look() -> None:
-    """A later call of the bridge, which ends what had to wait, and asks the driver nothing itself."""
+    """A later call of the bridge, which ends what had to wait. It asks no driver itself."""
     nothing = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
     from_cai(nothing, owner=Scene, device=(3, 0)).release()
 

@@ -7,7 +7,7 @@ import pytest
 import tables
 from scenes import Scene, again, by_dict, once_more
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import adapt, from_cai, to_cai
 
 
 def test_each_of_several_holders_orders_its_own_consumer(cuda):
@@ -126,3 +126,112 @@ def test_a_stream_that_was_declared_waits_where_a_handle_is_declared_after_it(ho
     declared.fill(x, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 8
+
+
+# --- a view of a view -----------------------------------------------------------------------------
+
+MAKE_AGAIN = {
+    "to_cai": lambda first, stream: to_cai(first, stream=stream),
+    "by way of from_cai": lambda first, stream: to_cai(from_cai(first), stream=stream),
+    "by its dict": lambda first, stream: to_cai(
+        from_cai(first.__cuda_array_interface__, owner=first), stream=stream
+    ),
+}
+
+
+@pytest.mark.parametrize("how", MAKE_AGAIN)
+@pytest.mark.parametrize("ends", ["second", "first and second"])
+def test_the_stream_of_the_view_between_waits_for_the_next_consumer(ends, how, cuda):
+    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
+    first = to_cai(scene.array, stream=between)
+    second = MAKE_AGAIN[how](first, scene.consumer)
+    seen = scene.consumer.read(second)
+    if ends == "first and second":
+        first.release()
+    second.release()
+    between.fill(scene.array, 2.0)
+    scene.producer.wait(between.record())
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_a_capsule_of_a_view_of_a_view_is_waited_for_by_the_view_between(cuda):
+    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
+    first = to_cai(scene.array, stream=between)
+    seen = cuda.consumer("dlpack", scene.consumer).read(from_cai(first))
+    seen.release()
+    between.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_the_view_between_waits_though_the_next_consumer_is_on_the_producers_stream(cuda):
+    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
+    first = to_cai(scene.array, stream=between)
+    second = to_cai(first, stream=scene.producer)
+    seen = scene.producer.read(second)
+    second.release()
+    between.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_view_between_for_a_bare_handle_waits_or_the_host_does(works, cuda):
+    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
+    first = to_cai(scene.array, stream=between.handle)
+    second = to_cai(first, stream=scene.consumer)
+    seen = scene.consumer.read(second)
+    cuda.clear_calls()
+    if works:
+        with cuda.current_stream(between):
+            second.release()
+    else:
+        second.release()
+    waited = "cuCtxSynchronize" in [call.call for call in cuda.calls]
+    assert waited is not works
+    between.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_a_copy_of_a_view_of_a_view_is_made_before_the_view_between_goes_on(works, cuda):
+    scene, between = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("between")
+    first = to_cai(scene.array, stream=between.handle)
+    second = from_cai(first)
+    with cuda.current_stream(between if works else scene.producer):
+        taken = capsules.take(second.__dlpack__(stream=scene.consumer.handle, copy=True))
+    between.fill(scene.array, 2.0)
+    cuda.synchronize()
+    taken.delete()
+
+
+def test_whoever_read_the_dict_of_the_view_between_waits_for_the_next_consumer(cuda):
+    scene, reader = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("reader")
+    first = to_cai(scene.array)
+    with cuda.current_stream(reader):
+        cuda.consumer("cai-waits", reader).read(first).release()
+        second = to_cai(first, stream=scene.consumer)
+    seen = scene.consumer.read(second)
+    second.release()
+    reader.fill(scene.array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_a_function_inside_another_is_done_before_the_outer_one_goes_on(cuda):
+    scene, outer = Scene(cuda, "cai3", "non-blocking", "non-blocking"), cuda.stream("outer")
+
+    @adapt(to="cai", stream=scene.consumer)
+    def inside(x):
+        scene.consumer.fill(x, 2.0)
+
+    @adapt(to="cai", stream=outer)
+    def outside(x):
+        inside(x)
+        return outer.read(x)
+
+    seen = outside(scene.array)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 8

@@ -71,7 +71,7 @@ class Copies(Ends):
         self.values[made] = self.values[self.root(view.array)]
         # The producer gets its memory back from somebody who worked on that stream.
         reader = "h" + step.name[1:]
-        borrowed = view._replace(user=User("on", StreamRef(queue)), lent=False)
+        borrowed = view.handed_on(User("on", StreamRef(queue), at=at))._replace(lent=False)
         self.hand_out(reader, borrowed, self.holds[step.source][0], named=False)
         self._less(reader)
         self._copied(step, made, memory, queue, at, view.place)
@@ -88,7 +88,7 @@ class Copies(Ends):
             self.edge(queue, home.stream, back=True)
         user = User("unnamed") if step.stream == -1 else self.user(named, at, home)
         self._add(memory, named=False)
-        view = View(made, queue, None, False, at, at, home, None, user, "capsule", copy=True)
+        view = View(made, queue, None, False, at, at, home, (), user, "capsule", copy=True)
         self.hand_out(step.name, view._replace(versioned=step.versioned), memory)
         self.count[memory] -= 1
 

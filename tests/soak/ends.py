@@ -30,7 +30,7 @@ class Ends(Model):
 
     def confirmed(self, kept: StreamRef | None, view: View) -> str | None:
         """Name a stream that is kept, as its keeper has it now."""
-        if kept is None:
+        if kept is None or kept.by == "nobody":
             return None
         if kept.by == "exporter" and not s.is_default(kept.stream):
             pending = self.arrays[view.array].pending
@@ -98,9 +98,15 @@ class Ends(Model):
             return
         home = self.confirmed(view.home, view)
         producers = [home or f"L{view.place}"]
-        declared = self.confirmed(view.declared, view)
-        if declared is not None and declared not in producers:
-            producers.append(declared)
+        upstream = [self.confirmed(kept, view) or "" for kept in view.upstream]
+        at = view.at if view.user.at is None else view.user.at
+        unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
+        if not set(unkept) <= set(self.working(at)):
+            wants(self.doubt is None or self.strict)
+            self._wait_at_end(at)
+            return
+        others = dict.fromkeys(upstream + unkept)
+        producers += [one for one in others if one not in {"", *producers}]
         orders = [(self._here(user), self._here(home)) for user in users for home in producers]
         named = {*users, *producers} if self.elsewhere and self.capture is not None else set()
         wants(not any(stream[0] == "T" for stream in named), "another thread's stream")
@@ -130,7 +136,7 @@ class Ends(Model):
         """List the streams that the producer's has to wait for, and whether that is enough."""
         user, users, unsure, lacking = view.user, [], False, None
         if user.kind == "home":
-            if also is None and view.declared is None and not view.lent:
+            if also is None and not view.upstream and not view.lent:
                 return [], True
             users.append(self.confirmed(view.home, view) or f"L{view.place}")
         elif user.kind == "on":
@@ -251,7 +257,7 @@ class Ends(Model):
     def _vouched_by_nobody(self, name: str) -> None:
         """An exporter that may be garbage vouches for no stream that would have to be touched."""
         view = self.views[name]
-        home, settled = view.home, view.user.kind == "home" and view.declared is None
+        home, settled = view.home, view.user.kind == "home" and not view.upstream
         if home is None or home.by != "exporter" or s.is_default(home.stream) or settled:
             return
         user = User() if view.user.kind == "home" else view.user

@@ -37,7 +37,7 @@ class Exports(Copies):
         if step.stream != -1:
             self.hand_over(view, stream or f"L{at}")
         user, gpus = self.user(argument, at, view.home), view.gpus or step.device is not None
-        return view._replace(user=user, at=at, gpus=gpus, lent=False)
+        return view.handed_on(user)._replace(at=at, gpus=gpus, lent=False)
 
     def _asked_device(self, view: View, device: int | None) -> int:
         """Tell where a consumer works that asks for a GPU, which has to reach the memory."""
@@ -100,7 +100,8 @@ class Exports(Copies):
             argument = -1 if kind == "dlpack-unordered" else step.stream
             argument = f"L{at}" if kind in LEGACY_KINDS else argument
             gpus = view.gpus or step.device is not None
-            taken = taken._replace(user=self.user(argument, at, view.home), at=at, gpus=gpus)
+            user = self.user(argument, at, view.home)
+            taken = taken.handed_on(user)._replace(at=at, gpus=gpus)
         self.hand_out(step.name, taken, self.holds[source][0])
         if kind == "capsule":
             self._consumed(source)

@@ -25,13 +25,14 @@ class Bridge(Lives):
         if step.stream is None:
             # Whoever reads it is told the stream that it is ready on.
             reader = view.user if view.user.kind not in {"nobody", "unnamed"} else User("unread")
-            view = view._replace(user=User() if array.empty else reader)
+            again = view if reader is view.user else view.handed_on(reader)
+            view = view._replace(user=User()) if array.empty else again
         else:
             if stream is not None and not array.empty:
                 self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.at, view.home)
             on = view.home if user.kind == "home" else user.kept
-            view = view._replace(user=user, on=on, ready=None if array.empty else stream)
+            view = view.handed_on(user)._replace(on=on, ready=None if array.empty else stream)
         readonly = view.readonly if step.readonly is None else step.readonly
         made = view._replace(readonly=readonly, kind="cai", lent=False)
         if source[0] == "k":
@@ -160,8 +161,8 @@ class Bridge(Lives):
         wants(view.kind == "cai")
         array = self.arrays[view.array]
         stream = self.asked(step.stream, view.place)
-        user = User("unread") if view.user.kind == "unnamed" else view.user
-        view = view._replace(user=user)
+        if view.user.kind == "unnamed":
+            view = view.handed_on(User("unread"))
         if step.stream == -1 or array.empty:
             return view._replace(ready=None)
         if stream is None:
@@ -170,7 +171,7 @@ class Bridge(Lives):
         if view.home is not None and view.home.stream == stream:
             return view._replace(on=view.home)
         kept, on = self.producer(str(step.stream), view.place, passed_on=True)
-        return view._replace(on=on, declared=kept or view.declared)
+        return view._replace(on=on).above(*([kept] if kept else []))
 
     def _dict(self, step: s.FromCai) -> View:
         """A dict, whose stream the caller may declare."""
@@ -199,9 +200,9 @@ class Bridge(Lives):
         wants(view.kind == "cai" and not array.empty)
         stream = self.asked(step.stream, array.device)
         named = self.named_by_dict(step.source)
-        place, home, declared = array.device, view.home, view.declared
+        place, home, upstream = array.device, view.home, view.handed_on(User()).upstream
         wants(view.place == place)
-        made = View(view.array, None, None, view.readonly, place, place, home, declared)
+        made = View(view.array, None, None, view.readonly, place, place, home, upstream)
         made = made._replace(gpus=root.own, tensor=view.tensor)
         if step.stream == -1 or (stream is None and named is None):
             return made
@@ -210,7 +211,7 @@ class Bridge(Lives):
         wants(self.lanes[ready].device == place)
         kept, on = self.producer(argument, place, passed_on=True)
         made = made._replace(ready=ready, on=on)
-        return made if stream is None else made._replace(declared=kept or declared)
+        return made.above(*([kept] if kept and stream is not None else []))
 
     def _silent(self, step: s.FromCai, view: View) -> View:
         """A dict that says nothing of streams: somebody else is asked, or the host waits."""

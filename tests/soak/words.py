@@ -20,7 +20,7 @@ class StreamRef(NamedTuple):
     """A stream that is used later, and who keeps it alive.
 
     That is the context of a default stream ("always"), an object that is held ("object"), or the
-    exporter of a dict that names it, who is asked again ("exporter").
+    exporter of a dict that names it, who is asked again ("exporter"); or nobody ("nobody").
     """
 
     stream: str
@@ -76,8 +76,9 @@ class View(NamedTuple):
     place: int
     at: int
     home: StreamRef | None = None
-    # A stream that was declared to be the producer's besides.
-    declared: StreamRef | None = None
+    # Streams that wait at the end besides the producer's: declared ones, and those of the consumers
+    # of the views between.
+    upstream: tuple[StreamRef, ...] = ()
     user: User = User()
     kind: str = ""
     # Whether a managed tensor holds the memory, whatever becomes of the producer's object.
@@ -91,8 +92,23 @@ class View(NamedTuple):
     # Of a capsule: whether it says its version.
     versioned: bool = True
 
+    def handed_on(self, user: User) -> View:
+        """Tell the same for another consumer: whoever had it before is upstream."""
+        before = self.user
+        kept = (*before.seen, *(() if before.kept is None else (before.kept,)))
+        kept += (StreamRef(before.stream, "nobody"),) if before.kind == "unkept" else ()
+        return self.above(*kept)._replace(user=user)
+
+    def above(self, *kept: StreamRef) -> View:
+        """Tell the same with more streams upstream."""
+        upstream = list(self.upstream)
+        for one in kept:
+            same = {(known.stream, known.by == "nobody") for known in upstream}
+            upstream += [] if (one.stream, one.by == "nobody") in same else [one]
+        return self._replace(upstream=tuple(upstream))
+
     def streams(self) -> tuple[str, ...]:
         """List the streams whose objects are held."""
-        kept = (self.on, self.home, self.declared, self.user.kept, *self.user.seen)
+        kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
         found = [one.stream for one in kept if one is not None and one.by == "object"]
         return tuple(stream for stream in found if not s.is_default(stream))

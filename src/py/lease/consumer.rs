@@ -27,6 +27,22 @@ pub(super) enum Consumer {
     Unkept(u64, Option<warned::Line>),
 }
 
+impl Consumer {
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Nobody => Self::Nobody,
+            Self::Declined => Self::Declined,
+            Self::OnProducer => Self::OnProducer,
+            Self::Unread => Self::Unread,
+            Self::Unnamed(seen) => {
+                Self::Unnamed(seen.iter().map(|kept| kept.clone_ref(py)).collect())
+            }
+            Self::On(kept) => Self::On(kept.clone_ref(py)),
+            Self::Unkept(handle, line) => Self::Unkept(*handle, line.clone()),
+        }
+    }
+}
+
 impl Holding {
     /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
     pub(crate) fn hand_to(
@@ -36,7 +52,7 @@ impl Holding {
         at: Place,
     ) -> PyResult<()> {
         self.at = at;
-        self.consumer = match (argument.request(), argument.alive(at)) {
+        let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
             (_, Some(alive)) if self.is_producer(alive) => Consumer::OnProducer,
@@ -46,7 +62,22 @@ impl Holding {
                 None => Consumer::Nobody,
             },
         };
+        self.hand_on(consumer);
         Ok(())
+    }
+
+    /// The memory goes on to `next`. Whoever had it before is upstream from here on.
+    pub(super) fn hand_on(&mut self, next: Consumer) {
+        match std::mem::replace(&mut self.consumer, next) {
+            Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
+            Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
+            Consumer::Unnamed(seen) => {
+                for kept in seen {
+                    self.put_upstream(KeepAlive::By(kept));
+                }
+            }
+            _ => {}
+        }
     }
 
     /// Whether it has a consumer, and is not only passed on.
@@ -63,10 +94,10 @@ impl Holding {
     }
 
     /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where another was declared, which does not follow it.
+    /// own is only where others are upstream, which do not follow it.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.declared.is_none() && self.is_producer(stream);
+        let settled = self.upstream.is_empty() && self.is_producer(stream);
         !settled && !seen.iter().any(|kept| kept.is(stream))
     }
 

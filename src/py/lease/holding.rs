@@ -18,7 +18,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::End;
-use crate::py::streams::StreamRef;
+use crate::py::streams::{KeepAlive, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// References to memory, and how it goes back.
@@ -33,8 +33,9 @@ pub(crate) struct Holding {
     pub(super) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
-    /// One more stream of the producer's, which a caller declared.
-    pub(super) declared: Option<StreamRef>,
+    /// Whose streams wait at the end besides the producer's: those that callers declared, and those of the
+    /// consumers of the views that the memory came through.
+    pub(super) upstream: Vec<KeepAlive>,
     /// What the array is ready on, where that is not `producer`.
     ready: Option<StreamRef>,
     /// Where the consumer's streams are.
@@ -116,7 +117,7 @@ impl Holding {
             process: Process::current(),
             place,
             producer,
-            declared: None,
+            upstream: Vec::new(),
             ready: None,
             at: place,
             consumer: Consumer::Nobody,
@@ -129,6 +130,13 @@ impl Holding {
     /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
     /// it is.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
+        let mut shared = self.share_with_consumer(py)?;
+        shared.hand_on(Consumer::Nobody);
+        Ok(shared)
+    }
+
+    /// The same for the consumer that this is for, until another is named.
+    pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         self.process.check()?;
         let held = match &mut self.held {
             Owner::Array(object, managed) => Owner::Array(object.clone_ref(py), managed.share()),
@@ -136,33 +144,23 @@ impl Holding {
             Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
         let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
-        Ok(Box::new(Self {
+        let mut shared = Box::new(Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
             place: self.place,
             producer: clone(&self.producer),
-            declared: clone(&self.declared),
+            upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
             ready: clone(&self.ready),
             at: self.at,
-            consumer: Consumer::Nobody,
+            consumer: self.consumer.clone_ref(py),
             lent: None,
             conversion: self.conversion.clone(),
             tag: (End::Call, self.tag.1),
-        }))
-    }
-
-    /// The same for the consumer that this is for, until another is named.
-    pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        let mut shared = self.share(py)?;
-        shared.consumer = match &self.consumer {
-            Consumer::Nobody => Consumer::Nobody,
-            Consumer::Declined => Consumer::Declined,
-            Consumer::OnProducer => Consumer::OnProducer,
-            Consumer::Unread | Consumer::Unnamed(_) => Consumer::Unread,
-            Consumer::On(kept) => Consumer::On(kept.clone_ref(py)),
-            Consumer::Unkept(handle, line) => Consumer::Unkept(*handle, line.clone()),
-        };
+        });
+        if let Consumer::Unnamed(_) = shared.consumer {
+            shared.hand_on(Consumer::Unread);
+        }
         Ok(shared)
     }
 
@@ -232,9 +230,11 @@ impl Holding {
         self.lent = Some(at);
     }
 
-    /// A caller declares one more stream of the producer's.
-    pub(crate) fn declare(&mut self, declared: StreamRef) {
-        self.declared = Some(declared);
+    /// Whoever works on that stream goes on with the memory after the end, as the producer does.
+    pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
+        if !self.upstream.iter().any(|known| known.stream() == kept.stream()) {
+            self.upstream.push(kept);
+        }
     }
 
     /// It ends in the hands of the garbage collector.
@@ -247,7 +247,8 @@ impl Holding {
         if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
         }
-        for kept in [&self.producer, &self.declared, &self.ready].into_iter().flatten() {
+        let upstream = self.upstream.iter().filter_map(KeepAlive::kept);
+        for kept in [&self.producer, &self.ready].into_iter().flatten().chain(upstream) {
             kept.visit(visit)?;
         }
         match &self.consumer {

@@ -6,11 +6,12 @@ use super::consumer::Consumer;
 use super::holding::{Holding, Owner};
 use super::warned;
 use crate::buffer::Buffer;
+use crate::device::Place;
 use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::{StreamRef, WaitReason, current, wait_for_all};
+use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
 impl Holding {
@@ -27,10 +28,33 @@ impl Holding {
             .transpose()?
             .flatten();
         let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
-        if let Some(declared) = &self.declared {
-            producers.extend(declared.confirm(py, &self.driver)?);
+        for kept in self.upstream.iter().filter_map(KeepAlive::kept) {
+            producers.extend(kept.confirm(py, &self.driver)?);
         }
         Ok((producers, producer.is_some()))
+    }
+
+    /// Adds the streams upstream that nothing keeps to `producers`, where a library works on them now at `at`. Returns
+    /// one that none works on: then the host has to wait. Nothing of Python's may run after it that might let a
+    /// stream go.
+    pub(crate) fn add_unkept<'py>(
+        &self,
+        py: Python<'py>,
+        at: Place,
+        producers: &mut Vec<Alive<'py>>,
+    ) -> PyResult<Option<u64>> {
+        let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
+        let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
+        if !unkept.is_empty() {
+            current::each(py, &self.driver, at, |alive, _| {
+                if unkept.contains(&alive.stream()) {
+                    unkept.retain(|stream| *stream != alive.stream());
+                    producers.push(alive);
+                }
+                Ok(())
+            })?;
+        }
+        Ok(unkept.first().map(|stream| stream.handle()))
     }
 
     /// Makes the orders of the end, for the consumer and for the user of `also`.
@@ -62,14 +86,14 @@ impl Holding {
     fn nothing_to_order(&self) -> Option<Elided> {
         if self
             .lent
-            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || self.declared.is_some())
+            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || !self.upstream.is_empty())
         {
             return None;
         }
         match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::OnProducer if self.declared.is_none() => Some(Elided::SameStream),
+            Consumer::OnProducer if self.upstream.is_empty() => Some(Elided::SameStream),
             _ => None,
         }
     }
@@ -80,8 +104,9 @@ impl Holding {
         also: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
         let holding = &*self;
-        let (producers, known) = holding.producers(py)?;
+        let (mut producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;
+        let unkept = holding.add_unkept(py, holding.at, &mut producers)?;
         if let Some(also) = also {
             add(&mut users, also);
         }
@@ -92,17 +117,12 @@ impl Holding {
                 add(&mut users, alive);
                 Ok(())
             })?;
-            if let Some((handle, line)) = holding.uncovered(&users) {
-                warned::uncovered(holding.at, handle, line);
-                wait_for_all(
-                    py,
-                    "release",
-                    &holding.driver,
-                    holding.at,
-                    WaitReason::ConsumerUnknown,
-                )?;
-                return Ok(Settlement::Done);
-            }
+        }
+        let user = if covered { holding.uncovered(&users) } else { None };
+        if let Some((handle, line)) = user.or(unkept.map(|handle| (handle, None))) {
+            warned::uncovered(holding.at, handle, line);
+            wait_for_all(py, "release", &holding.driver, holding.at, WaitReason::ConsumerUnknown)?;
+            return Ok(Settlement::Done);
         }
         if let Some(at) = holding.lent {
             add(&mut users, Alive::legacy(at));

@@ -203,7 +203,7 @@ fn holding(
         let mut holding = view.get().share(py)?;
         holding.ready_on(kept.or_else(|| producer.as_ref().map(|producer| producer.clone_ref(py))));
         if let (Request::On(_), Some(producer)) = (options.stream.request(), producer) {
-            holding.declare(producer);
+            holding.put_upstream(KeepAlive::By(producer));
         }
         return Ok(holding);
     }

@@ -50,7 +50,7 @@ fn declare(
     let keeping = options.stream.keep(py, &driver, view.place)?;
     if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
-        view.holding.declare(kept);
+        view.holding.put_upstream(KeepAlive::By(kept));
     } else {
         let legacy = Alive::legacy(view.place);
         let door = Purpose::hand_over(options.door);

@@ -73,6 +73,30 @@ impl KeepAlive {
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
     }
+
+    /// The stream that is kept.
+    pub(crate) const fn kept(&self) -> Option<&StreamRef> {
+        match self {
+            Self::By(kept) | Self::StandIn(kept) => Some(kept),
+            Self::Nobody(_) => None,
+        }
+    }
+
+    /// The stream, or what stands in for it, and where it is, as far as that is known.
+    pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
+        match self {
+            Self::By(kept) | Self::StandIn(kept) => (kept.stream, Some(kept.place)),
+            Self::Nobody(handle) => (Stream::Handle(*handle), None),
+        }
+    }
+
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::By(kept) => Self::By(kept.clone_ref(py)),
+            Self::StandIn(kept) => Self::StandIn(kept.clone_ref(py)),
+            Self::Nobody(handle) => Self::Nobody(*handle),
+        }
+    }
 }
 
 impl StreamRef {

@@ -26,7 +26,9 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_stream, ready_stream};
-use crate::py::streams::{Argument, KeepAlive, StreamRef, check_host_wait};
+use crate::py::streams::{
+    Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
+};
 use crate::stream::{Alive, Request, Stream};
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
@@ -97,7 +99,8 @@ pub(super) fn to_gpu<'py>(
     let idle = Alive::legacy(view.place);
     order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
     let context = context_keeper(py, view, on)?;
-    let (producers, known) = holding.producers(py)?;
+    let (mut producers, known) = holding.producers(py)?;
+    let unkept = holding.add_unkept(py, at, &mut producers)?;
     let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || match ready {
@@ -116,6 +119,9 @@ pub(super) fn to_gpu<'py>(
     })?;
     let ptr = buffer.ptr();
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
+    if unkept.is_some() && ptr != 0 {
+        wait_for_all(py, DOOR, &view.driver, at, WaitReason::ConsumerUnknown)?;
+    }
     let settled = if ptr == 0 || known {
         Settlement::Done
     } else {
