@@ -24,7 +24,7 @@ pub enum Part {
     Beside,
 }
 
-/// Which end of a hand-over an edge belongs to.
+/// Whether an edge belongs to the hand-over or to the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// The consumer's stream waits for the producer's.
@@ -40,9 +40,9 @@ pub enum Route {
     Plain,
     /// The wait becomes a node of the graph that waits for work outside it, whenever the graph runs.
     External,
-    /// Not at all, and it would mean nothing: what is captured runs later, any number of times.
+    /// No edge is made, since it would mean nothing: what is captured runs later, any number of times.
     Pointless,
-    /// Not at all.
+    /// No edge can be made: an error of this kind.
     Refused(Kind),
 }
 

@@ -1,17 +1,18 @@
 //! The lease: one state machine for the end of everything that holds a producer's memory.
 //!
 //! A view holds a [`Lease`], and so does every managed tensor, copy or borrowed tensor that it hands out.
-//! Its states:
+//! Until its end it is leased. From then on it has a [`State`]:
 //!
 //! ```text
-//!            end()                 no order is left to make
-//! leased ─────────▶ due ─────────────────────────────────────▶ given back
-//!    ▲               │ ▲ │                                        ▲
-//!    └── refused ────┘ │ └─ the producer's stream is unknown ─▶ waiting ── its work is done
-//!  (release() alone)   │                                        │
-//!                   to retry ◀── something is in the way ───────┤
-//!                      │                                        │
-//!                      └── the context is gone or broken ───▶ abandoned
+//!            end()            no order is left to make
+//! leased ─────────▶ due ──────────────────────────────────────────▶ given back
+//!    ▲              │ ▲ │                                               ▲
+//!    └── refused ───┘ │ ├─ the producer's stream is unknown ─▶ waiting ─┘ the consumer's work is done
+//!  (release() alone)  │ │
+//!                     │ └─ the driver failed, or a capture is in the way ─▶ to retry
+//!                     └───────────────────────── a later call ──────────────────┘
+//!
+//! due, waiting or to retry ── the context is gone or broken ─▶ abandoned
 //! ```
 //!
 //! Nothing here knows Python, streams or locks: a [`Holder`] has the references, makes the orders

@@ -11,7 +11,7 @@ use crate::stream::{Alive, Elided};
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
     pub users: Vec<Alive<'a>>,
-    /// The producer's, and whichever were declared to be besides. At least one.
+    /// The producer's, and those upstream. At least one.
     pub producers: Vec<Alive<'a>>,
     /// Whether the first of these is the producer's own. Where it is not, but stands in for it, the
     /// producer may go on working on one that does not follow it.

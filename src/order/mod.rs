@@ -19,7 +19,7 @@ use crate::stream::{Alive, Elided, Stream, Thread, between};
 /// An edge that is to be made.
 #[derive(Debug, Clone, Copy)]
 pub struct Need<'a> {
-    /// Which end of a hand-over it belongs to.
+    /// Whether it belongs to the hand-over or to the end.
     pub direction: Direction,
     /// The stream that an event is recorded on.
     pub from: Alive<'a>,
@@ -43,7 +43,7 @@ pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
                 return Err(Error::new(kind, got));
             }
         };
-        // For the legacy stream on itself: no other stream follows all that is ready there.
+        // The legacy stream may wait for itself here, where it stands in for two others.
         let event = record(driver, context, from)?;
         let wait = || {
             if external { driver.wait_external(to, event) } else { driver.wait_event(to, event) }
@@ -201,7 +201,7 @@ pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
 pub struct Purpose {
     /// The call.
     pub door: &'static str,
-    /// Which end of a hand-over it is.
+    /// Whether it is the hand-over or the end.
     pub direction: Direction,
 }
 

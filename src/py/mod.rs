@@ -1,7 +1,7 @@
 //! The Python layer: the module, and nothing else.
 //!
 //! Nothing here decides on streams or layouts; the core does. A file or folder uses only those above it
-//! in the list. Docs of what Python sees are numpydoc.
+//! in the list, which is the picture of `docs/contributing.md` upside down. Docs of what Python sees are numpydoc.
 #![allow(clippy::doc_markdown)]
 // An extension that links this crate has Rust's arrays alone.
 #![cfg_attr(not(feature = "wheel"), allow(dead_code, unused_imports))]

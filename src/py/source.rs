@@ -1,4 +1,4 @@
-//! An array that was taken in, and the one place where a hand-over's order is made.
+//! An array that was taken in, and the usual way to order its hand-over.
 
 use pyo3::prelude::*;
 

@@ -52,13 +52,13 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// that is recorded and waited for on the calling thread.
 ///
 /// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
-/// event there follows all that is queued on it, and it follows what is queued here. Where both ends turn
-/// into the legacy stream the event that is recorded there is what counts: it follows the one thread's
-/// stream, and the other's follows it. So it is where it [stands in](Alive::standing_in) for the other: what
-/// it stands for follows an event there, and no work of others.
+/// event there follows all that is queued on it, and it follows what is queued here. If it stands in for both
+/// streams, an event is needed all the same: it follows the work of the first, and the second follows it. So it
+/// is where the legacy stream [stands in](Alive::standing_in) for blocking streams, which follow an event there
+/// but not each other.
 ///
 /// The driver orders the legacy default stream after the blocking streams of its context by itself ("Stream
-/// synchronization behavior" in CUDA's driver API). That is not enough: who works there may pass the memory on,
+/// synchronization behavior" in CUDA's driver API). That is not enough: whoever works there may pass the memory on,
 /// and a blocking stream follows what was queued on the legacy one, a bare wait as well
 /// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {

@@ -6,6 +6,7 @@ A real driver dies of the touch (SIGSEGV); the simulated device reports it, whic
 from __future__ import annotations
 
 import gc
+import logging
 import weakref
 from typing import Any
 
@@ -165,6 +166,7 @@ def test_a_work_stream_of_the_exchange_api_that_nobody_vouches_for(blocking, cud
     home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
     array = producer(cuda, "exchange", cuda.legacy)
     # The library works on a stream that is not its own.
+    home.wait(cuda.legacy.record())
     before = cuda._session.set_current_stream(0, home.handle)
     view = to_cai(array, stream=consumer)
     cuda._session.set_current_stream(0, before)
@@ -228,6 +230,19 @@ def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoi
     cuda.synchronize()
     assert seen.value == [1.0] * 4
     assert caplog.records == []
+
+
+def test_a_line_that_was_not_warned_of_while_logging_was_off_is_warned_of_later(cuda, caplog):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = producer(cuda, "cai3", home)
+    found = []
+    for level in (logging.ERROR, logging.WARNING):
+        caplog.set_level(level, logger="cai_bridge")
+        view = to_cai(array, stream=consumer.handle)
+        consumer.read(view)
+        view.release()
+        found.append([one.levelname for one in caplog.records if hasattr(one, "line")])
+    assert found == [[], ["WARNING"]]
 
 
 class Finalized:

@@ -92,8 +92,6 @@ class Bridge(Lives):
         works_on = step.current or f"L{array.device}"
         stream = str(s.stream_of(works_on))
         wants(self.lanes[stream].device == array.device)
-        if isinstance(step, s.ToCai):
-            self.makes_ready(array, stream)
         if array.empty:
             wants(self.capture is None, "an order that nothing needs may be refused")
             return view._replace(tensor=True)

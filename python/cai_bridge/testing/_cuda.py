@@ -145,8 +145,8 @@ class SimulatedCuda(Queues, Findings):
     def current_stream(self, stream: SimulatedStream) -> Iterator[SimulatedStream]:
         """Make a stream the current one of the arrays' library, in the calling thread.
 
-        The exchange API reports it as ``current_work_stream``. The default is the legacy default
-        stream.
+        The exchange API reports it as ``current_work_stream`` and orders nothing, as in PyTorch:
+        work on another stream has to come before it. The default is the legacy default stream.
         """
         device = a_stream(stream).device
         before = self._session.set_current_stream(device, stream.handle)

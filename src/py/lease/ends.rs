@@ -132,7 +132,7 @@ pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
 
 /// Continues `ending`, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
-    // One that lacks memory is as due as before.
+    // If memory runs out, the end stays due.
     if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
         interrupt.write_unraisable(py, None);
     }
@@ -189,7 +189,8 @@ fn keep(ending: Ending<Box<Holding>>) {
     }
 }
 
-/// Ends what can end by now of those that were not asked for longest: a few, for every call does.
+/// Checks a few pending ends, those checked longest ago first, and finishes what can be finished. Every call
+/// does this, so it has to be cheap.
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
@@ -199,14 +200,14 @@ pub(crate) fn look(py: Python<'_>) {
     }
 }
 
-/// Ends all that can end by now.
+/// Finishes every pending end that can be finished.
 pub(crate) fn look_at_all(py: Python<'_>) {
     if let Some(pending) = pending() {
         pending.look(py, pending.queue.len());
     }
 }
 
-/// Ends all that can end by now; how many are left. For tests.
+/// Finishes every pending end that can be finished, and returns how many are left. For tests.
 #[pyfunction]
 pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
     entry(py, || {

@@ -33,8 +33,8 @@ pub(crate) struct Holding {
     pub(super) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
-    /// Whose streams wait at the end besides the producer's: those that callers declared, and those of the
-    /// consumers of the views that the memory came through.
+    /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
+    /// view those of the consumers of the views between.
     pub(super) upstream: Vec<KeepAlive>,
     /// What the array is ready on, where that is not `producer`.
     ready: Option<StreamRef>,
@@ -88,7 +88,7 @@ impl Holding {
         Self::new(Owner::Array(object, managed), driver, place, producer)
     }
 
-    /// Holds the producer's managed tensor besides.
+    /// Holds the producer's managed tensor as well.
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
         if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Sole(managed);
@@ -230,7 +230,7 @@ impl Holding {
         self.lent = Some(at);
     }
 
-    /// Whoever works on that stream goes on with the memory after the end, as the producer does.
+    /// Whoever works on that stream may go on with the memory after the end, as the producer does.
     pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
         if !self.upstream.iter().any(|known| known.stream() == kept.stream()) {
             self.upstream.push(kept);

@@ -34,9 +34,9 @@ impl Holding {
         Ok((producers, producer.is_some()))
     }
 
-    /// Adds the streams upstream that nothing keeps to `producers`, where a library works on them now at `at`. Returns
-    /// one that none works on: then the host has to wait. Nothing of Python's may run after it that might let a
-    /// stream go.
+    /// Adds to `producers` those upstream streams that nothing keeps alive, if a library works on them now at `at`.
+    /// Returns one that no library works on: then the host has to wait. Nothing of Python's may run after it that
+    /// might let a stream go.
     pub(crate) fn add_unkept<'py>(
         &self,
         py: Python<'py>,

@@ -62,7 +62,7 @@ impl End {
     }
 }
 
-/// What an end came to.
+/// The result of an end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The memory went back.

@@ -76,12 +76,6 @@ impl Memory {
         }
     }
 
-    /// Orders what is pending before the library's current stream, which the exchange API names.
-    fn order_before_current(&self) -> Result<()> {
-        let handle = self.library.current_stream(self.ordinal)?;
-        self.order_before(Queue::new(self.ordinal, handle))
-    }
-
     fn export<M: dlpark::ManagedTensorBase>(self: &Arc<Self>) -> Result<Managed<M>> {
         self.exports.fetch_add(1, Ordering::AcqRel);
         let keep = Box::new(Export(Arc::clone(self)));
@@ -270,13 +264,11 @@ impl ExchangeTensor {
 impl Exchange for ExchangeTensor {
     fn export(&self, py: Python<'_>) -> PyResult<Managed<DLManagedTensorVersioned>> {
         self.0.library.check_lives(py)?;
-        self.0.order_before_current()?;
         Ok(self.0.export()?)
     }
 
     fn borrow(&self, py: Python<'_>) -> PyResult<&Descriptor> {
         self.0.library.check_lives(py)?;
-        self.0.order_before_current()?;
         Ok(&self.0.array)
     }
 

@@ -88,7 +88,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
-            // SAFETY: a caller keeps a stream that it names during the call, as the docs of every `stream=` require
+            // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say
             // (and `cuEventRecord` itself); `'a` is no longer than the call's reference to its argument.
             Request::On(stream) => Some(unsafe { Alive::kept(stream, place) }),
             Request::Unspecified | Request::NoOrder => None,
