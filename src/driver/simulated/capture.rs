@@ -13,7 +13,8 @@
 
 use std::collections::HashMap;
 
-use super::calls::{Arguments, Call, DriverResult};
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::graph::Node;

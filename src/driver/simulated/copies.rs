@@ -6,7 +6,8 @@
 
 use std::sync::Arc;
 
-use super::calls::{Arguments, Call, DriverResult};
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::codes;
 use super::work::{Action, Operation, Span, Work};
 use super::{Simulated, State};

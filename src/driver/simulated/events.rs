@@ -4,7 +4,8 @@
 //! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
 //! event of one context recorded on a stream of another.
 
-use super::calls::{Arguments, Call, DriverResult};
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::capture::CaptureId;
 use super::clock::Clock;
 use super::codes;

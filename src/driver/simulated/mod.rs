@@ -17,6 +17,7 @@
 
 mod access;
 mod allocate;
+mod call;
 mod calls;
 mod capture;
 mod clock;
@@ -37,7 +38,8 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use super::codes;
-pub use calls::{Arguments, Call, CallRecord, LOGGED, Outcome};
+pub use call::{Arguments, Call, CallRecord, Outcome};
+pub use calls::LOGGED;
 pub use capture::CaptureMode;
 pub use faults::FaultError;
 pub use graph::Graph;
