@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::call::{Arguments, Call};
 use super::calls::DriverResult;
 use super::codes;
-use super::work::{Action, Operation, Span, Work};
+use super::operation::{Action, Operation, Span, Work};
 use super::{Simulated, State};
 use crate::driver::Context;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};

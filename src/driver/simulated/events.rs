@@ -6,11 +6,10 @@
 
 use super::call::{Arguments, Call};
 use super::calls::DriverResult;
-use super::capture::CaptureId;
 use super::clock::Clock;
 use super::codes;
-use super::streams::StreamId;
-use super::work::Operation;
+use super::operation::Operation;
+use super::stream_table::{CaptureId, StreamId};
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::Result;

@@ -29,8 +29,10 @@ mod graph;
 mod history;
 mod machine;
 mod memory;
+mod operation;
 mod report;
 mod schedule;
+mod stream_table;
 mod streams;
 mod work;
 
@@ -45,8 +47,8 @@ pub use faults::FaultError;
 pub use graph::Graph;
 pub use machine::{Machine, Task};
 pub use memory::{FREED, FRESH};
+pub use operation::{Action, Span};
 pub use report::{AccessKind, AccessRange, REPORTED, Report, ReportKind, Side};
-pub use work::{Action, Span};
 
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
@@ -58,7 +60,7 @@ use crate::stream::Alive;
 #[derive(Debug)]
 struct State {
     contexts: contexts::Contexts,
-    streams: streams::Streams,
+    streams: stream_table::Streams,
     events: events::Events,
     captures: capture::Captures,
     graphs: Vec<graph::Executable>,
@@ -91,7 +93,7 @@ impl Simulated {
     pub fn new(devices: u32) -> Arc<Self> {
         let state = State {
             contexts: contexts::Contexts::new(devices),
-            streams: streams::Streams::default(),
+            streams: stream_table::Streams::default(),
             events: events::Events::default(),
             captures: capture::Captures::default(),
             graphs: Vec::new(),
@@ -214,7 +216,7 @@ impl Driver for Simulated {
             // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
             // and `cuStreamIsCapturing` do not.
             state.refuse_capturing(id)?;
-            Ok(state.streams.get(id).role == streams::Role::Blocking)
+            Ok(state.streams.get(id).role == stream_table::Role::Blocking)
         })
     }
 
