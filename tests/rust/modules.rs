@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 /// The names of a path, such as `crate::driver::Handle`.
 type Names = Vec<String>;
 
-/// The one file that may use files which use it. A simulated device is made of their parts, and the work that
-/// is queued in one of those is called with the device.
+/// Only this module's own file may use files that use it. Its device has their types as fields, and the work
+/// that they queue takes the device.
 const DEVICE: [&str; 2] = ["driver", "simulated"];
 
-/// What a file of `src` says of others.
+/// What a file of `src` names.
 #[derive(Default)]
 struct File {
     /// What its `use` lines name, by the names that it has in the file, and whether the line is for others.
@@ -69,7 +69,7 @@ fn names(path: &str) -> Names {
     path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
-/// `path`, which a file of `module` says, from the crate's root; `None` for another crate's.
+/// `path`, as the file of `module` writes it, from the crate's root; `None` for another crate's.
 fn from_root(module: &Names, path: &[String], all: &HashSet<Names>) -> Option<Names> {
     let mut base = module.clone();
     let mut rest = path;
@@ -93,7 +93,7 @@ fn from_root(module: &Names, path: &[String], all: &HashSet<Names>) -> Option<Na
     Some(base)
 }
 
-/// Reads what the source of `module` says.
+/// Finds what the source of `module` names.
 fn read(source: &str, module: &Names, all: &HashSet<Names>) -> File {
     let code: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
     let mut file = File::default();
@@ -147,7 +147,7 @@ fn files() -> Files {
     found.iter().map(file).collect()
 }
 
-/// The file that has what `path` names, through the `use` lines of those that it names it by.
+/// The file that defines what `path` names: follows `use` lines.
 fn home(files: &Files, mut path: Names) -> Names {
     loop {
         let long = (0..=path.len()).rev().find(|long| files.contains_key(&path[..*long])).unwrap();
@@ -163,7 +163,7 @@ fn home(files: &Files, mut path: Names) -> Names {
 /// The other files that each file uses.
 fn uses(files: &Files) -> HashMap<Names, HashSet<Names>> {
     let of = |(module, file): (&Names, &File)| {
-        // What is only passed on to others is not used.
+        // A file does not use what it only exports again.
         let imports = file.imports.iter().filter(|(name, _, on)| !on || file.words.contains(name));
         let paths = imports.map(|(_, path, _)| path).chain(&file.paths);
         let mut homes: HashSet<Names> = paths.map(|path| home(files, path.clone())).collect();
@@ -217,8 +217,8 @@ fn no_files_use_each_other_in_a_circle() {
     let mut left = uses(&files());
     let edges: usize = left.values().map(HashSet::len).sum();
     assert!(edges > 700, "only {edges} uses found: does the search still see them?");
-    // Those go that use nobody who is left, or whom nobody left uses, until only circles and what lies
-    // between them are there.
+    // Drops files that use none of the rest, or that none of the rest use. Circles are left, and what lies
+    // between two of them.
     loop {
         let (names, before): (HashSet<Names>, _) = (left.keys().cloned().collect(), left.len());
         let used: HashSet<Names> = left.values().flatten().cloned().collect();
