@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::context::follows_legacy;
 use super::current::{self, StreamPolicy};
-use super::reference::{Keeper, StreamRef};
+use super::reference::{Keeper, StreamRef, keeper};
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::stream::{Alive, Stream};
@@ -65,9 +65,9 @@ pub(super) fn keep(
         return Ok(KeepAlive::By(StreamRef::new(driver, given, Keeper::Always)?));
     };
     if let Some(object) = object
-        && let Some(kept) = StreamRef::by_object(driver, object, given)?
+        && let Some(keeper) = keeper(object)?
     {
-        return Ok(KeepAlive::By(kept));
+        return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
     }
     if let Some(vouched) = StreamRef::vouched(py, driver, given)? {
         return Ok(KeepAlive::By(vouched));

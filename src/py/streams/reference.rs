@@ -218,7 +218,7 @@ fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
 }
 
 /// Who keeps the stream of `object`, if that does.
-fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
+pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
     Ok(match keeps(object)? {
         Lifetime::Forever => Some(Keeper::Always),
         Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
