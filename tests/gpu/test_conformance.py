@@ -9,13 +9,11 @@ from typing import Any, Literal
 
 import pytest
 
-from cai_bridge.conformance import check_producer, producer_named
-from cai_bridge.conformance.adapter import Late
+from cai_bridge.conformance import Late, check_producer, handle_of, producer_named
 from cai_bridge.conformance.known import known
 from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
 from cai_bridge.conformance.libraries.bridged import BridgedProducer
 from cai_bridge.conformance.matrix import Cell, Matrix, run_matrix
-from cai_bridge.conformance.places import handle_of
 from cai_bridge.conformance.requirement import NotApplicableError, UnmetError
 
 from .tracking import Tracking

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from matrix_libraries import (
@@ -125,8 +126,10 @@ def test_convert_makes_nothing_that_may_be_written_of_what_may_not(lab):
 
         name = "reads"
 
-        def check_writable(self, array):
-            pass
+        def fill(self, array, value):
+            # Past the flag: the simulated device refuses a read-only region.
+            self.current.fill(replace(array.region, readonly=False), value)
+            self.give_back_written(array)
 
     matrix = run_matrix([Producer], [Heedless, Reads], lab=lab, ways=["convert"])
     refused = matrix.cell("pool", "heedless", CONVERT)

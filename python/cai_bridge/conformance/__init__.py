@@ -10,12 +10,11 @@ from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 
-from .adapter import ConsumerAdapter, Late, ProducerAdapter
+from .adapter import ConsumerAdapter, ProducerAdapter
 from .check import check_consumer, check_producer
 from .consumer.arrays import Refusal, asked_with, attempt, expect_copied, stream_of
-from .lab import CaiArray, DLPackArray, Lab, flat, open_lab
+from .lab import CaiArray, DLPackArray, Lab, Late, flat, handle_of, open_lab
 from .named import as_consumer, as_producer, consumer_named, producer_named
-from .places import handle_of
 from .producer.arrays import (
     backwards,
     cai_of,

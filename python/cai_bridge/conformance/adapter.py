@@ -9,51 +9,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cai_bridge import convert
 
+from .lab import Hold, Lab, Late, handle_of
 from .missing import missing
 from .places import (
     BEFORE,
     NOT_SO,
     expect_behind,
-    handle_of,
     indexed,
     place_of_items,
     shared_places,
 )
 from .requirement import NotApplicableError
 from .stand_in import speaking_only
-
-if TYPE_CHECKING:
-    from .lab import Hold, Lab
-
-
-@dataclass
-class Late:
-    """An array whose last write is queued and held back.
-
-    Attributes
-    ----------
-    array : object
-        The array.
-    stream : object
-        The stream of the write; None if it has no name.
-    value : float
-        The value that all items will have.
-    hold : Hold
-        What holds the write back.
-    keep : object
-        An object that must live as long.
-    """
-
-    array: Any
-    stream: Any
-    value: float
-    hold: Hold
-    keep: Any = None
 
 
 class Streams:

@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cai_bridge.testing._kit.description import describe
 
+from .lab import Hold, Lab, handle_of
 from .missing import missing
 from .requirement import NotApplicableError, UnmetError
-
-if TYPE_CHECKING:
-    from .lab import Hold, Lab
-
-LEGACY = 1
-
-
-def handle_of(stream: Any) -> int:
-    """Tell a stream's handle, with the legacy default stream as 1.
-
-    Parameters
-    ----------
-    stream : int or object with ``__cuda_stream__``
-        Where the handle is 0, the legacy default stream is meant.
-    """
-    if isinstance(stream, int):
-        return stream or LEGACY
-    return int(stream.__cuda_stream__()[1]) or LEGACY
-
 
 BEFORE = -1.0
 """What an array holds before the write that is held back."""

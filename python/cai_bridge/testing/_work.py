@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cai_bridge import _core
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from cai_bridge._core import _Session
-
-    from ._stream import SimulatedStream
 
 Span = tuple[int, int]
 
@@ -86,8 +84,18 @@ def check_writable(region: Region) -> None:
         raise BufferError("array: it is read-only; allowed: a writable array")
 
 
+class Stream(Protocol):
+    """What work is queued on: a `SimulatedStream`."""
+
+    _session: _Session
+
+    @property
+    def _queue(self) -> tuple[int, int]:
+        """The device and the stream's handle."""
+
+
 def launch(
-    stream: SimulatedStream,
+    stream: Stream,
     run: Callable[[], object] | None,
     *,
     reads: Iterable[Any],
@@ -117,9 +125,7 @@ def launch(
             moved(stream)
 
 
-def fill(
-    stream: SimulatedStream, array: Any, value: Any, *, name: str, checked: bool = True
-) -> None:
+def fill(stream: Stream, array: Any, value: Any, *, name: str, checked: bool = True) -> None:
     """Queue a write of values to an array or view; `checked` as in `launch`."""
     region, store = region_of(array), stream._session.store
     items = region.pack(value)
@@ -127,7 +133,7 @@ def fill(
     launch(stream, work, reads=(), writes=(array,), name=name, checked=checked)
 
 
-def copy(stream: SimulatedStream, dst: Any, src: Any, *, name: str) -> None:
+def copy(stream: Stream, dst: Any, src: Any, *, name: str) -> None:
     """Queue a copy between two arrays or views."""
     to, source, session = region_of(dst), region_of(src), stream._session
     if (to.shape, to.dtype) != (source.shape, source.dtype):
@@ -141,7 +147,7 @@ def copy(stream: SimulatedStream, dst: Any, src: Any, *, name: str) -> None:
     launch(stream, run, reads=(src,), writes=(dst,), name=name)
 
 
-def read(stream: SimulatedStream, region: Region, *, name: str, held: object = None) -> Pending:
+def read(stream: Stream, region: Region, *, name: str, held: object = None) -> Pending:
     """Queue a read. The work refers to the memory, not to what keeps it."""
     load, result = stream._session.load, Result()
     spans = region.spans()

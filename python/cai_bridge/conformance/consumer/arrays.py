@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..adapter import ConsumerAdapter, Late
-from ..lab import Lab, flat
+from ..adapter import ConsumerAdapter
+from ..lab import Lab, Late, flat
 from ..missing import missing
 from ..requirement import (
     Check,

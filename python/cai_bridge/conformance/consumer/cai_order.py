@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..adapter import ConsumerAdapter, Late
-from ..lab import CaiArray, Lab
+from ..adapter import ConsumerAdapter
+from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
 from ..requirement import CAI, Check, Level, expect
 from .arrays import Refusal, attempt, expect_copied, stream_of, takes

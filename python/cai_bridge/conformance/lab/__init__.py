@@ -10,7 +10,7 @@ from .array import CaiArray
 from .base import Lab
 from .dlpack_array import DLPackArray
 from .find import open_lab
-from .objects import Hold, LabStream, Reading
+from .objects import Hold, LabStream, Late, Reading, handle_of
 
 __all__ = [
     "CaiArray",
@@ -18,7 +18,9 @@ __all__ = [
     "Hold",
     "Lab",
     "LabStream",
+    "Late",
     "Reading",
     "flat",
+    "handle_of",
     "open_lab",
 ]

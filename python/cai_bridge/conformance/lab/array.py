@@ -18,8 +18,7 @@ from cai_bridge.testing._values import (
     nested,
 )
 
-from ..adapter import Late
-from ..places import handle_of
+from .objects import Late, handle_of
 
 if TYPE_CHECKING:
     from .base import Lab

@@ -19,11 +19,10 @@ from .objects import Watch
 if TYPE_CHECKING:
     from typing import Self
 
-    from cai_bridge.testing import Said
     from cai_bridge.testing._kit.dlpack_abi import TensorFields
+    from cai_bridge.testing._kit.said import Said
 
-    from ..adapter import Late
-    from .objects import Hold, LabStream, Reading
+    from .objects import Hold, LabStream, Late, Reading
 
 HELD_MS = 1.0
 """A host that is held for longer has waited: a hand-over takes some 0.01 ms."""

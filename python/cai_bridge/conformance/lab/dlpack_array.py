@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
 from cai_bridge.testing._kit.dtypes import dlpack_name
 
-from ..places import LEGACY, handle_of
 from .array import LabArray
+from .objects import LEGACY, handle_of
 
 if TYPE_CHECKING:
     from .base import Lab

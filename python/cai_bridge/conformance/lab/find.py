@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing._cuda import SimulatedCuda, simulated_cuda
 
 from .base import Lab
 from .cuda import why_no_gpu

@@ -1,8 +1,11 @@
-"""What labs give: streams, holds, reads, and what they saw."""
+"""What labs give: streams, holds, late arrays, reads, and what they saw."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+LEGACY = 1
 
 
 class LabStream(Protocol):
@@ -16,6 +19,19 @@ class LabStream(Protocol):
         """Tell version and handle."""
 
 
+def handle_of(stream: Any) -> int:
+    """Tell a stream's handle, with the legacy default stream as 1.
+
+    Parameters
+    ----------
+    stream : int or object with ``__cuda_stream__``
+        Where the handle is 0, the legacy default stream is meant.
+    """
+    if isinstance(stream, int):
+        return stream or LEGACY
+    return int(stream.__cuda_stream__()[1]) or LEGACY
+
+
 class Hold(Protocol):
     """Work that holds back what is queued on its stream behind it."""
 
@@ -25,6 +41,31 @@ class Hold(Protocol):
 
     def release(self) -> None:
         """Let go of what is held back, where that can be said."""
+
+
+@dataclass
+class Late:
+    """An array whose last write is queued and held back.
+
+    Attributes
+    ----------
+    array : object
+        The array.
+    stream : object
+        The stream of the write; None if it has no name.
+    value : float
+        The value that all items will have.
+    hold : Hold
+        What holds the write back.
+    keep : object
+        An object that must live as long.
+    """
+
+    array: Any
+    stream: Any
+    value: float
+    hold: Hold
+    keep: Any = None
 
 
 class Watch:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cai_bridge import DriverError
-from cai_bridge.testing import SimulatedCuda, SimulatedStream
+from cai_bridge.testing._cuda import SimulatedCuda
+from cai_bridge.testing._stream import SimulatedStream
 
 from ..requirement import expect
 from .base import Lab

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cai_bridge import from_cai, to_cai
 
-from ..adapter import Late, ProducerAdapter
+from ..adapter import ProducerAdapter
+from ..lab import Lab, Late
 from ..stand_in import DLPACK, EXCHANGE, speaks
-
-if TYPE_CHECKING:
-    from ..lab import Lab
 
 
 class BridgedProducer(ProducerAdapter):

@@ -12,7 +12,7 @@ from cuda.core.utils import StridedMemoryView
 from cai_bridge import convert
 
 from ..adapter import ConsumerAdapter
-from ..places import handle_of
+from ..lab import handle_of
 from ..stand_in import DLPACK, speaks
 from ._by_driver import queue_read, queue_write, region_of, values_of
 from ._dtypes import STANDARD

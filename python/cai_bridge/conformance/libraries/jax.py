@@ -15,8 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter
-from ..lab import Hold, Lab
+from ..adapter import ConsumerAdapter, ProducerAdapter
+from ..lab import Hold, Lab, Late
 from ..requirement import NotApplicableError
 from ..stand_in import DLPACK, speaks
 from ._dtypes import FLOAT8, STANDARD, host_list, numpy_dtype

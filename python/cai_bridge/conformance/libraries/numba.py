@@ -19,9 +19,8 @@ from numba import cuda
 
 from cai_bridge import convert
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter
-from ..lab import Lab
-from ..places import handle_of
+from ..adapter import ConsumerAdapter, ProducerAdapter
+from ..lab import Lab, Late, handle_of
 from ..requirement import NotApplicableError
 from ._dtypes import STANDARD, host_list
 

@@ -12,10 +12,9 @@ from rmm.pylibrmm.stream import DEFAULT_STREAM, CudaStreamFlags, Stream
 
 from cai_bridge import convert, to_cai
 
-from ..adapter import ConsumerAdapter, Late, ProducerAdapter
-from ..lab import Lab
+from ..adapter import ConsumerAdapter, ProducerAdapter
+from ..lab import Lab, Late, handle_of
 from ..lab.cuda import load
-from ..places import handle_of
 from ..requirement import NotApplicableError
 from ._dtypes import STANDARD, host_list
 

@@ -13,9 +13,9 @@ import tvm_ffi
 from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 
 from ..adapter import ConsumerAdapter, ProducerAdapter
+from ..lab import handle_of
 from ..lab.cuda import load
 from ..lab.gpu_objects import GpuStream, Memory
-from ..places import handle_of
 from ._by_driver import queue_read, queue_write, region_of, values_of
 from ._dtypes import FLOAT8, STANDARD, dlpack_dtype
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from cai_bridge.testing._region import Region
 
-from ..lab import flat
-from ..places import handle_of
+from ..lab import flat, handle_of
 from .pair import Pair, place_of
 from .result import Aspect
 
