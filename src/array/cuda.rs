@@ -11,7 +11,8 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::CUfunction;
 use cudarc::driver::{CudaContext, CudaStream};
 
-use super::kernel::{Grid, Kernel, Slot};
+use super::argument::Slot;
+use super::kernel::{Grid, Kernel};
 use super::stream::{Backend, WorkStream};
 use crate::device::{Context, Place};
 use crate::driver::cuda::Cuda;

@@ -1,6 +1,7 @@
-//! The Rust types that array elements are read as.
+//! An array's elements: the Rust types that they are read as, and where they are.
 #![allow(unsafe_code)]
 
+use crate::descriptor::Descriptor;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 
@@ -79,4 +80,20 @@ pub(crate) fn values<T: Element>(bytes: &[u8]) -> Vec<T> {
         unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
     };
     bytes.chunks_exact(size_of::<T>()).map(value).collect()
+}
+
+/// The addresses of an array's elements, in C order.
+pub(super) fn addresses(array: &Descriptor) -> Vec<u64> {
+    let (layout, size) = (array.layout(), array.dtype().element_size());
+    if layout.size() == 0 {
+        return Vec::new();
+    }
+    let mut found = vec![array.ptr()];
+    for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
+        // Neither wraps: all that the layout reaches lies in the address space.
+        let along =
+            |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
+        found = found.into_iter().flat_map(along).collect();
+    }
+    found
 }

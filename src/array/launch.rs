@@ -5,7 +5,10 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::kernel::{Arguments, Grid, Kernel, Slot};
+use super::argument::{Arguments, Slot};
+#[cfg(feature = "cudarc")]
+use super::cuda;
+use super::kernel::{Grid, Kernel};
 use super::on_host::OnHost;
 use super::scope::Scope;
 use super::simulated::SimulatedStream;
@@ -65,7 +68,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
         match self.stream().backend() {
             #[cfg(feature = "cudarc")]
             // SAFETY: the caller's.
-            Backend::Cuda(stream) => unsafe { super::cuda::launch(stream, kernel, grid, &slots) },
+            Backend::Cuda(stream) => unsafe { cuda::launch(stream, kernel, grid, &slots) },
             Backend::Simulated(stream) => queue(stream, kernel, slots),
             Backend::Other => {
                 let _ = grid;

@@ -1,7 +1,9 @@
 //! Arrays in memory of this crate's, and their values on the host.
 #![allow(unsafe_code)]
 
-use super::element::{Element, bytes, dtype_of, values};
+#[cfg(feature = "cudarc")]
+use super::cuda::fill;
+use super::element::{Element, addresses, bytes, dtype_of, values};
 use super::owner::Owner;
 use super::scope::scope;
 use super::stream::{Backend, RustStream, WorkStream};
@@ -126,7 +128,7 @@ impl Array {
         }
         match stream.backend() {
             #[cfg(feature = "cudarc")]
-            Backend::Cuda(stream) => super::cuda::fill(stream, ptr, bytes(values))?,
+            Backend::Cuda(stream) => fill(stream, ptr, bytes(values))?,
             Backend::Simulated(stream) => {
                 let values = bytes(values).to_vec();
                 let span = Span { ptr, len: u64::try_from(values.len()).unwrap_or(0) };
@@ -191,20 +193,4 @@ impl Array {
         }
         Ok(gathered)
     }
-}
-
-/// The addresses of an array's elements, in C order.
-pub(super) fn addresses(array: &crate::descriptor::Descriptor) -> Vec<u64> {
-    let (layout, size) = (array.layout(), array.dtype().element_size());
-    if layout.size() == 0 {
-        return Vec::new();
-    }
-    let mut found = vec![array.ptr()];
-    for (extent, stride) in layout.shape().iter().zip(layout.strides()) {
-        // Neither wraps: all that the layout reaches lies in the address space.
-        let along =
-            |ptr: u64| (0..*extent).map(move |i| ptr.wrapping_add_signed(i * stride * size));
-        found = found.into_iter().flat_map(along).collect();
-    }
-    found
 }

@@ -1,9 +1,11 @@
 //! Arrays as Rust has them: of Rust's own memory, of Python's, or of a DLPack tensor.
 
+mod argument;
 #[cfg(feature = "cudarc")]
 mod borrow;
 #[cfg(feature = "cudarc")]
 mod cuda;
+mod device_stream;
 mod element;
 mod kernel;
 mod launch;
@@ -25,16 +27,18 @@ mod view;
 
 use std::sync::Arc;
 
+pub use self::argument::{Argument, Arguments, Scalar};
 #[cfg(feature = "cudarc")]
 pub use self::borrow::{CudaBorrow, CudaBorrowMut};
+pub use self::device_stream::DeviceStream;
 pub use self::element::Element;
-pub use self::kernel::{Argument, Arguments, Grid, Kernel, Scalar};
+pub use self::kernel::{Grid, Kernel};
 pub use self::on::{On, OnMut};
 pub use self::on_host::OnHost;
 pub use self::owner::Owner;
 pub use self::scope::{Scope, scope};
 pub use self::simulated::SimulatedStream;
-pub use self::stream::{DeviceStream, WorkStream};
+pub use self::stream::WorkStream;
 pub use self::tensor::Tensor;
 pub use self::view::{View, ViewMut};
 

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use super::element::{Element, bytes, values};
-use super::kernel::{Scalar, Slot};
-use super::memory::addresses;
+use super::argument::{Scalar, Slot};
+use super::element::{Element, addresses, bytes, values};
 use crate::descriptor::Descriptor;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};

@@ -3,9 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-#[cfg(feature = "python")]
-use std::sync::Arc;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::stream::RustStream;
 use super::users::Users;
@@ -38,6 +36,35 @@ pub(crate) trait Origin: Any + Send + Sync {
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
         order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), |call| call())
     }
+}
+
+/// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
+pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
+    let others = origin.users().enter(scope, writes);
+    others.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
+}
+
+/// The scope has ended: the others' next work runs after its own.
+pub(super) fn leave(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
+    let others = origin.users().leave(scope);
+    let mut done = Ok(());
+    for other in others {
+        done = done.and(origin.order(scope.alive(), other.alive()));
+    }
+    done
+}
+
+/// Makes `to`, where the memory is written or only read, wait for the scopes that have not ended.
+pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, writes: bool) -> Result<()> {
+    let others = origin.users().beside(writes);
+    others.iter().try_for_each(|other| origin.order(other.alive(), to))
+}
+
+/// Makes the producer's stream wait for the scopes that have not ended, for somebody who writes or only reads.
+#[cfg(feature = "python")]
+pub(crate) fn give_back(origin: &dyn Origin, writes: bool) -> Result<()> {
+    let others = origin.users().beside(writes);
+    others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
 /// Memory of Rust's.

@@ -6,10 +6,9 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 
 use super::Array;
-use super::origin::Origin;
+use super::origin::{self, Origin};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
-use super::users;
 use crate::error::{Error, Kind, Result};
 
 /// Runs `work`, which queues work on `stream`.
@@ -195,7 +194,7 @@ impl<S: WorkStream> Scope<'_, S> {
             array.origin.hand_over("scope", &array.descriptor, to)?;
             self.used.origins.borrow_mut().push(Arc::clone(&array.origin));
         }
-        users::enter(&*array.origin, &self.used.user, writes)
+        origin::enter(&*array.origin, &self.used.user, writes)
     }
 }
 
@@ -220,7 +219,7 @@ impl ScopeMemory {
     fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
-            let left = users::leave(&*origin, &self.user);
+            let left = origin::leave(&*origin, &self.user);
             let end = retry::settle(origin, &self.user);
             done = done.and(left).and(end);
         }

@@ -1,10 +1,7 @@
 //! Streams of the simulated device, for code that runs on a GPU otherwise.
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
-use super::stream::{Backend, WorkStream};
-use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::simulated::Machine;
 use crate::error::{Error, Kind, Result};
@@ -23,13 +20,13 @@ use crate::error::{Error, Kind, Result};
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct SimulatedStream(Arc<Owned>);
+pub struct SimulatedStream(pub(super) Arc<Owned>);
 
 #[derive(Debug)]
-struct Owned {
-    driver: Handle,
-    ordinal: i32,
-    handle: u64,
+pub(super) struct Owned {
+    pub(super) driver: Handle,
+    pub(super) ordinal: i32,
+    pub(super) handle: u64,
 }
 
 impl Drop for Owned {
@@ -65,24 +62,5 @@ impl SimulatedStream {
     pub(crate) fn machine(&self) -> Result<&dyn Machine> {
         self.0.driver.get()?;
         self.0.driver.machine().ok_or_else(|| Error::new(Kind::NoBackend, "no machine"))
-    }
-}
-
-// SAFETY: the stream is destroyed with its last clone, by `Owned`.
-unsafe impl WorkStream for SimulatedStream {
-    fn handle(&self) -> u64 {
-        self.0.handle
-    }
-
-    fn place(&self) -> Place {
-        Place::gpu(self.0.ordinal)
-    }
-
-    fn driver(&self) -> Result<Handle> {
-        Ok(self.0.driver.clone())
-    }
-
-    fn backend(&self) -> Backend<'_> {
-        Backend::Simulated(self)
     }
 }

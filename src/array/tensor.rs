@@ -6,10 +6,9 @@ use dlpark::Managed;
 use dlpark::ffi::DLManagedTensorVersioned;
 
 use super::Array;
-use super::origin::{Origin, RustMemory};
+use super::origin::{self, Origin, RustMemory};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
-use super::users;
 use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
@@ -86,7 +85,7 @@ impl Array {
         self.check_device(user.alive())?;
         if self.ptr() != 0 {
             self.origin.hand_over("to_dlpack", &self.descriptor, user.alive())?;
-            users::wait(&*self.origin, user.alive(), !self.readonly())?;
+            origin::wait(&*self.origin, user.alive(), !self.readonly())?;
         }
         let origin = Some(Arc::clone(&self.origin));
         let kept = Box::new(TensorOwner { origin, user, process: Process::current() });

@@ -7,10 +7,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::origin::Origin;
 use super::stream::RustStream;
-use crate::error::Result;
-use crate::stream::Alive;
 
 /// The scopes of an array's memory that have not ended.
 #[derive(Default)]
@@ -28,7 +25,7 @@ impl Users {
     }
 
     /// Adds a scope, or what it does from now on. The answer is whom it has to wait for.
-    fn enter(&self, scope: &Arc<RustStream>, writes: bool) -> Vec<Arc<RustStream>> {
+    pub(super) fn enter(&self, scope: &Arc<RustStream>, writes: bool) -> Vec<Arc<RustStream>> {
         let mut users = self.lock();
         let others = others(&users, Some(scope), writes);
         match users.iter_mut().find(|user| Arc::ptr_eq(&user.stream, scope)) {
@@ -39,13 +36,18 @@ impl Users {
     }
 
     /// Removes a scope. The answer is who has to wait for it.
-    fn leave(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
+    pub(super) fn leave(&self, scope: &Arc<RustStream>) -> Vec<Arc<RustStream>> {
         let mut users = self.lock();
         let Some(at) = users.iter().position(|user| Arc::ptr_eq(&user.stream, scope)) else {
             return Vec::new();
         };
         let left = users.swap_remove(at);
         others(&users, None, left.writes)
+    }
+
+    /// Whom work that writes, or only reads, must be ordered with.
+    pub(super) fn beside(&self, writes: bool) -> Vec<Arc<RustStream>> {
+        others(&self.lock(), None, writes)
     }
 }
 
@@ -54,35 +56,6 @@ fn others(users: &[User], but: Option<&Arc<RustStream>>, writes: bool) -> Vec<Ar
     let is_other = |user: &&User| but.is_none_or(|scope| !Arc::ptr_eq(&user.stream, scope));
     let meets = |user: &&User| writes || user.writes;
     users.iter().filter(is_other).filter(meets).map(|user| Arc::clone(&user.stream)).collect()
-}
-
-/// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
-pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
-    let others = origin.users().enter(scope, writes);
-    others.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
-}
-
-/// The scope has ended: the others' next work runs after its own.
-pub(super) fn leave(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
-    let others = origin.users().leave(scope);
-    let mut done = Ok(());
-    for other in others {
-        done = done.and(origin.order(scope.alive(), other.alive()));
-    }
-    done
-}
-
-/// Makes `to`, where the memory is written or only read, wait for the scopes that have not ended.
-pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, writes: bool) -> Result<()> {
-    let others = others(&origin.users().lock(), None, writes);
-    others.iter().try_for_each(|other| origin.order(other.alive(), to))
-}
-
-/// Makes the producer's stream wait for the scopes that have not ended, for somebody who writes or only reads.
-#[cfg(feature = "python")]
-pub(crate) fn give_back(origin: &dyn Origin, writes: bool) -> Result<()> {
-    let others = others(&origin.users().lock(), None, writes);
-    others.iter().try_for_each(|other| origin.give_back(other.alive()))
 }
 
 impl fmt::Debug for Users {

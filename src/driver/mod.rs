@@ -10,21 +10,19 @@ pub mod codes;
 pub mod copies;
 pub mod cuda;
 pub mod fork;
+mod handle;
 pub mod host;
 pub mod lent;
 pub mod simulated;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use self::copies::Copies;
+pub use self::handle::{Call, Handle, borrow, current, install, prepared};
 use crate::capture::Part;
 pub use crate::device::{Context, Pointer};
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::stream::Alive;
-
-use fork::Process;
 
 /// An event of the driver, `CUevent`, in whatever context it was made.
 ///
@@ -112,124 +110,4 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// It ends every capture of the context's streams, in every mode of the calling thread, and none of
     /// another context's.
     fn synchronize_context(&self) -> Result<()>;
-}
-
-/// What may block, for whoever is to run it with whatever lock its caller must not hold meanwhile given up.
-pub type Call<'a> = &'a mut (dyn FnMut() + Send);
-
-/// The driver that a view was made on, which is the one that it is ordered on later.
-#[derive(Debug, Clone)]
-pub enum Handle {
-    /// The machine's own.
-    Cuda,
-    /// A simulated one.
-    Simulated(Arc<simulated::Simulated>),
-    /// A simulated one of another library of this process.
-    Borrowed(Arc<lent::borrowed::Borrowed>),
-}
-
-impl Handle {
-    /// The driver itself. Fails where the machine has none, and in a fork of the process that used it.
-    pub fn get(&self) -> Result<&dyn Driver> {
-        match self {
-            Self::Cuda => cuda::Cuda::get().map(|cuda| cuda as &dyn Driver),
-            Self::Simulated(simulated) => {
-                simulated.process().check()?;
-                Ok(&**simulated)
-            }
-            Self::Borrowed(borrowed) => {
-                borrowed.process().check()?;
-                Ok(&**borrowed)
-            }
-        }
-    }
-
-    /// The simulated device, where it is one.
-    pub fn machine(&self) -> Option<&dyn simulated::Machine> {
-        match self {
-            Self::Cuda => None,
-            Self::Simulated(simulated) => Some(&**simulated),
-            Self::Borrowed(borrowed) => Some(&**borrowed),
-        }
-    }
-
-    /// Has the primary context of a GPU made, where it is not yet, as [`prepared`] does. What fails then fails
-    /// again where the context is needed.
-    pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {
-        if let (Self::Cuda, Ok(cuda)) = (self, cuda::Cuda::get())
-            && !cuda.is_open(ordinal)
-        {
-            detach(&mut || drop(cuda.primary_context(ordinal)));
-        }
-    }
-
-    /// What the driver knows of an address. Refuses memory that is not CUDA's.
-    pub fn locate(&self, pointer: u64) -> Result<Pointer> {
-        self.get()?.pointer(pointer)?.ok_or_else(|| {
-            Error::new(Kind::HostPointer, format!("{pointer:#x}, which CUDA does not know"))
-        })
-    }
-}
-
-/// 0, or one more than the number of the process that installed a simulated driver: a fork of it is
-/// refused without a look behind the lock, which may be held for good there.
-static SIMULATING: AtomicU64 = AtomicU64::new(0);
-static SIMULATED: Mutex<Option<Arc<simulated::Simulated>>> = Mutex::new(None);
-
-/// Whether [`BORROWED`] has one.
-static BORROWING: AtomicBool = AtomicBool::new(false);
-static BORROWED: Mutex<Option<Arc<lent::borrowed::Borrowed>>> = Mutex::new(None);
-
-/// The driver that new views are made on: a simulated one while one is installed, else CUDA's.
-///
-/// Fails in a fork of the process that used it.
-pub fn current() -> Result<Handle> {
-    match SIMULATING.load(Ordering::Acquire).checked_sub(1).and_then(|by| u32::try_from(by).ok()) {
-        None if BORROWING.load(Ordering::Acquire) => {
-            let borrowed = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(borrowed.as_ref().map_or(Handle::Cuda, |it| Handle::Borrowed(Arc::clone(it))))
-        }
-        None => cuda::Cuda::check_process().map(|()| Handle::Cuda),
-        Some(by) => {
-            Process::numbered(by).check()?;
-            let installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
-            Ok(installed
-                .as_ref()
-                .map_or(Handle::Cuda, |simulated| Handle::Simulated(Arc::clone(simulated))))
-        }
-    }
-}
-
-/// The same. Where nobody has asked for CUDA's yet, which may take a second, `detach` runs that.
-pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
-    let driver = current()?;
-    if matches!(driver, Handle::Cuda) && !cuda::Cuda::is_probed() {
-        detach(&mut || drop(cuda::Cuda::get()));
-    }
-    Ok(driver)
-}
-
-/// Makes `simulated` the driver of this process, or gives CUDA's back. Returns the one before.
-pub fn install(simulated: Option<Arc<simulated::Simulated>>) -> Option<Arc<simulated::Simulated>> {
-    let mut installed = SIMULATED.lock().unwrap_or_else(PoisonError::into_inner);
-    let by = simulated.as_ref().map_or(0, |machine| u64::from(machine.process().number()) + 1);
-    SIMULATING.store(by, Ordering::Release);
-    std::mem::replace(&mut *installed, simulated)
-}
-
-/// Makes the simulated device of another library the driver that new arrays are made on in this one, or gives
-/// it up. One that is here already stays.
-pub fn borrow(borrowed: Option<lent::borrowed::Borrowed>) {
-    if borrowed.is_none() && !BORROWING.load(Ordering::Acquire) {
-        return;
-    }
-    let mut place = BORROWED.lock().unwrap_or_else(PoisonError::into_inner);
-    match (&*place, &borrowed) {
-        (Some(known), Some(found)) if known.is(found) => return,
-        _ => {}
-    }
-    BORROWING.store(borrowed.is_some(), Ordering::Release);
-    let before = std::mem::replace(&mut *place, borrowed.map(Arc::new));
-    drop(place);
-    drop(before);
 }

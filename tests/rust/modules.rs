@@ -1,7 +1,29 @@
-//! A module uses only those above it in the list of `src/lib.rs`.
+//! A module uses only those above it in the list of `src/lib.rs`, and no files use each other in a circle.
 
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+
+/// The names of a path, such as `crate::driver::Handle`.
+type Names = Vec<String>;
+
+/// Only this module's own file may use files that use it. Its device has their types as fields, and the work
+/// that they queue takes the device.
+const DEVICE: [&str; 2] = ["driver", "simulated"];
+
+/// What a file of `src` names.
+#[derive(Default)]
+struct File {
+    /// What its `use` lines name, by the names that it has in the file, and whether the line is for others.
+    imports: Vec<(String, Names, bool)>,
+    /// The paths in its code.
+    paths: Vec<Names>,
+    /// The single names in its code.
+    words: HashSet<String>,
+}
+
+/// The files of `src`, by their modules.
+type Files = HashMap<Names, File>;
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(folder).unwrap() {
@@ -14,155 +36,203 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The names after `crate::` in a source, the braces of a `use crate::{a, b}` opened.
-fn used(source: &str) -> Vec<String> {
-    let code: String = source
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or(""))
-        .collect::<Vec<_>>()
-        .join("\n");
-    let name = |text: &str| {
-        text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>()
-    };
-    let mut names = Vec::new();
-    for after in code.split("crate::").skip(1) {
-        if let Some(list) = after.strip_prefix('{') {
-            let list = list.split("};").next().unwrap_or("");
-            names.extend(list.split(',').map(|item| name(item.trim())));
-        } else {
-            names.push(name(after));
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("src")
+}
+
+/// The module of a file; none for `lib.rs`.
+fn module_of(file: &Path) -> Names {
+    let inside = file.strip_prefix(root()).unwrap().with_extension("");
+    let parts = inside.components().map(|part| part.as_os_str().to_str().unwrap().to_owned());
+    parts.filter(|part| part != "mod" && part != "lib").collect()
+}
+
+/// A line without what says who may see it; whether there is such a thing.
+fn without_visibility(line: &str) -> (&str, bool) {
+    let line = line.trim_start();
+    match line.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => {
+            (rest.split_once(") ").map_or("", |(_, it)| it), true)
+        }
+        Some(rest) if rest.starts_with(' ') => (&rest[1..], true),
+        _ => (line, false),
+    }
+}
+
+/// The names that a source lists as `mod name;`.
+fn listed(source: &str) -> Names {
+    let name = |line| without_visibility(line).0.strip_prefix("mod ")?.strip_suffix(';');
+    source.lines().filter_map(name).map(str::to_owned).collect()
+}
+
+fn names(path: &str) -> Names {
+    path.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+}
+
+/// `path`, as the file of `module` writes it, from the crate's root; `None` for another crate's.
+fn from_root(module: &Names, path: &[String], all: &HashSet<Names>) -> Option<Names> {
+    let mut base = module.clone();
+    let mut rest = path;
+    match path.first()?.as_str() {
+        "crate" => base.clear(),
+        "self" => {}
+        "super" => drop(base.pop()),
+        child => {
+            base.push(child.to_owned());
+            if !all.contains(&base) {
+                return None;
+            }
         }
     }
-    names
+    rest = &rest[1..];
+    while rest.first().is_some_and(|name| name == "super") {
+        base.pop();
+        rest = &rest[1..];
+    }
+    base.extend(rest.iter().filter(|name| *name != "self").cloned());
+    Some(base)
+}
+
+/// Finds what the source of `module` names.
+fn read(source: &str, module: &Names, all: &HashSet<Names>) -> File {
+    let code: Vec<&str> = source.lines().map(|line| line.split("//").next().unwrap()).collect();
+    let mut file = File::default();
+    let mut rest = String::new();
+    for statement in code.join("\n").split(';') {
+        let lines: Vec<&str> = statement.lines().collect();
+        let is_use = |line: &&str| without_visibility(line).0.starts_with("use ");
+        let begin = lines.iter().rposition(is_use).unwrap_or(lines.len());
+        rest.extend(lines[..begin].iter().flat_map(|line| [line, "\n"]));
+        rest.push(';');
+        let text = lines[begin..].join(" ");
+        let (text, visible) = without_visibility(&text);
+        let Some(path) = text.strip_prefix("use ") else { continue };
+        assert!(path.matches('{').count() < 2, "{module:?}: braces inside braces: {path}");
+        let (base, items) = path.split_once('{').unwrap_or(("", path));
+        for item in items.trim_end_matches('}').split(',').filter(|item| !item.trim().is_empty()) {
+            let (item, alias) = item.split_once(" as ").map_or((item, None), |(a, b)| (a, Some(b)));
+            let path = names(&format!("{}{}", base.trim(), item.trim()));
+            let Some(path) = from_root(module, &path, all) else { continue };
+            let Some(name) = alias.or(path.last().map(String::as_str)) else { continue };
+            file.imports.push((name.trim().to_owned(), path.clone(), visible));
+        }
+    }
+    let mut before = "";
+    for word in rest.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':') {
+        let path = names(word);
+        if path.len() > 1 {
+            let imported = file.imports.iter().find(|(name, ..)| *name == path[0]);
+            let path = match imported {
+                Some((_, base, _)) => Some([base, &path[1..]].concat()),
+                None => from_root(module, &path, all),
+            };
+            file.paths.extend(path);
+        } else if before != "mod" {
+            file.words.extend(path);
+        }
+        before = word;
+    }
+    file
+}
+
+fn files() -> Files {
+    let mut found = Vec::new();
+    sources(&root(), &mut found);
+    let all = found.iter().map(|file| module_of(file)).collect();
+    let file = |path: &PathBuf| {
+        let module = module_of(path);
+        let file = read(&fs::read_to_string(path).unwrap(), &module, &all);
+        (module, file)
+    };
+    found.iter().map(file).collect()
+}
+
+/// The file that defines what `path` names: follows `use` lines.
+fn home(files: &Files, mut path: Names) -> Names {
+    loop {
+        let long = (0..=path.len()).rev().find(|long| files.contains_key(&path[..*long])).unwrap();
+        let module = path[..long].to_vec();
+        let imported = |(name, ..): &&(String, Names, bool)| path.get(long) == Some(name);
+        match files[&module].imports.iter().find(imported) {
+            Some((_, again, _)) if *again != path => path = [again, &path[long + 1..]].concat(),
+            _ => return module,
+        }
+    }
+}
+
+/// The other files that each file uses.
+fn uses(files: &Files) -> HashMap<Names, HashSet<Names>> {
+    let of = |(module, file): (&Names, &File)| {
+        // A file does not use what it only exports again.
+        let imports = file.imports.iter().filter(|(name, _, on)| !on || file.words.contains(name));
+        let paths = imports.map(|(_, path, _)| path).chain(&file.paths);
+        let mut homes: HashSet<Names> = paths.map(|path| home(files, path.clone())).collect();
+        homes.remove(module);
+        if *module == DEVICE {
+            homes.retain(|other| !other.starts_with(module));
+        }
+        (module.clone(), homes)
+    };
+    files.iter().map(of).collect()
+}
+
+/// Checks that the modules inside `room` use only those above them in its list, which `file` has.
+fn check_order(room: &[&str], file: &str) -> usize {
+    let order = listed(&fs::read_to_string(root().join(file)).unwrap());
+    assert!(order.len() > 8, "the module list of {file}: {order:?}");
+    let rank = |module: &str| order.iter().position(|name| name == module);
+    let mut checked = 0;
+    for (module, file) in files().iter().filter(|(module, _)| module.len() > room.len()) {
+        if !module.iter().zip(room).all(|(name, wanted)| name == wanted) {
+            continue;
+        }
+        let own = rank(&module[room.len()]);
+        assert!(own.is_some(), "{} is not in the list of the modules", module.join("::"));
+        for path in file.imports.iter().map(|(_, path, _)| path).chain(&file.paths) {
+            let inside = path.iter().zip(room).all(|(name, wanted)| name == wanted);
+            let Some(other) = path.get(room.len()).filter(|_| inside) else { continue };
+            let Some(place) = rank(other) else { continue };
+            let (module, path) = (module.join("::"), path.join("::"));
+            assert!(Some(place) <= own, "{module} uses {path}, which is below it");
+            checked += 1;
+        }
+    }
+    checked
 }
 
 #[test]
 fn a_module_uses_only_those_above_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let list = fs::read_to_string(root.join("lib.rs")).unwrap();
-    let order = listed(&list);
-    assert!(order.len() > 8, "the module list of src/lib.rs: {order:?}");
-    let mut files = Vec::new();
-    sources(&root, &mut files);
-    let mut checked = 0;
-    for file in files {
-        let inside = file.strip_prefix(&root).unwrap();
-        let module = inside
-            .components()
-            .next()
-            .unwrap()
-            .as_os_str()
-            .to_str()
-            .unwrap()
-            .trim_end_matches(".rs")
-            .to_owned();
-        if module == "lib" {
-            continue;
-        }
-        let rank = order.iter().position(|name| *name == module);
-        let rank =
-            rank.unwrap_or_else(|| panic!("{} is not in the list of src/lib.rs", inside.display()));
-        for name in used(&fs::read_to_string(&file).unwrap()) {
-            let Some(other) = order.iter().position(|known| *known == name) else { continue };
-            assert!(other <= rank, "{} uses crate::{name}, which is below it", inside.display());
-            checked += 1;
-        }
-    }
-    assert!(checked > 50, "only {checked} uses found: does the search still see them?");
-}
-
-/// The modules that a file of `module` uses by `crate::` or `super::`, of those that there are.
-fn neighbours(source: &str, module: &[String], is_folder: bool, all: &[String]) -> Vec<String> {
-    let code: String = source
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or("").trim())
-        .collect::<Vec<_>>()
-        .join(" ");
-    let mut found = Vec::new();
-    for after in code.split("use ").skip(1) {
-        let path = after.split(';').next().unwrap_or("");
-        let (base, items) = path.split_once("::{").unwrap_or((path, ""));
-        for item in items.split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':') {
-            let mut parts: Vec<&str> = base.split("::").chain(item.split("::")).collect();
-            let mut from: Vec<String> = match parts.remove(0) {
-                "crate" => Vec::new(),
-                "super" => module[..module.len() - 1].to_vec(),
-                "self" if is_folder => module.to_vec(),
-                _ => continue,
-            };
-            from.extend(parts.into_iter().filter(|part| !part.is_empty()).map(str::to_owned));
-            while !from.is_empty() && !all.contains(&from.join("::")) {
-                from.pop();
-            }
-            found.push(from.join("::"));
-        }
-    }
-    found
-}
-
-/// The names that a source lists as `mod name;`.
-fn listed(source: &str) -> Vec<String> {
-    let visible =
-        |line: &str| line.trim_start_matches("pub ").trim_start_matches("pub(crate) ").to_owned();
-    let rest =
-        |line: &str| Some(visible(line).strip_prefix("mod ")?.trim_end_matches(';').to_owned());
-    source.lines().filter_map(rest).filter(|name| !name.contains(' ')).collect()
-}
-
-/// The modules of `src/py`, and those that each uses.
-fn modules_of_py() -> Vec<(Vec<String>, Vec<String>)> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut files = Vec::new();
-    sources(&root.join("py"), &mut files);
-    let named = |file: &PathBuf| -> Vec<String> {
-        let inside = file.strip_prefix(&root).unwrap().with_extension("");
-        let parts = inside.components().map(|part| part.as_os_str().to_str().unwrap().to_owned());
-        parts.filter(|part| part != "mod").collect()
-    };
-    let all: Vec<String> = files.iter().map(|file| named(file).join("::")).collect();
-    let uses = |file: &PathBuf| {
-        let (module, is_folder) = (named(file), file.ends_with("mod.rs"));
-        let mut uses = neighbours(&fs::read_to_string(file).unwrap(), &module, is_folder, &all);
-        uses.retain(|other| !other.is_empty() && *other != module.join("::"));
-        (module, uses)
-    };
-    let found: Vec<_> = files.iter().map(uses).collect();
-    let edges: usize = found.iter().map(|(_, uses)| uses.len()).sum();
-    assert!(edges > 100, "only {edges} uses found: does the search still see them?");
-    found
+    let checked = check_order(&[], "lib.rs");
+    assert!(checked > 1000, "only {checked} uses found: does the search still see them?");
 }
 
 #[test]
 fn a_module_of_src_py_uses_only_those_above_it() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let order = listed(&fs::read_to_string(root.join("py/mod.rs")).unwrap());
-    assert!(order.len() > 15, "the module list of src/py/mod.rs: {order:?}");
-    let rank = |module: &str| order.iter().position(|name| name == module);
-    for (module, uses) in modules_of_py().into_iter().filter(|(module, _)| module.len() > 1) {
-        let own = rank(&module[1]).unwrap_or_else(|| panic!("{module:?} is not in the list"));
-        for other in uses {
-            let Some(inside) = other.strip_prefix("py::") else { continue };
-            let room = inside.split("::").next().unwrap();
-            assert!(
-                rank(room) <= Some(own),
-                "{} uses {other}, which is below it",
-                module.join("::")
-            );
-        }
-    }
+    let checked = check_order(&["py"], "py/mod.rs");
+    assert!(checked > 300, "only {checked} uses found: does the search still see them?");
 }
 
 #[test]
-fn no_files_of_src_py_use_each_other_in_a_circle() {
-    let mut left = modules_of_py();
-    // Those that use nobody who is left go, until there are none.
+fn no_files_use_each_other_in_a_circle() {
+    let mut left = uses(&files());
+    let edges: usize = left.values().map(HashSet::len).sum();
+    assert!(edges > 700, "only {edges} uses found: does the search still see them?");
+    // Drops files that use none of the rest, or that none of the rest use. Circles are left, and what lies
+    // between two of them.
     loop {
-        let names: Vec<String> = left.iter().map(|(name, _)| name.join("::")).collect();
-        let before = left.len();
-        left.retain(|(_, uses)| uses.iter().any(|other| names.contains(other)));
+        let (names, before): (HashSet<Names>, _) = (left.keys().cloned().collect(), left.len());
+        let used: HashSet<Names> = left.values().flatten().cloned().collect();
+        left.retain(|name, uses| used.contains(name) && !uses.is_disjoint(&names));
+        left.values_mut().for_each(|uses| uses.retain(|other| names.contains(other)));
         if left.len() == before {
             break;
         }
     }
-    assert!(left.is_empty(), "in or above a circle: {left:#?}");
+    let mut said: Vec<String> = left
+        .iter()
+        .flat_map(|(file, uses)| uses.iter().map(|other| (file.join("::"), other.join("::"))))
+        .map(|(file, other)| format!("{file} -> {other}"))
+        .collect();
+    said.sort();
+    assert!(said.is_empty(), "files use each other in a circle: {said:#?}");
 }

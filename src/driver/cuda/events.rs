@@ -11,8 +11,8 @@ use std::sync::{Mutex, PoisonError};
 
 use cudarc::driver::sys::{CUevent, CUevent_flags};
 
-use super::Cuda;
 use super::calls::Calls;
+use super::probe::Cuda;
 use crate::driver::{Context, Event};
 use crate::error::Result;
 

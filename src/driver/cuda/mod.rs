@@ -8,97 +8,26 @@
 mod calls;
 mod copies;
 mod events;
+mod probe;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
-use std::sync::OnceLock;
 
 use cudarc::driver::sys::{
     CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUstream,
     CUstream_flags, CUstreamCaptureStatus,
 };
 
-use self::calls::{Calls, CopyCalls, LifeCalls};
-use super::codes::{CONTEXT_IS_DESTROYED, NOT_INITIALIZED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
-use super::fork::{self, Process};
+pub use self::probe::Cuda;
+use super::codes::{CONTEXT_IS_DESTROYED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;
 use crate::device::MemoryKind;
 use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
-/// The driver of the machine.
-#[derive(Debug)]
-pub struct Cuda {
-    calls: Calls,
-    /// What tells the lives of contexts apart, since CUDA 12.
-    lives: Option<LifeCalls>,
-    copies: Result<CopyCalls>,
-    /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
-    /// recorded events in must not go while the process can still order work in it.
-    primary: Box<[OnceLock<Context>]>,
-}
-
-/// The driver and the process that found it.
-static PROBED: OnceLock<(Process, Result<Cuda>)> = OnceLock::new();
-
 impl Cuda {
-    /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
-    ///
-    /// Fails in a fork of the process that found it.
-    pub fn get() -> Result<&'static Self> {
-        let (by, found) = PROBED.get_or_init(|| {
-            fork::watch();
-            (Process::current(), Self::probe())
-        });
-        let cuda = found.as_ref().map_err(Clone::clone)?;
-        by.check().map(|()| cuda)
-    }
-
-    /// Refuses a fork of the process that found the driver.
-    pub(super) fn check_process() -> Result<()> {
-        match PROBED.get() {
-            Some((by, Ok(_))) => by.check(),
-            _ => Ok(()),
-        }
-    }
-
-    fn probe() -> Result<Self> {
-        let (library, calls, initialised) = calls::start()?;
-        calls.check("cuInit", initialised).map_err(|error| {
-            if initialised == NOT_INITIALIZED {
-                // Somebody else had initialised it in the process that this one was forked from.
-                return fork::forked();
-            }
-            let got = format!("a driver that fails to start: {}", error.got());
-            Error::new(Kind::DriverMissing, got)
-        })?;
-        let mut count: c_int = 0;
-        // SAFETY: the driver is initialised; `count` outlives the call.
-        unsafe { calls.device_count(&raw mut count) }?;
-        if count <= 0 {
-            return Err(Error::new(Kind::DriverMissing, "a CUDA driver that finds no device"));
-        }
-        Ok(Self {
-            calls,
-            lives: LifeCalls::load(library).ok(),
-            copies: CopyCalls::load(library),
-            primary: (0..count).map(|_| OnceLock::new()).collect(),
-        })
-    }
-
-    /// Whether [`Cuda::get`] has an answer already.
-    pub(super) fn is_probed() -> bool {
-        PROBED.get().is_some()
-    }
-
-    /// Whether the primary context of a device is known.
-    pub(super) fn is_open(&self, ordinal: i32) -> bool {
-        let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
-        slot.is_none_or(|slot| slot.get().is_some())
-    }
-
     fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
         let event = event.handle as CUevent;
         // SAFETY: as for `record_event`.

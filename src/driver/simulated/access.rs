@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::history::{Access, Actor};
+use super::operation::Span;
 use super::report::{AccessKind, AccessRange, Report, ReportKind, Side};
-use super::work::Span;
 use super::{Simulated, State};
 use crate::error::Result;
 

@@ -13,12 +13,12 @@
 
 use std::collections::HashMap;
 
-use super::calls::{Arguments, Call, DriverResult};
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
-use super::graph::Node;
-use super::streams::{Role, StreamId};
-use super::work::Operation;
+use super::operation::{Node, Operation};
+use super::stream_table::{CaptureId, Member, Role, StreamId};
 use super::{Simulated, State};
 use crate::driver::Context;
 use crate::error::Result;
@@ -34,24 +34,6 @@ pub enum CaptureMode {
     ThreadLocal,
     /// Nobody's.
     Relaxed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct CaptureId(usize);
-
-impl CaptureId {
-    pub(super) const fn numbered(index: usize) -> Self {
-        Self(index)
-    }
-}
-
-/// A stream's part in a capture.
-#[derive(Debug)]
-pub(super) struct Member {
-    pub(super) capture: CaptureId,
-    /// Its lane and clock inside the capture.
-    pub(super) lane: Lane,
-    pub(super) clock: Clock,
 }
 
 #[derive(Debug)]
@@ -272,8 +254,8 @@ impl Simulated {
     pub fn capture_number(&self, stream: Stream) -> Result<u64> {
         self.ask(Call::StreamGetCaptureInfo, Arguments::stream(stream), |state| {
             let id = state.native(stream)?;
-            let CaptureId(index) = state.capture_of(id).ok_or(codes::ILLEGAL_STATE)?;
-            u64::try_from(index).map_err(|_| codes::UNKNOWN)
+            let capture = state.capture_of(id).ok_or(codes::ILLEGAL_STATE)?;
+            u64::try_from(capture.index()).map_err(|_| codes::UNKNOWN)
         })
     }
 

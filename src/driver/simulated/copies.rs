@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
-use super::calls::{Arguments, Call, DriverResult};
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::codes;
-use super::work::{Action, Operation, Span, Work};
+use super::operation::{Action, Operation, Span, Work};
 use super::{Simulated, State};
 use crate::driver::Context;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};

@@ -4,12 +4,12 @@
 //! at once; a wait on an event that was never recorded does nothing. Refused, as the driver does: an
 //! event of one context recorded on a stream of another.
 
-use super::calls::{Arguments, Call, DriverResult};
-use super::capture::CaptureId;
+use super::call::{Arguments, Call};
+use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
-use super::streams::StreamId;
-use super::work::Operation;
+use super::operation::Operation;
+use super::stream_table::{CaptureId, StreamId};
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::Result;

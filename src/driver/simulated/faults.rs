@@ -8,7 +8,7 @@
 use std::fmt;
 
 use super::Simulated;
-use super::calls::Call;
+use super::call::Call;
 
 /// Why a fault was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]

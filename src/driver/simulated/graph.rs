@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use super::calls::DriverResult;
-use super::capture::{Capture, CaptureId, CaptureMode, Member};
+use super::capture::{Capture, CaptureMode};
 use super::clock::{Clock, Lane};
 use super::codes;
-use super::streams::{Role, StreamId};
-use super::work::{Operation, Work};
+use super::operation::{Node, Work};
+use super::stream_table::{CaptureId, Member, Role, StreamId};
 use super::{Simulated, State};
 use crate::device::Context;
 use crate::error::Result;
@@ -20,15 +20,6 @@ use crate::stream::{Stream, Thread};
 /// A graph that was captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Graph(usize);
-
-/// An operation that was captured: number `time` of a lane of the capture.
-#[derive(Debug, Clone)]
-pub(super) struct Node {
-    pub(super) lane: Lane,
-    pub(super) time: u64,
-    pub(super) clock: Clock,
-    pub(super) operation: Operation,
-}
 
 /// A graph that can be launched. One launch of it is ordered after the one before.
 #[derive(Debug)]

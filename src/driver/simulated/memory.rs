@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use super::history::{Actor, History};
+use super::operation::Span;
 use super::report::{AccessKind, AccessRange};
-use super::streams::StreamId;
-use super::work::Span;
+use super::stream_table::StreamId;
 use crate::driver::host::{ALIGNMENT, HostMemory};
 use crate::driver::{Context, Pointer};
 

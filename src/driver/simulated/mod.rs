@@ -17,6 +17,7 @@
 
 mod access;
 mod allocate;
+mod call;
 mod calls;
 mod capture;
 mod clock;
@@ -28,8 +29,10 @@ mod graph;
 mod history;
 mod machine;
 mod memory;
+mod operation;
 mod report;
 mod schedule;
+mod stream_table;
 mod streams;
 mod work;
 
@@ -37,14 +40,15 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 pub use super::codes;
-pub use calls::{Arguments, Call, CallRecord, LOGGED, Outcome};
+pub use call::{Arguments, Call, CallRecord, Outcome};
+pub use calls::LOGGED;
 pub use capture::CaptureMode;
 pub use faults::FaultError;
 pub use graph::Graph;
 pub use machine::{Machine, Task};
 pub use memory::{FREED, FRESH};
+pub use operation::{Action, Span};
 pub use report::{AccessKind, AccessRange, REPORTED, Report, ReportKind, Side};
-pub use work::{Action, Span};
 
 use super::fork::{self, Process};
 use super::{Context, Driver, Event, Pointer};
@@ -56,7 +60,7 @@ use crate::stream::Alive;
 #[derive(Debug)]
 struct State {
     contexts: contexts::Contexts,
-    streams: streams::Streams,
+    streams: stream_table::Streams,
     events: events::Events,
     captures: capture::Captures,
     graphs: Vec<graph::Executable>,
@@ -89,7 +93,7 @@ impl Simulated {
     pub fn new(devices: u32) -> Arc<Self> {
         let state = State {
             contexts: contexts::Contexts::new(devices),
-            streams: streams::Streams::default(),
+            streams: stream_table::Streams::default(),
             events: events::Events::default(),
             captures: capture::Captures::default(),
             graphs: Vec::new(),
@@ -212,7 +216,7 @@ impl Driver for Simulated {
             // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
             // and `cuStreamIsCapturing` do not.
             state.refuse_capturing(id)?;
-            Ok(state.streams.get(id).role == streams::Role::Blocking)
+            Ok(state.streams.get(id).role == stream_table::Role::Blocking)
         })
     }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use super::clock::{Clock, Lane};
-use super::work::Work;
+use super::operation::Work;
 use crate::stream::Thread;
 
 /// A piece of work: number `time` of its lane.

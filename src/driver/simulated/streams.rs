@@ -5,133 +5,16 @@
 //! and theirs come after it. An action is anything that is queued: work, an event recorded, a wait.
 //! Streams made later come after it as well. Non-blocking streams take no part.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::calls::DriverResult;
-use super::capture::Member;
-use super::clock::{Clock, Lane};
 use super::codes;
 use super::report::ReportKind;
+use super::stream_table::{Role, StreamId};
 use super::{Simulated, State};
 use crate::driver::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
-
-/// Handles look like pointers, and are the same numbers in every run. None is used twice.
-const FIRST: u64 = 0x5000_0000;
-const STEP: u64 = 0x10;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct StreamId(usize);
-
-/// How a stream takes part in the legacy default stream's order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Legacy,
-    Blocking,
-    NonBlocking,
-}
-
-impl Role {
-    /// What it is called where a stream is named.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::NonBlocking => "non-blocking",
-            Self::Legacy | Self::Blocking => "blocking",
-        }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct StreamState {
-    pub(super) name: Arc<str>,
-    pub(super) context: Context,
-    pub(super) role: Role,
-    pub(super) lane: Lane,
-    /// What the next work on it is ordered after.
-    pub(super) clock: Clock,
-    alive: bool,
-    /// Whether it went with its context.
-    gone: bool,
-    /// Its part in a capture, if it is being captured.
-    pub(super) member: Option<Member>,
-}
-
-/// All streams, by every way to name one.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    all: Vec<StreamState>,
-    handles: Vec<StreamId>,
-    legacy: HashMap<Context, StreamId>,
-    per_thread: HashMap<(Thread, Context), StreamId>,
-    threads: Vec<Thread>,
-    /// The blocking streams of each context that its legacy stream has yet to be ordered after.
-    blocking: HashMap<Context, Vec<StreamId>>,
-}
-
-impl Streams {
-    pub(super) fn get(&self, id: StreamId) -> &StreamState {
-        &self.all[id.0]
-    }
-
-    pub(super) fn get_mut(&mut self, id: StreamId) -> &mut StreamState {
-        &mut self.all[id.0]
-    }
-
-    pub(super) fn ids(&self) -> impl ExactSizeIterator<Item = StreamId> + use<> {
-        (0..self.all.len()).map(StreamId)
-    }
-
-    /// What the next work on each is ordered after.
-    pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
-        self.all.iter_mut().map(|stream| &mut stream.clock)
-    }
-
-    fn add(&mut self, name: String, context: Context, role: Role, lane: Lane) -> StreamId {
-        let id = StreamId(self.all.len());
-        let name = Arc::from(name);
-        self.all.push(StreamState {
-            name,
-            context,
-            role,
-            lane,
-            clock: Clock::default(),
-            alive: true,
-            gone: false,
-            member: None,
-        });
-        if role == Role::Blocking {
-            self.blocking.entry(context).or_default().push(id);
-        }
-        id
-    }
-
-    /// Ends all streams of a context that was reset; it has new default streams when it is used again.
-    pub(super) fn take_down(&mut self, context: Context) {
-        for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
-            stream.gone |= std::mem::replace(&mut stream.alive, false);
-        }
-        self.legacy.remove(&context);
-        self.per_thread.retain(|(_, of), _| *of != context);
-        self.blocking.remove(&context);
-    }
-
-    /// The stream that had or has the handle.
-    fn known(&self, handle: u64) -> Option<StreamId> {
-        let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
-        self.handles.get(usize::try_from(offset / STEP).ok()?).copied()
-    }
-
-    /// The thread's number in reports: counted here, so that it is the same in every run.
-    fn thread_number(&mut self, thread: Thread) -> usize {
-        let known = self.threads.iter().position(|known| *known == thread);
-        known.unwrap_or_else(|| {
-            self.threads.push(thread);
-            self.threads.len() - 1
-        }) + 1
-    }
-}
 
 impl State {
     /// The stream of that name, for the simulated device's own calls: a per-thread default stream
@@ -212,16 +95,7 @@ impl State {
                     clock.join(&self.streams.get(*legacy).clock);
                 }
             }
-            Role::Legacy => {
-                if let Some(blocking) = self.streams.blocking.get_mut(&context) {
-                    let all = &self.streams.all;
-                    for other in &*blocking {
-                        clock.join(&all[other.0].clock);
-                    }
-                    // Nothing comes to a dead stream any more, so once is enough.
-                    blocking.retain(|other| all[other.0].alive);
-                }
-            }
+            Role::Legacy => self.streams.join_blocking(context, &mut clock),
         }
         clock.forget(&self.host);
         self.streams.get_mut(id).clock = clock;
@@ -236,9 +110,7 @@ impl State {
         let number = self.streams.handles.len();
         let place = self.contexts.describe(context);
         let role = if blocking { Role::Blocking } else { Role::NonBlocking };
-        let offset = u64::try_from(number).ok().and_then(|number| number.checked_mul(STEP));
-        let handle = offset.and_then(|offset| FIRST.checked_add(offset));
-        let handle = handle.ok_or(codes::OUT_OF_MEMORY)?;
+        let handle = self.streams.next_handle().ok_or(codes::OUT_OF_MEMORY)?;
         let name = format!("stream#{} ({place}, {})", number + 1, role.as_str());
         let id = self.streams.add(name, context, role, self.schedule.add_lane());
         self.streams.handles.push(id);

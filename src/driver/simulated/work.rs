@@ -1,4 +1,4 @@
-//! Queued work: what it reads and writes, and when it runs.
+//! Queued work: how it is launched, and when it runs. What it is stands in [`super::operation`].
 //!
 //! Nothing runs when it is launched. Work runs when something forces it, in the order of
 //! [`super::schedule`].
@@ -6,74 +6,19 @@
 //! One piece of work runs at a time, with the lock released, so that it may call back. Refused: a
 //! host sync from inside work, which on a real device waits for itself.
 
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 
 use super::calls::DriverResult;
 use super::clock::{Clock, Lane};
 use super::codes;
 use super::history::Actor;
+use super::operation::{Operation, Span, Work};
 use super::report::AccessKind;
 use super::schedule::QueuedWork;
-use super::streams::StreamId;
+use super::stream_table::StreamId;
 use super::{Simulated, State};
-use crate::driver::Event;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
-
-/// What a piece of work does when it runs.
-pub type Action = dyn Fn(&Simulated) + Send + Sync;
-
-/// A run of bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Span {
-    /// The address of the first.
-    pub ptr: u64,
-    /// How many.
-    pub len: u64,
-}
-
-/// What is to be done when the time comes.
-#[derive(Clone)]
-pub(super) enum Work {
-    Run(Arc<Action>),
-    /// Fills the freed block that starts here with the pattern of freed memory.
-    Poison(u64),
-    /// Nothing: a node of a graph that waits for an event.
-    External(Event),
-}
-
-impl fmt::Debug for Work {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Run(_) => "Run",
-            Self::Poison(_) => "Poison",
-            Self::External(_) => "External",
-        })
-    }
-}
-
-/// An operation as it was launched or captured.
-#[derive(Debug, Clone)]
-pub(super) struct Operation {
-    pub(super) name: Arc<str>,
-    pub(super) reads: Arc<[Span]>,
-    pub(super) writes: Arc<[Span]>,
-    pub(super) work: Work,
-}
-
-impl Operation {
-    /// The wait of a graph for an event outside it.
-    pub(super) fn external(event: Event) -> Self {
-        let none: Arc<[Span]> = Arc::from(Vec::new());
-        Self {
-            name: "wait for an event outside".into(),
-            reads: Arc::clone(&none),
-            writes: none,
-            work: Work::External(event),
-        }
-    }
-}
 
 impl State {
     pub(super) fn next_sequence(&mut self) -> u64 {

@@ -2,11 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::Holding;
 use super::warned;
-use crate::device::Place;
-use crate::py::streams::{Argument, KeepAlive, StreamRef};
-use crate::stream::{Alive, Request};
+use crate::py::streams::StreamRef;
 
 /// Who works on the memory.
 #[derive(Debug)]
@@ -39,81 +36,6 @@ impl Consumer {
             }
             Self::On(kept) => Self::On(kept.clone_ref(py)),
             Self::Unkept(handle, line) => Self::Unkept(*handle, line.clone()),
-        }
-    }
-}
-
-impl Holding {
-    /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
-    pub(crate) fn hand_to(
-        &mut self,
-        py: Python<'_>,
-        argument: &Argument<'_, '_>,
-        at: Place,
-    ) -> PyResult<()> {
-        self.at = at;
-        let consumer = match (argument.request(), argument.alive(at)) {
-            (Request::NoOrder, _) => Consumer::Declined,
-            (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_producer(alive) => Consumer::OnProducer,
-            _ => match argument.keep(py, &self.driver, at)? {
-                Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
-                Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
-                None => Consumer::Nobody,
-            },
-        };
-        self.hand_on(consumer);
-        Ok(())
-    }
-
-    /// The memory goes on to `next`. Whoever had it before is upstream from here on.
-    pub(super) fn hand_on(&mut self, next: Consumer) {
-        match std::mem::replace(&mut self.consumer, next) {
-            Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
-            Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
-            Consumer::Unnamed(seen) => {
-                for kept in seen {
-                    self.put_upstream(KeepAlive::By(kept));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// Whether it has a consumer, and is not only passed on.
-    pub(crate) const fn has_consumer(&self) -> bool {
-        !matches!(self.consumer, Consumer::Nobody)
-    }
-
-    /// Somebody reads the address. Whether that is a consumer that named no stream.
-    pub(crate) fn read(&mut self) -> bool {
-        if matches!(self.consumer, Consumer::Unread) {
-            self.consumer = Consumer::Unnamed(Vec::new());
-        }
-        matches!(self.consumer, Consumer::Unnamed(_))
-    }
-
-    /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where others are upstream, which do not follow it.
-    pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
-        let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.upstream.is_empty() && self.is_producer(stream);
-        !settled && !seen.iter().any(|kept| kept.is(stream))
-    }
-
-    /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: StreamRef) {
-        if let Consumer::Unnamed(seen) = &mut self.consumer
-            && !seen.iter().any(|known| known.stream() == kept.stream())
-        {
-            seen.push(kept);
-        }
-    }
-
-    /// Consumers that are not named work at `at`.
-    pub(crate) const fn hand_out_at(&mut self, at: Place) {
-        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
-            self.at = at;
         }
     }
 }

@@ -11,6 +11,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::consumer::Consumer;
+use super::tensor::Tensor;
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -55,23 +56,7 @@ pub(super) enum Owner {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
     /// A copy of ours, and what keeps a context alive that is not a primary one.
-    Copy(Buffer, #[allow(dead_code, reason = "held")] Option<Box<super::Tenant>>),
-}
-
-pub(super) enum Tensor {
-    None,
-    Sole(ImportedDlpack),
-    Shared(Arc<ImportedDlpack>),
-}
-
-impl std::fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::Sole(_) => "Sole",
-            Self::Shared(_) => "Shared",
-        })
-    }
+    Copy(Buffer, #[allow(dead_code, reason = "held")] Option<Box<Tenant>>),
 }
 
 impl Holding {
@@ -101,7 +86,7 @@ impl Holding {
         driver: &Handle,
         place: Place,
         producer: StreamRef,
-        context: Option<Box<super::Tenant>>,
+        context: Option<Box<Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
         let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(producer));
@@ -269,14 +254,23 @@ impl Drop for Holding {
     }
 }
 
-impl Tensor {
-    fn share(&mut self) -> Self {
-        let shared = match std::mem::replace(self, Self::None) {
-            Self::None => return Self::None,
-            Self::Sole(managed) => Arc::new(managed),
-            Self::Shared(managed) => managed,
-        };
-        *self = Self::Shared(Arc::clone(&shared));
-        Self::Shared(shared)
+/// Who holds memory, and gives it back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Tenant(pub(super) Option<Box<Holding>>);
+
+impl Tenant {
+    /// Holds `holding`.
+    pub(crate) const fn new(holding: Box<Holding>) -> Self {
+        Self(Some(holding))
+    }
+
+    /// What it holds.
+    pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
+        self.0.as_deref_mut()
+    }
+
+    /// The same to look at.
+    pub(crate) fn look(&self) -> Option<&Holding> {
+        self.0.as_deref()
     }
 }

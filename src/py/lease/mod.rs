@@ -2,11 +2,12 @@
 
 mod consumer;
 mod ends;
+mod hand_on;
 mod holding;
 mod settle;
 mod tenant;
+mod tensor;
 mod warned;
 
 pub(crate) use ends::{_end, _settle, look, look_at_all};
-pub(crate) use holding::Holding;
-pub(crate) use tenant::Tenant;
+pub(crate) use holding::{Holding, Tenant};

@@ -1,34 +1,15 @@
-//! Who holds memory, and ends from whatever thread and state.
+//! How a tenant ends, from whatever thread and state.
 
 use pyo3::prelude::*;
 
 use super::ends::{Next, flat, look, queued, run};
-use super::holding::Holding;
+use super::holding::{Holding, Tenant};
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
 use crate::py::observe::{CallSpan, Outcome};
 
-/// Who holds memory, and gives it back when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Tenant(Option<Box<Holding>>);
-
 impl Tenant {
-    /// Holds `holding`.
-    pub(crate) const fn new(holding: Box<Holding>) -> Self {
-        Self(Some(holding))
-    }
-
-    /// What it holds.
-    pub(crate) fn holding(&mut self) -> Option<&mut Holding> {
-        self.0.as_deref_mut()
-    }
-
-    /// The same to look at.
-    pub(crate) fn look(&self) -> Option<&Holding> {
-        self.0.as_deref()
-    }
-
     /// Ends with the object of ours that it is in, where the interpreter's lock is held.
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {

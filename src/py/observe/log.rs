@@ -8,6 +8,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use pyo3::prelude::*;
+use tracing::callsite::rebuild_interest_cache;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -135,12 +136,7 @@ fn forward(py: Python<'_>, event: &Event<'_>) -> PyResult<()> {
 #[pyfunction]
 pub(crate) fn _set_event_level(level: u8) {
     WANTED.store(level, Ordering::Relaxed);
-    changed();
-}
-
-/// Makes `tracing` ask for the level again.
-pub(crate) fn changed() {
-    tracing::callsite::rebuild_interest_cache();
+    rebuild_interest_cache();
 }
 
 /// Makes [`ToPython`] the subscriber of this module. A second import finds it installed.

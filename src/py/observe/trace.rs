@@ -13,6 +13,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use tracing::callsite::rebuild_interest_cache;
 use tracing::{Event, Level};
 
 use super::fields::{Fields, Value, dict};
@@ -142,7 +143,7 @@ pub(crate) fn _start_trace(limit: usize) -> PyResult<()> {
     });
     NUMBER.fetch_add(1, Ordering::Relaxed);
     introduce();
-    super::log::changed();
+    rebuild_interest_cache();
     Ok(())
 }
 
@@ -155,7 +156,7 @@ pub(crate) fn _stop_trace() -> Option<Recording> {
     let mut session = kept().take()?;
     session.ended = clock(Instant::now());
     OPEN.store(0, Ordering::Relaxed);
-    super::log::changed();
+    rebuild_interest_cache();
     Some(Recording(Mutex::new(session)))
 }
 

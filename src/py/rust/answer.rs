@@ -8,8 +8,7 @@ use pyo3::{IntoPyObjectExt, PyErr};
 
 use super::memory::PythonMemory;
 use super::setup;
-use crate::array::origin::{RustMemory, downcast};
-use crate::array::users;
+use crate::array::origin::{self, RustMemory, downcast};
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
@@ -94,7 +93,7 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     setup::ready(py)?;
     if array.ptr() != 0 {
         // An object that is made inside a scope is ready after what was queued there before.
-        users::give_back(&*array.origin, !array.readonly())?;
+        origin::give_back(&*array.origin, !array.readonly())?;
     }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {

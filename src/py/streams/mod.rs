@@ -6,10 +6,12 @@ pub(crate) mod current;
 pub(crate) mod keep_alive;
 mod object;
 mod pools;
+mod reference;
 mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
-pub(crate) use keep_alive::{KeepAlive, StreamRef};
+pub(crate) use keep_alive::KeepAlive;
 pub(crate) use object::handle_of;
+pub(crate) use reference::StreamRef;
 pub(crate) use wait::{WaitReason, check_host_wait, wait_for_all};

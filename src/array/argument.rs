@@ -1,0 +1,131 @@
+//! What a kernel is given: views of arrays, and numbers.
+
+use super::element::Element;
+use super::view::{View, ViewMut};
+use crate::descriptor::Descriptor;
+
+/// An argument as a kernel is given it.
+#[doc(hidden)]
+#[derive(Debug, Clone)]
+pub enum Slot {
+    /// A number: its bytes first, and the name of its type.
+    Number([u8; 8], &'static str),
+    /// An array's memory, and whether it is written.
+    Memory(Descriptor, bool),
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a [`View`] or a [`ViewMut`] of that scope,
+/// which the kernel is given as an address, or a [`Scalar`].
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Argument, View};
+///
+/// fn takes<'id>(_: impl Argument<'id>) {}
+///
+/// fn both<'id>(view: &View<'_, 'id, f32>) {
+///     takes(view);
+///     takes(2.5_f32);
+/// }
+/// ```
+pub trait Argument<'id>: sealed::Sealed {
+    #[doc(hidden)]
+    fn slot(self) -> Slot;
+}
+
+impl<T> sealed::Sealed for &View<'_, '_, T> {}
+impl<T> sealed::Sealed for &mut ViewMut<'_, '_, T> {}
+
+impl<'id, T: Element> Argument<'id> for &View<'_, 'id, T> {
+    fn slot(self) -> Slot {
+        Slot::Memory(self.array.descriptor.clone(), false)
+    }
+}
+
+impl<'id, T: Element> Argument<'id> for &mut ViewMut<'_, 'id, T> {
+    fn slot(self) -> Slot {
+        Slot::Memory(self.0.array.descriptor.clone(), true)
+    }
+}
+
+/// A number that a kernel takes: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::Scalar;
+///
+/// fn size<T: Scalar>() -> usize {
+///     size_of::<T>()
+/// }
+/// assert_eq!(size::<f32>(), 4);
+/// ```
+pub trait Scalar: Element + sealed::Sealed {}
+
+macro_rules! scalars {
+    ($($type:ty),+) => {
+        $(
+            impl sealed::Sealed for $type {}
+            impl Scalar for $type {}
+
+            impl Argument<'_> for $type {
+                fn slot(self) -> Slot {
+                    let mut number = [0; 8];
+                    let bytes = self.to_le_bytes();
+                    number[..bytes.len()].copy_from_slice(&bytes);
+                    Slot::Number(number, Self::NAME)
+                }
+            }
+        )+
+    };
+}
+
+scalars!(i32, u32, i64, u64, f32, f64);
+
+/// A kernel's arguments: a tuple of up to ten [`Argument`]s.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::{Arguments, View, ViewMut};
+///
+/// fn takes<'id>(_: impl Arguments<'id>) {}
+///
+/// fn saxpy<'id>(x: &View<'_, 'id, f32>, y: &mut ViewMut<'_, 'id, f32>) {
+///     takes((2.0_f32, x, y, 16_u32));
+/// }
+/// ```
+pub trait Arguments<'id>: sealed::Sealed {
+    #[doc(hidden)]
+    fn slots(self) -> Vec<Slot>;
+}
+
+macro_rules! tuples {
+    ($($name:ident)+) => {
+        impl<$($name),+> sealed::Sealed for ($($name,)+) {}
+
+        impl<'id, $($name: Argument<'id>),+> Arguments<'id> for ($($name,)+) {
+            fn slots(self) -> Vec<Slot> {
+                #[allow(non_snake_case, reason = "the types' names")]
+                let ($($name,)+) = self;
+                vec![$($name.slot()),+]
+            }
+        }
+    };
+}
+
+tuples!(A);
+tuples!(A B);
+tuples!(A B C);
+tuples!(A B C D);
+tuples!(A B C D E);
+tuples!(A B C D E F);
+tuples!(A B C D E F G);
+tuples!(A B C D E F G H);
+tuples!(A B C D E F G H I);
+tuples!(A B C D E F G H I J);

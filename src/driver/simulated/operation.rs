@@ -1,0 +1,71 @@
+//! What work is: an operation as it is launched, captured and queued.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Simulated;
+use super::clock::{Clock, Lane};
+use crate::driver::Event;
+
+/// What a piece of work does when it runs.
+pub type Action = dyn Fn(&Simulated) + Send + Sync;
+
+/// A run of bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// The address of the first.
+    pub ptr: u64,
+    /// How many.
+    pub len: u64,
+}
+
+/// What is to be done when the time comes.
+#[derive(Clone)]
+pub(super) enum Work {
+    Run(Arc<Action>),
+    /// Fills the freed block that starts here with the pattern of freed memory.
+    Poison(u64),
+    /// Nothing: a node of a graph that waits for an event.
+    External(Event),
+}
+
+impl fmt::Debug for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Run(_) => "Run",
+            Self::Poison(_) => "Poison",
+            Self::External(_) => "External",
+        })
+    }
+}
+
+/// An operation as it was launched or captured.
+#[derive(Debug, Clone)]
+pub(super) struct Operation {
+    pub(super) name: Arc<str>,
+    pub(super) reads: Arc<[Span]>,
+    pub(super) writes: Arc<[Span]>,
+    pub(super) work: Work,
+}
+
+impl Operation {
+    /// The wait of a graph for an event outside it.
+    pub(super) fn external(event: Event) -> Self {
+        let none: Arc<[Span]> = Arc::from(Vec::new());
+        Self {
+            name: "wait for an event outside".into(),
+            reads: Arc::clone(&none),
+            writes: none,
+            work: Work::External(event),
+        }
+    }
+}
+
+/// An operation that was captured: number `time` of a lane of the capture.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) lane: Lane,
+    pub(super) time: u64,
+    pub(super) clock: Clock,
+    pub(super) operation: Operation,
+}

@@ -1,0 +1,167 @@
+//! The table of streams: what each is, and every way to name one.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::clock::{Clock, Lane};
+use crate::driver::Context;
+use crate::stream::Thread;
+
+/// Handles look like pointers, and are the same numbers in every run. None is used twice.
+const FIRST: u64 = 0x5000_0000;
+const STEP: u64 = 0x10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct StreamId(usize);
+
+/// How a stream takes part in the legacy default stream's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Legacy,
+    Blocking,
+    NonBlocking,
+}
+
+impl Role {
+    /// What it is called where a stream is named.
+    pub(super) const fn as_str(self) -> &'static str {
+        match self {
+            Self::NonBlocking => "non-blocking",
+            Self::Legacy | Self::Blocking => "blocking",
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct CaptureId(usize);
+
+impl CaptureId {
+    pub(super) const fn numbered(index: usize) -> Self {
+        Self(index)
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self.0
+    }
+}
+
+/// A stream's part in a capture.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) capture: CaptureId,
+    /// Its lane and clock inside the capture.
+    pub(super) lane: Lane,
+    pub(super) clock: Clock,
+}
+
+#[derive(Debug)]
+pub(super) struct StreamState {
+    pub(super) name: Arc<str>,
+    pub(super) context: Context,
+    pub(super) role: Role,
+    pub(super) lane: Lane,
+    /// What the next work on it is ordered after.
+    pub(super) clock: Clock,
+    pub(super) alive: bool,
+    /// Whether it went with its context.
+    pub(super) gone: bool,
+    /// Its part in a capture, if it is being captured.
+    pub(super) member: Option<Member>,
+}
+
+/// All streams, by every way to name one.
+#[derive(Debug, Default)]
+pub(super) struct Streams {
+    all: Vec<StreamState>,
+    pub(super) handles: Vec<StreamId>,
+    pub(super) legacy: HashMap<Context, StreamId>,
+    pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
+    threads: Vec<Thread>,
+    /// The blocking streams of each context that its legacy stream has yet to be ordered after.
+    pub(super) blocking: HashMap<Context, Vec<StreamId>>,
+}
+
+impl Streams {
+    pub(super) fn get(&self, id: StreamId) -> &StreamState {
+        &self.all[id.0]
+    }
+
+    pub(super) fn get_mut(&mut self, id: StreamId) -> &mut StreamState {
+        &mut self.all[id.0]
+    }
+
+    pub(super) fn ids(&self) -> impl ExactSizeIterator<Item = StreamId> + use<> {
+        (0..self.all.len()).map(StreamId)
+    }
+
+    /// What the next work on each is ordered after.
+    pub(super) fn clocks(&mut self) -> impl Iterator<Item = &mut Clock> {
+        self.all.iter_mut().map(|stream| &mut stream.clock)
+    }
+
+    pub(super) fn add(
+        &mut self,
+        name: String,
+        context: Context,
+        role: Role,
+        lane: Lane,
+    ) -> StreamId {
+        let id = StreamId(self.all.len());
+        let name = Arc::from(name);
+        self.all.push(StreamState {
+            name,
+            context,
+            role,
+            lane,
+            clock: Clock::default(),
+            alive: true,
+            gone: false,
+            member: None,
+        });
+        if role == Role::Blocking {
+            self.blocking.entry(context).or_default().push(id);
+        }
+        id
+    }
+
+    /// Ends all streams of a context that was reset; it has new default streams when it is used again.
+    pub(super) fn take_down(&mut self, context: Context) {
+        for stream in self.all.iter_mut().filter(|stream| stream.context == context) {
+            stream.gone |= std::mem::replace(&mut stream.alive, false);
+        }
+        self.legacy.remove(&context);
+        self.per_thread.retain(|(_, of), _| *of != context);
+        self.blocking.remove(&context);
+    }
+
+    /// Joins the clocks of the blocking streams of a context to `clock`, for its legacy stream.
+    pub(super) fn join_blocking(&mut self, context: Context, clock: &mut Clock) {
+        let Some(blocking) = self.blocking.get_mut(&context) else { return };
+        for other in &*blocking {
+            clock.join(&self.all[other.0].clock);
+        }
+        // Nothing comes to a dead stream any more, so once is enough.
+        blocking.retain(|other| self.all[other.0].alive);
+    }
+
+    /// The handle of the stream that is made next.
+    pub(super) fn next_handle(&self) -> Option<u64> {
+        let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
+        FIRST.checked_add(offset)
+    }
+
+    /// The stream that had or has the handle.
+    pub(super) fn known(&self, handle: u64) -> Option<StreamId> {
+        let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
+        self.handles.get(usize::try_from(offset / STEP).ok()?).copied()
+    }
+
+    /// The thread's number in reports: counted here, so that it is the same in every run.
+    pub(super) fn thread_number(&mut self, thread: Thread) -> usize {
+        let known = self.threads.iter().position(|known| *known == thread);
+        known.unwrap_or_else(|| {
+            self.threads.push(thread);
+            self.threads.len() - 1
+        }) + 1
+    }
+}

@@ -1,0 +1,228 @@
+//! Streams that may be used after the call that named them: something that the bridge holds keeps them alive.
+//!
+//! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of
+//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. If an object can be closed while it is held,
+//!   as cuda.core's can, the bridge asks it again each time.
+//! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
+//! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
+//!   current stream of the moment when it is read, against "Lifetime management", "Streams".
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says, and
+//!   is asked again each time, too.
+//! - The legacy default stream stands in for any blocking stream: an event there follows all work queued
+//!   before on every blocking stream of the context, also on destroyed ones (H200, driver 580, 2026-11).
+#![allow(unsafe_code)]
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::context::life;
+use super::object::{Lifetime, handle_of, keeps};
+use super::voucher::Voucher;
+use super::{current, pools};
+use crate::array::RustStream;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::driver::codes::is_gone;
+use crate::error::Result;
+use crate::lease::Failure;
+use crate::py::interpreter::answered;
+use crate::stream::{Alive, Stream, Thread};
+
+/// A stream, where it is, and who keeps it alive.
+#[derive(Debug)]
+pub(crate) struct StreamRef {
+    stream: Stream,
+    place: Place,
+    /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
+    life: u64,
+    keeper: Keeper,
+}
+
+/// Who keeps a stream alive.
+#[derive(Debug)]
+pub(super) enum Keeper {
+    /// Nothing is needed: a default stream, or one of a library that destroys none.
+    Always,
+    /// The stream's object, which is never closed while it is held.
+    Owner(Voucher),
+    /// The stream's object, which is asked again.
+    Object(Voucher),
+    /// The exporter of a dict that names it.
+    Exporter(Voucher),
+    /// Rust.
+    Rust(RustStream),
+    /// Nothing: the legacy default stream stands in for it.
+    StandIn,
+}
+
+impl StreamRef {
+    /// The legacy default stream of `place`.
+    pub(crate) const fn legacy(place: Place) -> Self {
+        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
+    }
+
+    /// The same, for a blocking stream of `place` that nothing keeps.
+    pub(super) const fn standing_in(place: Place) -> Self {
+        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::StandIn }
+    }
+
+    pub(super) fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
+        let (stream, place) = (alive.stream(), alive.place());
+        Ok(Self { stream, place, life: life(driver, stream, place)?, keeper })
+    }
+
+    /// A stream that a library vouches for, by its handle.
+    pub(crate) fn vouched(
+        py: Python<'_>,
+        driver: &Handle,
+        given: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let kept = |keeper| Ok(Some(Self::new(driver, given, keeper)?));
+        let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
+            return kept(Keeper::Always);
+        };
+        if pools::has(py, driver, handle, place.ordinal)? {
+            return kept(Keeper::Always);
+        }
+        let object = current::object(py, driver, handle, place.ordinal)?;
+        match object.map(|object| keeper(&object)).transpose()?.flatten() {
+            Some(keeper) => kept(keeper),
+            None => Ok(None),
+        }
+    }
+
+    /// A stream that Rust holds.
+    pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
+        let (stream, place) = (held.stream(), held.alive().place());
+        let life = life(driver, stream, place)?;
+        Ok(Self { stream, place, life, keeper: Keeper::Rust(held) })
+    }
+
+    /// The stream that `exporter`'s dict names.
+    pub(crate) fn exported(
+        driver: &Handle,
+        alive: Alive<'_>,
+        exporter: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        Ok(Self::new(driver, alive, Keeper::Exporter(Voucher::new(exporter)?))?)
+    }
+
+    /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
+    pub(crate) fn by_attribute(
+        driver: &Handle,
+        exporter: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let py = exporter.py();
+        let Some(object) = exporter.getattr_opt(intern!(py, "stream"))? else { return Ok(None) };
+        if answered(py, handle_of(&object))? != Some(alive.native()) {
+            return Ok(None);
+        }
+        Self::by_object(driver, &object, alive)
+    }
+
+    /// A stream that `object` has just named as its own, if that keeps it.
+    pub(crate) fn by_object(
+        driver: &Handle,
+        object: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let keeper = keeper(object)?;
+        Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
+    }
+
+    /// Its name.
+    pub(crate) const fn stream(&self) -> Stream {
+        self.stream
+    }
+
+    /// Where it is.
+    pub(super) const fn place(&self) -> Place {
+        self.place
+    }
+
+    /// Whether an object keeps it, which may be closed.
+    pub(crate) const fn is_by_object(&self) -> bool {
+        matches!(self.keeper, Keeper::Object(_))
+    }
+
+    /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
+    pub(crate) fn is(&self, other: Alive<'_>) -> bool {
+        let both_stand_in = other.stands_in() && matches!(self.keeper, Keeper::StandIn);
+        other.is_at(self.stream, self.place) && !both_stand_in
+    }
+
+    /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
+    pub(crate) fn confirm(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        match life(driver, self.stream, self.place) {
+            Ok(life) if life == self.life => {}
+            Err(error) if !is_gone(&error) => return Err(error.into()),
+            _ => return Ok(None),
+        }
+        let stream = match (&self.keeper, self.stream) {
+            (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
+            (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
+            (Keeper::Object(voucher), Stream::Handle(handle)) => voucher
+                .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
+            (Keeper::Exporter(voucher), Stream::Handle(_)) => voucher.ask(py, exported)?,
+            _ => Some(self.stream),
+        };
+        // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
+        // Rust holds, or one that its object, or the exporter, which is held as long as `self`, has just said that it has.
+        Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
+    }
+
+    /// Whether the context that it belongs to is the one that it was then.
+    pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
+        life(driver, self.stream, self.place).is_ok_and(|life| life == self.life)
+    }
+
+    /// Another holder of the same.
+    pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
+        let keeper = match &self.keeper {
+            Keeper::Always => Keeper::Always,
+            Keeper::StandIn => Keeper::StandIn,
+            Keeper::Rust(held) => Keeper::Rust(held.clone()),
+            Keeper::Owner(object) => Keeper::Owner(object.clone_ref(py)),
+            Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
+            Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
+        };
+        Self { keeper, ..*self }
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match &self.keeper {
+            Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => Ok(()),
+            Keeper::Owner(held) | Keeper::Object(held) | Keeper::Exporter(held) => {
+                held.visit(visit)
+            }
+        }
+    }
+}
+
+/// The stream that the dict of an exporter names now.
+fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
+    let py = exporter.py();
+    let interface = exporter.getattr(intern!(py, "__cuda_array_interface__"))?;
+    let named = interface.get_item(intern!(py, "stream"))?;
+    if named.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(Stream::from_integer(named.extract()?, Thread::current())?))
+}
+
+/// Who keeps the stream of `object`, if that does.
+pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
+    Ok(match keeps(object)? {
+        Lifetime::Forever => Some(Keeper::Always),
+        Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
+        Lifetime::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
+        Lifetime::Unknown => None,
+    })
+}
