@@ -84,7 +84,8 @@ def test_memory_that_dlpack_gives_no_device_is_where_the_driver_says(device, spe
     producer, consumer = cuda.stream("p", device=device), cuda.stream("c", device=device)
     x = cuda.array([7.0], device=device, memory=memory, speaks=speaks, stream=producer)
     cuda.set_device(device)
-    view = to_cai(x, stream=consumer)
+    with cuda.current_stream(producer):
+        view = to_cai(x, stream=consumer)
     seen = consumer.read(view)
     cuda.synchronize()
     assert seen.value == [7.0]

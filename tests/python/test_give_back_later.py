@@ -95,7 +95,7 @@ def test_the_legacy_default_stream_stands_in_for_the_producers(cuda):
     view = to_cai(tensor.capsule(), stream=consumer)
     seen = consumer.read(view)
     view.release()
-    cuda.legacy.fill(view, 2.0)
+    cuda.legacy.fill(array, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 4
 

@@ -24,7 +24,8 @@ def test_a_consumer_reads_what_was_written_unless_it_ignores_the_order(cuda, kin
     p, c = cuda.stream("p", device=device), cuda.stream("c")
     x = cuda.array([0.0, 0.0], speaks=EVERYTHING, name="x", device=device)
     p.fill(x, 7.0)
-    seen = cuda.consumer(kind, c).read(x)
+    with cuda.current_stream(p):
+        seen = cuda.consumer(kind, c).read(x)
     cuda.synchronize()
     careless = kind in {"cai-trusting", "dlpack-unordered"}
     assert kinds(cuda) == (["race"] if careless else [])
@@ -135,7 +136,9 @@ def test_the_bridge_hands_every_producer_to_every_cai_consumer(speaks, kind):
     with simulated_cuda() as cuda:
         p, c = cuda.stream("p"), cuda.stream("c")
         x = cuda.array([1.0, 2.0], speaks=speaks, stream=p, name="x")
-        seen = cuda.consumer(kind, c).read(to_cai(x, stream=c))
+        with cuda.current_stream(p):
+            view = to_cai(x, stream=c)
+        seen = cuda.consumer(kind, c).read(view)
         cuda.synchronize()
         assert seen.value == [1.0, 2.0]
 

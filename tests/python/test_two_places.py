@@ -153,7 +153,8 @@ def test_a_consumer_that_was_named_works_where_it_was_named(cuda: Any, how: str)
     mine, home = cuda.stream("mine"), cuda.stream("home")
     x = cuda.array([1.0] * 4, speaks="exchange", memory="managed", stream=home)
     # Nobody keeps a bare handle's stream: at the end the host waits for its GPU, not for the other.
-    named = to_cai(x, stream=mine.handle)
+    with cuda.current_stream(home):
+        named = to_cai(x, stream=mine.handle)
     seen = mine.read(named)
     elsewhere = from_cai(named, device=(2, 1))
     if how == "release":
