@@ -250,7 +250,7 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 		maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
 	done; done
-	maturin sdist --quiet --out dist
+	maturin sdist --out dist
 	twine check --strict dist/*
 	$(PYTHON) -m venv --clear $(FRESH)
 	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl

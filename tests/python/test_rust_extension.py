@@ -115,7 +115,11 @@ def test_blur_takes_strides(cuda, strides):
 @pytest.mark.parametrize(
     ("wrong", "error", "message"),
     [
-        ({"dtype": "float64"}, TypeError, "dtype: got float64 where float32 is taken"),
+        (
+            {"dtype": "float64"},
+            TypeError,
+            "dtype: got float64 for a function that takes float32; allowed: ",
+        ),
         ({"shape": (2, 2), "strides": "F"}, BufferError, "strides: got"),
         ({"shape": 3}, ValueError, r"\[3\] and \[2, 2\]"),
     ],
