@@ -250,12 +250,13 @@ class Ends(Model):
                 wants(not (lost and self.maybe), "the bridge may hold the stream yet")
                 # Their objects are finalized before the view's own end.
                 self.closed |= lost
-                self._vouched_by_nobody(name)
+                if view.array not in found:
+                    self._vouched_by_nobody(name)
             self._less(name)
         self.garbage = ()
 
     def _vouched_by_nobody(self, name: str) -> None:
-        """An exporter that may be garbage vouches for no stream that would have to be touched."""
+        """An exporter that is garbage, too, vouches for no stream that would have to be touched."""
         view = self.views[name]
         home, settled = view.home, view.user.kind == "home" and not view.upstream
         if home is None or home.by != "exporter" or s.is_default(home.stream) or settled:

@@ -253,4 +253,6 @@ class Bridge(Lives):
         tried.take(s.Drop(step.step.name))
         wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
         wants(tried.made.count(host) == self.made.count(host))
+        same = all(tried.views[name] == view for name, view in self.views.items())
+        wants(same, "whether the dict was read before it failed is not known")
         self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}
