@@ -1,12 +1,14 @@
 """`python -m tests.mutants`: changes the Python that judges, and shows that its tests notice.
 
-    python -m tests.mutants [--only REGEX] [--seconds S] [--seed N] [--reached FILE] [--log FILE]
+    python -m tests.mutants [--only REGEX] [--seconds S] [--seed N] [--jobs N]
+                            [--reached FILE] [--log FILE]
 
 Judging is `conformance`, `testing/_kit` and `_cli`. Each change is made to a copy of the package,
 and the tests that reach its line run until one fails. A change that no test notices is printed;
 those in argued.toml are not mistakes, and it says why. Exits with 1 where another one is left.
-`--seconds` draws as many changes as there is time for; `--reached` keeps which lines the tests
-reach, for another run over the same tests; `--log` gets a line a change.
+`--seconds` draws as many changes as there is time for, and `--jobs` judges so many at once;
+`--reached` keeps which lines the tests reach, for another run over the same tests; `--log` gets a
+line a change, and what it has is not done again.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import compileall
 import importlib
 import importlib.util
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -26,8 +29,10 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections import Counter
-from collections.abc import Container
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +63,7 @@ CHILDREN = {
 }
 # No test hangs for longer, nor do all of them together take so much longer than without a change.
 TEST_S, SLOWER = 60, 5
+LATE = "there was no time left"
 Reached = dict[str, dict[str, Any]]
 
 
@@ -82,12 +88,18 @@ def test_files() -> list[str]:
     return [str(one) for name in TESTS for one in sorted(here.glob(f"test_{name}.py"))]
 
 
+def search_path(*first: Path) -> str:
+    """Put folders in front of those that PYTHONPATH names."""
+    given = os.environ.get("PYTHONPATH", "")
+    return os.pathsep.join([*map(str, first), *filter(None, [given])])
+
+
 def reached(package: Path, folder: Path, output: Path) -> Reached:
     """Run all tests once, with the package as it is, and note the lines that each one reaches."""
     if output.exists():
         return json.loads(output.read_text())  # type: ignore[no-any-return]
     set_here = {
-        "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT))),
+        "PYTHONPATH": search_path(folder, ROOT),
         "CAI_BRIDGE_REACHED_ROOT": str(package),
         "CAI_BRIDGE_REACHED_PARTS": os.pathsep.join(str(package / part) for part in PARTS),
         "CAI_BRIDGE_REACHED_OUTPUT": str(output),
@@ -99,15 +111,22 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
     return json.loads(output.read_text())  # type: ignore[no-any-return]
 
 
-def tests_of(file: str, change: Change, tests: Reached) -> list[str]:
+def lines_of(tests: Reached) -> dict[str, dict[str, set[int]]]:
+    """Sort what the tests reach by file, then by test."""
+    found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for name, one in tests.items():
+        for path, line in one["lines"]:
+            found[path][name].add(line)
+    return found
+
+
+def tests_of(
+    file: str, change: Change, tests: Reached, lines: dict[str, dict[str, set[int]]]
+) -> list[str]:
     """Choose the tests that reach a line: those of its function's name, then the fastest."""
 
-    def reaching(lines: Container[int]) -> list[str]:
-        return [
-            name
-            for name, one in tests.items()
-            if any(path == file and line in lines for path, line in one["lines"])
-        ]
+    def reaching(some: Iterable[int]) -> list[str]:
+        return [name for name, reached in lines[file].items() if not reached.isdisjoint(some)]
 
     found = reaching({change.line}) or reaching(change.body)
     children = next((end for start, end in CHILDREN.items() if file.startswith(start)), "")
@@ -156,7 +175,7 @@ def _run_tests(folder: Path, names: list[str], shown: Path) -> None:
     os.setpgid(0, 0)
     os.chdir(ROOT)
     sys.path.insert(0, str(folder))
-    os.environ["PYTHONPATH"] = str(folder)
+    os.environ["PYTHONPATH"] = search_path(folder)
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     output = os.open(shown, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -180,53 +199,85 @@ def argued() -> dict[tuple[str, str, str, str], str]:
     return {(r["file"], r["function"], r["before"], r["after"]): r["why"] for r in rows}
 
 
+@dataclass(frozen=True)
+class Copies:
+    """Judges changes, each process in a copy of the package that it makes in `made`."""
+
+    package: Path
+    made: Path
+    until: float
+
+    def folder(self) -> Path:
+        """Find this process's copy, or make it."""
+        folder = self.made / str(os.getpid())
+        if not folder.exists():
+            copied = folder / "cai_bridge"
+            shutil.copytree(self.package, copied, ignore=shutil.ignore_patterns("__pycache__"))
+            compileall.compile_dir(copied, quiet=1)  # once, and not in each child
+        return folder
+
+    def judge(self, file: str, change: Change, names: list[str], seconds: float) -> str | None:
+        """Make a change, run its tests, put it back: what noticed, or None; LATE: no time left."""
+        if time.monotonic() > self.until:
+            return LATE
+        folder = self.folder()
+        changed = folder / "cai_bridge" / file
+        changed.write_text(change.text)
+        noticed = is_noticed(folder, names, seconds) if names else None
+        shutil.copyfile(self.package / file, changed)
+        return noticed
+
+
 def main() -> int:
     """Run it."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--only", default="", metavar="REGEX")
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=1, metavar="N")
     parser.add_argument("--reached", type=Path, metavar="FILE")
     parser.add_argument("--log", type=Path, metavar="FILE")
     asked = parser.parse_args()
     package = installed()
     reasons, tally = argued(), Counter[tuple[str, str]]()
+    lines_before = asked.log.read_text().splitlines() if asked.log and asked.log.exists() else []
+    before = [json.loads(line)[:5] for line in lines_before]
     for name in ("numpy", "ml_dtypes", "jinja2", "rich.console", "rich.progress", "hypothesis"):
         importlib.import_module(name)
+    every = [
+        (file, change)
+        for file in files(package, asked.only)
+        for change in changes((package / file).read_text())
+        if [file, change.function, change.before, change.after, change.line] not in before
+    ]
+    if asked.seconds < float("inf"):
+        random.Random(asked.seed).shuffle(every)
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
-        copied = folder / "cai_bridge"
-        shutil.copytree(package, copied, ignore=shutil.ignore_patterns("__pycache__"))
-        compileall.compile_dir(copied, quiet=1)  # once, and not in each child
-        tests = reached(copied, folder, asked.reached or folder / "reached.json")
+        folder = Copies(package, Path(made), 0).folder()
+        tests = reached(folder / "cai_bridge", folder, asked.reached or Path(made) / "reached.json")
         some = sorted(tests, key=lambda one: tests[one]["seconds"])[:100]
         if failed := is_noticed(folder, some, TEST_S):
             raise SystemExit(f"a test fails without a change: {failed}")
-        every = [
-            (file, change)
-            for file in files(package, asked.only)
-            for change in changes((package / file).read_text())
-        ]
-        if asked.seconds < float("inf"):
-            random.Random(asked.seed).shuffle(every)
-        until = time.monotonic() + asked.seconds
-        for file, change in every:
-            if time.monotonic() > until:
-                break
-            (copied / file).write_text(change.text)
-            names = tests_of(file, change, tests)
-            seconds = sum(tests[name]["seconds"] for name in names)
-            noticed = is_noticed(folder, names, seconds) if names else None
-            shutil.copyfile(package / file, copied / file)
-            what = (file, change.function, change.before, change.after)
-            outcome = "noticed" if noticed else "argued" if what in reasons else "left"
-            tally[file, outcome] += 1
-            if outcome == "left":
-                print(f"{file}:{change.line} {change.function}: {change.before} -> {change.after}")
-                sys.stdout.flush()
-            if asked.log:
-                with asked.log.open("a") as log:
-                    print(json.dumps([*what, change.line, outcome, noticed, len(names)]), file=log)
+        lines = lines_of(tests)
+        names = [tests_of(file, change, tests, lines) for file, change in every]
+        times = [sum(tests[one]["seconds"] for one in some) for some in names]
+        copies = Copies(package, Path(made), time.monotonic() + asked.seconds)
+        here = multiprocessing.get_context("fork")
+        with ProcessPoolExecutor(asked.jobs, mp_context=here) as pool:
+            judged = pool.map(copies.judge, *zip(*every, strict=True), names, times)
+            for (file, change), noticed, some in zip(every, judged, names, strict=True):
+                if noticed == LATE:
+                    continue
+                what = (file, change.function, change.before, change.after)
+                outcome = "noticed" if noticed else "argued" if what in reasons else "left"
+                tally[file, outcome] += 1
+                if outcome == "left":
+                    where = f"{file}:{change.line} {change.function}"
+                    print(f"{where}: {change.before} -> {change.after}", flush=True)
+                if asked.log:
+                    with asked.log.open("a") as log:
+                        line = json.dumps([*what, change.line, outcome, noticed, len(some)])
+                        print(line, file=log)
     return report(tally, len(every))
 
 
