@@ -26,6 +26,8 @@ use crate::stream::{Ready, Stream, Thread};
 #[derive(Debug)]
 pub(super) struct Parts {
     shape: Question,
+    /// Whether the elements lie in C order without gaps, which saves the strides.
+    contiguous: Option<Question>,
     strides: Question,
     dtype: Question,
     address: Address,
@@ -107,9 +109,10 @@ impl Parts {
         ) else {
             return Ok(None);
         };
+        let contiguous = of(kind, intern!(py, "_c_contiguous"))?;
         numpy::know_all(py)?;
         let address = Address::Pointer(memory, data.unbind(), ptr);
-        Ok(Some(Self { shape, strides, dtype, address }))
+        Ok(Some(Self { shape, contiguous, strides, dtype, address }))
     }
 
     /// Each array has the attributes in its own dict, and Numba's own property makes a CAI dict of them.
@@ -123,6 +126,7 @@ impl Parts {
         numpy::know_all(py)?;
         Ok(Some(Self {
             shape: Question::named(intern!(py, "shape")),
+            contiguous: None,
             strides: Question::named(intern!(py, "strides")),
             dtype: Question::named(intern!(py, "dtype")),
             address: Address::Ctypes,
@@ -142,13 +146,17 @@ impl Parts {
 
     /// What `x` says; `None` where its dict has to be asked.
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
-        let (shape, strides) = (self.shape.answer(x)?, self.strides.answer(x)?);
-        let (Some(shape), Some(strides)) = (native::tuple(&shape), native::tuple(&strides)) else {
-            return Ok(None);
+        let Some(shape) = native::tuple(&self.shape.answer(x)?) else { return Ok(None) };
+        let strides = match &self.contiguous {
+            Some(contiguous) if contiguous.ask(x)? => None,
+            _ => match native::tuple(&self.strides.answer(x)?) {
+                None => return Ok(None),
+                strides => strides,
+            },
         };
         let Some(dtype) = numpy::known(&self.dtype.answer(x)?) else { return Ok(None) };
         let itemsize = dtype.itemsize();
-        let mut layout = Layout::from_bytes(shape.as_slice(), Some(strides), itemsize)?;
+        let mut layout = Layout::from_bytes(shape.as_slice(), strides, itemsize)?;
         if layout.0.is_contiguous() && layout.0.shape().iter().any(|&extent| extent < 2) {
             // Its dict has no strides then, whatever those of extents of 1 are.
             layout = Layout::from_bytes(shape.as_slice(), None, itemsize)?;

@@ -182,6 +182,8 @@ struct NdArray {
     shape: Py<PyTuple>,
     #[pyo3(get)]
     strides: Py<PyTuple>,
+    #[pyo3(get, name = "_c_contiguous")]
+    contiguous: bool,
     #[pyo3(get)]
     dtype: Py<PyAny>,
     #[pyo3(get)]
@@ -208,6 +210,7 @@ impl NdArray {
         strides.reverse();
         Ok(Self {
             strides: PyTuple::new(py, strides)?.unbind(),
+            contiguous: true,
             dtype: py.import("numpy")?.call_method1("dtype", ("float32",))?.unbind(),
             data: Py::new(py, MemoryPointer { ptr: pointer })?,
             dict: dict.unwrap_or_else(|| shape.clone().unbind()),
