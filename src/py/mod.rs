@@ -89,6 +89,9 @@ mod _core {
         super::producers::cai::ordering_wanted();
         module.add("__version__", env!("CARGO_PKG_VERSION"))?;
         module.add_class::<View>()?;
+        // Set by name, which makes it the type's finalizer: what a class is made of has none.
+        let view = py.get_type::<View>();
+        view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
         // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
         py.get_type::<ArrayView>();

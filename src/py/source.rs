@@ -67,19 +67,21 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The stream of `place` that the memory of `holding` is ready on, for others to wait for; `None` if nothing is
-/// pending. If nothing keeps that stream alive any more, the host has waited for all work there.
+/// The stream of `place` that the memory of `holding` is ready on, for `to` or others to wait for; `None` if nothing
+/// is pending. If nothing keeps that stream alive any more, the host has waited for all work there.
 pub(crate) fn ready_stream<'h>(
     py: Python<'_>,
     door: &'static str,
     holding: &'h Holding,
     (ready, place): (Ready, Place),
+    to: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
     let Ready::On(stream) = ready else { return Ok(None) };
     let alive = holding.confirm_ready(py, stream)?;
     if alive.is_none() {
         look(py);
-        wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?;
+        let reason = (WaitReason::StreamGone, to.as_slice());
+        wait_for_all(py, door, &holding.driver, place, reason)?;
     }
     Ok(alive)
 }
@@ -95,7 +97,7 @@ pub(crate) fn hand_over(
 ) -> PyResult<()> {
     let mut from = None;
     if plan(ready, argument.request()).is_none() {
-        from = ready_stream(py, door, holding, (ready, place))?;
+        from = ready_stream(py, door, holding, (ready, place), argument.alive(at))?;
         if from.is_none() {
             return Ok(());
         }

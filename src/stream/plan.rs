@@ -54,14 +54,13 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// Another thread's per-thread default stream has no name here. The legacy default stream stands in: an
 /// event there follows all that is queued on it, and it follows what is queued here. If it stands in for both
 /// streams, an event is needed all the same: it follows the work of the first, and the second follows it. So it
-/// is where the legacy stream [stands in](Alive::standing_in) for blocking streams, which follow an event there
-/// but not each other.
+/// is where the legacy stream [stands in](Alive::standing_in) for the blocking stream that was worked on: what
+/// comes after is another blocking stream, or the legacy one itself, whose user may go on to another.
 ///
 /// The driver orders the legacy default stream after the blocking streams of its context by itself ("Stream
 /// synchronization behavior" in CUDA's driver API). That is not enough: whoever works there may pass the memory on,
 /// and a blocking stream follows what was queued on the legacy one, a bare wait as well
 /// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {
-    let both_stand_in = from.stands_in() && to.stands_in();
-    (from.is(to) && !both_stand_in).then_some(Elided::SameStream)
+    (from.is(to) && !from.stands_in()).then_some(Elided::SameStream)
 }

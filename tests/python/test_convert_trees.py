@@ -15,7 +15,7 @@ import tvm_ffi
 from fakes import OnlyCai, interface, torch_like
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
-from cai_bridge import convert
+from cai_bridge import convert, from_cai
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -439,3 +439,18 @@ def test_what_is_wrong_with_the_call_is_not_said_of_an_array(
     tree = [cuda.array([1.0]), cuda.array([1.0])]
     with pytest.raises(ValueError, match=r"^stream: got 0; allowed: "):
         convert(tree, "stand_in", stream=0, copy=copy)
+
+
+@pytest.mark.parametrize("first", ["the view", "the array"])
+def test_what_stands_in_for_a_stream_does_not_order_the_stream_itself(
+    cuda: Any, first: str
+) -> None:
+    stream, own = cuda.stream("producer's"), cuda.stream("consumer's")
+    x, y = (cuda.array([1.0] * 4, speaks="cai3", stream=stream, name=name) for name in "xy")
+    view = from_cai(x, stream=stream.handle)  # replaced by the legacy stream, as of now
+    stream.fill(y, 5.0)
+    tree = [view, y] if first == "the view" else [y, view]
+    made = convert(tree, "cai", stream=own)
+    read = own.read(made[tree.index(y)])
+    cuda.synchronize()
+    assert read.value == [5.0] * 4

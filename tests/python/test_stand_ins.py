@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from cai_bridge import from_cai, to_cai
+from soak.foreign import ByHand
 
 
 @pytest.mark.parametrize("named", ["by its object", "by its handle", "not at all"])
@@ -45,3 +46,19 @@ def test_whoever_reads_the_dict_of_a_view_of_a_dlpack_view_is_a_consumer(
     producer.fill(array, 2.0)
     cuda.synchronize()
     assert not cuda.reports
+
+
+@pytest.mark.parametrize("named", ["by its object", "by its handle"])
+def test_who_takes_memory_on_by_the_legacy_stream_may_work_on_a_second_blocking_one(
+    cuda: Any, named: str
+) -> None:
+    producer = cuda.stream("producer's", blocking=True)
+    second = cuda.stream("second", blocking=True)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+    stream = producer if named == "by its object" else producer.handle
+    tensor = ByHand(from_cai(array, stream=stream).__dlpack__(stream=1, max_version=(1, 0)))
+    read = tensor.read(second, "the second's read")
+    cuda.synchronize()
+    assert read.value == [1.0] * 4
+    read.release()
+    tensor.delete(None)

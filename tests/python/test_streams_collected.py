@@ -138,3 +138,45 @@ def test_a_producer_that_is_garbage_vouches_for_no_stream(owner: Any, cuda: Any)
     assert cuda.reports == []
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+class Node:
+    """Part of a cycle."""
+
+
+class Plain:
+    """A class that owns memory by an attribute, without a finalizer."""
+
+    def __init__(self, memory: Any) -> None:
+        self.memory = memory
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        return self.memory.__cuda_array_interface__  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("owner", [Plain, None], ids=["plain", "itself"])
+@pytest.mark.parametrize("speaks", ["cai3", "cai2"])
+@pytest.mark.parametrize("owner_first", [True, False])
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+def test_memory_that_is_garbage_itself_goes_back_after_the_consumers_work(
+    owner: Any, speaks: str, owner_first: bool, cuda: Any
+) -> None:
+    producer, consumer = cuda.stream("producer's"), cuda.stream("consumer's")
+
+    def make() -> Any:
+        memory = cuda.array([0.0] * 4, speaks=speaks, stream=producer, memory="pool", name="x")
+        return owner(memory) if owner else memory
+
+    x = make() if owner_first else None
+    node: Any = Node()
+    node.me = node
+    node.view = to_cai(make() if x is None else x, stream=consumer)
+    del x
+    consumer.fill(node.view, 4.0)
+    del node
+    gc.collect()
+    again = cuda.array([1.0] * 4, speaks="cai3", stream=producer, memory="pool", name="y")
+    read = producer.read(again)
+    cuda.synchronize()
+    assert read.value == [1.0] * 4

@@ -90,8 +90,14 @@ fn view<'py>(
 ) -> PyResult<Bound<'py, DLPackView>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let options =
-        ImportOptions { door: DOOR, stream: &argument, ordered: false, owner, device, dtype };
+    let options = ImportOptions {
+        door: DOOR,
+        stream: &argument,
+        consumer: &Argument::UNSPECIFIED,
+        owner,
+        device,
+        dtype,
+    };
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
     let source = if let Some(table) = facts.table

@@ -13,11 +13,13 @@ use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts};
 use crate::py::producers::{cai, dlpack, types};
-use crate::py::source::{Source, check_stream, consumers_place, hand_over, ready_for};
+use crate::py::source::{
+    Source, check_stream, consumers_place, hand_over_from, ready_for, ready_stream,
+};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
-use crate::stream::{Elided, Ready, Request};
+use crate::stream::{Elided, Request, Stream, plan};
 
 const DOOR: &str = "to_cai";
 
@@ -191,7 +193,7 @@ fn from_dict(
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
-        ordered: matches!(argument.request(), Request::On(_)),
+        consumer: argument,
         owner: None,
         device: None,
         dtype: None,
@@ -201,8 +203,8 @@ fn from_dict(
     Ok(source)
 }
 
-/// From what an array is ready on, to where its consumers work.
-pub(super) type Pair = (Ready, Place, Place);
+/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work.
+pub(super) type Pair = (Stream, bool, Place, Place);
 
 /// An array whose readiness is known: the order for the consumer, and what its dict then says. One event orders
 /// all the arrays of a call that are ready on the same stream: `ordered` has the pairs that were ordered in it.
@@ -216,14 +218,28 @@ pub(super) fn export(
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
     check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
-    let pair = (ready, source.place, at);
-    if ordered.as_ref().is_some_and(|ordered| ordered.contains(&pair)) {
-        let together = || request.stream();
-        order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
+    let driver = &source.holding.driver;
+    let waits = plan(ready, request).is_none();
+    let from = if waits {
+        let to = argument.alive(at);
+        ready_stream(py, door, &source.holding, (ready, source.place), to)?
     } else {
-        hand_over(py, door, &source.holding, (ready, source.place), (argument, at))?;
-        if let Some(ordered) = ordered {
-            ordered.push(pair);
+        None
+    };
+    // By the stream that is waited for, not by the one that was named: the legacy stream may stand in for that.
+    let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at));
+    match (ordered, pair) {
+        (Some(ordered), Some(pair)) if ordered.contains(&pair) => {
+            let together = || request.stream();
+            order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
+        }
+        // The host has waited.
+        (_, None) if waits => {}
+        (ordered, pair) => {
+            hand_over_from(py, door, driver, (ready, source.place, from), (argument, at))?;
+            if let Some(ordered) = ordered {
+                ordered.extend(pair);
+            }
         }
     }
     if source.array.ptr() != 0

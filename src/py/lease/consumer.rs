@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::warned;
-use crate::py::streams::StreamRef;
+use crate::py::streams::{KeepAlive, StreamRef};
 
 /// Who works on the memory.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) enum Consumer {
     /// A reader of the dict; nobody has read it yet.
     Unread,
     /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
-    Unnamed(Vec<StreamRef>),
+    Unnamed(Vec<KeepAlive>),
     /// A consumer on that stream.
     On(StreamRef),
     /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.

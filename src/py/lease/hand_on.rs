@@ -6,7 +6,7 @@ use super::consumer::Consumer;
 use super::holding::Holding;
 use super::warned;
 use crate::device::Place;
-use crate::py::streams::{Argument, KeepAlive, StreamRef};
+use crate::py::streams::{Argument, KeepAlive};
 use crate::stream::{Alive, Request};
 
 impl Holding {
@@ -38,8 +38,8 @@ impl Holding {
             Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
             Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
             Consumer::Unnamed(seen) => {
-                for kept in seen {
-                    self.put_upstream(KeepAlive::By(kept));
+                for known in seen {
+                    self.put_upstream(known);
                 }
             }
             _ => {}
@@ -53,7 +53,7 @@ impl Holding {
 
     /// Somebody reads the address. Whether that is a consumer that named no stream.
     pub(crate) fn read(&mut self) -> bool {
-        if matches!(self.consumer, Consumer::Unread) {
+        if matches!(self.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer = Consumer::Unnamed(Vec::new());
         }
         matches!(self.consumer, Consumer::Unnamed(_))
@@ -64,15 +64,15 @@ impl Holding {
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer else { return false };
         let settled = self.upstream.is_empty() && self.is_producer(stream);
-        !settled && !seen.iter().any(|kept| kept.is(stream))
+        !settled && !seen.iter().any(|known| known.is(stream))
     }
 
     /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: StreamRef) {
+    pub(crate) fn note(&mut self, known: KeepAlive) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
-            && !seen.iter().any(|known| known.stream() == kept.stream())
+            && !seen.iter().any(|other| other.stream() == known.stream())
         {
-            seen.push(kept);
+            seen.push(known);
         }
     }
 

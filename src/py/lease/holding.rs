@@ -238,7 +238,9 @@ impl Holding {
         }
         match &self.consumer {
             Consumer::On(kept) => kept.visit(visit),
-            Consumer::Unnamed(seen) => seen.iter().try_for_each(|kept| kept.visit(visit)),
+            Consumer::Unnamed(seen) => {
+                seen.iter().filter_map(KeepAlive::kept).try_for_each(|kept| kept.visit(visit))
+            }
             _ => Ok(()),
         }
     }

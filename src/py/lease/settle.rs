@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::consumer::Consumer;
 use super::holding::{Holding, Owner};
+use super::tensor::Tensor;
 use super::warned;
 use crate::buffer::Buffer;
 use crate::device::Place;
@@ -11,6 +12,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
+use crate::py::observe::End;
 use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
@@ -112,16 +114,33 @@ impl Holding {
         }
         if covered {
             // Asked last: nothing of Python's runs from here on that might let a stream go.
-            users.push(Alive::standing_in(holding.at));
+            // Which blocking streams there are, nobody knows. A producer on the legacy stream itself follows them.
+            let legacy = producers.first().is_some_and(|producer| {
+                !producer.stands_in() && producer.is(Alive::legacy(holding.at))
+            });
+            users.push(if legacy { Alive::legacy } else { Alive::standing_in }(holding.at));
             current::each(py, &holding.driver, holding.at, |alive, _| {
                 add(&mut users, alive);
                 Ok(())
             })?;
         }
         let user = if covered { holding.uncovered(&users) } else { None };
-        if let Some((handle, line)) = user.or(unkept.map(|handle| (handle, None))) {
-            warned::uncovered(holding.at, handle, line);
-            wait_for_all(py, "release", &holding.driver, holding.at, WaitReason::ConsumerUnknown)?;
+        let lost = user.or(unkept.map(|handle| (handle, None)));
+        let reason = match lost {
+            Some((handle, line)) => {
+                // Whoever named no stream hears of the line that the end is at.
+                let line = line.map_or_else(|| warned::here(py), |line| Ok(Some(line.clone())))?;
+                warned::uncovered(holding.at, handle, line.as_ref());
+                Some(WaitReason::ConsumerUnknown)
+            }
+            None if !known && !users.is_empty() && holding.is_of_garbage(py) => {
+                Some(WaitReason::OwnerCollected)
+            }
+            None => None,
+        };
+        if let Some(reason) = reason {
+            users.append(&mut producers);
+            wait_for_all(py, "release", &holding.driver, holding.at, (reason, &users))?;
             return Ok(Settlement::Done);
         }
         if let Some(at) = holding.lent {
@@ -133,14 +152,27 @@ impl Holding {
             Err(error) => {
                 if covered {
                     // Whoever tries again may be another thread, with other current streams.
-                    let seen = StreamRef::of_libraries(py, &holding.driver, holding.at)?;
-                    for (kept, _) in seen {
-                        self.note(kept);
+                    for known in KeepAlive::of_libraries(py, &holding.driver, holding.at)? {
+                        self.note(known);
                     }
                 }
                 Err(error.into())
             }
         }
+    }
+
+    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    pub(crate) const fn is_by_object(&self) -> bool {
+        matches!(self.held, Owner::Array(_, Tensor::None))
+    }
+
+    /// Whether the garbage collector ends the memory's owner, too, whoever holds it.
+    fn is_of_garbage(&self, py: Python<'_>) -> bool {
+        self.is_by_object()
+            && match &self.producer {
+                Some(producer) => producer.is_of_garbage(py),
+                None => matches!(self.tag.0, End::Collected),
+            }
     }
 
     /// The streams that the consumer is known to work on, and whether others have to stand in for what is
@@ -162,7 +194,7 @@ impl Holding {
                 users.is_empty()
             }
             Consumer::Unnamed(seen) => {
-                for kept in seen {
+                for kept in seen.iter().filter_map(KeepAlive::kept) {
                     users.extend(kept.confirm(py, &self.driver)?);
                 }
                 true
@@ -172,16 +204,25 @@ impl Holding {
         Ok((users, covered))
     }
 
-    /// The consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
+    /// A consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
     /// other stream stands in for, and whose context still exists. And the line that named it.
     fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
+        let lost = |kept: &StreamRef| kept.is_of_this_life(&self.driver).then(|| kept.stream());
+        let is_user = |stream: Stream| users.iter().any(|user| user.stream() == stream);
+        let found = |stream: Option<Stream>| stream.filter(|stream| !is_user(*stream));
         let (stream, line) = match &self.consumer {
-            Consumer::Unkept(handle, line) => (Stream::Handle(*handle), line.as_ref()),
-            Consumer::On(kept) if kept.is_of_this_life(&self.driver) => (kept.stream(), None),
+            Consumer::Unkept(handle, line) => (found(Some(Stream::Handle(*handle))), line.as_ref()),
+            Consumer::On(kept) => (found(lost(kept)), None),
+            Consumer::Unnamed(seen) => {
+                let lost = |known: &KeepAlive| match known {
+                    KeepAlive::By(kept) | KeepAlive::StandIn(kept) => lost(kept),
+                    KeepAlive::Nobody(handle) => Some(Stream::Handle(*handle)),
+                };
+                (seen.iter().find_map(|known| found(lost(known))), None)
+            }
             _ => return None,
         };
-        let found = users.iter().any(|user| user.stream() == stream);
-        (!found).then_some((stream.handle(), line))
+        stream.map(|stream| (stream.handle(), line))
     }
 
     /// Frees a copy's memory in the order of its stream, unless that would end a capture. If nothing keeps that stream
@@ -190,7 +231,8 @@ impl Holding {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
-            wait_for_all(py, "release", &self.driver, self.at, WaitReason::ConsumerUnknown)?;
+            let reason = (WaitReason::ConsumerUnknown, &producers[..]);
+            wait_for_all(py, "release", &self.driver, self.at, reason)?;
         }
         let Some(on) = producers.first().copied() else { return Ok(()) };
         let calls = self.driver.get()?;

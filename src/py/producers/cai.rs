@@ -38,8 +38,8 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) door: &'static str,
     /// The stream that the array's pending work is on.
     pub(crate) stream: &'a Argument<'a, 'py>,
-    /// Whether a consumer's stream was asked for, which has to wait whatever the environment says.
-    pub(crate) ordered: bool,
+    /// The consumer's stream, which has to wait whatever the environment says.
+    pub(crate) consumer: &'a Argument<'a, 'py>,
     /// The owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
     /// The device.
@@ -89,6 +89,7 @@ pub(crate) fn import<'py>(
         Some(Names::Array(Some(object))) => Some(object),
         _ => None,
     };
+    let ordered = matches!(options.consumer.request(), Request::On(_)) || ordering_wanted();
     let work = Work { driver: &driver, place, owner, exports, of_owner, object };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
@@ -101,13 +102,12 @@ pub(crate) fn import<'py>(
             (Ready::On(stream), producer, kept)
         }
         (Request::Unspecified, Claim::Silent) => {
-            let ordered = options.ordered || ordering_wanted();
-            silence::settle(x, facts, owner, (&driver, place), (options.door, ordered))?
+            let to = options.consumer.alive(place);
+            silence::settle(x, facts, owner, (&driver, place), (options.door, ordered, to))?
         }
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
-    let elided =
-        options.stream.request() == Request::Unspecified && !(options.ordered || ordering_wanted());
+    let elided = options.stream.request() == Request::Unspecified && !ordered;
     let ready = if elided { Ready::Nothing } else { ready };
     let holding = holding(owner, facts, (&driver, place), (producer, kept), options)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })

@@ -17,16 +17,16 @@ use crate::py::errors::HostSyncWarning;
 use crate::py::interpreter::answered;
 use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
-use crate::stream::{Ready, Stream};
+use crate::stream::{Alive, Ready, Stream};
 
-/// The stream that an array of `owner` is ready on at `place`, for `door`, and whose it is: the producer's own, by
+/// The stream that an array of `owner` is ready on at `place`, for `door` and its consumer `to`, and whose it is: the producer's own, by
 /// its exchange API, or the stream that the bridge asked `__dlpack__` for.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
-    (door, ordered): (&'static str, bool),
+    (door, ordered, to): (&'static str, bool, Option<Alive<'_>>),
 ) -> PyResult<Readiness> {
     let py = x.py();
     let table =
@@ -42,7 +42,7 @@ pub(super) fn settle(
     }
     if ordered {
         warn_once(owner)?;
-        wait_for_all(py, "from_cai", driver, place, WaitReason::SilentDict)?;
+        wait_for_all(py, "from_cai", driver, place, (WaitReason::SilentDict, to.as_slice()))?;
     }
     Ok((Ready::Nothing, None, None))
 }

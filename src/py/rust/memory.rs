@@ -71,7 +71,7 @@ impl PythonMemory {
         look(py);
         let holding = self.share(py)?;
         let ready = (self.ready(), self.place);
-        let Some(from) = ready_stream(py, door, &holding, ready)? else {
+        let Some(from) = ready_stream(py, door, &holding, ready, Some(to))? else {
             let door = Purpose::hand_over(door);
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
             return Ok(());

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::context::follows_legacy;
-use super::current::{self, StreamPolicy};
+use super::current;
 use super::reference::{Keeper, StreamRef, keeper};
 use crate::device::Place;
 use crate::driver::Handle;
@@ -26,11 +26,47 @@ impl KeepAlive {
         keep(py, driver, given, None)
     }
 
+    /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
+    /// stands in for another.
+    pub(crate) fn of_libraries(
+        py: Python<'_>,
+        driver: &Handle,
+        place: Place,
+    ) -> PyResult<Vec<Self>> {
+        let mut found = Vec::new();
+        current::each(py, driver, place, |alive, _| {
+            found.extend(Self::of_library(py, driver, alive)?);
+            Ok(())
+        })?;
+        Ok(found)
+    }
+
+    /// What keeps a stream that a library works on now; `None` where the legacy default stream stands in for it.
+    pub(crate) fn of_library(
+        py: Python<'_>,
+        driver: &Handle,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        if alive.stream() == Stream::Legacy {
+            return Ok(None);
+        }
+        let known = keep(py, driver, alive, None)?;
+        Ok((!matches!(known, Self::StandIn(_))).then_some(known))
+    }
+
     /// The stream that is kept.
     pub(crate) const fn kept(&self) -> Option<&StreamRef> {
         match self {
             Self::By(kept) | Self::StandIn(kept) => Some(kept),
             Self::Nobody(_) => None,
+        }
+    }
+
+    /// Whether it is the stream `other`.
+    pub(crate) fn is(&self, other: Alive<'_>) -> bool {
+        match self {
+            Self::By(kept) | Self::StandIn(kept) => kept.is(other),
+            Self::Nobody(handle) => other.stream() == Stream::Handle(*handle),
         }
     }
 
@@ -77,25 +113,4 @@ pub(super) fn keep(
     } else {
         KeepAlive::Nobody(handle)
     })
-}
-
-impl StreamRef {
-    /// The streams that libraries work on now at `place`, as far as they are kept, and what each library does
-    /// with those that dicts name. The legacy default stream is left out.
-    pub(crate) fn of_libraries(
-        py: Python<'_>,
-        driver: &Handle,
-        place: Place,
-    ) -> PyResult<Vec<(Self, StreamPolicy)>> {
-        let mut found = Vec::new();
-        current::each(py, driver, place, |alive, takes| {
-            if alive.stream() != Stream::Legacy
-                && let KeepAlive::By(kept) = keep(py, driver, alive, None)?
-            {
-                found.push((kept, takes));
-            }
-            Ok(())
-        })?;
-        Ok(found)
-    }
 }

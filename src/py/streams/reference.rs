@@ -182,6 +182,16 @@ impl StreamRef {
         life(driver, self.stream, self.place).is_ok_and(|life| life == self.life)
     }
 
+    /// Whether the garbage collector is about to end what keeps it.
+    pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
+        match &self.keeper {
+            Keeper::Owner(voucher) | Keeper::Object(voucher) | Keeper::Exporter(voucher) => {
+                voucher.object(py).is_none()
+            }
+            Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => false,
+        }
+    }
+
     /// Another holder of the same.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         let keeper = match &self.keeper {

@@ -10,6 +10,7 @@ use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
 use crate::py::observe::CallSpan;
+use crate::stream::Alive;
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,18 +19,20 @@ pub(crate) enum WaitReason {
     SilentDict,
     /// The stream that it is ready on may be destroyed.
     StreamGone,
+    /// The garbage collector is about to end the memory's owner, and nobody knows the owner's stream.
+    OwnerCollected,
     /// The consumer's stream may be destroyed, at the end.
     ConsumerUnknown,
 }
 
-/// The host waits for all work at `place`. Refused if that would end a capture of a default stream, or of a
-/// library's current stream.
+/// The host waits for all work at `place`. Refused if that would end a capture of a default stream, of a
+/// library's current stream, or of one of `streams`, which whoever calls knows.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
     place: Place,
-    reason: WaitReason,
+    (reason, streams): (WaitReason, &[Alive<'_>]),
 ) -> std::result::Result<(), Failure<PyErr>> {
     let (kind, got, why) = match reason {
         WaitReason::SilentDict => (
@@ -42,6 +45,11 @@ pub(crate) fn wait_for_all(
             "an array whose stream may be destroyed, so the host would have to wait",
             "the array's stream may be destroyed; the host waited for the context",
         ),
+        WaitReason::OwnerCollected => (
+            Kind::CaptureUnkept,
+            "an end of memory whose owner is garbage as well, so the host would have to wait",
+            "the garbage collector ends the owner as well; the host waited for the context",
+        ),
         WaitReason::ConsumerUnknown => (
             Kind::CaptureUnkept,
             "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
@@ -49,6 +57,7 @@ pub(crate) fn wait_for_all(
         ),
     };
     check_host_wait(py, driver, place, (kind, got))?;
+    order::check_captures(driver.get()?, streams, (kind, got))?;
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
     span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);

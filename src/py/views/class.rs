@@ -5,7 +5,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
-use super::{Parts, View};
+use super::{Parts, View, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
 use crate::py::lease::Holding;
@@ -69,8 +69,7 @@ impl View {
     #[getter]
     fn ptr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
-            // Whoever has the address works on the memory.
-            let _ = self.held(Holding::read);
+            reader::read_address(py, self)?;
             Ok(self.array.ptr())
         })
     }
@@ -199,6 +198,19 @@ impl View {
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         let visited = self.lease.try_with(|tenant| tenant.look().map(|held| held.visit(&visit)));
         visited.flatten().unwrap_or(Ok(()))
+    }
+
+    /// The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
+    /// What is found together is taken apart in any order. What fails is tried again by the end itself.
+    fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
+        entry(py, || {
+            let found = |holding: &mut Holding| {
+                holding.collected();
+                holding.is_by_object()
+            };
+            let settled = if self.held(found).unwrap_or(false) { self.settle(py) } else { Ok(()) };
+            settled.or_else(|error| if is_interrupt(py, &error) { Err(error) } else { Ok(()) })
+        })
     }
 
     /// Lets go of the producer for the garbage collector.

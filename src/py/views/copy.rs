@@ -92,7 +92,7 @@ pub(super) fn to_gpu<'py>(
         check_stream(&view.array, &view.driver, given)?;
     }
     look(py);
-    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
+    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
     let (on, waiting) = queues(view, at, given, ready)?;
     let captured =
         (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
@@ -120,7 +120,7 @@ pub(super) fn to_gpu<'py>(
     let ptr = buffer.ptr();
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if unkept.is_some() && ptr != 0 {
-        wait_for_all(py, DOOR, &view.driver, at, WaitReason::ConsumerUnknown)?;
+        wait_for_all(py, DOOR, &view.driver, at, (WaitReason::ConsumerUnknown, &[on]))?;
     }
     let settled = if ptr == 0 || known {
         Settlement::Done
@@ -173,7 +173,7 @@ fn copied_to_host(
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
     let mut source = Tenant::new(view.share(py)?);
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
-    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place))?;
+    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     let captured =
         (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");

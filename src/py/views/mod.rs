@@ -7,6 +7,7 @@ mod copy;
 mod dlpack;
 mod export;
 mod export_request;
+mod reader;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
@@ -188,7 +189,7 @@ impl View {
 
     /// What makes an array of it; whoever asks reads it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
-        let _ = self.held(Holding::read);
+        let _ = reader::is_unnamed(self);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_strides().as_slice()))

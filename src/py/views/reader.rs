@@ -1,0 +1,96 @@
+//! Readers of a view, by its dict or its address: what is ordered for them, and noted for the end.
+
+use pyo3::prelude::*;
+
+use super::View;
+use crate::error::{Kind, Result};
+use crate::order::{self, Purpose};
+use crate::py::interpreter::detach;
+use crate::py::lease::Holding;
+use crate::py::source::ready_stream;
+use crate::py::streams::KeepAlive;
+use crate::py::streams::current::{self, StreamPolicy};
+use crate::stream::{Alive, Ready, Stream};
+
+/// The dict, as a door.
+pub(super) const DICT: &str = "__cuda_array_interface__";
+
+/// Readies a view's array for a reader of its dict, and returns the stream that it is ready on: none if that
+/// stream was closed, since the host waits for it here.
+///
+/// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
+/// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
+/// waits here.
+pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
+    view.check_leased()?;
+    let unnamed = is_unnamed(view)?;
+    let mut ready = view.ready;
+    if let Ready::On(stream @ Stream::Handle(_)) = ready
+        && view.held(|holding| holding.may_lose(stream))?
+    {
+        let holding = view.share(py)?;
+        if ready_stream(py, DICT, &holding, (ready, view.place), None)?.is_none() {
+            ready = Ready::Nothing;
+        }
+    }
+    if !unnamed {
+        return Ok(ready);
+    }
+    current::each(py, &view.driver, view.at(), |reader, takes| {
+        note(py, view, reader)?;
+        match (takes, ready) {
+            (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
+                wait_for_producer(py, view, stream, reader)
+            }
+            _ => Ok(()),
+        }
+    })?;
+    Ok(ready)
+}
+
+/// Notes that somebody reads. Whether that is a consumer that named no stream, of an array that has elements.
+pub(super) fn is_unnamed(view: &View) -> Result<bool> {
+    if view.array.ptr() == 0 { Ok(false) } else { view.held(Holding::read) }
+}
+
+/// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
+pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
+    if is_unnamed(view).unwrap_or(false) {
+        current::each(py, &view.driver, view.at(), |reader, _| note(py, view, reader))?;
+    }
+    Ok(())
+}
+
+/// Notes the stream that a reader's library works on, for the end.
+fn note(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
+    if reader.stream() != Stream::Legacy
+        && view.held(|holding| holding.has_to_note(reader))?
+        && let Some(known) = KeepAlive::of_library(py, &view.driver, reader)?
+    {
+        view.held(|holding| holding.note(known))?;
+    }
+    Ok(())
+}
+
+/// Makes `reader` wait for what the array is ready on, in a capture as well. A reader outside a capture is not
+/// drawn into the one that the array is part of: who reads need not be that library.
+fn wait_for_producer(
+    py: Python<'_>,
+    view: &View,
+    stream: Stream,
+    reader: Alive<'_>,
+) -> PyResult<()> {
+    let holding = view.share(py)?;
+    let ready = (Ready::On(stream), view.place);
+    let Some(from) = ready_stream(py, DICT, &holding, ready, Some(reader))? else { return Ok(()) };
+    let driver = &view.driver;
+    let is_captured = |stream| {
+        let why = (Kind::CaptureLegacy, "a reader of the dict");
+        Ok::<_, PyErr>(order::check_captures(driver.get()?, &[stream], why).is_err())
+    };
+    if is_captured(reader)? || !is_captured(from)? {
+        let door = Purpose::hand_over(DICT);
+        order::connect(door, driver, (from, reader), |call| detach(py, call))?;
+    }
+    Ok(())
+}
