@@ -58,7 +58,9 @@ def convert_leaves(
     """
     arrays = leaves.arrays
     first = {type(array): array for array in arrays}
-    own = {kind for kind, array in first.items() if isinstance(array, library.types)}
+    # A view goes on naming the stream that it was made for, so that another is made.
+    types = () if made_on is not None and _is_view(library) else library.types
+    own = {kind for kind, array in first.items() if isinstance(array, types)}
     foreign = [number for number, array in enumerate(arrays) if type(array) not in own]
     mine = [number for number, array in enumerate(arrays) if type(array) in own]
     try:

@@ -10,7 +10,7 @@ import pytest
 import tvm_ffi
 from stand_in import Array, StandIn, library, made_on, no_libraries, producer
 
-from cai_bridge import CaiView, adapt, to_cai
+from cai_bridge import CaiView, adapt, to_cai, to_dlpack
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -117,3 +117,36 @@ def test_results_on_the_host_are_numpys_own(cuda: Any, producer: Any) -> None:
     made = adapt(lambda x: x.sum(), "numpy")(x)
     assert made == 28.0
     cuda.synchronize()
+
+
+# which stream a view is ready on that comes back
+
+
+def test_what_comes_back_as_a_view_is_ordered_for_whoever_reads_it(cuda: Any) -> None:
+    producer, own, reader = (cuda.stream(name) for name in ("producer's", "own", "reader's"))
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+    made = adapt(lambda x: x, "dlpack", stream=own, returns="cai")(x)
+    read = cuda.consumer("cai-waits", reader).read(made)
+    read.release()
+    made.release()
+    producer.fill(x, 9.0)
+    cuda.synchronize()
+    assert read.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("returns", ["cai", "dlpack"])
+def test_a_view_that_comes_back_is_ready_on_the_functions_stream(cuda: Any, returns: str) -> None:
+    producer, own, reader = (cuda.stream(name) for name in ("producer's", "own", "reader's"))
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+
+    def function() -> Any:
+        view = to_cai(x) if returns == "cai" else to_dlpack(x)
+        own.wait(producer.record())
+        own.fill(view, 3.0)
+        return view
+
+    made = adapt(function, stream=own, returns=returns)()
+    kind = "cai-waits" if returns == "cai" else "dlpack"
+    read = cuda.consumer(kind, reader).read(made)
+    cuda.synchronize()
+    assert read.value == [3.0] * 4

@@ -9,6 +9,9 @@ from .lives import Lives
 from .order import Made
 from .words import SILENT, Array, StreamRef, User, View, wants
 
+# A view of a view is for the same consumer, where that is known, until another is named.
+HANDED_ON = {"home", "unread", "on", "unkept"}
+
 
 class Bridge(Lives):
     """The whole model: with `to_cai` and `from_cai`."""
@@ -24,7 +27,7 @@ class Bridge(Lives):
         stream = self.asked(step.stream, view.at)
         if step.stream is None:
             # Whoever reads it is told the stream that it is ready on.
-            reader = view.user if view.user.kind not in {"nobody", "unnamed"} else User("unread")
+            reader = view.user if view.user.kind in HANDED_ON else User("unread")
             again = view if reader is view.user else view.handed_on(reader)
             view = view._replace(user=User()) if array.empty else again
         else:
@@ -159,7 +162,7 @@ class Bridge(Lives):
         wants(view.kind == "cai")
         array = self.arrays[view.array]
         stream = self.asked(step.stream, view.place)
-        if view.user.kind == "unnamed":
+        if view.user.kind in {"unnamed", "declined"}:
             view = view.handed_on(User("unread"))
         if step.stream == -1 or array.empty:
             return view._replace(ready=None)

@@ -143,7 +143,8 @@ impl Holding {
             conversion: self.conversion.clone(),
             tag: (End::Call, self.tag.1),
         });
-        if let Consumer::Unnamed(_) = shared.consumer {
+        // What one consumer declined is another's to have.
+        if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
             shared.hand_on(Consumer::Unread);
         }
         Ok(shared)
