@@ -160,20 +160,25 @@ pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     }
 }
 
-/// Refuses a stream of another device than that of its place.
-pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
-    let Stream::Handle(_) = stream.stream() else { return Ok(()) };
+/// Where `stream` is: its place, or the GPU that the driver knows for a handle.
+pub fn place_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Place> {
     let place = stream.place();
+    let Stream::Handle(_) = stream.stream() else { return Ok(place) };
     let theirs = driver.stream_context(stream).map_err(|error| error.of_stream(stream.stream()))?;
     if theirs == context_of(driver, place)? {
-        return Ok(());
+        return Ok(place);
     }
     let ordinal = in_context(driver, theirs, || driver.current_ordinal())?;
-    if ordinal == place.ordinal {
+    Ok(if ordinal == place.ordinal { place } else { Place::gpu(ordinal) })
+}
+
+/// Refuses a stream of another device than that of its place.
+pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
+    let (ordinal, expected) = (place_of(driver, stream)?.ordinal, stream.place().ordinal);
+    if ordinal == expected {
         return Ok(());
     }
-    let stream = stream.stream();
-    let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
+    let got = format!("{} of device {ordinal} for an array on device {expected}", stream.stream());
     Err(Error::new(Kind::StreamDevice, got))
 }
 

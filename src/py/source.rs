@@ -80,6 +80,7 @@ pub(crate) fn ready_stream<'h>(
     let alive = holding.confirm_ready(py, stream)?;
     if alive.is_none() {
         look(py);
+        let place = holding.place_of_ready(stream).unwrap_or(place);
         let reason = (WaitReason::StreamGone, to.as_slice());
         wait_for_all(py, door, &holding.driver, place, reason)?;
     }
@@ -129,22 +130,23 @@ pub(crate) fn hand_over_from(
 }
 
 /// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned memory is
-/// worked on by the streams of every device.
+/// worked on by the streams of every device: for these the answer is where the stream is, else `at`.
 pub(crate) fn check_stream(
     array: &Descriptor,
     driver: &Handle,
     stream: Option<Alive<'_>>,
-) -> Result<()> {
+    at: Place,
+) -> Result<Place> {
     match stream {
-        Some(stream)
-            if matches!(stream.stream(), Stream::Handle(_))
-                && array.ptr() != 0
-                && array.device().kind == MemoryKind::Device =>
-        {
-            order::check_device(driver.get()?, stream)
+        Some(stream) if matches!(stream.stream(), Stream::Handle(_)) && array.ptr() != 0 => {
+            if array.device().kind != MemoryKind::Device {
+                return order::place_of(driver.get()?, stream);
+            }
+            order::check_device(driver.get()?, stream)?;
         }
-        _ => Ok(()),
+        _ => {}
     }
+    Ok(at)
 }
 
 /// What a consumer is told once `request` was served.

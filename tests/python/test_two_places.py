@@ -10,6 +10,7 @@ import tables
 from capsules import HandMade
 
 from cai_bridge import DLPackView, HostSyncWarning, from_cai, to_cai
+from soak.foreign import ByHand
 
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
 
@@ -165,3 +166,53 @@ def test_a_consumer_that_was_named_works_where_it_was_named(cuda: Any, how: str)
     cuda.synchronize()
     assert (seen.value, named.size) == ([1.0] * 4, 4)
     assert not cuda.reports
+
+
+# --- streams of the other GPU, which nothing keeps ------------------------------------------------
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+@pytest.mark.parametrize("blocking", [False, True])
+def test_the_end_waits_for_the_gpu_of_the_consumers_stream(
+    cuda: Any, memory: str, blocking: bool
+) -> None:
+    producer = cuda.stream("producer's", device=0)
+    consumer = cuda.stream("consumer's", device=1, blocking=blocking)
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer, memory=memory)
+    view = to_cai(x, stream=consumer.handle)
+    read = consumer.read(view)
+    view.release()
+    producer.fill(x, 2.0)
+    cuda.synchronize()
+    assert read.value == [1.0] * 4
+
+
+def test_the_end_of_a_copy_waits_for_the_gpu_of_the_consumers_stream(cuda: Any) -> None:
+    producer, consumer = cuda.stream("producer's"), cuda.stream("consumer's")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer)
+    capsule = from_cai(x).__dlpack__(stream=consumer.handle, dl_device=(2, 1), max_version=(1, 0))
+    tensor = ByHand(capsule)
+    read = tensor.read(consumer, "the read")
+    read.release()
+    tensor.delete(None)
+    cuda.synchronize()
+
+
+def test_the_host_waits_for_the_gpu_of_the_stream_that_was_closed(cuda: Any) -> None:
+    producer, consumer = cuda.stream("producer's", device=1), cuda.stream("consumer's", device=0)
+    x = cuda.array([1.0] * 4, speaks="cai3", memory="managed", device=0)
+    producer.fill(x, 3.0)
+    view = from_cai(x, stream=producer)
+    producer.destroy()
+    read = cuda.consumer("dlpack", consumer).read(view)
+    cuda.synchronize()
+    assert read.value == [3.0] * 4
+
+
+def test_a_stream_that_went_with_its_gpus_context_is_not_touched(cuda: Any) -> None:
+    producer, consumer = cuda.stream("producer's", device=0), cuda.stream("consumer's", device=1)
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=producer, memory="managed")
+    view = to_cai(x, stream=consumer)
+    cuda.synchronize()
+    cuda.reset_device(1)
+    view.release()

@@ -217,7 +217,7 @@ pub(super) fn export(
 ) -> PyResult<()> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
-    check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
+    let at = check_stream(&source.array, &source.holding.driver, argument.alive(at), at)?;
     let driver = &source.holding.driver;
     let waits = plan(ready, request).is_none();
     let from = if waits {

@@ -187,6 +187,11 @@ impl Holding {
         self.ready.as_ref().or_else(producer)
     }
 
+    /// Where that stream is, where it is kept.
+    pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
+        self.keeper_of(ready).map(StreamRef::place)
+    }
+
     /// Whether that stream can be closed while it is held here.
     pub(crate) fn may_lose(&self, ready: Stream) -> bool {
         self.keeper_of(ready).is_some_and(StreamRef::is_by_object)

@@ -83,7 +83,7 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    check_stream(&array, &driver, options.stream.alive(place))?;
+    let place = check_stream(&array, &driver, options.stream.alive(place), place)?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),

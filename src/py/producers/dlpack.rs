@@ -188,12 +188,12 @@ fn hold(
 ) -> PyResult<Source> {
     let (py, Read { door, array, place, driver, producer, ready: kept, by }) = (x.py(), read);
     let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
-    check_stream(&array, &driver, argument.alive(place))?;
-    hand_over_from(py, door, &driver, (ready, place, from), (argument, place))?;
+    let at = check_stream(&array, &driver, argument.alive(place), place)?;
+    hand_over_from(py, door, &driver, (ready, place, from), (argument, at))?;
     let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);
     holding.ready_on(kept);
     if array.ptr() != 0 {
-        holding.hand_to(py, argument, place)?;
+        holding.hand_to(py, argument, at)?;
         if let Request::On(_) = argument.request() {
             holding.ready_for_consumer(py);
         }

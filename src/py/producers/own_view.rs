@@ -19,7 +19,8 @@ pub(crate) fn adapt(
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Source> {
     check_dtype(options.dtype, view.array.dtype())?;
-    check_stream(&view.array, &view.holding.driver, options.stream.alive(view.place))?;
+    let declared = options.stream.alive(view.place);
+    let place = check_stream(&view.array, &view.holding.driver, declared, view.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
             0 => wanted,
@@ -27,7 +28,7 @@ pub(crate) fn adapt(
         };
         view.array = view.array.on(device);
     }
-    match (options.stream.request(), options.stream.alive(view.place)) {
+    match (options.stream.request(), options.stream.alive(place)) {
         (Request::NoOrder, _) => view.ready = Ready::Nothing,
         (_, Some(alive)) if view.array.ptr() != 0 => declare(py, &mut view, options, alive)?,
         _ => {}
@@ -47,7 +48,7 @@ fn declare(
         return Ok(());
     }
     let driver = view.holding.driver.clone();
-    let keeping = options.stream.keep(py, &driver, view.place)?;
+    let keeping = options.stream.keep(py, &driver, alive.place())?;
     if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
         view.holding.put_upstream(KeepAlive::By(kept));

@@ -50,7 +50,7 @@ impl PythonMemory {
 
     /// Refuses a stream of another device than the array's.
     pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<()> {
-        check_stream(array, &self.driver, Some(stream))
+        check_stream(array, &self.driver, Some(stream), stream.place()).map(|_| ())
     }
 
     fn ready(&self) -> Ready {

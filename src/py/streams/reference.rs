@@ -138,7 +138,7 @@ impl StreamRef {
     }
 
     /// Where it is.
-    pub(super) const fn place(&self) -> Place {
+    pub(crate) const fn place(&self) -> Place {
         self.place
     }
 

@@ -89,7 +89,7 @@ pub(super) fn to_gpu<'py>(
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
-        check_stream(&view.array, &view.driver, given)?;
+        check_stream(&view.array, &view.driver, given, at)?;
     }
     look(py);
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
@@ -160,6 +160,11 @@ fn holder(
     let mut holding = Holding::copy(buffer, &view.driver, at, producer, context);
     // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
     let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
+    // Whoever takes a copy may work on a stream of another GPU.
+    let at = match consumer.alive(at) {
+        Some(stream) => order::place_of(view.driver.get()?, stream)?,
+        None => at,
+    };
     holding.hand_to(py, consumer, at)?;
     holding.read();
     Ok(Tenant::new(holding))

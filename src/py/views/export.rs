@@ -67,7 +67,7 @@ pub(super) fn share<'py>(
     let mut tenant = Box::new(Tenant::new(view.share(py)?));
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
-        check_stream(array, &view.driver, argument.alive(at))?;
+        let at = check_stream(array, &view.driver, argument.alive(at), at)?;
         hand_over(py, DOOR, holding, (view.ready, view.place), (argument, at))?;
         if array.ptr() != 0 {
             holding.hand_to(py, argument, at)?;
