@@ -120,7 +120,7 @@ impl Holding {
         }
         let user = if covered { holding.uncovered(&users) } else { None };
         if let Some((handle, line)) = user.or(unkept.map(|handle| (handle, None))) {
-            warned::uncovered(holding.at, handle, line);
+            warned::uncovered(py, holding.at, handle, line)?;
             wait_for_all(py, "release", &holding.driver, holding.at, WaitReason::ConsumerUnknown)?;
             return Ok(Settlement::Done);
         }
