@@ -35,7 +35,8 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
-    leaves = _trees.Leaves()
+    # An array on the host is one of NumPy's own.
+    leaves = _trees.Leaves(library.types if library.name == "numpy" else ())
     rebuild = _trees.plan(x, "x", leaves)
     return rebuild(iter(convert_leaves(leaves, library, **how)))
 
@@ -74,8 +75,7 @@ def convert_leaves(
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
-            for item, array in enumerate(given):
-                given[item] = _copied(array, library, copy)
+            given = _copies(given, library, copy)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
@@ -115,12 +115,14 @@ def _own(  # noqa: PLR0917
     lent: list[Any] | None = None,
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
+    if library.name == "numpy":
+        return [_of_host(array, copy, readonly) for array in arrays]
     if copy:
         copies = [_copied(array, library, copy) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
     if _is_view(library) and not (stream is None and readonly is None):
         return library.maker.convert(arrays, stream, readonly, lent)
-    if stream is not None and library.name != "numpy":
+    if stream is not None:
         ordered = [detached(array) for array in arrays]
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back, but by a call that is over.
@@ -129,6 +131,37 @@ def _own(  # noqa: PLR0917
             else:
                 lent.append(view.release)
     return arrays
+
+
+def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
+    """Give an array of NumPy's itself, a copy, or what may not be written."""
+    if copy:
+        array = array.copy()
+    elif readonly and array.flags.writeable:
+        array = array.view()
+    if readonly:
+        array.flags.writeable = False
+    return array
+
+
+def _copies(arrays: list[Any], library: Library, copy: bool) -> list[Any]:
+    """Copy the arrays of a tree; capsules last, since what is refused leaves them as they were."""
+    made = list(arrays)
+    capsules = [item for item, x in enumerate(arrays) if type(x) is _trees.CAPSULE]
+    item = 0
+    try:
+        for item, x in enumerate(arrays):
+            if type(x) is not _trees.CAPSULE or library.name == "numpy":
+                made[item] = _copied(x, library, copy)
+        if copy and capsules and library.name != "numpy":
+            taken = _libraries.find("dlpack").maker.convert([arrays[item] for item in capsules])
+            for item, x in zip(capsules, taken, strict=True):
+                made[item] = _copied(x, library, copy)
+    except Exception as error:
+        known = error.__dict__.get("_cai_bridge_item")
+        error.__dict__["_cai_bridge_item"] = item if known is None else capsules[known]
+        raise
+    return made
 
 
 def _copied(x: Any, library: Library, copy: bool) -> Any:

@@ -7,13 +7,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from ._core import _is_on_gpu
+from ._core import DLPackView, _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
 """Makes a container again, of the arrays that come next."""
 
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
 """What arrays have, whatever else they are."""
+
+CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
 
 
 Place = Any
@@ -27,9 +29,10 @@ def _item(key: Any) -> str:
 
 
 class Leaves:
-    """The arrays of a tree, and where each of them is."""
+    """The arrays of a tree, and where each is: arrays on GPUs, on the host those of `on_host`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_host: tuple[type, ...] = ()) -> None:
+        self.on_host = on_host
         self.arrays: list[Any] = []
         self.places: list[Place] = []
 
@@ -44,27 +47,70 @@ class Leaves:
 
 def is_tree(x: Any) -> bool:
     """Tell whether `x` is a container, rather than an array."""
-    return not _is_of_arrays(type(x)) and _parts(x) is not None
+    return not _is_array(x) and _parts(x) is not None
 
 
-def _is_of_arrays(kind: type) -> bool:
+def _is_array(x: Any) -> bool:
+    """Tell whether `x` is an array, or is refused in place of one."""
     try:
-        return ARRAYS[kind]
+        known = ARRAYS[type(x)]
     except KeyError:
-        if len(ARRAYS) == MOST:
-            ARRAYS.clear()
-        ARRAYS[kind] = any(hasattr(kind, name) for name in PROTOCOLS)
-        return ARRAYS[kind]
+        known = _learn(type(x))
+    if known is not None:
+        return known
+    return _is_bare_dict(x) if isinstance(x, dict) else _speaks(x)
 
 
-ARRAYS: dict[type, bool] = {}
-"""Whether a type is one of arrays, which are no containers, whatever else they are."""
+def _learn(kind: type) -> bool | None:
+    if len(ARRAYS) == MOST:
+        ARRAYS.clear()
+    known: bool | None = kind is CAPSULE or any(hasattr(kind, name) for name in PROTOCOLS)
+    # A class has what its objects have, and is none.
+    if not known and not issubclass(kind, type) and (issubclass(kind, dict) or _has_more(kind)):
+        known = None
+    ARRAYS[kind] = known
+    return known
+
+
+def _has_more(kind: type) -> bool:
+    """Tell whether objects may have attributes that their type has not."""
+    if kind.__dictoffset__ or hasattr(kind, "__getattr__"):
+        return True
+    made_by = getattr(kind.__getattribute__, "__objclass__", None)
+    return getattr(made_by, "__module__", None) != "builtins"
+
+
+ARRAYS: dict[type, bool | None] = {}
+"""Whether a type is one of arrays, which are no containers, whatever else they are.
+
+None if that depends on the object.
+"""
 MOST = 64
 
 
-def is_gpu_array(x: Any) -> bool:
-    """Tell whether `x` is an array that the bridge takes, on a GPU."""
-    return _is_of_arrays(type(x)) and _is_on_gpu(x)
+def _speaks(x: Any) -> bool:
+    """Tell whether an object speaks a protocol for which its type has nothing.
+
+    There are objects that have any attribute at all: only what answers as arrays do is one.
+    """
+    try:
+        if callable(getattr(x, "__dlpack__", None)):
+            device = getattr(x, "__dlpack_device__", None)
+            if callable(device) and isinstance(device(), tuple):
+                return True
+        return isinstance(getattr(x, "__cuda_array_interface__", None), dict)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        # A stand-in for something that is not there now has none of it either.
+        return False
+
+
+def _is_bare_dict(x: dict[Any, Any]) -> bool:
+    """Tell whether a dict is one of the CUDA Array Interface, which is refused: it has no owner."""
+    if "typestr" in x and "data" in x and "shape" in x and "version" in x:
+        return isinstance(x["typestr"], str)
+    return False
 
 
 def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
@@ -72,8 +118,8 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
 
     All else stays as it is, containers without any too.
     """
-    if _is_of_arrays(type(x)):
-        if not _is_on_gpu(x):
+    if _is_array(x):
+        if not _is_on_gpu(x) and not isinstance(x, leaves.on_host):
             return lambda _: x
         leaves.arrays.append(x)
         leaves.places.append(place)
