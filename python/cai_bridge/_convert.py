@@ -67,7 +67,7 @@ def convert_leaves(
             library.maker.admit([arrays[number] for number in mine], stream, readonly)
     except Exception as error:
         if (item := error.__dict__.pop("_cai_bridge_item", None)) is not None:
-            _say_where(error, leaves.path(mine[item]))
+            _trees.say_where(error, leaves.path(mine[item]))
         raise
     item = len(foreign)
     try:
@@ -84,7 +84,7 @@ def convert_leaves(
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
-            _say_where(error, leaves.path(foreign[item]))
+            _trees.say_where(error, leaves.path(foreign[item]))
         raise
     if not own:
         return made
@@ -185,11 +185,3 @@ def _made_on(stream: Any, x: Any) -> Any:
 def detached(x: Any) -> Any:
     """Detach a tensor from its gradients; return anything else unchanged."""
     return x.detach() if getattr(x, "requires_grad", False) else x
-
-
-def _say_where(error: Exception, path: str) -> None:
-    """Put the place of an array in front of what is wrong with it."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
-    else:
-        error.add_note(f"at {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 from ._core import DLPackView, _is_on_gpu
@@ -38,11 +39,24 @@ class Leaves:
 
     def path(self, number: int) -> str:
         """Give an array's place as a program has it: ``x["mask"][2]``."""
-        place, words = self.places[number], []
-        while isinstance(place, tuple):
-            place, shown, key = place
-            words.append(shown(key))
-        return "".join([place, *reversed(words)])
+        return path(self.places[number])
+
+
+def path(place: Place) -> str:
+    """Give a place as a program has it."""
+    words: list[str] = []
+    while isinstance(place, tuple):
+        place, shown, key = place
+        words.append(shown(key))
+    return "".join([place, *reversed(words)])
+
+
+def say_where(error: Exception, path: str) -> None:
+    """Put a place in front of what is wrong there."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
+    else:
+        error.add_note(f"at {path}")
 
 
 def is_tree(x: Any) -> bool:
@@ -139,7 +153,15 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             plans.append(plan(part, (place, shown, key), leaves))
     if len(leaves.arrays) == before:
         return lambda _: x
-    return lambda new: again([made(new) for made in plans])
+    return lambda new: _remade(again, [made(new) for made in plans], place)
+
+
+def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -> Any:
+    try:
+        return again(parts)
+    except Exception as error:
+        say_where(error, path(place))
+        raise
 
 
 Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
@@ -155,7 +177,7 @@ def _parts(x: Any) -> Parts | None:
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
             return kind._fields, x, _field, kind._make
-        return range(len(x)), x, _item, tuple if kind is tuple else kind
+        return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
 
@@ -163,6 +185,17 @@ def _parts(x: Any) -> Parts | None:
         parts = [getattr(x, name) for name in names]
         return names, parts, _field, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
+
+
+def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
+    kind = type(x)
+    # What a class has of its own may take other arguments than a tuple's parts.
+    if not isinstance(kind.__new__, FunctionType) and not isinstance(kind.__init__, FunctionType):
+        return kind(parts)
+    made = tuple.__new__(kind, parts)
+    if kind.__dictoffset__:
+        made.__dict__.update(x.__dict__)
+    return made
 
 
 def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:
