@@ -276,6 +276,9 @@ fn give(
 
 /// Refuses a capsule that is there twice: its tensor can be taken once.
 fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
+    if sources.iter().all(|source| source.by != By::Capsule) {
+        return Ok(());
+    }
     let mut seen = HashSet::new();
     for (item, (source, x)) in sources.iter().zip(xs.iter()).enumerate() {
         if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
