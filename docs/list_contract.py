@@ -52,6 +52,7 @@ Each row works in both directions. The CUDA Array Interface (CAI) gives a type a
 CAI has no typestr for bfloat16 and the 8-bit floats: `<V2` and `|V1` say only how long an item is.
 `from_cai` asks the object's `dtype` attribute for the name, or takes `dtype="bfloat16"`. Without both it refuses.
 A view keeps the exact type on the way back.
+Their NumPy arrays have the types of `ml_dtypes`. If that package is missing, they have `|V2` and `|V1`, which are bytes without a meaning.
 
 DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes of `float32` is an array of shape `(5, 2)`.
 

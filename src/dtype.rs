@@ -266,14 +266,15 @@ impl Typestr {
         match (self, name) {
             (Self::Exact(dtype), _) => Ok(dtype),
             (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
-            (Self::Opaque(size), Some(name)) => Dtype::from_name(name)
-                .filter(|dtype| dtype.itemsize() == size && dtype.is_opaque())
-                .ok_or_else(|| {
-                    Error::new(
-                        Kind::DtypeAmbiguous,
-                        format!("{text:?} with the type name {name:?}"),
-                    )
-                }),
+            (Self::Opaque(size), Some(name)) => match Dtype::from_name(name) {
+                Some(dtype) if dtype.is_opaque() && dtype.itemsize() == size => Ok(dtype),
+                known => {
+                    let got = format!("{text:?} with the type name {name:?}");
+                    let other = known.map(Dtype::itemsize).filter(|other| *other != size);
+                    let why = other.map(|other| format!(", whose itemsize is {other}"));
+                    Err(Error::new(Kind::DtypeAmbiguous, got + &why.unwrap_or_default()))
+                }
+            },
         }
     }
 }

@@ -66,15 +66,13 @@ def adapt(
         `function` cannot be adapted. The returned function raises what `convert` raises, with the
         name of the argument.
     """
+    again = functools.partial(
+        adapt, to=to, stream=stream, readonly=readonly, returns=returns, backward=backward
+    )
     if function is None:
-        return functools.partial(
-            adapt,
-            to=to,
-            stream=stream,
-            readonly=readonly,
-            returns=returns,
-            backward=backward,
-        )
+        return again
+    if isinstance(function, staticmethod):
+        return staticmethod(again(function.__func__))
     if not callable(function):
         hint = ""
         if isinstance(function, str | ModuleType):

@@ -35,7 +35,8 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
-    leaves = _trees.Leaves()
+    # An array on the host is one of NumPy's own.
+    leaves = _trees.Leaves(library.types if library.name == "numpy" else ())
     rebuild = _trees.plan(x, "x", leaves)
     return rebuild(iter(convert_leaves(leaves, library, **how)))
 
@@ -68,7 +69,7 @@ def convert_leaves(
             library.maker.admit([arrays[number] for number in mine], stream, readonly)
     except Exception as error:
         if (item := error.__dict__.pop("_cai_bridge_item", None)) is not None:
-            _say_where(error, leaves.path(mine[item]))
+            _trees.say_where(error, leaves.path(mine[item]))
         raise
     item = len(foreign)
     try:
@@ -76,8 +77,7 @@ def convert_leaves(
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
-            for item, array in enumerate(given):
-                given[item] = _copied(array, library, copy)
+            given = _copies(given, library, copy)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
@@ -86,7 +86,7 @@ def convert_leaves(
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
-            _say_where(error, leaves.path(foreign[item]))
+            _trees.say_where(error, leaves.path(foreign[item]))
         raise
     if not own:
         return made
@@ -117,12 +117,14 @@ def _own(  # noqa: PLR0917
     lent: list[Any] | None = None,
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
+    if library.name == "numpy":
+        return [_of_host(array, copy, readonly) for array in arrays]
     if copy:
         copies = [_copied(array, library, copy) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
     if _is_view(library) and not (stream is None and readonly is None):
         return library.maker.convert(arrays, stream, readonly, lent)
-    if stream is not None and library.name != "numpy":
+    if stream is not None:
         ordered = [detached(array) for array in arrays]
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back, but by a call that is over.
@@ -131,6 +133,37 @@ def _own(  # noqa: PLR0917
             else:
                 lent.append(view.release)
     return arrays
+
+
+def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
+    """Give an array of NumPy's itself, a copy, or what may not be written."""
+    if copy:
+        array = array.copy()
+    elif readonly and array.flags.writeable:
+        array = array.view()
+    if readonly:
+        array.flags.writeable = False
+    return array
+
+
+def _copies(arrays: list[Any], library: Library, copy: bool) -> list[Any]:
+    """Copy the arrays of a tree; capsules last, since what is refused leaves them as they were."""
+    made = list(arrays)
+    capsules = [item for item, x in enumerate(arrays) if type(x) is _trees.CAPSULE]
+    item = 0
+    try:
+        for item, x in enumerate(arrays):
+            if type(x) is not _trees.CAPSULE or library.name == "numpy":
+                made[item] = _copied(x, library, copy)
+        if copy and capsules and library.name != "numpy":
+            taken = _libraries.find("dlpack").maker.convert([arrays[item] for item in capsules])
+            for item, x in zip(capsules, taken, strict=True):
+                made[item] = _copied(x, library, copy)
+    except Exception as error:
+        known = error.__dict__.get("_cai_bridge_item")
+        error.__dict__["_cai_bridge_item"] = item if known is None else capsules[known]
+        raise
+    return made
 
 
 def _copied(x: Any, library: Library, copy: bool) -> Any:
@@ -154,11 +187,3 @@ def _made_on(stream: Any, x: Any) -> Any:
 def detached(x: Any) -> Any:
     """Detach a tensor from its gradients; return anything else unchanged."""
     return x.detach() if getattr(x, "requires_grad", False) else x
-
-
-def _say_where(error: Exception, path: str) -> None:
-    """Put the place of an array in front of what is wrong with it."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
-    else:
-        error.add_note(f"at {path}")

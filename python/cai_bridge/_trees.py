@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
-from ._core import _is_on_gpu
+from ._core import DLPackView, _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
 """Makes a container again, of the arrays that come next."""
 
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
 """What arrays have, whatever else they are."""
+
+CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
 
 
 Place = Any
@@ -27,44 +30,101 @@ def _item(key: Any) -> str:
 
 
 class Leaves:
-    """The arrays of a tree, and where each of them is."""
+    """The arrays of a tree, and where each is: arrays on GPUs, on the host those of `on_host`."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_host: tuple[type, ...] = ()) -> None:
+        self.on_host = on_host
         self.arrays: list[Any] = []
         self.places: list[Place] = []
 
     def path(self, number: int) -> str:
         """Give an array's place as a program has it: ``x["mask"][2]``."""
-        place, words = self.places[number], []
-        while isinstance(place, tuple):
-            place, shown, key = place
-            words.append(shown(key))
-        return "".join([place, *reversed(words)])
+        return path(self.places[number])
+
+
+def path(place: Place) -> str:
+    """Give a place as a program has it."""
+    words: list[str] = []
+    while isinstance(place, tuple):
+        place, shown, key = place
+        words.append(shown(key))
+    return "".join([place, *reversed(words)])
+
+
+def say_where(error: Exception, path: str) -> None:
+    """Put a place in front of what is wrong there."""
+    if error.args and isinstance(error.args[0], str):
+        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
+    else:
+        error.add_note(f"at {path}")
 
 
 def is_tree(x: Any) -> bool:
     """Tell whether `x` is a container, rather than an array."""
-    return not _is_of_arrays(type(x)) and _parts(x) is not None
+    return not _is_array(x) and _parts(x) is not None
 
 
-def _is_of_arrays(kind: type) -> bool:
+def _is_array(x: Any) -> bool:
+    """Tell whether `x` is an array, or is refused in place of one."""
     try:
-        return ARRAYS[kind]
+        known = ARRAYS[type(x)]
     except KeyError:
-        if len(ARRAYS) == MOST:
-            ARRAYS.clear()
-        ARRAYS[kind] = any(hasattr(kind, name) for name in PROTOCOLS)
-        return ARRAYS[kind]
+        known = _learn(type(x))
+    if known is not None:
+        return known
+    return _is_bare_dict(x) if isinstance(x, dict) else _speaks(x)
 
 
-ARRAYS: dict[type, bool] = {}
-"""Whether a type is one of arrays, which are no containers, whatever else they are."""
+def _learn(kind: type) -> bool | None:
+    if len(ARRAYS) == MOST:
+        ARRAYS.clear()
+    known: bool | None = kind is CAPSULE or any(hasattr(kind, name) for name in PROTOCOLS)
+    # A class has what its objects have, and is none.
+    if not known and not issubclass(kind, type) and (issubclass(kind, dict) or _has_more(kind)):
+        known = None
+    ARRAYS[kind] = known
+    return known
+
+
+def _has_more(kind: type) -> bool:
+    """Tell whether objects may have attributes that their type has not."""
+    if kind.__dictoffset__ or hasattr(kind, "__getattr__"):
+        return True
+    made_by = getattr(kind.__getattribute__, "__objclass__", None)
+    return getattr(made_by, "__module__", None) != "builtins"
+
+
+ARRAYS: dict[type, bool | None] = {}
+"""Whether a type is one of arrays, which are no containers, whatever else they are.
+
+None if that depends on the object.
+"""
 MOST = 64
 
 
-def is_gpu_array(x: Any) -> bool:
-    """Tell whether `x` is an array that the bridge takes, on a GPU."""
-    return _is_of_arrays(type(x)) and _is_on_gpu(x)
+def _speaks(x: Any) -> bool:
+    """Tell whether an object speaks a protocol for which its type has nothing.
+
+    There are objects that have any attribute at all: only what answers as arrays do is one.
+    """
+    try:
+        if callable(getattr(x, "__dlpack__", None)):
+            device = getattr(x, "__dlpack_device__", None)
+            if callable(device) and isinstance(device(), tuple):
+                return True
+        return isinstance(getattr(x, "__cuda_array_interface__", None), dict)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        # A stand-in for something that is not there now has none of it either.
+        return False
+
+
+def _is_bare_dict(x: dict[Any, Any]) -> bool:
+    """Tell whether a dict is one of the CUDA Array Interface, which is refused: it has no owner."""
+    if "typestr" in x and "data" in x and "shape" in x and "version" in x:
+        return isinstance(x["typestr"], str)
+    return False
 
 
 def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
@@ -72,8 +132,8 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
 
     All else stays as it is, containers without any too.
     """
-    if _is_of_arrays(type(x)):
-        if not _is_on_gpu(x):
+    if _is_array(x):
+        if not _is_on_gpu(x) and not isinstance(x, leaves.on_host):
             return lambda _: x
         leaves.arrays.append(x)
         leaves.places.append(place)
@@ -93,7 +153,15 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             plans.append(plan(part, (place, shown, key), leaves))
     if len(leaves.arrays) == before:
         return lambda _: x
-    return lambda new: again([made(new) for made in plans])
+    return lambda new: _remade(again, [made(new) for made in plans], place)
+
+
+def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -> Any:
+    try:
+        return again(parts)
+    except Exception as error:
+        say_where(error, path(place))
+        raise
 
 
 Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
@@ -109,7 +177,7 @@ def _parts(x: Any) -> Parts | None:
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
             return kind._fields, x, _field, kind._make
-        return range(len(x)), x, _item, tuple if kind is tuple else kind
+        return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
 
@@ -117,6 +185,17 @@ def _parts(x: Any) -> Parts | None:
         parts = [getattr(x, name) for name in names]
         return names, parts, _field, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
+
+
+def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
+    kind = type(x)
+    # What a class has of its own may take other arguments than a tuple's parts.
+    if not isinstance(kind.__new__, FunctionType) and not isinstance(kind.__init__, FunctionType):
+        return kind(parts)
+    made = tuple.__new__(kind, parts)
+    if kind.__dictoffset__:
+        made.__dict__.update(x.__dict__)
+    return made
 
 
 def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:

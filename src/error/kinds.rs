@@ -105,7 +105,7 @@ kinds! {
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
     /// `<V2` or `|V1`, and nothing says which type that is.
-    DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16'";
+    DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16' for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
     /// Zero lanes.
@@ -166,8 +166,8 @@ kinds! {
     StreamInDict: Type, "stream", "None, 1, 2 or a handle above 2, as an int: a dict has no stream objects";
     /// A handle that is no stream's.
     StreamUnknown: Driver, "stream", "a stream that exists";
-    /// `__cuda_stream__` returned something else than its protocol says.
-    StreamProtocol: Value, "__cuda_stream__", "a tuple (0, handle)";
+    /// `__cuda_stream__` is no method, or returned something else than its protocol says.
+    StreamProtocol: Value, "__cuda_stream__", "a method that returns a tuple (0, handle)";
 
     /// A stream of another device than the array's.
     StreamDevice: Value, "stream", "a stream of the array's device";

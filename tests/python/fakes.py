@@ -135,6 +135,13 @@ class StreamObject:
         return self._answer
 
 
+class StreamField:
+    """Has ``__cuda_stream__`` as a field, where a method belongs."""
+
+    def __init__(self, answer):
+        self.__cuda_stream__ = answer
+
+
 class Bits:
     """What torch's tensors say beside the protocols."""
 

@@ -51,6 +51,11 @@ def test_a_method_is_adapted_in_its_class_and_bound(cuda: Any, library: StandIn)
         def of_class(cls, x: Any) -> Any:
             return cls, type(x)
 
+        @adapt(to="stand_in")
+        @staticmethod
+        def static_inside(x: Any) -> Any:
+            return type(x)
+
         def plain(self, x: Any) -> Any:
             return self, type(x)
 
@@ -61,6 +66,8 @@ def test_a_method_is_adapted_in_its_class_and_bound(cuda: Any, library: StandIn)
     assert model.method(x) is model
     assert model.seen == [Array]
     assert Model.static(x) is Array
+    assert Model.static_inside(x) is model.static_inside(x) is Array
+    assert model.static_inside([x]) is list
     assert model.of_class(x) == (Model, Array)
     assert adapt(model.plain, "stand_in")(x) == (model, Array)
     assert adapt(model, "stand_in")(x) == (model, Array)

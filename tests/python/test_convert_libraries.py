@@ -122,6 +122,11 @@ def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
         ("arrays", {"arrays": (), "view": None}, r"\(\)"),
         ("view", {"view": int}, "<class 'int'>"),
         ("make", {"make": Library.make}, "<bound method .+"),
+        ("make", {"make": None}, "None"),
+        ("current_stream", {"current_stream": 5}, "5"),
+        ("writes", {"writes": "no"}, "'no'"),
+        ("readonly", {"readonly": "x"}, "'x'"),
+        ("readonly", {"readonly": 0}, "0"),
     ],
 )
 def test_a_library_that_could_make_no_array_is_refused_when_it_is_registered(

@@ -33,6 +33,20 @@ class Places(tuple):  # type: ignore[type-arg]
     __slots__ = ()
 
 
+class Pixel(tuple):  # type: ignore[type-arg]
+    """A tuple that is made of other arguments than its parts."""
+
+    def __new__(cls, *, x: Any, y: Any) -> Pixel:
+        made = super().__new__(cls, (x, y))
+        made.note = "new"  # type: ignore[attr-defined]
+        return made
+
+
+class Picky(list):  # type: ignore[type-arg]
+    def __setitem__(self, at: Any, parts: Any) -> None:
+        raise TypeError("no other parts")
+
+
 class Table(dict):  # type: ignore[type-arg]
     pass
 
@@ -140,6 +154,24 @@ def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> No
     assert convert(items, "stand_in").note == "mine"
     default = collections.defaultdict(list, a=cuda.array([1.0]))
     assert convert(default, "stand_in").default_factory is list
+
+
+def test_a_tuple_that_is_made_of_other_arguments_keeps_its_shape(
+    cuda: Any, library: StandIn
+) -> None:
+    pixel = Pixel(x=cuda.array([1.0]), y=3)
+    pixel.note = "mine"  # type: ignore[attr-defined]
+    (made,) = convert([pixel], "stand_in")
+    assert type(made) is Pixel
+    assert (type(made[0]), made[1], made.note) == (Array, 3, "mine")
+
+
+def test_a_container_that_cannot_be_made_again_is_named(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    with pytest.raises(TypeError, match=r'^x\["a"\]\[1\]: no other parts'):
+        convert({"a": [x, Picky([x])]}, "stand_in")
+    gc.collect()
+    assert x.exports == 0
 
 
 def test_what_a_dataclass_has_for_its_class_stays_the_classs(cuda: Any, library: StandIn) -> None:

@@ -15,6 +15,7 @@ from fakes import (
     DLPackPair,
     OnlyCai,
     OnlyDLPack,
+    StreamField,
     StreamObject,
     assert_refused,
     each,
@@ -150,7 +151,7 @@ def test_what_an_exchange_table_hands_out_is_refused_alike_and_deleted_once(row,
 
 
 def arguments(row):
-    names = {"StreamObject": StreamObject, "numpy": np}
+    names = {"StreamField": StreamField, "StreamObject": StreamObject, "numpy": np}
     return {name: eval(text, names) for name, text in row["with"].items()}
 
 

@@ -44,6 +44,8 @@ class Copies(Ends):
         if first is None:
             self.wait_for_device(view.place)
         else:
+            # Where the one stands in for another, an event is recorded there.
+            wants(first != then or not self.is_beside(first), "it may be refused")
             self.edge(first, then)
 
     def readied(self, view: View) -> str | None:

@@ -72,8 +72,15 @@ def _check(library: Any) -> None:
         refuse("view", "CaiView, DLPackView or None")
     if library.view is None and not arrays:
         refuse("arrays", "the type that has DLPack's exchange API, for view is None")
-    if library.view is not None and type(library).make is Library.make:
+    is_made = type(library).make is not Library.make and callable(library.make)
+    if library.view is not None and not is_made:
         refuse("make", "a method that makes an array of a view")
+    if not callable(library.current_stream):
+        refuse("current_stream", "a method that returns the library's stream on a GPU")
+    if not isinstance(library.writes, bool):
+        refuse("writes", "True or False")
+    if not (library.readonly is None or isinstance(library.readonly, bool)):
+        refuse("readonly", "None, True or False")
 
 
 def find(to: Any) -> Library:

@@ -20,10 +20,10 @@ use crate::py::interpreter::{Answer, answered, entry};
 /// Parameters
 /// ----------
 /// x : object
-///     An array that speaks DLPack or the CUDA Array Interface, or a tree of them: lists, tuples,
-///     named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch. A tree comes
-///     back in its shape; other objects in it stay as they are. One event orders all arrays of a
-///     stream, and either all arrays are converted or none.
+///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
+///     lists, tuples, named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch.
+///     A tree comes back in its shape; other objects in it stay as they are. One event orders all
+///     arrays of a stream, and either all arrays are converted or none.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
 ///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
@@ -32,9 +32,11 @@ use crate::py::interpreter::{Answer, answered, entry};
 ///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
 ///     stream.
 /// copy : bool, optional
-///     True makes a copy in the bridge's own memory; False refuses if a copy is needed.
+///     True makes a copy in the bridge's own memory, and for NumPy copies its own arrays as well;
+///     False refuses if a copy is needed.
 /// readonly : bool, optional
-///     True hands out read-only memory; with False you vouch that writing is right.
+///     True hands out read-only memory; with False you vouch that writing is right. For NumPy True
+///     gives an array that may not be written, of NumPy's own ones a view.
 /// detach : bool, optional
 ///     Detach tensors that require a gradient, instead of refusing them.
 ///

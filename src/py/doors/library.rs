@@ -24,6 +24,8 @@ pub(super) struct ToLibrary {
     pub(super) method: Method,
     /// Whether its current stream is CuPy's, which is asked for without Python.
     pub(super) on_cupys: bool,
+    /// Whether it is NumPy, whose arrays are copies.
+    pub(super) is_numpy: bool,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
     /// The default of `readonly=`.
@@ -70,6 +72,7 @@ impl ToLibrary {
             types: types.unbind(),
             method,
             on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
+            is_numpy: library.getattr(intern!(py, "name"))?.eq("numpy")?,
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
         })

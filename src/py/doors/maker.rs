@@ -1,5 +1,6 @@
 //! How `convert` makes the arrays of a library.
 
+use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -25,7 +26,7 @@ use crate::py::lease::Tenant;
 use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::source::{Source, consumers_place};
+use crate::py::source::{By, Source, consumers_place};
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
@@ -153,6 +154,10 @@ impl Maker {
             let taken = to_library.take(&x, readonly);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
         }
+        refuse_twice(&sources, xs)?;
+        if sources.is_empty() {
+            Argument::parse(stream)?;
+        }
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.place).ordinal;
@@ -241,6 +246,9 @@ impl Maker {
         }
         let library = self.library.bind(py);
         let made = library.call_method1(intern!(py, "make"), (view, stream))?;
+        if to_library.is_numpy && readonly == Some(true) {
+            made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
+        }
         if to_library.on_cupys
             && let Ok(quick) = library.getattr(intern!(py, "make"))?.cast_into::<Ndarrays>()
         {
@@ -264,6 +272,21 @@ fn give(
     let (by, stream) = (source.by.as_str(), source.ready.stream());
     span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
     Ok(made)
+}
+
+/// Refuses a capsule that is there twice: its tensor can be taken once.
+fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
+    if sources.iter().all(|source| source.by != By::Capsule) {
+        return Ok(());
+    }
+    let mut seen = HashSet::new();
+    for (item, (source, x)) in sources.iter().zip(xs.iter()).enumerate() {
+        if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
+            let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
+            return Err(at_item(xs.py(), twice.into(), item));
+        }
+    }
+    Ok(())
 }
 
 /// Notes which item of a tree an error is about.

@@ -1,9 +1,11 @@
 //! `to_dlpack`: an array of whatever protocol, as DLPack has it. And where an array is.
 
 use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 
 use super::to_cai::taken;
 use super::{Maybe, tell};
+use crate::dlpack::capsule;
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
@@ -55,11 +57,17 @@ pub(crate) fn to_dlpack<'py>(
     })
 }
 
-/// Whether an array, of a type that speaks either protocol, is where CUDA reaches it.
+/// Whether an array, of a type that speaks either protocol, is where CUDA reaches it. Of capsules DLPack's alone
+/// are arrays.
 #[pyfunction]
 pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = x.py();
     entry(py, || {
+        if let Ok(capsule) = x.cast::<PyCapsule>() {
+            let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
+            let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
+            return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
+        }
         if let Some(table) = facts(x)?.table {
             // Far quicker than to ask its method, where it lends a tensor at all.
             match answered(py, table.borrow(x))? {

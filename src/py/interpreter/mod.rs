@@ -15,6 +15,7 @@ use std::panic::{
 };
 
 mod end;
+mod line;
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
@@ -23,6 +24,7 @@ use pyo3::{IntoPyObjectExt, ffi};
 pub(super) use end::end;
 pub(crate) use end::is_over;
 use end::{CallGuard, DetachGuard, EntryGuard, is_ending};
+pub(crate) use line::program_line;
 
 /// What an entry answers.
 pub(crate) type Answer<'py> = PyResult<Bound<'py, PyAny>>;

@@ -125,12 +125,9 @@ impl Holding {
             })?;
         }
         let user = if covered { holding.uncovered(&users) } else { None };
-        let lost = user.or(unkept.map(|handle| (handle, None)));
-        let reason = match lost {
+        let reason = match user.or(unkept.map(|handle| (handle, None))) {
             Some((handle, line)) => {
-                // Whoever named no stream hears of the line that the end is at.
-                let line = line.map_or_else(|| warned::here(py), |line| Ok(Some(line.clone())))?;
-                warned::uncovered(holding.at, handle, line.as_ref());
+                warned::uncovered(py, holding.at, handle, line)?;
                 Some(WaitReason::ConsumerUnknown)
             }
             None if !known && !users.is_empty() && holding.is_of_garbage(py) => {

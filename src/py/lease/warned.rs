@@ -3,11 +3,10 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use crate::device::Place;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::program_line;
 
 /// A line of the program: its file and number.
 pub(crate) type Line = (String, u32);
@@ -15,32 +14,34 @@ pub(crate) type Line = (String, u32);
 /// The most lines to warn about.
 const MOST: usize = 1024;
 
-/// The line that the calling thread is at.
+/// The line of the program that the calling thread is at.
 pub(super) fn here(py: Python<'_>) -> PyResult<Option<Line>> {
-    let line = || -> PyResult<Line> {
-        let frame = py.import("sys")?.call_method0(intern!(py, "_getframe"))?;
-        let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
-        Ok((file.extract()?, frame.getattr(intern!(py, "f_lineno"))?.extract()?))
-    };
-    answered(py, line())
+    Ok(program_line(py)?.map(|line| (line.file, line.number)))
 }
 
 /// Warns of a consumer on a non-blocking stream, named at `line` by a bare handle, that no imported library
-/// works on at its end.
+/// works on at its end. If no line named it, the line of the end stands for that.
 #[cold]
-pub(super) fn uncovered(place: Place, handle: u64, line: Option<&Line>) {
+pub(super) fn uncovered(
+    py: Python<'_>,
+    place: Place,
+    handle: u64,
+    line: Option<&Line>,
+) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
     // A line that nobody is told of now is told of later.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
-        return;
+        return Ok(());
     }
-    let unknown = (String::from("?"), 0);
-    let line = line.unwrap_or(&unknown);
+    let line = match line {
+        Some(line) => line.clone(),
+        None => here(py)?.unwrap_or_else(|| (String::from("?"), 0)),
+    };
     {
         let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
         let warned = warned.get_or_insert_default();
         if warned.len() == MOST || !warned.insert(line.clone()) {
-            return;
+            return Ok(());
         }
     }
     tracing::warn!(
@@ -49,4 +50,5 @@ pub(super) fn uncovered(place: Place, handle: u64, line: Option<&Line>) {
         "the producer's stream cannot wait for the consumer's stream, which was named by a bare handle that nothing \
          keeps alive. Pass the stream object instead, or call release(stream) while the stream exists"
     );
+    Ok(())
 }

@@ -14,7 +14,7 @@ use super::types::{self, Facts, ProducerKind};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::py::errors::HostSyncWarning;
-use crate::py::interpreter::answered;
+use crate::py::interpreter::{answered, program_line};
 use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
 use crate::stream::{Alive, Ready, Stream};
@@ -63,7 +63,8 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
          Name its stream by from_cai(x, stream=...), or -1 if nothing is pending"
     );
     let text = CString::new(text).unwrap_or_default();
-    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, 1)?;
+    let level = program_line(py)?.map_or(1, |line| line.level);
+    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, level)?;
     // Only now: if warnings are errors, the next import is refused as well.
     warned().get_or_insert_default().insert(name);
     Ok(())

@@ -20,7 +20,8 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
 
 pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     if !method.is_callable() {
-        return Err(refused(Kind::StreamProtocol, shown(method)));
+        let got = shown(method).map(|shown| format!("{shown}, which is no method"));
+        return Err(refused(Kind::StreamProtocol, got));
     }
     let (py, answer) = (method.py(), method.call0()?);
     let malformed = || refused(Kind::StreamProtocol, shown(&answer));

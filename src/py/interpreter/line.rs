@@ -1,0 +1,68 @@
+//! The line of the program that called the bridge.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+
+use super::answered;
+
+/// What a program's line goes through on its way into the bridge and from one of its Python files to another.
+const BETWEEN: [&str; 3] = ["/contextlib.py", "/asyncio/", "/torch/autograd/"];
+
+/// A line of the program.
+#[derive(Debug)]
+pub(crate) struct ProgramLine {
+    /// Its file.
+    pub(crate) file: String,
+    /// Its number.
+    pub(crate) number: u32,
+    /// How many frames up the stack it is, from 1: `stacklevel` of `warnings`.
+    pub(crate) level: i32,
+}
+
+/// The line of the program that the calling thread is at: of the innermost frame that is none of the package's own.
+/// `None` if nothing of Python's runs.
+pub(crate) fn program_line(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
+    let line = answered(py, outside(py))?;
+    Ok(line.flatten())
+}
+
+fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
+    let own = folder(py)?;
+    let mut frame = py.import(intern!(py, "sys"))?.call_method0(intern!(py, "_getframe"))?;
+    let (mut level, mut innermost) = (1, None);
+    while !frame.is_none() {
+        let file = frame.getattr(intern!(py, "f_code"))?.getattr(intern!(py, "co_filename"))?;
+        let file: String = file.extract()?;
+        let is_own = own.is_some_and(|own| file.starts_with(own));
+        let passes = is_own || (level > 1 && BETWEEN.iter().any(|part| file.contains(part)));
+        if !passes || innermost.is_none() {
+            let number = frame.getattr(intern!(py, "f_lineno"))?.extract().unwrap_or(0);
+            let line = ProgramLine { file, number, level };
+            if !passes {
+                return Ok(Some(line));
+            }
+            innermost = Some(line);
+        }
+        frame = frame.getattr(intern!(py, "f_back"))?;
+        level += 1;
+    }
+    // A thread that somebody else began, as PyTorch does for gradients.
+    Ok(innermost)
+}
+
+/// The folder of the package, with the separator at its end; `None` in a program without the package.
+fn folder(py: Python<'_>) -> PyResult<Option<&str>> {
+    static FOLDER: PyOnceLock<String> = PyOnceLock::new();
+    if let Some(folder) = FOLDER.get(py) {
+        return Ok(Some(folder));
+    }
+    let modules = py.import(intern!(py, "sys"))?.getattr(intern!(py, "modules"))?;
+    let package = modules.call_method1(intern!(py, "get"), (intern!(py, "cai_bridge"),))?;
+    if package.is_none() {
+        return Ok(None);
+    }
+    let file: String = package.getattr(intern!(py, "__file__"))?.extract()?;
+    let folder = file.rfind(['/', '\\']).and_then(|end| file.get(..=end));
+    Ok(folder.map(|folder| FOLDER.get_or_init(py, || folder.to_owned()).as_str()))
+}

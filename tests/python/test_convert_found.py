@@ -1,0 +1,324 @@
+"""What `convert` and `adapt` find in a tree: objects that speak by themselves, capsules, dicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import unittest.mock
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import capsules
+import numpy as np
+import pytest
+from capsules import HandMade
+from fakes import interface
+from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
+
+from cai_bridge import _trees as trees
+from cai_bridge import adapt, convert, to_cai, to_dlpack
+
+__all__ = ["library", "no_libraries", "producer"]
+
+# objects that speak, though their types do not
+
+
+class Holder:
+    """Has the dict, and what keeps its memory, as attributes of its own."""
+
+    def __init__(self, x: Any) -> None:
+        self.__cuda_array_interface__ = interface(x)
+        self.keep = x
+
+
+@dataclasses.dataclass
+class Field:
+    __cuda_array_interface__: dict[str, Any]
+    keep: Any
+
+
+class Proxy:
+    """Has whatever another object has."""
+
+    __slots__ = ("_to",)
+
+    def __init__(self, to: Any) -> None:
+        self._to = to
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._to, name)
+
+
+class Whatever:
+    """The same, by the other way in."""
+
+    __slots__ = ("_to",)
+
+    def __init__(self, to: Any) -> None:
+        self._to = to
+
+    def __getattribute__(self, name: str) -> Any:
+        return getattr(object.__getattribute__(self, "_to"), name)
+
+
+SPEAK: dict[str, Callable[[Any], Any]] = {
+    "an attribute": Holder,
+    "a field": lambda x: Field(interface(x), x),
+    "a proxy": Proxy,
+    "a proxy by getattribute": Whatever,
+    "a weak proxy": weakref.proxy,
+}
+
+
+@pytest.mark.parametrize("speaks", ["cai3", "dlpack"])
+@pytest.mark.parametrize("made", SPEAK.values(), ids=SPEAK)
+def test_objects_that_speak_by_themselves_are_arrays_in_trees_too(
+    made: Any, speaks: str, cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0, speaks)
+    cuda.synchronize()
+    for tree in ([made(x)], [made(x), {"a": made(x)}["a"]]):
+        for one in convert(tree, "stand_in"):
+            assert type(one) is Array
+            assert one.view.ptr == x.ptr
+            seen = one.read()
+            cuda.synchronize()
+            assert seen.value == [7.0] * 4
+    assert type(convert(made(x), "stand_in")) is Array
+    assert convert([made(x)], "numpy")[0].tolist() == [7.0] * 4
+
+
+@pytest.mark.parametrize("made", [Proxy, Whatever, weakref.proxy])
+def test_a_proxys_pending_work_is_waited_for(
+    made: Any, cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0, "cai3")
+    seen = convert([made(x)], "stand_in")[0].read()
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("made", SPEAK.values(), ids=SPEAK)
+def test_adapted_functions_get_them_as_arrays(made: Any, cuda: Any, library: StandIn) -> None:
+    kinds = adapt(lambda a, *, b: [type(a), type(b[0])], to="stand_in")
+    x = cuda.array([1.0] * 4, speaks="cai3")
+    assert kinds(made(x), b=[made(x)]) == [Array, Array]
+
+
+class Anything:
+    """Has every attribute that anybody asks for, and speaks nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args, **kwargs: None
+
+
+class Unbound:
+    """Stands for something that is not there now."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("not in a request")
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        Anything(),
+        Unbound(),
+        unittest.mock.Mock(),
+        unittest.mock.MagicMock(),
+        Holder,
+        Array,
+        Proxy(np.ones(2)),
+        np.__dict__,
+        np,
+        print,
+        type("Empty", (), {})(),
+    ],
+    ids=lambda x: type(x).__name__,
+)
+def test_what_speaks_nothing_stays_as_it_is(x: Any, cuda: Any, library: StandIn) -> None:
+    made = convert([x, cuda.array([1.0])], "stand_in")
+    assert made[0] is x
+    adapt(lambda a: None if a is x else pytest.fail("another"), to="stand_in")(x)
+
+
+def test_a_stand_in_that_runs_out_of_memory_is_no_answer(cuda: Any, library: StandIn) -> None:
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        convert([Full()], "stand_in")
+
+
+def test_plain_values_are_told_by_their_types_alone(cuda: Any, library: StandIn) -> None:
+    class Slotted(NamedTuple):
+        a: int
+
+    plain = [
+        1,
+        2.0,
+        3j,
+        "a",
+        b"a",
+        None,
+        True,
+        ...,
+        range(3),
+        slice(3),
+        {1},
+        frozenset({1}),
+        [],
+        (),
+    ]
+    plain += [Slotted(1), np.ones(2, dtype="O")[0], np.float32(1), np.dtype("f4")]
+    convert(plain, "stand_in")
+    assert [trees.ARRAYS[type(one)] for one in plain] == [False] * len(plain)
+    convert([np.ones(2)], "stand_in")
+    assert trees.ARRAYS[np.ndarray] is True
+
+
+# capsules
+
+
+@pytest.mark.parametrize("max_version", [None, (1, 3)])
+def test_capsules_are_converted_as_one_is(
+    max_version: Any, cuda: Any, library: StandIn, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0)
+    taken = [to_dlpack(x).__dlpack__(stream=1, max_version=max_version) for _ in range(2)]
+    made = convert({"a": taken[0], "b": [taken[1]]}, "stand_in")
+    assert [type(one) for one in (made["a"], made["b"][0])] == [Array] * 2
+    assert all(capsules.name_of(one).startswith("used") for one in taken)
+    seen = made["a"].read()
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("to", ["stand_in", "numpy"])
+def test_a_refusal_leaves_every_capsule_as_it_was(
+    to: str, copy: Any, cuda: Any, library: StandIn
+) -> None:
+    x = cuda.array([1.0] * 4)
+    good, bad = HandMade(x.ptr), HandMade(x.ptr, ndim=-1)
+    capsule, wrong = good.capsule(), bad.capsule()
+    for tree, where in (
+        ([capsule, wrong], r"x\[1\]: ndim: got -1; "),
+        ([capsule, capsule], r"x\[1\]: capsule: got one that is there twice; "),
+        ([capsule, {"a": interface(x)}], r'x\[1\]\["a"\]: object: got a dict'),
+    ):
+        with pytest.raises((ValueError, TypeError), match=f"^{where}"):
+            convert(tree, to, copy=copy)
+        assert not capsules.name_of(capsule).startswith("used")
+    assert good.deleted == bad.deleted == 0
+    (made,) = convert([capsule], to, copy=copy)
+    assert capsules.name_of(capsule).startswith("used")
+    del made
+    gc.collect()
+    cuda.synchronize()
+    convert([], to)
+    assert good.deleted == 1
+
+
+def test_a_used_capsule_is_refused_where_it_is(cuda: Any, library: StandIn) -> None:
+    capsule = to_dlpack(cuda.array([1.0])).__dlpack__()
+    to_cai(capsule)
+    with pytest.raises(ValueError, match=r"^x\[0\]: capsule: got a consumed one"):
+        convert([capsule], "stand_in")
+
+
+def test_capsules_of_others_and_of_the_host_stay(cuda: Any, library: StandIn) -> None:
+    mine = [np.ones(2).__dlpack__(), type(to_dlpack(cuda.array([1.0]))).__dlpack_c_exchange_api__]
+    made = convert([*mine, cuda.array([1.0])], "stand_in")
+    assert made[0] is mine[0]
+    assert made[1] is mine[1]
+    assert capsules.name_of(mine[0]) == "dltensor"
+
+
+def test_an_adapted_function_gets_a_capsules_array(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0] * 4)
+    assert adapt(type, to="stand_in")(to_dlpack(x).__dlpack__()) is Array
+
+
+# dicts
+
+
+def test_a_bare_dict_is_refused_wherever_it_is(cuda: Any, library: StandIn) -> None:
+    bare = interface(cuda.array([1.0]))
+    words = r"object: got a dict, which has no owner; from_cai\(dict, owner=\.\.\.\) takes it"
+    for to in ("stand_in", "numpy", "cai"):
+        with pytest.raises(TypeError, match=f"^{words}"):
+            convert(bare, to)
+        with pytest.raises(TypeError, match=rf"^x\[1\]: {words}"):
+            convert([cuda.array([1.0]), bare], to)
+    with pytest.raises(TypeError, match=f"^a: {words}"):
+        adapt(lambda a: None, to="stand_in")(bare)
+
+
+def test_other_dicts_are_trees(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    keys = "typestr", "data", "shape", "version"
+    for left_out in keys:
+        tree = {key: x for key in keys if key != left_out}
+        assert {type(one) for one in convert(tree, "stand_in").values()} == {Array}
+    assert type(convert(dict.fromkeys(keys, x), "stand_in")["typestr"]) is Array
+
+
+# arrays of the host
+
+
+def test_a_copy_for_numpy_copies_its_own_arrays_too(cuda: Any) -> None:
+    mine = np.ones(2)
+    x = cuda.array([3.0, 4.0])
+    for copied in (
+        convert(mine, "numpy", copy=True),
+        convert([mine], "numpy", copy=True)[0],
+        convert({"a": mine, "x": x}, np, copy=True)["a"],
+    ):
+        assert not np.shares_memory(copied, mine)
+        assert copied.flags.writeable
+        copied[:] = 7.0
+    assert mine.tolist() == [1.0, 1.0]
+    assert convert(mine, "numpy") is mine
+    assert convert(mine, "numpy", copy=False) is mine
+    for copy in (None, False):
+        assert convert([mine], "numpy", copy=copy)[0] is mine
+    with pytest.raises(ValueError, match=r"^x\[1\]: copy: got False"):
+        convert([mine, x], "numpy", copy=False)
+
+
+def test_for_other_libraries_the_hosts_arrays_stay(cuda: Any, library: StandIn) -> None:
+    mine = np.ones(2)
+    made = convert([mine, cuda.array([1.0])], "stand_in", copy=True)
+    assert made[0] is mine
+    with pytest.raises(BufferError, match=r"^device: got CPU memory"):
+        convert(mine, "stand_in", copy=True)
+    seen = adapt(lambda a, b: [a, b], to="numpy", returns=None)(mine, cuda.array([1.0]))
+    assert seen[0] is mine
+
+
+@pytest.mark.parametrize("copy", [None, True])
+@pytest.mark.parametrize("tree", [False, True])
+def test_what_is_read_only_is_read_only_in_numpy(tree: bool, copy: Any, cuda: Any) -> None:
+    mine, x = np.ones(2), cuda.array([3.0, 4.0])
+    for one in (mine, x):
+        for readonly in (True, False, None):
+            made = convert([one] if tree else one, "numpy", copy=copy, readonly=readonly)
+            made = made[0] if tree else made
+            assert made.flags.writeable == (readonly is not True)
+            assert made.tolist() == one.tolist()
+    assert mine.flags.writeable, "the caller's own stays as it was"
+    mine.flags.writeable = False
+    assert convert(mine, "numpy", readonly=True) is mine
+    assert convert(cuda.array([1.0], readonly=True), "numpy").flags.writeable, "a copy"
+
+
+def test_a_stream_is_looked_at_though_no_array_is_there(cuda: Any, library: StandIn) -> None:
+    for wrong in (0, True, "s", -2):
+        for tree in ([], [1], {"a": np.ones(2)}, [np.ones(2), "text"]):
+            for to in ("stand_in", "numpy", "cai"):
+                with pytest.raises((TypeError, ValueError), match=r"^stream: got "):
+                    convert(tree, to, stream=wrong)
+    assert count(cuda, "cuEventRecord") == 0
