@@ -52,8 +52,9 @@ def cupy(body: str) -> str:
 def test_what_the_attributes_say_is_what_the_dict_says() -> None:
     said = cupy(
         """
-        for shape in [(2, 3), (), (1, 4), (4, 1), (2, 0, 3)]:
-            x = NdArray(0x8000_0000, shape)
+        made = [((2, 3), True), ((), True), ((1, 4), True), ((4, 1), True), ((2, 0, 3), True)]
+        for shape, contiguous in [*made, ((2, 3), False), ((2, 3, 4), False)]:
+            x = NdArray(0x8000_0000, shape, None, contiguous)
             by_parts = to_cai(x)
             by_dict = to_cai(from_cai(x.__cuda_array_interface__, owner=x, device=0))
             assert facts(by_parts) == facts(by_dict), (facts(by_parts), facts(by_dict))

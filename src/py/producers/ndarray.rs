@@ -8,7 +8,7 @@
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString, PyType};
+use pyo3::types::{PyBool, PyDict, PyString, PyType};
 
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
@@ -148,7 +148,7 @@ impl Parts {
     fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
         let Some(shape) = native::tuple(&self.shape.answer(x)?) else { return Ok(None) };
         let strides = match &self.contiguous {
-            Some(contiguous) if contiguous.ask(x)? => None,
+            Some(contiguous) if contiguous.answer(x)?.is(&*PyBool::new(x.py(), true)) => None,
             _ => match native::tuple(&self.strides.answer(x)?) {
                 None => return Ok(None),
                 strides => strides,

@@ -175,7 +175,7 @@ struct MemoryPointer {
     ptr: u64,
 }
 
-/// Plays `cupy.ndarray`: 32-bit floats of device 0, in C's order.
+/// Plays `cupy.ndarray`: 32-bit floats of device 0.
 #[pyclass(frozen, subclass, module = "cupy")]
 struct NdArray {
     #[pyo3(get)]
@@ -193,24 +193,32 @@ struct NdArray {
 
 #[pymethods]
 impl NdArray {
-    /// `dict` is the shape that its dict has, if that is another one.
+    /// `dict` is the shape that its dict has, if that is another one. Where it is not `contiguous`, it is in
+    /// Fortran's order.
     #[new]
-    #[pyo3(signature = (pointer, shape, dict=None))]
+    #[pyo3(signature = (pointer, shape, dict=None, contiguous=true))]
     fn new(
         py: Python<'_>,
         pointer: u64,
         shape: Bound<'_, PyTuple>,
         dict: Option<Py<PyTuple>>,
+        contiguous: bool,
     ) -> PyResult<Self> {
-        let (mut strides, mut step) = (Vec::new(), 4_i64);
-        for extent in shape.iter().rev() {
-            strides.push(step);
-            step *= extent.extract::<i64>()?.max(1);
+        let mut extents = shape.extract::<Vec<i64>>()?;
+        if contiguous {
+            extents.reverse();
         }
-        strides.reverse();
+        let (mut strides, mut step) = (Vec::new(), 4_i64);
+        for extent in extents {
+            strides.push(step);
+            step *= extent.max(1);
+        }
+        if contiguous {
+            strides.reverse();
+        }
         Ok(Self {
             strides: PyTuple::new(py, strides)?.unbind(),
-            contiguous: true,
+            contiguous,
             dtype: py.import("numpy")?.call_method1("dtype", ("float32",))?.unbind(),
             data: Py::new(py, MemoryPointer { ptr: pointer })?,
             dict: dict.unwrap_or_else(|| shape.clone().unbind()),
@@ -224,7 +232,8 @@ impl NdArray {
         dict.set_item(intern!(py, "shape"), &self.dict)?;
         dict.set_item(intern!(py, "typestr"), intern!(py, "<f4"))?;
         dict.set_item(intern!(py, "version"), 3)?;
-        dict.set_item(intern!(py, "strides"), py.None())?;
+        let strides = (!self.contiguous).then(|| self.strides.clone_ref(py));
+        dict.set_item(intern!(py, "strides"), strides)?;
         dict.set_item(intern!(py, "data"), (self.data.get().ptr, false))?;
         dict.set_item(intern!(py, "stream"), 1)?;
         Ok(dict)
