@@ -14,6 +14,7 @@ import capsules
 import numpy as np
 import pytest
 from fakes import only_cai
+from tests.soak.foreign import external
 
 from cai_bridge import from_cai, to_cai
 
@@ -173,6 +174,44 @@ def test_a_work_stream_of_the_exchange_api_that_nobody_vouches_for(blocking, cud
     seen = consumer.read(view)
     home.destroy()
     del view
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("way", ["exchange API", "declared", "declared for a view", "a bare dict"])
+def test_a_dict_names_no_stream_that_nothing_keeps_alive(way, blocking, cuda):
+    home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
+    array = producer(cuda, "exchange" if way == "exchange API" else "cai3", home)
+    if way == "exchange API":
+        with cuda.current_stream(external(home)):
+            view = to_cai(array)
+    elif way == "declared":
+        view = to_cai(from_cai(only_cai(array), stream=home.handle))
+    elif way == "declared for a view":
+        view = to_cai(from_cai(to_cai(only_cai(array)), stream=home.handle))
+    else:
+        bare = dict(array.__cuda_array_interface__)
+        view = to_cai(from_cai(bare, owner=only_cai(array)))
+    home.destroy()
+    seen = cuda.consumer("cai-waits", consumer).read(view)
+    view.release()
+    ended(cuda)
+    assert view.stream == 1
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("named", ["by a handle", "by the simulated device"])
+def test_an_object_around_a_handle_keeps_no_stream(named, blocking, cuda):
+    stream, home = cuda.stream("consumer", blocking=blocking), cuda.stream("home")
+    array = producer(cuda, "cai3", home)
+    around = cuda.stream_of(stream.handle) if named != "by a handle" else ExternalStream(stream)
+    view = to_cai(array, stream=around)
+    seen = stream.read(view)
+    stream.destroy()
+    view.release()
+    home.fill(array, 2.0)
     ended(cuda)
     assert seen.value == [1.0] * 4
 

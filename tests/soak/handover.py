@@ -10,6 +10,11 @@ from .order import Made
 from .words import SILENT, Array, StreamRef, User, View, wants
 
 
+def told(stream: str, on: StreamRef | None) -> str:
+    """Name what others are told of a stream: the legacy default one that stands in for it."""
+    return stream if on is None else on.stream
+
+
 class Bridge(Lives):
     """The whole model: with `to_cai` and `from_cai`."""
 
@@ -97,7 +102,7 @@ class Bridge(Lives):
             return view._replace(tensor=True)
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
-        return view._replace(ready=stream, on=on, home=home, tensor=tensor)
+        return view._replace(ready=told(stream, on), on=on, home=home, tensor=tensor)
 
     def producer(
         self, argument: str, device: int, *, passed_on: bool
@@ -169,7 +174,7 @@ class Bridge(Lives):
         if view.home is not None and view.home.stream == stream:
             return view._replace(on=view.home)
         kept, on = self.producer(str(step.stream), view.place, passed_on=True)
-        return view._replace(on=on).above(*([kept] if kept else []))
+        return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
 
     def _dict(self, step: s.FromCai) -> View:
         """A dict, whose stream the caller may declare."""
@@ -182,7 +187,7 @@ class Bridge(Lives):
             return view
         if stream is not None:
             home, on = self.producer(str(step.stream), device, passed_on=True)
-            return view._replace(ready=stream, on=on, home=home)
+            return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
             return view if step.stream == -1 else self._silent(step, view)
         if step.as_dict:
@@ -208,7 +213,7 @@ class Bridge(Lives):
         argument = f"{ready}.handle" if stream is None else str(step.stream)
         wants(self.lanes[ready].device == place)
         kept, on = self.producer(argument, place, passed_on=True)
-        made = made._replace(ready=ready, on=on)
+        made = made._replace(ready=told(ready, on), on=on)
         return made.above(*([kept] if kept and stream is not None else []))
 
     def _silent(self, step: s.FromCai, view: View) -> View:
@@ -235,7 +240,7 @@ class Bridge(Lives):
             kept = self.keep(f"{array.pending}.handle", array.device)
             return view._replace(home=kept if kept and kept.stream == array.pending else None)
         home, on = self.producer(f"{array.pending}.handle", array.device, passed_on=True)
-        return view._replace(ready=array.pending, on=on, home=home)
+        return view._replace(ready=told(array.pending, on), on=on, home=home)
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -98,6 +98,11 @@ class SimulatedStream:
         return stream
 
     @property
+    def external(self) -> bool:
+        """Whether it is around another owner's handle, as `SimulatedCuda.stream_of` makes it."""
+        return self.handle > 2 and not (self._alive or self._destroyed)
+
+    @property
     def device(self) -> int:
         """The ordinal of its device; a default stream's is that of the thread's current device."""
         if self._device is not None:

@@ -96,10 +96,7 @@ pub(crate) fn import<'py>(
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
-        (_, Claim::Stated(Ready::On(stream))) => {
-            let (producer, kept) = work.exported(py, options.door, stream)?;
-            (Ready::On(stream), producer, kept)
-        }
+        (_, Claim::Stated(Ready::On(stream))) => work.exported(py, options.door, stream)?,
         (Request::Unspecified, Claim::Silent) => {
             let ordered = options.ordered || ordering_wanted();
             silence::settle(x, facts, owner, (&driver, place), (options.door, ordered))?
@@ -131,24 +128,17 @@ impl Work<'_, '_> {
         let Some(alive) = options.stream.alive(self.place) else {
             return Ok((Ready::Nothing, None, None));
         };
-        let ready = Ready::On(alive.stream());
-        let (producer, kept) = match options.stream.keep(py, self.driver, self.place)? {
-            Some(KeepAlive::By(producer)) => (Some(producer), None),
-            _ => of_producer(py, options.door, self.driver, alive, true)?,
-        };
-        Ok((ready, producer, kept))
+        match options.stream.keep(py, self.driver, self.place)? {
+            Some(KeepAlive::By(producer)) => Ok((Ready::On(alive.stream()), Some(producer), None)),
+            _ => of_producer(py, options.door, self.driver, alive, true),
+        }
     }
 
     /// The stream that the dict names.
-    fn exported(
-        &self,
-        py: Python<'_>,
-        door: &'static str,
-        stream: Stream,
-    ) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
+    fn exported(&self, py: Python<'_>, door: &'static str, stream: Stream) -> PyResult<Readiness> {
         match self.kept(py, stream)? {
-            Some(producer) => Ok((Some(producer), None)),
-            None if self.exports => Ok((None, None)),
+            Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
+            None if self.exports => Ok((Ready::On(stream), None, None)),
             None => {
                 let alive = current::named(py, stream.handle(), self.place);
                 of_producer(py, door, self.driver, alive, true)

@@ -9,7 +9,7 @@ use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::source::{Source, check_stream};
 use crate::py::streams::{KeepAlive, StreamRef};
-use crate::stream::{Alive, Ready, Request};
+use crate::stream::{Alive, Ready, Request, Stream};
 
 /// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
 /// of the producer's besides the one that the memory came from, and waits for the consumer as well.
@@ -48,6 +48,10 @@ fn declare(
     }
     let driver = view.holding.driver.clone();
     let keeping = options.stream.keep(py, &driver, view.place)?;
+    if !matches!(keeping, Some(KeepAlive::By(_))) {
+        // Nobody keeps the handle, so nobody is told it.
+        view.ready = Ready::On(Stream::Legacy);
+    }
     if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
         view.holding.put_upstream(KeepAlive::By(kept));

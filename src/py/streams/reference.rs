@@ -1,7 +1,8 @@
 //! Streams that may be used after the call that named them: something that the bridge holds keeps them alive.
 //!
 //! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of
-//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. If an object can be closed while it is held,
+//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. cuda.core's `from_handle` makes an object of the same
+//!   class, which does not say whose stream it has (cuda.core 1.2.0); it is taken to own that. If an object can be closed while it is held,
 //!   as cuda.core's can, the bridge asks it again each time.
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
 //! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
