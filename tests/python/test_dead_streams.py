@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import capsules
 import numpy as np
@@ -214,6 +214,72 @@ def test_an_object_around_a_handle_keeps_no_stream(named, blocking, cuda):
     home.fill(array, 2.0)
     ended(cuda)
     assert seen.value == [1.0] * 4
+
+
+class Pooled:
+    """An object that its pool takes back in `__del__`, which Python calls once in its life."""
+
+    pool: ClassVar[list[Any]] = []
+
+    def __del__(self) -> None:
+        self.pool.append(self)
+
+    @classmethod
+    def again(cls, *given: Any) -> Any:
+        """One that was in the pool."""
+        cls(*given)
+        return cls.pool.pop()
+
+
+class PooledBuffer(Pooled):
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.array.__cuda_array_interface__
+
+
+class PooledStream(Pooled):
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.stream.handle)
+
+
+@pytest.mark.parametrize("which", ["producer", "consumer's stream"])
+def test_an_object_from_a_pool_vouches_for_its_stream(which, cuda):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = producer(cuda, "cai3", home)
+    if which == "producer":
+        view = from_cai(PooledBuffer.again(array))
+        seen = cuda.consumer("dlpack", consumer).read(view)
+        seen.release()
+    else:
+        view = to_cai(array, stream=PooledStream.again(consumer))
+        seen = consumer.read(view)
+    view.release()
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+    home.fill(array, 2.0)
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+def test_an_object_from_a_pool_that_the_garbage_collector_ends_is_not_asked(cuda):
+    class Cycle:
+        pass
+
+    home, cycle = cuda.stream("home"), Cycle()
+    array, stream = producer(cuda, "cai3", home), PooledStream.again(cuda.stream("consumer"))
+    held = stream.stream
+    weakref.finalize(stream, held.destroy)
+    cycle.self, cycle.stream, cycle.view = cycle, stream, to_cai(array, stream=stream)
+    cuda.synchronize()
+    del stream, cycle
+    gc.collect()
+    assert held._destroyed
+    cuda.synchronize()
 
 
 @KINDS
