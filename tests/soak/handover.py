@@ -36,7 +36,11 @@ class Bridge(Lives):
             if stream is not None and not array.empty:
                 self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.at, view.home)
-            on = view.home if user.kind == "home" else user.kept
+            on = user.kept
+            if user.kind == "home" and (on is None or on.stream != stream):
+                # The consumer's work is there, wherever the producer goes.
+                moves = view.home is not None and view.home.by == "exporter"
+                on = StreamRef(str(stream), "pinned") if moves else view.home
             view = view.handed_on(user)._replace(on=on, ready=None if array.empty else stream)
         readonly = view.readonly if step.readonly is None else step.readonly
         made = view._replace(readonly=readonly, kind="cai", lent=False)
@@ -102,7 +106,8 @@ class Bridge(Lives):
             return view._replace(tensor=True)
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
-        return view._replace(ready=told(stream, on), on=on, home=home, tensor=tensor)
+        ready = told(stream, on) if passed_on else stream
+        return view._replace(ready=ready, on=on, home=home, tensor=tensor)
 
     def producer(
         self, argument: str, device: int, *, passed_on: bool
@@ -137,8 +142,8 @@ class Bridge(Lives):
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
         kept = self.keep(f"{pending}.handle", array.device)
-        if kept is None or kept.stream != pending:
-            kept = StreamRef(pending, "exporter")
+        besides = kept.by if kept is not None and kept.stream == pending else None
+        kept = StreamRef(pending, "exporter", besides)
         return view._replace(ready=pending, on=kept, home=kept)
 
     # --- from_cai ---------------------------------------------------------------------------------

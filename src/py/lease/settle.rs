@@ -29,7 +29,13 @@ impl Holding {
             .flatten();
         let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
         for kept in self.upstream.iter().filter_map(KeepAlive::kept) {
-            producers.extend(kept.confirm(py, &self.driver)?);
+            let alive = kept.confirm(py, &self.driver)?;
+            let known = |alive: &Alive<'_>| {
+                let same =
+                    |known: &Alive<'_>| known.is(*alive) && known.stands_in() == alive.stands_in();
+                producers.iter().any(same)
+            };
+            producers.extend(alive.filter(|alive| !known(alive)));
         }
         Ok((producers, producer.is_some()))
     }
@@ -66,7 +72,8 @@ impl Holding {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
+        let nothing = if also.is_none() { self.nothing_to_order(py)? } else { None };
+        let settled = match nothing {
             Some(why) => {
                 let on = || self.producer.as_ref().map(StreamRef::stream);
                 order::elided(Purpose::give_back("release"), self.place, why, on);
@@ -82,20 +89,23 @@ impl Holding {
         Ok(settled)
     }
 
-    /// Why no stream has to wait for another, where that is known without a question to anybody.
-    fn nothing_to_order(&self) -> Option<Elided> {
-        if self
-            .lent
-            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || !self.upstream.is_empty())
-        {
-            return None;
+    /// Why no stream has to wait for another, where that is known without the driver.
+    fn nothing_to_order(&self, py: Python<'_>) -> PyResult<Option<Elided>> {
+        if self.lent.is_some_and(|at| {
+            !self.is_producer(Alive::legacy(at))
+                || !self.upstream.is_empty()
+                || self.producer_moves()
+        }) {
+            return Ok(None);
         }
-        match &self.consumer {
+        Ok(match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::OnProducer if self.upstream.is_empty() => Some(Elided::SameStream),
+            Consumer::OnProducer(_) if self.upstream.is_empty() && self.producer_stays(py)? => {
+                Some(Elided::SameStream)
+            }
             _ => None,
-        }
+        })
     }
 
     fn order(
@@ -153,7 +163,13 @@ impl Holding {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::OnProducer => {
+            Consumer::OnProducer(Some(kept)) if !self.producer_stays(py)? => {
+                if let Some(kept) = kept.kept() {
+                    users.extend(kept.confirm(py, &self.driver)?);
+                }
+                users.is_empty()
+            }
+            Consumer::OnProducer(_) => {
                 users.extend(producers.first());
                 false
             }
@@ -177,7 +193,14 @@ impl Holding {
     fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
         let (stream, line) = match &self.consumer {
             Consumer::Unkept(handle, line) => (Stream::Handle(*handle), line.as_ref()),
-            Consumer::On(kept) if kept.is_of_this_life(&self.driver) => (kept.stream(), None),
+            Consumer::OnProducer(Some(KeepAlive::Nobody(handle))) => {
+                (Stream::Handle(*handle), None)
+            }
+            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept)))
+                if kept.is_of_this_life(&self.driver) =>
+            {
+                (kept.stream(), None)
+            }
             _ => return None,
         };
         let found = users.iter().any(|user| user.stream() == stream);

@@ -154,15 +154,19 @@ impl Work<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        if let Some(kept) = StreamRef::vouched(py, self.driver, alive)? {
-            return Ok(Some(kept));
+        let vouched = StreamRef::vouched(py, self.driver, alive)?;
+        // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
+        let moves = !self.of_owner.has(Habit::NamesCurrentStream)
+            && !self.of_owner.has(Habit::KeepsStreamObject);
+        if vouched.is_some() && !(moves && self.exports) {
+            return Ok(vouched);
         }
         if self.of_owner.has(Habit::KeepsStreamObject)
             && let Some(kept) = StreamRef::by_attribute(self.driver, self.owner, alive)?
         {
             return Ok(Some(kept));
         }
-        let exported = || StreamRef::exported(self.driver, alive, self.owner);
+        let exported = || StreamRef::exported(self.driver, alive, self.owner, (moves, vouched));
         self.exports.then(exported).transpose()
     }
 }

@@ -8,7 +8,6 @@ use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
 use crate::py::native;
-use crate::stream::Stream;
 
 /// An object that vouches for a stream, which is held.
 ///
@@ -45,11 +44,11 @@ impl Voucher {
     }
 
     /// What the object says of its stream. One that fails to say vouches for nothing.
-    pub(super) fn ask(
+    pub(super) fn ask<R>(
         &self,
         py: Python<'_>,
-        ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<Stream>>,
-    ) -> PyResult<Option<Stream>> {
+        ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<R>>,
+    ) -> PyResult<Option<R>> {
         let Some(object) = self.object(py) else { return Ok(None) };
         Ok(answered(py, ask(object))?.flatten())
     }
