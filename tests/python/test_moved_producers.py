@@ -188,3 +188,60 @@ def test_an_exporter_that_cannot_be_asked_is_taken_to_stay_where_others_keep_its
     cuda.legacy.fill(exporter.array, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_dict_by_itself_is_its_owners_if_the_owners_own_dict_says_the_same(moves, cuda):
+    home, then, consumer = (cuda.stream(name) for name in ("home", "then", "consumer"))
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    view = from_cai(array.__cuda_array_interface__, owner=array)
+    if moves:
+        moved(array, home, then)
+    seen = cuda.consumer("dlpack", consumer).read(view)
+    seen.release()
+    view.release()
+    (then if moves else home).fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0 if moves else 1.0] * 4
+    assert host_waits(cuda) == 0
+
+
+@pytest.mark.parametrize("differs", ["stream", "address"])
+def test_a_dict_that_is_not_the_owners_own_does_not_follow_it(differs, cuda):
+    home, other = cuda.stream("home"), cuda.stream("other")
+    array = cuda.array([1.0] * 8, speaks="cai3", stream=home, name="x")
+    said = array.__cuda_array_interface__
+    if differs == "stream":
+        said["stream"] = other.handle
+    else:
+        said["data"], said["shape"] = (said["data"][0] + 4, False), (4,)
+    # Nobody keeps it, so the legacy default stream replaces it.
+    assert from_cai(said, owner=array).stream == 1
+    cuda.synchronize()
+
+
+def test_a_stream_that_a_dict_names_beside_a_view_as_its_owner_waits_at_the_end(cuda):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    cuda.legacy.wait(home.record())
+    view = to_cai(array)
+    taken = from_cai(dict(view.__cuda_array_interface__, stream=1), owner=view)
+    seen = cuda.consumer("dlpack", consumer).read(taken)
+    seen.release()
+    taken.release()
+    cuda.legacy.fill(array, 3.0)
+    home.wait(cuda.legacy.record())
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_the_stream_of_a_views_own_dict_is_no_other_producers(cuda):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="dlpack", stream=home, name="x")
+    view = to_cai(array)
+    taken = from_cai(view.__cuda_array_interface__, owner=view)
+    capsule = taken.__dlpack__(stream=consumer)
+    cuda.clear_calls()
+    del capsule
+    waits = [call.stream for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    assert waits == [1], "the legacy default stream stands in for the producer's, once"

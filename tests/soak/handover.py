@@ -195,8 +195,7 @@ class Bridge(Lives):
             return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
             return view if step.stream == -1 else self._silent(step, view)
-        if step.as_dict:
-            return self._bare(step, view)
+        # A dict by itself says what its owner's own dict says, so that one is its exporter.
         view = self._by_dict(view)
         return view._replace(ready=None) if step.stream == -1 else view
 
@@ -232,20 +231,6 @@ class Bridge(Lives):
             return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
-
-    def _bare(self, step: s.FromCai, view: View) -> View:
-        """A dict by itself, whose exporter is not known: its stream is a bare handle."""
-        array = self.arrays[step.source]
-        if array.pending is None:
-            return view
-        wants(self.lanes[array.pending].device == array.device)
-        passed_on = step.stream is None
-        if not passed_on:
-            # Nobody is told that stream.
-            kept = self.keep(f"{array.pending}.handle", array.device)
-            return view._replace(home=kept if kept and kept.stream == array.pending else None)
-        home, on = self.producer(f"{array.pending}.handle", array.device, passed_on=True)
-        return view._replace(ready=told(array.pending, on), on=on, home=home)
 
     # --- faults -----------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream};
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current, exports};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -89,7 +89,7 @@ pub(crate) fn import<'py>(
         Some(Names::Array(Some(object))) => Some(object),
         _ => None,
     };
-    let work = Work { driver: &driver, place, owner, exports, of_owner, object };
+    let work = Work { driver: &driver, place, owner, exports, ptr, of_owner, object };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, options)?,
@@ -115,8 +115,10 @@ struct Work<'a, 'py> {
     driver: &'a Handle,
     place: Place,
     owner: &'a Bound<'py, PyAny>,
-    /// Whether it is the owner's own dict, which vouches for the stream that it names.
+    /// Whether it was read from the owner, which vouches for the stream that its own dict names.
     exports: bool,
+    /// The address of the array.
+    ptr: u64,
     of_owner: &'a Facts,
     /// The object of the stream that the array is ready on, where it was read.
     object: Option<&'a Bound<'py, PyAny>>,
@@ -158,7 +160,7 @@ impl Work<'_, '_> {
         // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
         let moves = !self.of_owner.has(Habit::NamesCurrentStream)
             && !self.of_owner.has(Habit::KeepsStreamObject);
-        if vouched.is_some() && !(moves && self.exports) {
+        if vouched.is_some() && !moves {
             return Ok(vouched);
         }
         if self.of_owner.has(Habit::KeepsStreamObject)
@@ -166,8 +168,12 @@ impl Work<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        let exported = || StreamRef::exported(self.driver, alive, self.owner, (moves, vouched));
-        self.exports.then(exported).transpose()
+        // A dict by itself may be the owner's own.
+        let of_owner = || exports(self.owner, self.ptr, stream);
+        if self.exports || (moves && !self.owner.is_instance_of::<View>() && of_owner()?) {
+            return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
+        }
+        Ok(vouched)
     }
 }
 
@@ -196,7 +202,12 @@ fn holding(
     {
         let mut holding = view.get().share(py)?;
         holding.ready_on(kept.or_else(|| producer.as_ref().map(|producer| producer.clone_ref(py))));
-        if let (Request::On(_), Some(producer)) = (options.stream.request(), producer) {
+        // A stream that the view's own dict names is the view's: nobody has declared it.
+        let declared = |named| {
+            matches!(options.stream.request(), Request::On(_))
+                || Some(named) != view.get().ready.stream()
+        };
+        if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
             holding.put_upstream(KeepAlive::By(producer));
         }
         return Ok(holding);

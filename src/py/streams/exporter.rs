@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::voucher::Voucher;
+use crate::py::interpreter::answered;
 use crate::stream::{Ready, Stream, Thread};
 
 /// The exporter of a dict that named a stream.
@@ -23,7 +24,7 @@ impl Exporter {
 
     /// What its dict, which named `before`, says now; `None` where it cannot be asked.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
-        let now = self.voucher.ask(py, |object| exported(object).map(Some))?;
+        let now = self.voucher.ask(py, |object| pending(&interface(object)?).map(Some))?;
         Ok(match (now, before) {
             // The number is the same in each thread.
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
@@ -49,11 +50,26 @@ impl Exporter {
     }
 }
 
-/// What the dict of an exporter says of the stream that work is pending on.
-fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Ready> {
-    let py = exporter.py();
-    let interface = exporter.getattr(intern!(py, "__cuda_array_interface__"))?;
-    let named = interface.cast_into::<PyDict>()?.get_item(intern!(py, "stream"))?;
+/// Whether the dict of `object` itself names the address `ptr` and the stream `stream`.
+pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> PyResult<bool> {
+    let py = object.py();
+    let same = || {
+        let dict = interface(object)?;
+        let data = dict.get_item(intern!(py, "data"))?;
+        let address = data.map(|data| data.get_item(0)?.extract::<u64>()).transpose()?;
+        Ok(address == Some(ptr) && pending(&dict)? == Ready::On(stream))
+    };
+    Ok(answered(py, same())?.unwrap_or(false))
+}
+
+fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = object.getattr(intern!(object.py(), "__cuda_array_interface__"))?;
+    Ok(dict.cast_into::<PyDict>()?)
+}
+
+/// What a dict says of the stream that work is pending on.
+fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
+    let named = dict.get_item(intern!(dict.py(), "stream"))?;
     let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;
     Ok(Ready::from_cai(named, Thread::current())?)
 }
