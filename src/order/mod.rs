@@ -172,9 +172,14 @@ pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     if ordinal == place.ordinal {
         return Ok(());
     }
-    let stream = stream.stream();
+    Err(other_device(stream.stream(), ordinal, place))
+}
+
+/// Refuses `stream`, of the device `ordinal`, for an array at `place`.
+#[cold]
+pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
-    Err(Error::new(Kind::StreamDevice, got))
+    Error::new(Kind::StreamDevice, got)
 }
 
 /// Refuses, as [`check_captures`] does, a wait of the host for work of the context of `place`, which

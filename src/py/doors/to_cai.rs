@@ -215,6 +215,7 @@ pub(super) fn export(
 ) -> PyResult<()> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
+    argument.check_ordinal(&source.array, at)?;
     check_stream(&source.array, &source.holding.driver, argument.alive(at))?;
     let pair = (ready, source.place, at);
     if ordered.as_ref().is_some_and(|ordered| ordered.contains(&pair)) {

@@ -83,6 +83,7 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+    options.stream.check_ordinal(&array, place)?;
     check_stream(&array, &driver, options.stream.alive(place))?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {

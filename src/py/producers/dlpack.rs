@@ -194,6 +194,7 @@ fn hold(
 ) -> PyResult<Source> {
     let (py, Read { door, array, place, driver, told, producer, kept, by }) = (x.py(), read);
     let ready = array.pending(told);
+    argument.check_ordinal(&array, place)?;
     check_stream(&array, &driver, argument.alive(place))?;
     hand_over_from(py, door, &driver, (ready, place, from), (argument, place))?;
     let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);

@@ -19,6 +19,7 @@ pub(crate) fn adapt(
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Source> {
     check_dtype(options.dtype, view.array.dtype())?;
+    options.stream.check_ordinal(&view.array, view.place)?;
     check_stream(&view.array, &view.holding.driver, options.stream.alive(view.place))?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
