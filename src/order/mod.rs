@@ -178,8 +178,14 @@ pub fn check_device(driver: &dyn Driver, stream: Alive<'_>) -> Result<()> {
     if ordinal == expected {
         return Ok(());
     }
-    let got = format!("{} of device {ordinal} for an array on device {expected}", stream.stream());
-    Err(Error::new(Kind::StreamDevice, got))
+    Err(other_device(stream.stream(), ordinal, stream.place()))
+}
+
+/// Refuses `stream`, of the device `ordinal`, for an array at `place`.
+#[cold]
+pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
+    let got = format!("{stream} of device {ordinal} for an array on device {}", place.ordinal);
+    Error::new(Kind::StreamDevice, got)
 }
 
 /// Refuses, as [`check_captures`] does, a wait of the host for work of the context of `place`, which

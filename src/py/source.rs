@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::detach;
 use super::lease::{Holding, look};
-use super::streams::{Argument, WaitReason, wait_for_all};
+use super::streams::{Argument, Now, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
@@ -77,14 +77,17 @@ pub(crate) fn ready_stream<'h>(
     to: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
     let Ready::On(stream) = ready else { return Ok(None) };
-    let alive = holding.confirm_ready(py, stream)?;
-    if alive.is_none() {
-        look(py);
-        let place = holding.place_of_ready(stream).unwrap_or(place);
-        let reason = (WaitReason::StreamGone, to.as_slice());
-        wait_for_all(py, door, &holding.driver, place, reason)?;
+    match holding.confirm_ready(py, stream)? {
+        Now::On(alive) => Ok(Some(alive)),
+        Now::Nothing => Ok(None),
+        Now::Gone => {
+            look(py);
+            let place = holding.place_of_ready(stream).unwrap_or(place);
+            let reason = (WaitReason::StreamGone, to.as_slice());
+            wait_for_all(py, door, &holding.driver, place, reason)?;
+            Ok(None)
+        }
     }
-    Ok(alive)
 }
 
 /// Makes the memory of `holding`, which is `ready`, usable on the stream that `argument` names at `at`, with

@@ -8,12 +8,13 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from typing import Any
+from typing import Any, ClassVar
 
 import capsules
 import numpy as np
 import pytest
 from fakes import only_cai
+from tests.soak.foreign import external
 
 from cai_bridge import from_cai, to_cai
 
@@ -175,6 +176,110 @@ def test_a_work_stream_of_the_exchange_api_that_nobody_vouches_for(blocking, cud
     del view
     ended(cuda)
     assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("way", ["exchange API", "declared", "declared for a view", "a bare dict"])
+def test_a_dict_names_no_stream_that_nothing_keeps_alive(way, blocking, cuda):
+    home, consumer = cuda.stream("home", blocking=blocking), cuda.stream("consumer")
+    array = producer(cuda, "exchange" if way == "exchange API" else "cai3", home)
+    if way == "exchange API":
+        with cuda.current_stream(external(home)):
+            view = to_cai(array)
+    elif way == "declared":
+        view = to_cai(from_cai(only_cai(array), stream=home.handle))
+    elif way == "declared for a view":
+        view = to_cai(from_cai(to_cai(only_cai(array)), stream=home.handle))
+    else:
+        bare = dict(array.__cuda_array_interface__)
+        view = to_cai(from_cai(bare, owner=only_cai(array)))
+    home.destroy()
+    seen = cuda.consumer("cai-waits", consumer).read(view)
+    view.release()
+    ended(cuda)
+    assert view.stream == 1
+    assert seen.value == [1.0] * 4
+
+
+@KINDS
+@pytest.mark.parametrize("named", ["by a handle", "by the simulated device"])
+def test_an_object_around_a_handle_keeps_no_stream(named, blocking, cuda):
+    stream, home = cuda.stream("consumer", blocking=blocking), cuda.stream("home")
+    array = producer(cuda, "cai3", home)
+    around = cuda.stream_of(stream.handle) if named != "by a handle" else ExternalStream(stream)
+    view = to_cai(array, stream=around)
+    seen = stream.read(view)
+    stream.destroy()
+    view.release()
+    home.fill(array, 2.0)
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+class Pooled:
+    """An object that its pool takes back in `__del__`, which Python calls once in its life."""
+
+    pool: ClassVar[list[Any]] = []
+
+    def __del__(self) -> None:
+        self.pool.append(self)
+
+    @classmethod
+    def again(cls, *given: Any) -> Any:
+        """One that was in the pool."""
+        cls(*given)
+        return cls.pool.pop()
+
+
+class PooledBuffer(Pooled):
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> Any:
+        return self.array.__cuda_array_interface__
+
+
+class PooledStream(Pooled):
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return (0, self.stream.handle)
+
+
+@pytest.mark.parametrize("which", ["producer", "consumer's stream"])
+def test_an_object_from_a_pool_vouches_for_its_stream(which, cuda):
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    array = producer(cuda, "cai3", home)
+    if which == "producer":
+        view = from_cai(PooledBuffer.again(array))
+        seen = cuda.consumer("dlpack", consumer).read(view)
+        seen.release()
+    else:
+        view = to_cai(array, stream=PooledStream.again(consumer))
+        seen = consumer.read(view)
+    view.release()
+    assert "cuCtxSynchronize" not in {call.call for call in cuda.calls}
+    home.fill(array, 2.0)
+    ended(cuda)
+    assert seen.value == [1.0] * 4
+
+
+def test_an_object_from_a_pool_that_the_garbage_collector_ends_is_not_asked(cuda):
+    class Cycle:
+        pass
+
+    home, cycle = cuda.stream("home"), Cycle()
+    array, stream = producer(cuda, "cai3", home), PooledStream.again(cuda.stream("consumer"))
+    held = stream.stream
+    weakref.finalize(stream, held.destroy)
+    cycle.self, cycle.stream, cycle.view = cycle, stream, to_cai(array, stream=stream)
+    cuda.synchronize()
+    del stream, cycle
+    gc.collect()
+    assert held._destroyed
+    cuda.synchronize()
 
 
 @KINDS

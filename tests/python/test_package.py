@@ -215,7 +215,7 @@ def test_a_view_is_not_copied_or_pickled(call, take, cuda):
 def test_a_repr_says_what_where_and_when(made, call, stream, shown, cuda):
     x = cuda.array(speaks="dlpack" if call is to_cai else "cai", **made)
     own = cuda.stream()
-    text = repr(call(x, stream=own.handle if stream == 77 else stream))
+    text = repr(call(x, stream=own if stream == 77 else stream))
     assert shown.format(ptr=hex(x.ptr)) in text
     assert re.fullmatch(r"<(CaiView|DLPackView) \w+ \([\d, ]*\).* at 0x[0-9a-f]+ on .+>", text)
 

@@ -45,9 +45,12 @@ def test_without_that_wait_there_is_a_race(cuda, tensor):
     assert cuda.reports
 
 
-def test_the_dict_names_it(cuda, tensor):
+def test_the_dict_names_it_or_what_replaces_it(cuda, tensor):
     made, producer = tensor
-    assert to_cai(made).__cuda_array_interface__["stream"] == producer.handle
+    with cuda.current_stream(producer):
+        assert to_cai(made).__cuda_array_interface__["stream"] == producer.handle
+    # Nobody keeps it any more.
+    assert to_cai(made).__cuda_array_interface__["stream"] == 1
     assert to_cai(made, stream=-1).__cuda_array_interface__["stream"] is None
 
 

@@ -216,3 +216,55 @@ def test_a_stream_that_went_with_its_gpus_context_is_not_touched(cuda: Any) -> N
     cuda.synchronize()
     cuda.reset_device(1)
     view.release()
+
+
+@pytest.mark.parametrize("kind", ["legacy", "per-thread"])
+@pytest.mark.parametrize("door", ["to_cai", "from_cai", "own view", "__dlpack__", "release"])
+def test_the_default_stream_of_another_gpu_is_refused(door, kind, cuda):
+    number = 1 if kind == "legacy" else 2
+    here, there = (cuda.default_stream(device, per_thread=number == 2) for device in (0, 1))
+    array = cuda.array([1.0] * 4, speaks="cai3", device=0, name="x")
+
+    def call(stream):
+        if door == "to_cai":
+            to_cai(array, stream=stream)
+        elif door == "from_cai":
+            from_cai(array, stream=stream)
+        elif door == "own view":
+            from_cai(to_cai(array), stream=stream)
+        elif door == "__dlpack__":
+            from_cai(array).__dlpack__(stream=stream)
+        else:
+            to_cai(array, stream=here).release(stream)
+
+    call(here)
+    call(number)
+    with pytest.raises(ValueError, match=r"of device 1 for an array on device 0"):
+        call(there)
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_the_default_stream_of_another_gpu_works_on_managed_memory(kind, cuda):
+    home, there = cuda.stream("home", device=0), cuda.default_stream(1, per_thread=kind == 2)
+    array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", stream=home, name="x")
+    view = to_cai(array, stream=there)
+    cuda.set_device(1)
+    seen = there.read(view)
+    view.release()
+    cuda.set_device(0)
+    home.fill(array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("kind", [1, 2])
+def test_a_copy_for_the_default_stream_of_another_gpu(kind, cuda):
+    home, there = cuda.stream("home", device=0), cuda.default_stream(1, per_thread=kind == 2)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    view = from_cai(array)
+    copied = view.__dlpack__(stream=there, dl_device=(2, 1), max_version=(1, 3))
+    copy = to_cai(copied, stream=there)
+    seen = there.read(copy)
+    home.fill(array, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4

@@ -32,7 +32,8 @@ class Copies(Ends):
             return User("unread")
         stream = str(s.stream_of(argument))
         if home is not None and home.stream == stream:
-            return User("home")
+            moves = home.by == "exporter"
+            return User("home", self.keep(str(argument), at) if moves else None, stream)
         kept = self.keep(str(argument), at)
         return User("unkept", None, stream, (), at) if kept is None else User("on", kept, at=at)
 
@@ -51,7 +52,8 @@ class Copies(Ends):
     def readied(self, view: View) -> str | None:
         """Name the stream to wait for where a view is ready; None where it is gone, or not kept."""
         first = self.confirmed(view.on, view)
-        return first if view.on is not None and first == view.on.stream else None
+        follows = view.on is not None and view.on.by == "exporter"
+        return first if follows or (view.on and first == view.on.stream) else None
 
     # --- on a GPU ---------------------------------------------------------------------------------
 

@@ -32,7 +32,7 @@ class Ends(Model):
         """Name a stream that is kept, as its keeper has it now."""
         if kept is None or kept.by == "nobody":
             return None
-        if kept.by == "exporter" and not s.is_default(kept.stream):
+        if kept.by in {"exporter", "pinned"}:
             pending = self.arrays[view.array].pending
             wants(pending is None or self.lanes[pending].device == view.place, "of another GPU")
             return pending
@@ -136,9 +136,16 @@ class Ends(Model):
         """List the streams that the producer's has to wait for, and whether that is enough."""
         user, users, unsure, lacking = view.user, [], False, None
         if user.kind == "home":
-            if also is None and not view.upstream and not view.lent:
+            home = self.confirmed(view.home, view)
+            if user.stream and view.home and view.home.by == "exporter" and home != user.stream:
+                # The producer has moved; the consumer has not.
+                alive = self.confirmed(user.kept, view)
+                users += [alive] if alive else []
+                unsure, lacking = alive is None, user.stream
+            elif also is None and not view.upstream and not view.lent:
                 return [], True
-            users.append(self.confirmed(view.home, view) or f"L{view.place}")
+            else:
+                users.append(home or f"L{view.place}")
         elif user.kind == "on":
             assert user.kept is not None
             alive = self.confirmed(user.kept, view)
@@ -227,7 +234,7 @@ class Ends(Model):
             wants(array not in self.maybe and array in self.holds[step.view] and array[0] == "x")
             # The collector may clear the owner first, and with it the memory and its streams: then
             # there is no order to be made any more.
-            wants(view.home is None or view.home.by != "exporter")
+            wants(view.home is None or view.home.by != "exporter" or view.home.besides)
             if view.user.kind != "nobody":
                 self.maybe[array] = 0
             self.change(step.view, view._replace(user=User()))
@@ -259,7 +266,10 @@ class Ends(Model):
         """An exporter that is garbage, too, vouches for no stream that would have to be touched."""
         view = self.views[name]
         home, settled = view.home, view.user.kind == "home" and not view.upstream
-        if home is None or home.by != "exporter" or s.is_default(home.stream) or settled:
+        if home is None or home.by != "exporter" or settled:
+            return
+        if home.besides is not None:
+            self.change(name, view._replace(home=StreamRef(home.stream, home.besides)))
             return
         user = User() if view.user.kind == "home" else view.user
         self.change(name, view._replace(home=None, user=user))

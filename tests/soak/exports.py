@@ -152,9 +152,10 @@ class Exports(Copies):
         """
         view = self.views[name]
         ready, on = view.ready, view.on
-        if on is not None and on.by == "object" and self.readied(view) is None:
-            self.wait_for_device(view.place)
-            ready = None
+        if ready is not None and on is not None and on.by in {"object", "exporter", "pinned"}:
+            ready = self.readied(view)
+            if ready is None:
+                self.wait_for_device(view.place)
         if view.user.kind not in {"unread", "unnamed"} or self.arrays[view.array].empty:
             return ready
         if trusting is not None and ready not in {None, trusting}:

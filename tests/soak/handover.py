@@ -13,6 +13,11 @@ from .words import SILENT, Array, StreamRef, User, View, wants
 HANDED_ON = {"home", "unread", "on", "unkept"}
 
 
+def told(stream: str, on: StreamRef | None) -> str:
+    """Name what others are told of a stream: the legacy default one that stands in for it."""
+    return stream if on is None else on.stream
+
+
 class Bridge(Lives):
     """The whole model: with `to_cai` and `from_cai`."""
 
@@ -34,7 +39,11 @@ class Bridge(Lives):
             if stream is not None and not array.empty:
                 self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.at, view.home)
-            on = view.home if user.kind == "home" else user.kept
+            on = user.kept
+            if user.kind == "home" and (on is None or on.stream != stream):
+                # The consumer's work is there, wherever the producer goes.
+                moves = view.home is not None and view.home.by == "exporter"
+                on = StreamRef(str(stream), "pinned") if moves else view.home
             view = view.handed_on(user)._replace(on=on, ready=None if array.empty else stream)
         readonly = view.readonly if step.readonly is None else step.readonly
         made = view._replace(readonly=readonly, kind="cai", lent=False)
@@ -100,7 +109,8 @@ class Bridge(Lives):
             return view._replace(tensor=True)
         home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
         tensor = isinstance(step, s.ToCai)
-        return view._replace(ready=stream, on=on, home=home, tensor=tensor)
+        ready = told(stream, on) if passed_on else stream
+        return view._replace(ready=ready, on=on, home=home, tensor=tensor)
 
     def producer(
         self, argument: str, device: int, *, passed_on: bool
@@ -135,8 +145,8 @@ class Bridge(Lives):
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
         kept = self.keep(f"{pending}.handle", array.device)
-        if kept is None or kept.stream != pending:
-            kept = StreamRef(pending, "exporter")
+        besides = kept.by if kept is not None and kept.stream == pending else None
+        kept = StreamRef(pending, "exporter", besides)
         return view._replace(ready=pending, on=kept, home=kept)
 
     # --- from_cai ---------------------------------------------------------------------------------
@@ -172,7 +182,7 @@ class Bridge(Lives):
         if view.home is not None and view.home.stream == stream:
             return view._replace(on=view.home)
         kept, on = self.producer(str(step.stream), view.place, passed_on=True)
-        return view._replace(on=on).above(*([kept] if kept else []))
+        return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
 
     def _dict(self, step: s.FromCai) -> View:
         """A dict, whose stream the caller may declare."""
@@ -185,11 +195,10 @@ class Bridge(Lives):
             return view
         if stream is not None:
             home, on = self.producer(str(step.stream), device, passed_on=True)
-            return view._replace(ready=stream, on=on, home=home)
+            return view._replace(ready=told(stream, on), on=on, home=home)
         if cai in SILENT:
             return view if step.stream == -1 else self._silent(step, view)
-        if step.as_dict:
-            return self._bare(step, view)
+        # A dict by itself says what its owner's own dict says, so that one is its exporter.
         view = self._by_dict(view)
         return view._replace(ready=None) if step.stream == -1 else view
 
@@ -211,7 +220,7 @@ class Bridge(Lives):
         argument = f"{ready}.handle" if stream is None else str(step.stream)
         wants(self.lanes[ready].device == place)
         kept, on = self.producer(argument, place, passed_on=True)
-        made = made._replace(ready=ready, on=on)
+        made = made._replace(ready=told(ready, on), on=on)
         return made.above(*([kept] if kept and stream is not None else []))
 
     def _silent(self, step: s.FromCai, view: View) -> View:
@@ -225,20 +234,6 @@ class Bridge(Lives):
             return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
-
-    def _bare(self, step: s.FromCai, view: View) -> View:
-        """A dict by itself, whose exporter is not known: its stream is a bare handle."""
-        array = self.arrays[step.source]
-        if array.pending is None:
-            return view
-        wants(self.lanes[array.pending].device == array.device)
-        passed_on = step.stream is None
-        if not passed_on:
-            # Nobody is told that stream.
-            kept = self.keep(f"{array.pending}.handle", array.device)
-            return view._replace(home=kept if kept and kept.stream == array.pending else None)
-        home, on = self.producer(f"{array.pending}.handle", array.device, passed_on=True)
-        return view._replace(ready=array.pending, on=on, home=home)
 
     # --- faults -----------------------------------------------------------------------------------
 

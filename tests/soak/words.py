@@ -20,19 +20,23 @@ class StreamRef(NamedTuple):
     """A stream that is used later, and who keeps it alive.
 
     That is the context of a default stream ("always"), an object that is held ("object"), or the
-    exporter of a dict that names it, who is asked again ("exporter"); or nobody ("nobody").
+    exporter of a dict that names it, who is asked again and may have moved ("exporter"), or must
+    not have ("pinned"); or nobody ("nobody").
     """
 
     stream: str
     by: str = "always"
+    # Who keeps it besides an exporter that cannot be asked.
+    besides: str | None = None
 
 
 class User(NamedTuple):
     """Who works on memory, as far as the bridge is told.
 
-    "nobody"; "declined" by -1; at "home", on the producer's own stream; "unread", whoever reads the
-    dict; "unnamed", who has read it, `seen` being the streams that libraries worked on then; "on" a
-    stream that is kept; or "unkept", on a stream that nobody keeps.
+    "nobody"; "declined" by -1; at "home", on the producer's own stream, where `kept` is who keeps
+    that one if the producer may move; "unread", whoever reads the dict; "unnamed", who has read it,
+    `seen` being the streams that libraries worked on then; "on" a stream that is kept; or "unkept",
+    on a stream that nobody keeps.
     """
 
     kind: str = "nobody"
@@ -95,7 +99,9 @@ class View(NamedTuple):
     def handed_on(self, user: User) -> View:
         """Tell the same for another consumer: whoever had it before is upstream."""
         before = self.user
-        kept = (*before.seen, *(() if before.kept is None else (before.kept,)))
+        stands_in = before.kind == "home" and before.kept and before.kept.stream != before.stream
+        lasting = before.kept is not None and not stands_in
+        kept = (*before.seen, *((before.kept,) if lasting else ()))
         kept += (StreamRef(before.stream, "nobody"),) if before.kind == "unkept" else ()
         return self.above(*kept)._replace(user=user)
 
@@ -110,5 +116,5 @@ class View(NamedTuple):
     def streams(self) -> tuple[str, ...]:
         """List the streams whose objects are held."""
         kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
-        found = [one.stream for one in kept if one is not None and one.by == "object"]
+        found = [one.stream for one in kept if one and "object" in {one.by, one.besides}]
         return tuple(stream for stream in found if not s.is_default(stream))

@@ -98,6 +98,16 @@ class SimulatedStream:
         return stream
 
     @property
+    def external(self) -> bool:
+        """Whether it is around another owner's handle, as `SimulatedCuda.stream_of` makes it."""
+        return self.handle > 2 and not (self._alive or self._destroyed)
+
+    @property
+    def device_index(self) -> int | None:
+        """The ordinal of its device; None for the default stream of the thread's current device."""
+        return self._device
+
+    @property
     def device(self) -> int:
         """The ordinal of its device; a default stream's is that of the thread's current device."""
         if self._device is not None:

@@ -217,6 +217,7 @@ pub(super) fn export(
 ) -> PyResult<()> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
+    argument.check_ordinal(&source.array, at)?;
     let at = check_stream(&source.array, &source.holding.driver, argument.alive(at), at)?;
     let driver = &source.holding.driver;
     let waits = plan(ready, request).is_none();
@@ -233,7 +234,7 @@ pub(super) fn export(
             let together = || request.stream();
             order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
         }
-        // The host has waited.
+        // Nothing is pending any more: the host has waited, or the producer says so.
         (_, None) if waits => {}
         (ordered, pair) => {
             hand_over_from(py, door, driver, (ready, source.place, from), (argument, at))?;

@@ -12,8 +12,8 @@ pub(super) enum Consumer {
     Nobody,
     /// A consumer that wants no order (-1).
     Declined,
-    /// A consumer on the producer's own stream.
-    OnProducer,
+    /// A consumer on the producer's own stream; and who keeps that one, if the producer may move to another.
+    OnProducer(Option<KeepAlive>),
     /// A reader of the dict; nobody has read it yet.
     Unread,
     /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
@@ -29,7 +29,9 @@ impl Consumer {
         match self {
             Self::Nobody => Self::Nobody,
             Self::Declined => Self::Declined,
-            Self::OnProducer => Self::OnProducer,
+            Self::OnProducer(kept) => {
+                Self::OnProducer(kept.as_ref().map(|kept| kept.clone_ref(py)))
+            }
             Self::Unread => Self::Unread,
             Self::Unnamed(seen) => {
                 Self::Unnamed(seen.iter().map(|kept| kept.clone_ref(py)).collect())

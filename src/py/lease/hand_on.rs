@@ -21,7 +21,10 @@ impl Holding {
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_producer(alive) => Consumer::OnProducer,
+            (_, Some(alive)) if self.is_producer(alive) => {
+                let kept = self.producer_moves().then(|| argument.keep(py, &self.driver, at));
+                Consumer::OnProducer(kept.transpose()?.flatten())
+            }
             _ => match argument.keep(py, &self.driver, at)? {
                 Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
                 Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
@@ -35,7 +38,9 @@ impl Holding {
     /// The memory goes on to `next`. Whoever had it before is upstream from here on.
     pub(super) fn hand_on(&mut self, next: Consumer) {
         match std::mem::replace(&mut self.consumer, next) {
-            Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
+            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
+                self.put_upstream(KeepAlive::By(kept));
+            }
             Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
             Consumer::Unnamed(seen) => {
                 for known in seen {
@@ -60,10 +65,11 @@ impl Holding {
     }
 
     /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
-    /// own is only where others are upstream, which do not follow it.
+    /// own is only where others are upstream, which do not follow it, or where the producer may move.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled = self.upstream.is_empty() && self.is_producer(stream);
+        let settled =
+            self.upstream.is_empty() && self.is_producer(stream) && !self.producer_moves();
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 

@@ -19,7 +19,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::End;
-use crate::py::streams::{KeepAlive, StreamRef};
+use crate::py::streams::{KeepAlive, Now, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// References to memory, and how it goes back.
@@ -176,7 +176,13 @@ impl Holding {
     /// The array is ready on its consumer's stream.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.ready = match &self.consumer {
-            Consumer::On(kept) => Some(kept.clone_ref(py)),
+            // Its work is on that stream, wherever the producer goes.
+            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
+                Some(kept.clone_ref(py))
+            }
+            Consumer::OnProducer(Some(_)) => {
+                self.producer.as_ref().map(|producer| producer.clone_ref(py))
+            }
             _ => None,
         };
     }
@@ -192,28 +198,42 @@ impl Holding {
         self.keeper_of(ready).map(StreamRef::place)
     }
 
-    /// Whether that stream can be closed while it is held here.
+    /// Whether that stream can be closed while it is held here, or become another one.
     pub(crate) fn may_lose(&self, ready: Stream) -> bool {
-        self.keeper_of(ready).is_some_and(StreamRef::is_by_object)
+        self.keeper_of(ready).is_some_and(StreamRef::may_change)
     }
 
-    /// The proof that the stream `ready` of the array is alive; `None` where nobody keeps it any more.
+    /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
+    /// its pending work, a consumer has not.
     pub(crate) fn confirm_ready(
         &self,
         py: Python<'_>,
         ready: Stream,
-    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
-        match self.keeper_of(ready) {
-            Some(kept) => {
-                Ok(kept.confirm(py, &self.driver)?.filter(|alive| alive.stream() == kept.stream()))
-            }
-            None => Ok(Alive::default_stream(ready, self.place)),
-        }
+    ) -> Result<Now<'_>, Failure<PyErr>> {
+        let Some(kept) = self.keeper_of(ready) else {
+            return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
+        };
+        let follows = self.ready.is_none() && kept.moves();
+        Ok(match kept.now(py, &self.driver)? {
+            Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
+            Now::Nothing if follows => Now::Nothing,
+            _ => Now::Gone,
+        })
     }
 
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
+    }
+
+    /// Whether the producer may move to another stream.
+    pub(super) fn producer_moves(&self) -> bool {
+        self.producer.as_ref().is_some_and(StreamRef::moves)
+    }
+
+    /// Whether it is on the same stream as ever.
+    pub(super) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
+        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py))
     }
 
     /// Lends the array to a borrower by the exchange API, which works at `at`.

@@ -31,7 +31,13 @@ impl Holding {
             .flatten();
         let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
         for kept in self.upstream.iter().filter_map(KeepAlive::kept) {
-            producers.extend(kept.confirm(py, &self.driver)?);
+            let alive = kept.confirm(py, &self.driver)?;
+            let known = |alive: &Alive<'_>| {
+                let same =
+                    |known: &Alive<'_>| known.is(*alive) && known.stands_in() == alive.stands_in();
+                producers.iter().any(same)
+            };
+            producers.extend(alive.filter(|alive| !known(alive)));
         }
         Ok((producers, producer.is_some()))
     }
@@ -68,7 +74,8 @@ impl Holding {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        let settled = match self.nothing_to_order().filter(|_| also.is_none()) {
+        let nothing = if also.is_none() { self.nothing_to_order(py)? } else { None };
+        let settled = match nothing {
             Some(why) => {
                 let on = || self.producer.as_ref().map(StreamRef::stream);
                 order::elided(Purpose::give_back("release"), self.place, why, on);
@@ -84,20 +91,23 @@ impl Holding {
         Ok(settled)
     }
 
-    /// Why no stream has to wait for another, where that is known without a question to anybody.
-    fn nothing_to_order(&self) -> Option<Elided> {
-        if self
-            .lent
-            .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || !self.upstream.is_empty())
-        {
-            return None;
+    /// Why no stream has to wait for another, where that is known without the driver.
+    fn nothing_to_order(&self, py: Python<'_>) -> PyResult<Option<Elided>> {
+        if self.lent.is_some_and(|at| {
+            !self.is_producer(Alive::legacy(at))
+                || !self.upstream.is_empty()
+                || self.producer_moves()
+        }) {
+            return Ok(None);
         }
-        match &self.consumer {
+        Ok(match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::OnProducer if self.upstream.is_empty() => Some(Elided::SameStream),
+            Consumer::OnProducer(_) if self.upstream.is_empty() && self.producer_stays(py)? => {
+                Some(Elided::SameStream)
+            }
             _ => None,
-        }
+        })
     }
 
     fn order(
@@ -182,7 +192,13 @@ impl Holding {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::OnProducer => {
+            Consumer::OnProducer(Some(kept)) if !self.producer_stays(py)? => {
+                if let Some(kept) = kept.kept() {
+                    users.extend(kept.confirm(py, &self.driver)?);
+                }
+                users.is_empty()
+            }
+            Consumer::OnProducer(_) => {
                 users.extend(producers.first());
                 false
             }
@@ -205,18 +221,17 @@ impl Holding {
     /// other stream stands in for, and whose context still exists. And the line that named it.
     fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
         let lost = |kept: &StreamRef| kept.is_of_this_life(&self.driver).then(|| kept.stream());
+        let lost_of = |known: &KeepAlive| match known {
+            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => lost(kept),
+            KeepAlive::Nobody(handle) => Some(Stream::Handle(*handle)),
+        };
         let is_user = |stream: Stream| users.iter().any(|user| user.stream() == stream);
         let found = |stream: Option<Stream>| stream.filter(|stream| !is_user(*stream));
         let (stream, line) = match &self.consumer {
             Consumer::Unkept(handle, line) => (found(Some(Stream::Handle(*handle))), line.as_ref()),
             Consumer::On(kept) => (found(lost(kept)), None),
-            Consumer::Unnamed(seen) => {
-                let lost = |known: &KeepAlive| match known {
-                    KeepAlive::By(kept) | KeepAlive::StandIn(kept) => lost(kept),
-                    KeepAlive::Nobody(handle) => Some(Stream::Handle(*handle)),
-                };
-                (seen.iter().find_map(|known| found(lost(known))), None)
-            }
+            Consumer::OnProducer(Some(known)) => (found(lost_of(known)), None),
+            Consumer::Unnamed(seen) => (seen.iter().find_map(|known| found(lost_of(known))), None),
             _ => return None,
         };
         stream.map(|stream| (stream.handle(), line))

@@ -26,7 +26,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_stream};
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current, exports};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -83,6 +83,7 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+    options.stream.check_ordinal(&array, place)?;
     let place = check_stream(&array, &driver, options.stream.alive(place), place)?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
@@ -90,17 +91,14 @@ pub(crate) fn import<'py>(
         _ => None,
     };
     let ordered = matches!(options.consumer.request(), Request::On(_)) || ordering_wanted();
-    let work = Work { driver: &driver, place, owner, exports, of_owner, object };
+    let work = Work { driver: &driver, place, owner, exports, ptr, of_owner, object };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => work.declared(py, options)?,
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
-        (_, Claim::Stated(Ready::On(stream))) => {
-            let (producer, kept) = work.exported(py, options.door, stream)?;
-            (Ready::On(stream), producer, kept)
-        }
+        (_, Claim::Stated(Ready::On(stream))) => work.exported(py, options.door, stream)?,
         (Request::Unspecified, Claim::Silent) => {
             let to = options.consumer.alive(place);
             silence::settle(x, facts, owner, (&driver, place), (options.door, ordered, to))?
@@ -118,8 +116,10 @@ struct Work<'a, 'py> {
     driver: &'a Handle,
     place: Place,
     owner: &'a Bound<'py, PyAny>,
-    /// Whether it is the owner's own dict, which vouches for the stream that it names.
+    /// Whether it was read from the owner, which vouches for the stream that its own dict names.
     exports: bool,
+    /// The address of the array.
+    ptr: u64,
     of_owner: &'a Facts,
     /// The object of the stream that the array is ready on, where it was read.
     object: Option<&'a Bound<'py, PyAny>>,
@@ -131,24 +131,17 @@ impl Work<'_, '_> {
         let Some(alive) = options.stream.alive(self.place) else {
             return Ok((Ready::Nothing, None, None));
         };
-        let ready = Ready::On(alive.stream());
-        let (producer, kept) = match options.stream.keep(py, self.driver, self.place)? {
-            Some(KeepAlive::By(producer)) => (Some(producer), None),
-            _ => of_producer(py, options.door, self.driver, alive, true)?,
-        };
-        Ok((ready, producer, kept))
+        match options.stream.keep(py, self.driver, self.place)? {
+            Some(KeepAlive::By(producer)) => Ok((Ready::On(alive.stream()), Some(producer), None)),
+            _ => of_producer(py, options.door, self.driver, alive, true),
+        }
     }
 
     /// The stream that the dict names.
-    fn exported(
-        &self,
-        py: Python<'_>,
-        door: &'static str,
-        stream: Stream,
-    ) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
+    fn exported(&self, py: Python<'_>, door: &'static str, stream: Stream) -> PyResult<Readiness> {
         match self.kept(py, stream)? {
-            Some(producer) => Ok((Some(producer), None)),
-            None if self.exports => Ok((None, None)),
+            Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
+            None if self.exports => Ok((Ready::On(stream), None, None)),
             None => {
                 let alive = current::named(py, stream.handle(), self.place);
                 of_producer(py, door, self.driver, alive, true)
@@ -164,16 +157,24 @@ impl Work<'_, '_> {
         {
             return Ok(Some(kept));
         }
-        if let Some(kept) = StreamRef::vouched(py, self.driver, alive)? {
-            return Ok(Some(kept));
+        let vouched = StreamRef::vouched(py, self.driver, alive)?;
+        // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
+        let moves = !self.of_owner.has(Habit::NamesCurrentStream)
+            && !self.of_owner.has(Habit::KeepsStreamObject);
+        if vouched.is_some() && !moves {
+            return Ok(vouched);
         }
         if self.of_owner.has(Habit::KeepsStreamObject)
             && let Some(kept) = StreamRef::by_attribute(self.driver, self.owner, alive)?
         {
             return Ok(Some(kept));
         }
-        let exported = || StreamRef::exported(self.driver, alive, self.owner);
-        self.exports.then(exported).transpose()
+        // A dict by itself may be the owner's own.
+        let of_owner = || exports(self.owner, self.ptr, stream);
+        if self.exports || (moves && !self.owner.is_instance_of::<View>() && of_owner()?) {
+            return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
+        }
+        Ok(vouched)
     }
 }
 
@@ -202,7 +203,12 @@ fn holding(
     {
         let mut holding = view.get().share(py)?;
         holding.ready_on(kept.or_else(|| producer.as_ref().map(|producer| producer.clone_ref(py))));
-        if let (Request::On(_), Some(producer)) = (options.stream.request(), producer) {
+        // A stream that the view's own dict names is the view's: nobody has declared it.
+        let declared = |named| {
+            matches!(options.stream.request(), Request::On(_))
+                || Some(named) != view.get().ready.stream()
+        };
+        if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
             holding.put_upstream(KeepAlive::By(producer));
         }
         return Ok(holding);

@@ -51,8 +51,8 @@ pub(crate) fn exchange(
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
     let passed_on = argument.request() == Request::Unspecified;
-    let (producer, ready) = of_producer(py, door, &driver, work, passed_on)?;
-    let read = Read { door, array, place, driver, producer, ready, by: By::ExchangeApi };
+    let (told, producer, kept) = of_producer(py, door, &driver, work, passed_on)?;
+    let read = Read { door, array, place, driver, told, producer, kept, by: By::ExchangeApi };
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
 
@@ -79,18 +79,17 @@ pub(crate) fn protocol(
     let place = place(py, &driver, &array)?;
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
-    let (producer, kept) = match work {
-        Some(work) => {
-            of_producer(py, door, &driver, work, argument.request() == Request::Unspecified)?
-        }
-        None => (None, None),
-    };
+    let passed_on = argument.request() == Request::Unspecified;
+    let of_work = |work| of_producer(py, door, &driver, work, passed_on);
+    let of_work = work.map(of_work).transpose()?;
     // What it was asked for is ready there; the stream is the call's own.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
         _ => argument.alive(place),
     });
-    let read = Read { door, array, place, driver, producer, ready: kept, by: By::Dlpack };
+    let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
+    let (told, producer, kept) = of_work.unwrap_or_else(asked);
+    let read = Read { door, array, place, driver, told, producer, kept, by: By::Dlpack };
     hold(x, read, argument, ready, || capsule::take(capsule).map(Some))
 }
 
@@ -121,7 +120,8 @@ pub(crate) fn capsule(
     if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
         check_exists(&driver, place.ordinal, "device")?;
     }
-    let read = Read { door, array, place, driver, producer: None, ready: None, by: By::Capsule };
+    let (told, by) = (Ready::On(Stream::Legacy), By::Capsule);
+    let read = Read { door, array, place, driver, told, producer: None, kept: None, by };
     hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
 }
 
@@ -141,37 +141,43 @@ struct Read {
     array: Descriptor,
     place: Place,
     driver: Handle,
+    /// What a consumer is told that names no stream.
+    told: Ready,
     /// The producer's stream.
     producer: Option<StreamRef>,
     /// The stream that stands in for it, if nothing keeps it.
-    ready: Option<StreamRef>,
+    kept: Option<StreamRef>,
     by: By,
 }
 
-/// The stream that an array is ready on; the producer's stream; and what stands in for it, if nothing keeps it.
+/// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
+/// nothing keeps it.
 pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
-/// default stream waits for it now, and stands in for it.
+/// default stream waits for it now, and stands in for it; others are told the legacy one, since the handle may be
+/// dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
     work: Alive<'_>,
     passed_on: bool,
-) -> PyResult<(Option<StreamRef>, Option<StreamRef>)> {
+) -> PyResult<Readiness> {
+    let named = Ready::On(work.stream());
     match KeepAlive::of(py, driver, work)? {
-        KeepAlive::By(producer) => Ok((Some(producer), None)),
+        KeepAlive::By(producer) => Ok((named, Some(producer), None)),
         KeepAlive::StandIn(legacy) => {
-            let ready = legacy.clone_ref(py);
-            Ok((Some(legacy), Some(ready)))
+            let told = if passed_on { Ready::On(Stream::Legacy) } else { named };
+            let kept = legacy.clone_ref(py);
+            Ok((told, Some(legacy), Some(kept)))
         }
-        KeepAlive::Nobody(_) if !passed_on => Ok((None, None)),
+        KeepAlive::Nobody(_) if !passed_on => Ok((named, None, None)),
         KeepAlive::Nobody(_) => {
             let legacy = Alive::legacy(work.place());
             let door = Purpose::hand_over(door);
             order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
-            Ok((None, Some(StreamRef::legacy(work.place()))))
+            Ok((Ready::On(Stream::Legacy), None, Some(StreamRef::legacy(work.place()))))
         }
     }
 }
@@ -186,8 +192,9 @@ fn hold(
     from: Option<Alive<'_>>,
     take: impl FnOnce() -> PyResult<Option<ImportedDlpack>>,
 ) -> PyResult<Source> {
-    let (py, Read { door, array, place, driver, producer, ready: kept, by }) = (x.py(), read);
-    let ready = array.pending(from.map_or(Ready::Nothing, |from| Ready::On(from.stream())));
+    let (py, Read { door, array, place, driver, told, producer, kept, by }) = (x.py(), read);
+    let ready = array.pending(told);
+    argument.check_ordinal(&array, place)?;
     let at = check_stream(&array, &driver, argument.alive(place), place)?;
     hand_over_from(py, door, &driver, (ready, place, from), (argument, at))?;
     let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);

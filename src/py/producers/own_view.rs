@@ -9,7 +9,7 @@ use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::source::{Source, check_stream};
 use crate::py::streams::{KeepAlive, StreamRef};
-use crate::stream::{Alive, Ready, Request};
+use crate::stream::{Alive, Ready, Request, Stream};
 
 /// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
 /// of the producer's besides the one that the memory came from, and waits for the consumer as well.
@@ -19,6 +19,7 @@ pub(crate) fn adapt(
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Source> {
     check_dtype(options.dtype, view.array.dtype())?;
+    options.stream.check_ordinal(&view.array, view.place)?;
     let declared = options.stream.alive(view.place);
     let place = check_stream(&view.array, &view.holding.driver, declared, view.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
@@ -49,6 +50,10 @@ fn declare(
     }
     let driver = view.holding.driver.clone();
     let keeping = options.stream.keep(py, &driver, alive.place())?;
+    if !matches!(keeping, Some(KeepAlive::By(_))) {
+        // Nobody keeps the handle, so nobody is told it.
+        view.ready = Ready::On(Stream::Legacy);
+    }
     if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
         view.holding.ready_on(Some(kept.clone_ref(py)));
         view.holding.put_upstream(KeepAlive::By(kept));

@@ -34,8 +34,7 @@ pub(super) fn settle(
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
         let alive = current::named(py, native, place);
-        let (producer, kept) = dlpack::of_producer(py, door, driver, alive, true)?;
-        return Ok((Ready::On(alive.stream()), producer, kept));
+        return dlpack::of_producer(py, door, driver, alive, true);
     }
     if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));

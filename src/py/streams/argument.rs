@@ -11,10 +11,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
 use super::keep_alive::{self, KeepAlive};
-use super::object::handle;
-use crate::device::Place;
+use super::object::{handle, ordinal};
+use crate::descriptor::Descriptor;
+use crate::device::{MemoryKind, Place};
 use crate::driver::Handle;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
+use crate::order;
 use crate::py::interpreter::answered;
 use crate::py::native;
 use crate::py::text::{an_object, class_name, refused, shown};
@@ -26,6 +28,8 @@ pub(crate) struct Argument<'a, 'py> {
     request: Request,
     /// The stream object, where it was one.
     object: Option<&'a Bound<'py, PyAny>>,
+    /// The GPU whose default stream that object says that it is.
+    ordinal: Option<i32>,
     /// Whether the legacy default stream is there for any blocking stream of its context.
     stands_in: bool,
 }
@@ -33,7 +37,7 @@ pub(crate) struct Argument<'a, 'py> {
 impl<'a, 'py> Argument<'a, 'py> {
     /// Nothing.
     pub(crate) const UNSPECIFIED: Self =
-        Self { request: Request::Unspecified, object: None, stands_in: false };
+        Self { request: Request::Unspecified, object: None, ordinal: None, stands_in: false };
 
     /// The legacy default stream.
     pub(crate) const LEGACY: Self =
@@ -52,7 +56,12 @@ impl<'a, 'py> Argument<'a, 'py> {
             }
             Ok(method) => {
                 let stream = Stream::from_native(handle(&method)?, Thread::current());
-                Ok(Self { request: Request::On(stream), object: Some(given), ..Self::UNSPECIFIED })
+                let ordinal = match stream {
+                    Stream::Handle(_) => None,
+                    _ => ordinal(given)?,
+                };
+                let (request, object) = (Request::On(stream), Some(given));
+                Ok(Self { request, object, ordinal, stands_in: false })
             }
             Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
                 let request = Request::from_integer(Some(number(given)?), Thread::current())?;
@@ -84,8 +93,26 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.request
     }
 
-    /// The stream that it names, as a stream of `place`.
+    /// Refuses the default stream of another GPU than that of `place`.
+    pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
+        match (self.ordinal, self.request) {
+            (Some(ordinal), Request::On(stream))
+                if ordinal != place.ordinal
+                    && array.ptr() != 0
+                    && array.device().kind == MemoryKind::Device =>
+            {
+                Err(order::other_device(stream, ordinal, place))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The stream that it names, as a stream of `place` if it does not say where it is.
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
+        let place = match self.ordinal {
+            Some(ordinal) if ordinal != place.ordinal => Place::gpu(ordinal),
+            _ => place,
+        };
         match self.request {
             Request::On(Stream::Legacy) if self.stands_in => Some(Alive::standing_in(place)),
             // SAFETY: the caller must keep the stream alive for the whole call, as the docs of every `stream=` say

@@ -3,6 +3,7 @@
 pub(crate) mod argument;
 mod context;
 pub(crate) mod current;
+mod exporter;
 pub(crate) mod keep_alive;
 mod object;
 mod pools;
@@ -11,7 +12,8 @@ mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
+pub(crate) use exporter::exports;
 pub(crate) use keep_alive::KeepAlive;
 pub(crate) use object::handle_of;
-pub(crate) use reference::StreamRef;
+pub(crate) use reference::{Now, StreamRef};
 pub(crate) use wait::{WaitReason, check_host_wait, wait_for_all};

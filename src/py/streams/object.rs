@@ -43,6 +43,22 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     answered(py, handle.extract::<u64>())?.ok_or_else(malformed)
 }
 
+/// The GPU whose default stream an object says that it is, as PyTorch's streams do (`device_index`, torch 2.11).
+pub(super) fn ordinal(object: &Bound<'_, PyAny>) -> PyResult<Option<i32>> {
+    let py = object.py();
+    thread_local! {
+        static SAYS: ByType<bool> = const { ByType::new() };
+    }
+    let says = |_: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>| {
+        kind.hasattr(intern!(kind.py(), "device_index"))
+    };
+    if !*SAYS.with(|known| known.get(object, says))? {
+        return Ok(None);
+    }
+    let index = object.getattr(intern!(py, "device_index")).and_then(|index| index.extract());
+    Ok(answered(py, index)?.filter(|index| *index >= 0))
+}
+
 /// How long a stream object keeps its stream alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lifetime {

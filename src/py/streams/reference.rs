@@ -1,13 +1,14 @@
 //! Streams that may be used after the call that named them: something that the bridge holds keeps them alive.
 //!
 //! - An object that owns its stream keeps it. Objects around another owner's handle (`ExternalStream` of
-//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. If an object can be closed while it is held,
-//!   as cuda.core's can, the bridge asks it again each time.
+//!   PyTorch and CuPy, Numba's `external_stream`) keep nothing. cuda.core's `from_handle` makes an object of the
+//!   same class, which does not say whose stream it has (cuda.core 1.2.0), so it is taken to own that. If an
+//!   object can be closed while it is held, as cuda.core's can, the bridge asks it again each time.
 //! - PyTorch never destroys the streams of its pools ([`super::pools`]), nor JAX those that it names.
 //! - CuPy's current stream is an object, which keeps its stream. Its arrays do not: the dict names the
 //!   current stream of the moment when it is read, against "Lifetime management", "Streams".
-//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says, and
-//!   is asked again each time, too.
+//! - Any other exporter of a CAI dict keeps the stream that its dict names, as the specification says. It is asked
+//!   again each time, too, also for a stream that others keep: it may have moved to another one.
 //! - The legacy default stream stands in for any blocking stream: an event there follows all work queued
 //!   before on every blocking stream of the context, also on destroyed ones (H200, driver 580, 2026-11).
 #![allow(unsafe_code)]
@@ -17,6 +18,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::context::life;
+use super::exporter::Exporter;
 use super::object::{Lifetime, handle_of, keeps};
 use super::voucher::Voucher;
 use super::{current, pools};
@@ -27,7 +29,7 @@ use crate::driver::codes::is_gone;
 use crate::error::Result;
 use crate::lease::Failure;
 use crate::py::interpreter::answered;
-use crate::stream::{Alive, Stream, Thread};
+use crate::stream::{Alive, Ready, Stream};
 
 /// A stream, where it is, and who keeps it alive.
 #[derive(Debug)]
@@ -48,12 +50,24 @@ pub(super) enum Keeper {
     Owner(Voucher),
     /// The stream's object, which is asked again.
     Object(Voucher),
-    /// The exporter of a dict that names it.
-    Exporter(Voucher),
+    /// The exporter of a dict that names it, which is asked again; and who keeps it besides, for when that one
+    /// cannot be asked.
+    Exporter(Box<(Exporter, Option<Self>)>),
     /// Rust.
     Rust(RustStream),
     /// Nothing: the legacy default stream stands in for it.
     StandIn,
+}
+
+/// What has become of a stream.
+#[derive(Debug)]
+pub(crate) enum Now<'a> {
+    /// It is alive; of an exporter's, the stream that its dict names now.
+    On(Alive<'a>),
+    /// The exporter's dict names none: nothing is pending.
+    Nothing,
+    /// Nobody keeps it any more.
+    Gone,
 }
 
 impl StreamRef {
@@ -99,13 +113,16 @@ impl StreamRef {
         Ok(Self { stream, place, life, keeper: Keeper::Rust(held) })
     }
 
-    /// The stream that `exporter`'s dict names.
+    /// The stream that `exporter`'s dict names; `besides` is who keeps it, too.
     pub(crate) fn exported(
         driver: &Handle,
         alive: Alive<'_>,
         exporter: &Bound<'_, PyAny>,
+        (moves, besides): (bool, Option<Self>),
     ) -> PyResult<Self> {
-        Ok(Self::new(driver, alive, Keeper::Exporter(Voucher::new(exporter)?))?)
+        let besides = besides.map(|kept| kept.keeper);
+        let exporter = Box::new((Exporter::new(exporter, moves)?, besides));
+        Ok(Self::new(driver, alive, Keeper::Exporter(exporter))?)
     }
 
     /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
@@ -142,9 +159,22 @@ impl StreamRef {
         self.place
     }
 
-    /// Whether an object keeps it, which may be closed.
-    pub(crate) const fn is_by_object(&self) -> bool {
-        matches!(self.keeper, Keeper::Object(_))
+    /// Whether an object keeps it, which may be closed, or an exporter, which may name another one.
+    pub(crate) fn may_change(&self) -> bool {
+        matches!(self.keeper, Keeper::Object(_)) || self.moves()
+    }
+
+    /// Whether it is an exporter's, which may name another one.
+    pub(crate) fn moves(&self) -> bool {
+        matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
+    }
+
+    /// Whether it is not an exporter's that names another one by now.
+    pub(crate) fn stays(&self, py: Python<'_>) -> PyResult<bool> {
+        match &self.keeper {
+            Keeper::Exporter(exporter) => exporter.0.stays(py, self.stream),
+            _ => Ok(true),
+        }
     }
 
     /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
@@ -159,22 +189,42 @@ impl StreamRef {
         py: Python<'_>,
         driver: &Handle,
     ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        Ok(match self.now(py, driver)? {
+            Now::On(alive) => Some(alive),
+            Now::Nothing | Now::Gone => None,
+        })
+    }
+
+    /// What has become of it.
+    pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
         match life(driver, self.stream, self.place) {
             Ok(life) if life == self.life => {}
             Err(error) if !is_gone(&error) => return Err(error.into()),
-            _ => return Ok(None),
+            _ => return Ok(Now::Gone),
         }
-        let stream = match (&self.keeper, self.stream) {
-            (Keeper::StandIn, _) => return Ok(Some(Alive::standing_in(self.place))),
-            (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
-            (Keeper::Object(voucher), Stream::Handle(handle)) => voucher
+        let mut keeper = Some(&self.keeper);
+        if let Keeper::Exporter(exporter) = &self.keeper {
+            match exporter.0.ask(py, self.stream)? {
+                Some(Ready::On(stream)) => {
+                    // SAFETY: the exporter, which is held as long as `self`, has just said that it has the stream.
+                    return Ok(Now::On(unsafe { Alive::kept(stream, self.place) }));
+                }
+                Some(Ready::Nothing) => return Ok(Now::Nothing),
+                None => keeper = exporter.1.as_ref(),
+            }
+        }
+        let stream = match (keeper, self.stream) {
+            (None | Some(Keeper::Exporter(_)), _) => None,
+            (Some(Keeper::StandIn), _) => return Ok(Now::On(Alive::standing_in(self.place))),
+            (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream),
+            (Some(Keeper::Object(voucher)), Stream::Handle(handle)) => voucher
                 .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
-            (Keeper::Exporter(voucher), Stream::Handle(_)) => voucher.ask(py, exported)?,
             _ => Some(self.stream),
         };
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
-        // Rust holds, or one that its object, or the exporter, which is held as long as `self`, has just said that it has.
-        Ok(stream.map(|stream| unsafe { Alive::kept(stream, self.place) }))
+        // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
+        let alive = stream.map(|stream| unsafe { Alive::kept(stream, self.place) });
+        Ok(alive.map_or(Now::Gone, Now::On))
     }
 
     /// Whether the context that it belongs to is the one that it was then.
@@ -185,46 +235,48 @@ impl StreamRef {
     /// Whether the garbage collector is about to end what keeps it.
     pub(crate) fn is_of_garbage(&self, py: Python<'_>) -> bool {
         match &self.keeper {
-            Keeper::Owner(voucher) | Keeper::Object(voucher) | Keeper::Exporter(voucher) => {
-                voucher.object(py).is_none()
-            }
+            Keeper::Owner(voucher) | Keeper::Object(voucher) => voucher.object(py).is_none(),
+            Keeper::Exporter(exporter) => exporter.0.is_of_garbage(py),
             Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => false,
         }
     }
 
     /// Another holder of the same.
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
-        let keeper = match &self.keeper {
-            Keeper::Always => Keeper::Always,
-            Keeper::StandIn => Keeper::StandIn,
-            Keeper::Rust(held) => Keeper::Rust(held.clone()),
-            Keeper::Owner(object) => Keeper::Owner(object.clone_ref(py)),
-            Keeper::Object(object) => Keeper::Object(object.clone_ref(py)),
-            Keeper::Exporter(exporter) => Keeper::Exporter(exporter.clone_ref(py)),
-        };
-        Self { keeper, ..*self }
+        Self { keeper: self.keeper.clone_ref(py), ..*self }
     }
 
     /// Shows the garbage collector what is held.
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match &self.keeper {
-            Keeper::Always | Keeper::Rust(_) | Keeper::StandIn => Ok(()),
-            Keeper::Owner(held) | Keeper::Object(held) | Keeper::Exporter(held) => {
-                held.visit(visit)
-            }
-        }
+        self.keeper.visit(visit)
     }
 }
 
-/// The stream that the dict of an exporter names now.
-fn exported(exporter: &Bound<'_, PyAny>) -> PyResult<Option<Stream>> {
-    let py = exporter.py();
-    let interface = exporter.getattr(intern!(py, "__cuda_array_interface__"))?;
-    let named = interface.get_item(intern!(py, "stream"))?;
-    if named.is_none() {
-        return Ok(None);
+impl Keeper {
+    fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Always => Self::Always,
+            Self::StandIn => Self::StandIn,
+            Self::Rust(held) => Self::Rust(held.clone()),
+            Self::Owner(object) => Self::Owner(object.clone_ref(py)),
+            Self::Object(object) => Self::Object(object.clone_ref(py)),
+            Self::Exporter(exporter) => {
+                let besides = exporter.1.as_ref().map(|keeper| keeper.clone_ref(py));
+                Self::Exporter(Box::new((exporter.0.clone_ref(py), besides)))
+            }
+        }
     }
-    Ok(Some(Stream::from_integer(named.extract()?, Thread::current())?))
+
+    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),
+            Self::Owner(held) | Self::Object(held) => held.visit(visit),
+            Self::Exporter(exporter) => {
+                exporter.0.visit(visit)?;
+                exporter.1.as_ref().map_or(Ok(()), |keeper| keeper.visit(visit))
+            }
+        }
+    }
 }
 
 /// Who keeps the stream of `object`, if that does.

@@ -50,6 +50,9 @@ fn queues<'a>(
         let own = producers.filter(|own| own.place().ordinal == at.ordinal);
         return Ok((own.unwrap_or(Alive::legacy(at)), None));
     };
+    if !matches!(asked.stream(), Stream::Handle(_)) && asked.place().ordinal != at.ordinal {
+        return Ok((Alive::legacy(at), Some(asked)));
+    }
     if !matches!(asked.stream(), Stream::Handle(_)) || view.array.ptr() == 0 {
         return Ok((asked, None));
     }
@@ -89,6 +92,7 @@ pub(super) fn to_gpu<'py>(
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
+        argument.check_ordinal(&view.array, at)?;
         check_stream(&view.array, &view.driver, given, at)?;
     }
     look(py);

@@ -67,6 +67,7 @@ pub(super) fn share<'py>(
     let mut tenant = Box::new(Tenant::new(view.share(py)?));
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
+        argument.check_ordinal(array, at)?;
         let at = check_stream(array, &view.driver, argument.alive(at), at)?;
         hand_over(py, DOOR, holding, (view.ready, view.place), (argument, at))?;
         if array.ptr() != 0 {

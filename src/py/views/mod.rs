@@ -147,6 +147,7 @@ impl View {
         let argument = Argument::parse(stream)?;
         let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
         if self.lease.is_leased() {
+            argument.check_ordinal(&self.array, self.at())?;
             check_stream(&self.array, &self.driver, also, self.at())?;
         }
         let Some(mut tenant) = self.lease.end() else { return Ok(()) };

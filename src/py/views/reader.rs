@@ -16,7 +16,7 @@ use crate::stream::{Alive, Ready, Stream};
 pub(super) const DICT: &str = "__cuda_array_interface__";
 
 /// Readies a view's array for a reader of its dict, and returns the stream that it is ready on: none if that
-/// stream was closed, since the host waits for it here.
+/// stream was closed, since the host waits for it here. A producer that may move to another stream is asked.
 ///
 /// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
@@ -25,13 +25,12 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     view.check_leased()?;
     let unnamed = is_unnamed(view)?;
     let mut ready = view.ready;
-    if let Ready::On(stream @ Stream::Handle(_)) = ready
+    if let Ready::On(stream) = ready
         && view.held(|holding| holding.may_lose(stream))?
     {
         let holding = view.share(py)?;
-        if ready_stream(py, DICT, &holding, (ready, view.place), None)?.is_none() {
-            ready = Ready::Nothing;
-        }
+        let now = ready_stream(py, DICT, &holding, (ready, view.place), None)?;
+        ready = now.map_or(Ready::Nothing, |alive| Ready::On(alive.stream()));
     }
     if !unnamed {
         return Ok(ready);

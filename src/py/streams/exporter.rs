@@ -1,0 +1,80 @@
+//! Exporters of CAI dicts: what their dicts say later of the stream that work is pending on.
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use super::voucher::Voucher;
+use crate::py::interpreter::answered;
+use crate::stream::{Ready, Stream, Thread};
+
+/// The exporter of a dict that named a stream.
+#[derive(Debug)]
+pub(super) struct Exporter {
+    voucher: Voucher,
+    /// Whether its dict says on which stream it works, and may name another one later.
+    pub(super) moves: bool,
+}
+
+impl Exporter {
+    pub(super) fn new(object: &Bound<'_, PyAny>, moves: bool) -> PyResult<Self> {
+        Ok(Self { voucher: Voucher::new(object)?, moves })
+    }
+
+    /// What its dict, which named `before`, says now; `None` where it cannot be asked.
+    pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
+        let now = self.voucher.ask(py, |object| pending(&interface(object)?).map(Some))?;
+        Ok(match (now, before) {
+            // The number is the same in each thread.
+            (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
+                Some(Ready::On(before))
+            }
+            (now, _) => now,
+        })
+    }
+
+    /// Whether it has not moved from the stream `before` to another one, as far as it can be asked.
+    pub(super) fn stays(&self, py: Python<'_>, before: Stream) -> PyResult<bool> {
+        let now = if self.moves { self.ask(py, before)? } else { None };
+        Ok(now.is_none_or(|now| now == Ready::On(before)))
+    }
+
+    /// Whether the garbage collector is about to end it.
+    pub(super) fn is_of_garbage(&self, py: Python<'_>) -> bool {
+        self.voucher.object(py).is_none()
+    }
+
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self { voucher: self.voucher.clone_ref(py), moves: self.moves }
+    }
+
+    /// Shows the garbage collector the object.
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        self.voucher.visit(visit)
+    }
+}
+
+/// Whether the dict of `object` itself names the address `ptr` and the stream `stream`.
+pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> PyResult<bool> {
+    let py = object.py();
+    let same = || {
+        let dict = interface(object)?;
+        let data = dict.get_item(intern!(py, "data"))?;
+        let address = data.map(|data| data.get_item(0)?.extract::<u64>()).transpose()?;
+        Ok(address == Some(ptr) && pending(&dict)? == Ready::On(stream))
+    };
+    Ok(answered(py, same())?.unwrap_or(false))
+}
+
+fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
+    let dict = object.getattr(intern!(object.py(), "__cuda_array_interface__"))?;
+    Ok(dict.cast_into::<PyDict>()?)
+}
+
+/// What a dict says of the stream that work is pending on.
+fn pending(dict: &Bound<'_, PyDict>) -> PyResult<Ready> {
+    let named = dict.get_item(intern!(dict.py(), "stream"))?;
+    let named = named.filter(|named| !named.is_none()).map(|named| named.extract()).transpose()?;
+    Ok(Ready::from_cai(named, Thread::current())?)
+}
