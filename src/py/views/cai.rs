@@ -63,11 +63,10 @@ pub(super) fn dict<'py>(
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
 /// waits here.
 fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
-    let unnamed = view.held(Holding::read)?;
     let mut ready = view.ready;
-    if let Ready::On(stream) = ready
-        && view.held(|holding| holding.may_lose(stream))?
-    {
+    let asked = |holding: &mut Holding| (holding.read(), holding.may_lose(ready));
+    let (unnamed, may_lose) = view.held(asked)?;
+    if may_lose {
         let holding = view.share(py)?;
         let now = ready_stream(py, DICT, &holding, (ready, view.place))?;
         ready = now.map_or(Ready::Nothing, |alive| Ready::On(alive.stream()));
