@@ -83,7 +83,7 @@ fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
         }
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
-                wait_for_producer(py, view, stream, reader)
+                wait_for_producer(py, view, reader)
             }
             _ => Ok(()),
         }
@@ -92,14 +92,9 @@ fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
 }
 
 /// Makes `reader` wait for what the array is ready on, unless one of them is being captured.
-fn wait_for_producer(
-    py: Python<'_>,
-    view: &View,
-    stream: Stream,
-    reader: Alive<'_>,
-) -> PyResult<()> {
+fn wait_for_producer(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
     let holding = view.share(py)?;
-    let ready = (Ready::On(stream), view.place);
+    let ready = (view.ready, view.place);
     let Some(from) = ready_stream(py, DICT, &holding, ready)? else { return Ok(()) };
     let driver = &view.driver;
     let why = (Kind::CaptureLegacy, "a reader of the dict");
