@@ -90,7 +90,7 @@ def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):
 
 
 @pytest.mark.parametrize("before", ["legacy", "per-thread", "a library's", "its own"])
-@pytest.mark.parametrize("reader", ["capsule", "dict", "copy"])
+@pytest.mark.parametrize("reader", ["capsule", "dict", "trusting", "copy"])
 def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
     named = {"legacy": cuda.legacy, "per-thread": cuda.per_thread}
     first, then = named.get(before, cuda.stream("first")), cuda.stream("then")
@@ -101,12 +101,15 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
             view = from_cai(array)
     else:
         view = from_cai(array)
-    if reader == "dict":
+    if reader in {"dict", "trusting"}:
         view = to_cai(view)
     moved(array, first, then)
     if reader == "dict":
         assert view.__cuda_array_interface__["stream"] == then.handle
         seen = cuda.consumer("cai-waits", consumer).read(view)
+        view.release(consumer)
+    elif reader == "trusting":
+        seen = cuda.consumer("cai-trusting", consumer).read(view)
         view.release(consumer)
     elif reader == "capsule":
         seen = cuda.consumer("dlpack", consumer).read(view)

@@ -20,7 +20,7 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::End;
 use crate::py::streams::{KeepAlive, Now, StreamRef};
-use crate::stream::{Alive, Stream};
+use crate::stream::{Alive, Ready, Stream};
 
 /// References to memory, and how it goes back.
 #[derive(Debug)]
@@ -198,9 +198,10 @@ impl Holding {
         self.keeper_of(ready).map(StreamRef::place)
     }
 
-    /// Whether that stream can be closed while it is held here, or become another one.
-    pub(crate) fn may_lose(&self, ready: Stream) -> bool {
-        self.keeper_of(ready).is_some_and(StreamRef::may_change)
+    /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
+    pub(crate) fn may_lose(&self, ready: Ready) -> bool {
+        let keeper = ready.stream().and_then(|stream| self.keeper_of(stream));
+        keeper.is_some_and(StreamRef::may_change)
     }
 
     /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after

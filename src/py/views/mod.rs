@@ -190,7 +190,7 @@ impl View {
 
     /// What makes an array of it; whoever asks reads it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
-        let _ = reader::is_unnamed(self);
+        reader::is_unnamed(self);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_strides().as_slice()))

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::View;
-use crate::error::{Kind, Result};
+use crate::error::Kind;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
@@ -22,12 +22,10 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
 /// waits here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
-    view.check_leased()?;
-    let unnamed = is_unnamed(view)?;
     let mut ready = view.ready;
-    if let Ready::On(stream) = ready
-        && view.held(|holding| holding.may_lose(stream))?
-    {
+    let asked = |holding: &mut Holding| (reads(view, holding), holding.may_lose(ready));
+    let (unnamed, may_lose) = view.held(asked)?;
+    if may_lose {
         let holding = view.share(py)?;
         let now = ready_stream(py, DICT, &holding, (ready, view.place), None)?;
         ready = now.map_or(Ready::Nothing, |alive| Ready::On(alive.stream()));
@@ -39,7 +37,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
         note(py, view, reader)?;
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
-                wait_for_producer(py, view, stream, reader)
+                wait_for_producer(py, view, reader)
             }
             _ => Ok(()),
         }
@@ -48,13 +46,18 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
 }
 
 /// Notes that somebody reads. Whether that is a consumer that named no stream, of an array that has elements.
-pub(super) fn is_unnamed(view: &View) -> Result<bool> {
-    if view.array.ptr() == 0 { Ok(false) } else { view.held(Holding::read) }
+fn reads(view: &View, holding: &mut Holding) -> bool {
+    view.array.ptr() != 0 && holding.read()
+}
+
+/// The same. A view that was released is read by nobody.
+pub(super) fn is_unnamed(view: &View) -> bool {
+    view.held(|holding| reads(view, holding)).unwrap_or(false)
 }
 
 /// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
-    if is_unnamed(view).unwrap_or(false) {
+    if is_unnamed(view) {
         current::each(py, &view.driver, view.at(), |reader, _| note(py, view, reader))?;
     }
     Ok(())
@@ -73,14 +76,9 @@ fn note(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
 
 /// Makes `reader` wait for what the array is ready on, in a capture as well. A reader outside a capture is not
 /// drawn into the one that the array is part of: who reads need not be that library.
-fn wait_for_producer(
-    py: Python<'_>,
-    view: &View,
-    stream: Stream,
-    reader: Alive<'_>,
-) -> PyResult<()> {
+fn wait_for_producer(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
     let holding = view.share(py)?;
-    let ready = (Ready::On(stream), view.place);
+    let ready = (view.ready, view.place);
     let Some(from) = ready_stream(py, DICT, &holding, ready, Some(reader))? else { return Ok(()) };
     let driver = &view.driver;
     let is_captured = |stream| {
