@@ -29,6 +29,7 @@ impl Holding {
             },
         };
         self.hand_on(consumer);
+        self.note_use(py);
         Ok(())
     }
 
@@ -52,9 +53,10 @@ impl Holding {
     }
 
     /// Somebody reads the address. Whether that is a consumer that named no stream.
-    pub(crate) fn read(&mut self) -> bool {
+    pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer, Consumer::Unread) {
             self.consumer = Consumer::Unnamed(Vec::new());
+            self.note_use(py);
         }
         matches!(self.consumer, Consumer::Unnamed(_))
     }
@@ -68,18 +70,22 @@ impl Holding {
     }
 
     /// Notes such a stream.
-    pub(crate) fn note(&mut self, kept: StreamRef) {
+    pub(crate) fn note(&mut self, py: Python<'_>, kept: StreamRef) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
             && !seen.iter().any(|known| known.stream() == kept.stream())
         {
             seen.push(kept);
+            self.note_use(py);
         }
     }
 
     /// Consumers that are not named work at `at`.
-    pub(crate) const fn hand_out_at(&mut self, at: Place) {
+    pub(crate) fn hand_out_at(&mut self, at: Place) {
         if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
             self.at = at;
+            for member in &self.conversions {
+                member.note(|noted| noted.at = at);
+            }
         }
     }
 }

@@ -4,13 +4,12 @@
 //! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
 //! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.
 
-use std::sync::{Arc, Weak};
-
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::consumer::Consumer;
+use super::conversion::{Member, Use};
 use super::tensor::Tensor;
 use crate::buffer::Buffer;
 use crate::device::Place;
@@ -44,8 +43,8 @@ pub(crate) struct Holding {
     pub(super) consumer: Consumer,
     /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
-    /// What all holders of one conversion have, where a call has to know whether any is left.
-    conversion: Option<Arc<()>>,
+    /// The conversions that it comes from, for calls that have to know who is left at their end.
+    pub(super) conversions: Vec<Member>,
     /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
 }
@@ -107,7 +106,7 @@ impl Holding {
             at: place,
             consumer: Consumer::Nobody,
             lent: None,
-            conversion: None,
+            conversions: Vec::new(),
             tag: (End::Call, 0),
         })
     }
@@ -117,6 +116,7 @@ impl Holding {
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.share_with_consumer(py)?;
         shared.hand_on(Consumer::Nobody);
+        shared.note_use(py);
         Ok(shared)
     }
 
@@ -140,22 +140,30 @@ impl Holding {
             at: self.at,
             consumer: self.consumer.clone_ref(py),
             lent: None,
-            conversion: self.conversion.clone(),
+            conversions: Vec::new(),
             tag: (End::Call, self.tag.1),
         });
         if let Consumer::Unnamed(_) = shared.consumer {
             shared.hand_on(Consumer::Unread);
         }
+        for member in &self.conversions {
+            let member = member.join(shared.in_use(py));
+            shared.conversions.push(member);
+        }
         Ok(shared)
     }
 
-    /// Another holder for the same consumer, and what is alive while this one, or one that is made of it, is.
-    pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<(Box<Self>, Weak<()>)> {
-        let shared = self.share_with_consumer(py)?;
-        let conversion = Arc::new(());
-        let watched = Arc::downgrade(&conversion);
-        self.conversion = Some(conversion);
-        Ok((shared, watched))
+    /// Who works on the memory by this holder.
+    pub(super) fn in_use(&self, py: Python<'_>) -> Use {
+        Use { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py) }
+    }
+
+    /// Notes in the conversions, if there are any, who works on the memory from here on.
+    pub(super) fn note_use(&self, py: Python<'_>) {
+        for member in &self.conversions {
+            let now = self.in_use(py);
+            drop(member.note(|noted| std::mem::replace(noted, now)));
+        }
     }
 
     /// The producer's object.
@@ -211,8 +219,9 @@ impl Holding {
     }
 
     /// Lends the array to a borrower by the exchange API, which works at `at`.
-    pub(crate) const fn lend(&mut self, at: Place) {
+    pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.lent = Some(at);
+        self.note_use(py);
     }
 
     /// Whoever works on that stream may go on with the memory after the end, as the producer does.

@@ -135,7 +135,7 @@ impl Holding {
                     // Whoever tries again may be another thread, with other current streams.
                     let seen = StreamRef::of_libraries(py, &holding.driver, holding.at)?;
                     for (kept, _) in seen {
-                        self.note(kept);
+                        self.note(py, kept);
                     }
                 }
                 Err(error.into())

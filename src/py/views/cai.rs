@@ -8,7 +8,6 @@ use crate::error::Kind;
 use crate::order::{self, Purpose};
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, detach, entry};
-use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
 use crate::py::source::ready_stream;
 use crate::py::streams::KeepAlive;
@@ -63,7 +62,7 @@ pub(super) fn dict<'py>(
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
 /// waits here.
 fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
-    let unnamed = view.held(Holding::read)?;
+    let unnamed = view.held(|holding| holding.read(py))?;
     let mut ready = view.ready;
     if let Ready::On(stream @ Stream::Handle(_)) = ready
         && view.held(|holding| holding.may_lose(stream))?
@@ -81,7 +80,7 @@ fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
             && view.held(|holding| holding.has_to_note(reader))?
             && let KeepAlive::By(kept) = KeepAlive::of(py, &view.driver, reader)?
         {
-            view.held(|holding| holding.note(kept))?;
+            view.held(|holding| holding.note(py, kept))?;
         }
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {

@@ -8,7 +8,6 @@ use pyo3::types::{PyDict, PyTuple};
 use super::{Parts, View};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
-use crate::py::lease::Holding;
 use crate::py::numpy;
 use crate::py::observe::End;
 use crate::stream::Thread;
@@ -70,7 +69,7 @@ impl View {
     fn ptr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             // Whoever has the address works on the memory.
-            let _ = self.held(Holding::read);
+            let _ = self.held(|holding| holding.read(py));
             Ok(self.array.ptr())
         })
     }

@@ -161,7 +161,7 @@ fn holder(
     // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
     let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
     holding.hand_to(py, consumer, at)?;
-    holding.read();
+    holding.read(py);
     Ok(Tenant::new(holding))
 }
 

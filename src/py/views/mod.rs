@@ -171,15 +171,6 @@ impl View {
         }
     }
 
-    /// Makes the orders of an end, and goes on: the producer's stream waits for the consumer's work so far.
-    pub(crate) fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
-        let settled = tenant.holding().map(|holding| holding.settle_with(py, None));
-        self.lease.resume(tenant);
-        settled.transpose()?;
-        Ok(())
-    }
-
     /// DLPack's pair.
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
@@ -188,7 +179,7 @@ impl View {
 
     /// What makes an array of it; whoever asks reads it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
-        let _ = self.held(Holding::read);
+        let _ = self.held(|holding| holding.read(py));
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_strides().as_slice()))
