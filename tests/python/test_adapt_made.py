@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from typing import Any
 
 import pytest
@@ -194,3 +195,58 @@ def test_a_capsule_that_is_kept_with_its_deleter_is_in_order_after_the_call(
     cuda.synchronize()
     assert kept[1].value == [7.0] * 4
     kept[0].delete()
+
+
+def in_another_thread(call: Any) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join(timeout=60)
+    assert not thread.is_alive()
+
+
+class Asked:
+    """A stream that has something happen, once, when it is asked next."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream, self.then = stream, None
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        then, self.then = self.then, None
+        if then is not None:
+            then()
+        return 0, self.stream.handle
+
+
+@pytest.mark.parametrize("run", [in_another_thread, lambda call: call()], ids=["other", "same"])
+def test_a_kept_view_that_is_released_while_the_call_ends_is_released_in_order(
+    cuda: Any, producer: Any, run: Any
+) -> None:
+    x, late, kept = made_on(cuda, producer, 7.0), cuda.stream("late"), []
+    mine = Asked(cuda.stream("mine"))
+
+    def release() -> None:
+        cuda.set_device(0)
+        kept[0].release(stream=late)
+
+    def function(a: Any) -> None:
+        late.wait(producer.record())
+        kept.extend((a, late.read(a)))
+        mine.then = lambda: run(release)
+
+    adapt(function, stream=mine, returns=None)(x)
+    assert kept[0].owner is None
+    producer.fill(x, -1.0, name="the caller's next write")
+    cuda.synchronize()
+    assert kept[1].value == [7.0] * 4
+
+
+def test_a_kept_view_can_be_read_while_the_call_ends(cuda: Any, producer: Any) -> None:
+    x, kept, seen = made_on(cuda, producer, 7.0), [], []
+    mine = Asked(cuda.stream("mine"))
+
+    def function(a: Any) -> None:
+        kept.append(a)
+        mine.then = lambda: seen.append(a.__cuda_array_interface__["shape"])
+
+    adapt(function, stream=mine)(x)
+    assert seen == [(4,)]

@@ -128,8 +128,21 @@ impl Holding {
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
             Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
+        let mut shared = Box::new(self.with_same_streams(py, held));
+        if let Consumer::Unnamed(_) = shared.consumer {
+            shared.hand_on(Consumer::Unread);
+        }
+        for member in &self.conversions {
+            let member = member.join(shared.in_use(py));
+            shared.conversions.push(member);
+        }
+        Ok(shared)
+    }
+
+    /// A holder of `held` for the same consumer, between the same streams.
+    pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Self {
         let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
-        let mut shared = Box::new(Self {
+        Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
@@ -142,15 +155,7 @@ impl Holding {
             lent: None,
             conversions: Vec::new(),
             tag: (End::Call, self.tag.1),
-        });
-        if let Consumer::Unnamed(_) = shared.consumer {
-            shared.hand_on(Consumer::Unread);
         }
-        for member in &self.conversions {
-            let member = member.join(shared.in_use(py));
-            shared.conversions.push(member);
-        }
-        Ok(shared)
     }
 
     /// Who works on the memory by this holder.

@@ -5,6 +5,7 @@ mod conversion;
 mod ends;
 mod hand_on;
 mod holding;
+mod orders;
 mod settle;
 mod tenant;
 mod tensor;
@@ -13,4 +14,5 @@ mod watch;
 
 pub(crate) use ends::{_end, _settle, look, look_at_all};
 pub(crate) use holding::{Holding, Tenant};
+pub(crate) use orders::Orders;
 pub(crate) use watch::Watch;

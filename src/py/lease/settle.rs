@@ -83,7 +83,7 @@ impl Holding {
     }
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.
-    fn nothing_to_order(&self) -> Option<Elided> {
+    pub(super) fn nothing_to_order(&self) -> Option<Elided> {
         if self
             .lent
             .is_some_and(|at| !self.is_producer(Alive::legacy(at)) || !self.upstream.is_empty())

@@ -7,6 +7,7 @@ mod copy;
 mod dlpack;
 mod export;
 mod export_request;
+mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
@@ -17,18 +18,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::lease::{Holding, Tenant, look};
+use super::lease::{Holding, Tenant};
 use super::numpy;
-use super::observe::{CallSpan, End, HandOver, Outcome};
-use super::source::{By, Source, check_stream, consumers_place};
-use super::streams::Argument;
+use super::observe::{End, HandOver};
+use super::source::{By, Source, consumers_place};
 use super::text::{place_text, tuple_text};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, Settlement};
-use crate::stream::{Ready, Request, Stream, Thread};
+use crate::lease::Lease;
+use crate::stream::{Ready, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
 /// `DLPackView` have in common.
@@ -132,43 +132,6 @@ impl View {
     /// Refuses a view that was released.
     pub(crate) fn check_leased(&self) -> Result<()> {
         if self.lease.is_leased() { Ok(()) } else { Err(released()) }
-    }
-
-    /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
-    /// `stream` names, then the references go. Where the order fails, everything stays as it was.
-    pub(crate) fn give_back(
-        &self,
-        py: Python<'_>,
-        stream: Option<&Bound<'_, PyAny>>,
-        end: End,
-    ) -> PyResult<()> {
-        let span = CallSpan::begin();
-        let argument = Argument::parse(stream)?;
-        let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
-        if self.lease.is_leased() {
-            check_stream(&self.array, &self.driver, also)?;
-        }
-        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
-        let settled = match (argument.request(), tenant.holding()) {
-            // The caller vouches that the consumer is done.
-            (Request::NoOrder, _) | (_, None) => Ok(Settlement::Done),
-            (_, Some(holding)) => holding.settle_with(py, also),
-        };
-        match settled {
-            Ok(settled) => {
-                if let Some(holding) = tenant.holding() {
-                    holding.tag.0 = end;
-                }
-                tenant.settled(py, settled, span);
-                look(py);
-                Ok(())
-            }
-            Err(trouble) => {
-                span.released((end, self.array.ptr()), Outcome::Failed);
-                self.lease.resume(tenant);
-                Err(trouble.into())
-            }
-        }
     }
 
     /// DLPack's pair.
