@@ -1,7 +1,7 @@
 //! The holders of one array that a call was given: who works on its memory by any of them, for the call's end.
 //!
-//! The array, and all that is made of it, know the conversions that they come from: more than one where such a call
-//! makes another. Each notes there who works on the memory by it, until it ends, which makes an order of its own. At
+//! The array, and all that is made of it, know the conversion that they come from, and others around it where such a
+//! call makes another. Each notes there who works on the memory by it, until it ends, which makes an order of its own. At
 //! the end of the call the producer's stream waits for those that are left; from then on nothing is noted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,22 +72,25 @@ impl Conversion {
 pub(super) struct Member {
     conversion: Arc<Conversion>,
     number: usize,
+    /// The same in the conversion around this one.
+    pub(super) outer: Option<Box<Self>>,
 }
 
 impl Member {
-    pub(super) fn new(conversion: &Arc<Conversion>, first: Use) -> Self {
+    pub(super) fn new(conversion: &Arc<Conversion>, first: Use, outer: Option<Box<Self>>) -> Self {
         let mut uses = conversion.uses();
         let number = uses.next;
         uses.next += 1;
         if !uses.over {
             uses.noted.push((number, first));
         }
-        Self { conversion: Arc::clone(conversion), number }
+        drop(uses);
+        Self { conversion: Arc::clone(conversion), number, outer }
     }
 
     /// Another holder of the same array.
-    pub(super) fn join(&self, first: Use) -> Self {
-        Self::new(&self.conversion, first)
+    pub(super) fn join(&self, first: Use, outer: Option<Box<Self>>) -> Self {
+        Self::new(&self.conversion, first, outer)
     }
 
     /// Changes what is noted. What `change` returns is dropped with nothing locked.

@@ -83,8 +83,8 @@ impl Holding {
     pub(crate) fn hand_out_at(&mut self, at: Place) {
         if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
             self.at = at;
-            for member in &self.conversions {
-                member.note(|noted| noted.at = at);
+            if self.conversion.is_some() {
+                self.note_place();
             }
         }
     }

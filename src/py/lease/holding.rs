@@ -9,7 +9,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::consumer::Consumer;
-use super::conversion::{Member, Use};
+use super::conversion::Member;
 use super::tensor::Tensor;
 use crate::buffer::Buffer;
 use crate::device::Place;
@@ -43,8 +43,8 @@ pub(crate) struct Holding {
     pub(super) consumer: Consumer,
     /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
-    /// The conversions that it comes from, for calls that have to know who is left at their end.
-    pub(super) conversions: Vec<Member>,
+    /// The conversion that it comes from, for a call that has to know who is left at its end.
+    pub(super) conversion: Option<Box<Member>>,
     /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
 }
@@ -106,7 +106,7 @@ impl Holding {
             at: place,
             consumer: Consumer::Nobody,
             lent: None,
-            conversions: Vec::new(),
+            conversion: None,
             tag: (End::Call, 0),
         })
     }
@@ -128,21 +128,21 @@ impl Holding {
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
             Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
-        let mut shared = Box::new(self.with_same_streams(py, held));
+        let mut shared = self.with_same_streams(py, held);
         if let Consumer::Unnamed(_) = shared.consumer {
             shared.hand_on(Consumer::Unread);
         }
-        for member in &self.conversions {
-            let member = member.join(shared.in_use(py));
-            shared.conversions.push(member);
+        if self.conversion.is_some() {
+            self.bring(py, &mut shared);
         }
         Ok(shared)
     }
 
     /// A holder of `held` for the same consumer, between the same streams.
-    pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Self {
+    #[inline]
+    pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Box<Self> {
         let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
-        Self {
+        Box::new(Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
@@ -153,22 +153,9 @@ impl Holding {
             at: self.at,
             consumer: self.consumer.clone_ref(py),
             lent: None,
-            conversions: Vec::new(),
+            conversion: None,
             tag: (End::Call, self.tag.1),
-        }
-    }
-
-    /// Who works on the memory by this holder.
-    pub(super) fn in_use(&self, py: Python<'_>) -> Use {
-        Use { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py) }
-    }
-
-    /// Notes in the conversions, if there are any, who works on the memory from here on.
-    pub(super) fn note_use(&self, py: Python<'_>) {
-        for member in &self.conversions {
-            let now = self.in_use(py);
-            drop(member.note(|noted| std::mem::replace(noted, now)));
-        }
+        })
     }
 
     /// The producer's object.

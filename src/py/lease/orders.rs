@@ -12,7 +12,7 @@ use crate::stream::Alive;
 /// What the orders of a holder's end need of it, while the holder stays where others find it. The memory is not
 /// held by this.
 #[derive(Debug)]
-pub(crate) struct Orders(Holding);
+pub(crate) struct Orders(Box<Holding>);
 
 impl Orders {
     /// What they need where there is one to be made: for the consumer, or for the user of `also`.

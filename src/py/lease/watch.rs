@@ -1,5 +1,6 @@
 //! The end of a call that an array was given to: the producer's stream waits for all who work on the memory by it.
 
+use std::iter::successors;
 use std::sync::Arc;
 
 use pyo3::prelude::*;
@@ -56,7 +57,52 @@ impl Holding {
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<Watch> {
         let holding = self.share_with_consumer(py)?;
         let conversion = Arc::default();
-        self.conversions.push(Member::new(&conversion, self.in_use(py)));
+        let outer = self.conversion.take();
+        let member = Member::new(&conversion, self.in_use(py), outer);
+        self.conversion = Some(Box::new(member));
         Ok(Watch { holding, conversion })
+    }
+
+    /// Who works on the memory by this holder.
+    fn in_use(&self, py: Python<'_>) -> Use {
+        Use { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py) }
+    }
+
+    /// It, in the conversions that it comes from.
+    fn members(&self) -> impl Iterator<Item = &Member> {
+        successors(self.conversion.as_deref(), |member| member.outer.as_deref())
+    }
+
+    /// Notes in these who works on the memory from here on.
+    #[inline]
+    pub(super) fn note_use(&self, py: Python<'_>) {
+        if self.conversion.is_some() {
+            self.note_in_all(py);
+        }
+    }
+
+    #[cold]
+    fn note_in_all(&self, py: Python<'_>) {
+        for member in self.members() {
+            let now = self.in_use(py);
+            drop(member.note(|noted| std::mem::replace(noted, now)));
+        }
+    }
+
+    /// Notes there where the consumers work.
+    #[cold]
+    pub(super) fn note_place(&self) {
+        for member in self.members() {
+            member.note(|noted| noted.at = self.at);
+        }
+    }
+
+    /// Another holder of the same comes from them too.
+    #[cold]
+    pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
+        for member in self.members() {
+            let outer = shared.conversion.take();
+            shared.conversion = Some(Box::new(member.join(shared.in_use(py), outer)));
+        }
     }
 }
