@@ -203,11 +203,16 @@ impl<C: Choices> Program<C> {
         }
     }
 
-    /// Somebody wants to end a lease, and is refused.
+    /// Some want to end a lease, and are refused.
     fn end_refused(&mut self, id: usize) {
-        if let Some(holder) = self.leases[id].end() {
-            assert!(!self.leases[id].is_leased() && self.leases[id].end().is_none());
-            self.leases[id].resume(holder);
+        let (lease, is_leased) = (&self.leases[id], self.expected[id].state.is_none());
+        let several = self.choices.below(3);
+        for _ in 0..=several {
+            assert_eq!(lease.begin(|holder| holder.id), is_leased.then_some(id));
+            assert!(!lease.is_leased() && lease.with(|_| ()).is_none());
+        }
+        if is_leased {
+            (0..=several).for_each(|_| lease.stop());
         }
     }
 

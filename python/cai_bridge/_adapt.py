@@ -31,7 +31,8 @@ def adapt(
     Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
     are converted for the call; all others pass as they are. When the call has returned, or raised,
     the memory is the caller's again: the stream of each array waits for the function's work, also
-    where the function keeps the array that it was given, or returns it.
+    where the function keeps or returns what it was given, or what it made of a view that it was
+    given.
 
     Parameters
     ----------

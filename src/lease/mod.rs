@@ -6,11 +6,11 @@
 //! ```text
 //!            end()            no order is left to make
 //! leased ─────────▶ due ──────────────────────────────────────────▶ given back
-//!    ▲              │ ▲ │                                               ▲
-//!    └── refused ───┘ │ ├─ the producer's stream is unknown ─▶ waiting ─┘ the consumer's work is done
-//!  (release() alone)  │ │
-//!                     │ └─ the driver failed, or a capture is in the way ─▶ to retry
-//!                     └───────────────────────── a later call ──────────────────┘
+//!                   ▲ │                                                 ▲
+//!                   │ ├─ the producer's stream is unknown ──▶ waiting ──┘ the consumer's work is done
+//!                   │ │
+//!                   │ └─ the driver failed, or a capture is in the way ─▶ to retry
+//!                   └───────────────────────── a later call ────────────────┘
 //!
 //! due, waiting or to retry ── the context is gone or broken ─▶ abandoned
 //! ```
@@ -18,7 +18,12 @@
 //! Nothing here knows Python, streams or locks: a [`Holder`] has the references, makes the orders
 //! ([`Parties::settle`]) and is dropped at the end. Whoever ends a lease takes the holder out under the lock
 //! and drops it outside, since that may run anything: a foreign deleter, a destructor that comes back here.
+//!
+//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]; where one fails, the lease is as
+//! before. Until then the holder stays for others who release at the same time. Nobody waits for another there,
+//! since to make an order may run anything, too: each makes the orders, and the first to have made them ends it.
 
+mod ending;
 mod parties;
 mod queue;
 
@@ -27,23 +32,23 @@ mod model;
 
 use std::fmt;
 
+pub use self::ending::Ending;
 pub use self::parties::Parties;
 pub use self::queue::Queue;
-use self::sync::{AtomicBool, Mutex, Ordering, PoisonError, TryLockError};
-use crate::driver::codes::is_final;
+use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use crate::error::Error;
 
 /// What the state is made of: `std`'s, or in the model those whose every interleaving loom tries.
 mod sync {
     #[cfg(all(loom, test))]
-    pub(super) use loom::sync::Mutex;
-    #[cfg(all(loom, test))]
     pub(super) use loom::sync::atomic::{AtomicBool, AtomicUsize};
-    #[cfg(not(all(loom, test)))]
-    pub(super) use std::sync::Mutex;
+    #[cfg(all(loom, test))]
+    pub(super) use loom::sync::{Mutex, MutexGuard};
     pub(super) use std::sync::atomic::Ordering;
     #[cfg(not(all(loom, test)))]
     pub(super) use std::sync::atomic::{AtomicBool, AtomicUsize};
+    #[cfg(not(all(loom, test)))]
+    pub(super) use std::sync::{Mutex, MutexGuard};
     pub(super) use std::sync::{PoisonError, TryLockError};
 }
 
@@ -131,114 +136,42 @@ impl<M> From<Settlement<M>> for State<M> {
     }
 }
 
-/// A lease that ends.
-#[derive(Debug)]
-pub struct Ending<H: Holder> {
-    holder: H,
-    state: State<H::Mark>,
-    told: bool,
-}
-
-impl<H: Holder> Ending<H> {
-    /// The end of what `holder` holds.
-    pub const fn new(holder: H) -> Self {
-        Self { holder, state: State::Due, told: false }
-    }
-
-    /// The end where [`Holder::settle`] was called already.
-    pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
-        Self { holder, state: settled.into(), told: false }
-    }
-
-    /// The holder.
-    pub const fn holder(&self) -> &H {
-        &self.holder
-    }
-
-    /// Where it is.
-    pub const fn state(&self) -> State {
-        match self.state {
-            State::Due => State::Due,
-            State::Waiting(_) => State::Waiting(()),
-            State::ToRetry => State::ToRetry,
-            State::GivenBack => State::GivenBack,
-            State::Abandoned => State::Abandoned,
-        }
-    }
-
-    /// Whether the references may go.
-    pub const fn is_over(&self) -> bool {
-        matches!(self.state, State::GivenBack | State::Abandoned)
-    }
-
-    /// Goes on as far as that can be now. An interrupt leaves it to be tried again.
-    pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
-        if matches!(self.state, State::Due | State::ToRetry) {
-            self.state = match self.holder.settle(lock) {
-                Ok(settled) => settled.into(),
-                Err(Failure::Failed(error)) => self.failed(&error),
-                Err(Failure::Interrupted(interrupt)) => {
-                    self.state = State::ToRetry;
-                    return Err(interrupt);
-                }
-            };
-        }
-        if let State::Waiting(mark) = &mut self.state {
-            match self.holder.is_done(mark) {
-                Ok(true) => self.state = State::GivenBack,
-                Ok(false) => {}
-                Err(error) if is_final(&error) => self.state = self.failed(&error),
-                Err(error) => self.tell(&error, "kept"),
-            }
-        }
-        Ok(())
-    }
-
-    fn failed(&mut self, error: &Error) -> State<H::Mark> {
-        if is_final(error) {
-            self.told = false;
-            self.tell(error, "let go");
-            State::Abandoned
-        } else {
-            self.tell(error, "kept");
-            State::ToRetry
-        }
-    }
-
-    fn tell(&mut self, error: &Error, producer: &'static str) {
-        if !std::mem::replace(&mut self.told, true) {
-            tracing::warn!(
-                target: "cai_bridge", door = "release", %error, order = "failed", producer,
-                "the memory could not be given back in order"
-            );
-        }
-    }
-}
-
 /// What holds memory until it is ended, once.
 pub struct Lease<H> {
-    holder: Mutex<Option<H>>,
-    /// Whether it was ended: what most callers ask, without the lock.
+    place: Mutex<Place<H>>,
+    /// Whether it was ended, or is being ended: what most callers ask, without the lock.
     ended: AtomicBool,
+}
+
+struct Place<H> {
+    holder: Option<H>,
+    /// How many have begun to end it, and are not done.
+    enders: usize,
 }
 
 impl<H> Lease<H> {
     /// A lease that `holder` holds.
     pub fn new(holder: H) -> Self {
-        Self { holder: Mutex::new(Some(holder)), ended: AtomicBool::new(false) }
+        let place = Place { holder: Some(holder), enders: 0 };
+        Self { place: Mutex::new(place), ended: AtomicBool::new(false) }
     }
 
-    /// Looks at the holder, unless the lease was ended. `look` must not come back to this lease.
+    fn place(&self) -> MutexGuard<'_, Place<H>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Looks at the holder, unless the lease was ended, or is being ended. `look` must not come back to this lease.
     pub fn with<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
-        self.holder.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(look)
+        let mut place = self.place();
+        if place.enders == 0 { place.holder.as_mut().map(look) } else { None }
     }
 
-    /// The same where waiting is not allowed, as in a garbage collector's visit: `None` also where
+    /// Looks at the holder where waiting is not allowed, as in a garbage collector's visit: `None` also where
     /// somebody else is looking.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
-        match self.holder.try_lock() {
-            Ok(holder) => holder.as_ref().map(look),
-            Err(TryLockError::Poisoned(holder)) => holder.into_inner().as_ref().map(look),
+        match self.place.try_lock() {
+            Ok(place) => place.holder.as_ref().map(look),
+            Err(TryLockError::Poisoned(place)) => place.into_inner().holder.as_ref().map(look),
             Err(TryLockError::WouldBlock) => None,
         }
     }
@@ -248,18 +181,36 @@ impl<H> Lease<H> {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Ends it: the first call returns the holder, every later one nothing.
-    pub fn end(&self) -> Option<H> {
-        let mut holder = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Begins an end, to make its orders: `look` takes from the holder what they need. The holder stays for whoever
+    /// else begins to end it; nobody else looks at it until [`Self::stop`]. `None` if it was ended.
+    pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
+        let mut place = self.place();
+        let taken = place.holder.as_mut().map(look)?;
+        place.enders += 1;
         self.ended.store(true, Ordering::Release);
-        holder.take()
+        Some(taken)
     }
 
-    /// Takes back an end that was refused: everything is as before.
-    pub fn resume(&self, holder: H) {
-        let mut place = self.holder.lock().unwrap_or_else(PoisonError::into_inner);
-        *place = Some(holder);
-        self.ended.store(false, Ordering::Release);
+    /// Changes the holder between [`Self::begin`] and [`Self::stop`], unless it was ended.
+    pub fn amend(&self, change: impl FnOnce(&mut H)) {
+        if let Some(holder) = &mut self.place().holder {
+            change(holder);
+        }
+    }
+
+    /// Is done with an end that was begun. If nobody has ended it, and nobody else is about to, it is leased again.
+    pub fn stop(&self) {
+        let mut place = self.place();
+        place.enders = place.enders.saturating_sub(1);
+        let is_leased = place.enders == 0 && place.holder.is_some();
+        self.ended.store(!is_leased, Ordering::Release);
+    }
+
+    /// Ends it: the first call returns the holder, every later one nothing.
+    pub fn end(&self) -> Option<H> {
+        let mut place = self.place();
+        self.ended.store(true, Ordering::Release);
+        place.holder.take()
     }
 }
 

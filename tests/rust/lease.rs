@@ -72,9 +72,10 @@ fn a_refused_end_leaves_everything_as_it_was() {
     let drops = Arc::new(AtomicUsize::new(0));
     let lease = Lease::new(Counted(Arc::clone(&drops)));
     for _ in 0..3 {
-        let refused = lease.end().unwrap();
-        assert!(!lease.is_leased() && lease.with(|_| ()).is_none() && lease.end().is_none());
-        lease.resume(refused);
+        lease.begin(|_| ()).unwrap();
+        assert!(!lease.is_leased() && lease.with(|_| ()).is_none());
+        assert!(lease.try_with(|_| ()).is_some(), "the collector's visit sees what is held");
+        lease.stop();
         assert!(
             lease.is_leased() && lease.with(|_| ()).is_some() && lease.try_with(|_| ()).is_some()
         );
@@ -86,10 +87,35 @@ fn a_refused_end_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn what_was_taken_back_goes_with_the_lease() {
+fn several_may_begin_to_end_it_and_it_is_leased_again_when_the_last_of_them_stops() {
+    let lease = Lease::new(0);
+    assert_eq!((lease.begin(|holder| *holder), lease.begin(|holder| *holder)), (Some(0), Some(0)));
+    lease.amend(|holder| *holder += 1);
+    lease.stop();
+    assert!(!lease.is_leased() && lease.with(|_| ()).is_none());
+    lease.stop();
+    assert_eq!((lease.is_leased(), lease.with(|holder| *holder)), (true, Some(1)));
+    lease.stop();
+    assert!(lease.is_leased(), "nobody had begun");
+}
+
+#[test]
+fn the_first_of_those_who_began_ends_it() {
+    let lease = Lease::new(7);
+    assert!(lease.begin(|_| ()).is_some() && lease.begin(|_| ()).is_some());
+    assert_eq!((lease.end(), lease.end()), (Some(7), None));
+    lease.amend(|_| unreachable!("it was ended"));
+    assert!(lease.begin(|_| ()).is_none());
+    lease.stop();
+    lease.stop();
+    assert!(!lease.is_leased());
+}
+
+#[test]
+fn what_was_begun_to_end_goes_with_the_lease() {
     let drops = Arc::new(AtomicUsize::new(0));
     let lease = Lease::new(Counted(Arc::clone(&drops)));
-    lease.resume(lease.end().unwrap());
+    assert!(lease.begin(|_| ()).is_some());
     drop(lease);
     assert_eq!(drops.load(Ordering::SeqCst), 1);
 }

@@ -193,7 +193,7 @@ impl Maker {
             let array = self.make(py, to_library, source, readonly, answer);
             let array = array.map_err(|error| at_item(py, error, item))?;
             if let (Some(lent), Some(watched)) = (lent, watched) {
-                lent.append(Bound::new(py, watched.made(&array)?)?)?;
+                lent.append(Bound::new(py, watched.made(&array))?)?;
             }
             made.append(array)?;
         }

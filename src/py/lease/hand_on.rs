@@ -32,6 +32,7 @@ impl Holding {
             },
         };
         self.hand_on(consumer);
+        self.note_use(py);
         Ok(())
     }
 
@@ -57,9 +58,10 @@ impl Holding {
     }
 
     /// Somebody reads the address. Whether that is a consumer that named no stream.
-    pub(crate) fn read(&mut self) -> bool {
+    pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.consumer, Consumer::Nobody | Consumer::Unread) {
             self.consumer = Consumer::Unnamed(Vec::new());
+            self.note_use(py);
         }
         matches!(self.consumer, Consumer::Unnamed(_))
     }
@@ -74,18 +76,22 @@ impl Holding {
     }
 
     /// Notes such a stream.
-    pub(crate) fn note(&mut self, known: KeepAlive) {
+    pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
             && !seen.iter().any(|other| other.stream() == known.stream())
         {
             seen.push(known);
+            self.note_use(py);
         }
     }
 
     /// Consumers that are not named work at `at`.
-    pub(crate) const fn hand_out_at(&mut self, at: Place) {
+    pub(crate) fn hand_out_at(&mut self, at: Place) {
         if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
             self.at = at;
+            if self.conversion.is_some() {
+                self.note_place();
+            }
         }
     }
 }

@@ -4,23 +4,20 @@
 //! Each holder has Python references of its own, so that the garbage collector's count of them is right. The
 //! managed tensor of a DLPack producer has no reference count; it is shared from the second holder on.
 
-use std::sync::{Arc, Weak};
-
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
 use super::consumer::Consumer;
+use super::conversion::Member;
 use super::tensor::Tensor;
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
-use crate::lease::Failure;
 use crate::py::observe::End;
-use crate::py::streams::{KeepAlive, Now, StreamRef};
-use crate::stream::{Alive, Ready, Stream};
+use crate::py::streams::{KeepAlive, StreamRef};
 
 /// References to memory, and how it goes back.
 #[derive(Debug)]
@@ -38,14 +35,14 @@ pub(crate) struct Holding {
     /// view those of the consumers of the views between.
     pub(super) upstream: Vec<KeepAlive>,
     /// What the array is ready on, where that is not `producer`.
-    ready: Option<StreamRef>,
+    pub(super) ready: Option<StreamRef>,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
     /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
     pub(super) lent: Option<Place>,
-    /// What all holders of one conversion have, where a call has to know whether any is left.
-    conversion: Option<Arc<()>>,
+    /// The conversion that it comes from, for a call that has to know who is left at its end.
+    pub(super) conversion: Option<Box<Member>>,
     /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
 }
@@ -117,6 +114,7 @@ impl Holding {
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.share_with_consumer(py)?;
         shared.hand_on(Consumer::Nobody);
+        shared.note_use(py);
         Ok(shared)
     }
 
@@ -128,8 +126,22 @@ impl Holding {
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
             Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
+        let mut shared = self.with_same_streams(py, held);
+        // What one consumer declined is another's to have.
+        if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
+            shared.hand_on(Consumer::Unread);
+        }
+        if self.conversion.is_some() {
+            self.bring(py, &mut shared);
+        }
+        Ok(shared)
+    }
+
+    /// A holder of `held` for the same consumer, between the same streams.
+    #[inline]
+    pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Box<Self> {
         let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
-        let mut shared = Box::new(Self {
+        Box::new(Self {
             held,
             driver: self.driver.clone(),
             process: self.process,
@@ -140,23 +152,9 @@ impl Holding {
             at: self.at,
             consumer: self.consumer.clone_ref(py),
             lent: None,
-            conversion: self.conversion.clone(),
+            conversion: None,
             tag: (End::Call, self.tag.1),
-        });
-        // What one consumer declined is another's to have.
-        if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
-            shared.hand_on(Consumer::Unread);
-        }
-        Ok(shared)
-    }
-
-    /// Another holder for the same consumer, and what is alive while this one, or one that is made of it, is.
-    pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<(Box<Self>, Weak<()>)> {
-        let shared = self.share_with_consumer(py)?;
-        let conversion = Arc::new(());
-        let watched = Arc::downgrade(&conversion);
-        self.conversion = Some(conversion);
-        Ok((shared, watched))
+        })
     }
 
     /// The producer's object.
@@ -167,79 +165,10 @@ impl Holding {
         }
     }
 
-    /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
-    /// a default one at its place.
-    pub(crate) fn ready_on(&mut self, kept: Option<StreamRef>) {
-        self.ready = kept;
-    }
-
-    /// The array is ready on its consumer's stream.
-    pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
-        self.ready = match &self.consumer {
-            // Its work is on that stream, wherever the producer goes.
-            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
-                Some(kept.clone_ref(py))
-            }
-            Consumer::OnProducer(Some(_)) => {
-                self.producer.as_ref().map(|producer| producer.clone_ref(py))
-            }
-            _ => None,
-        };
-    }
-
-    /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
-    fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
-        self.ready.as_ref().or_else(producer)
-    }
-
-    /// Where that stream is, where it is kept.
-    pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
-        self.keeper_of(ready).map(StreamRef::place)
-    }
-
-    /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
-    pub(crate) fn may_lose(&self, ready: Ready) -> bool {
-        let keeper = ready.stream().and_then(|stream| self.keeper_of(stream));
-        keeper.is_some_and(StreamRef::may_change)
-    }
-
-    /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
-    /// its pending work, a consumer has not.
-    pub(crate) fn confirm_ready(
-        &self,
-        py: Python<'_>,
-        ready: Stream,
-    ) -> Result<Now<'_>, Failure<PyErr>> {
-        let Some(kept) = self.keeper_of(ready) else {
-            return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
-        };
-        let follows = self.ready.is_none() && kept.moves();
-        Ok(match kept.now(py, &self.driver)? {
-            Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
-            Now::Nothing if follows => Now::Nothing,
-            _ => Now::Gone,
-        })
-    }
-
-    /// Whether `stream` is the producer's own.
-    pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
-        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
-    }
-
-    /// Whether the producer may move to another stream.
-    pub(super) fn producer_moves(&self) -> bool {
-        self.producer.as_ref().is_some_and(StreamRef::moves)
-    }
-
-    /// Whether it is on the same stream as ever.
-    pub(super) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
-        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py))
-    }
-
     /// Lends the array to a borrower by the exchange API, which works at `at`.
-    pub(crate) const fn lend(&mut self, at: Place) {
+    pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
         self.lent = Some(at);
+        self.note_use(py);
     }
 
     /// Whoever works on that stream may go on with the memory after the end, as the producer does.

@@ -1,13 +1,19 @@
 //! Leases that hold Python's references: how each ends, and who looks after those that cannot end yet.
 
 mod consumer;
+mod conversion;
 mod ends;
 mod hand_on;
 mod holding;
+mod orders;
+mod ready;
 mod settle;
 mod tenant;
 mod tensor;
 mod warned;
+mod watch;
 
 pub(crate) use ends::{_end, _settle, look, look_at_all};
 pub(crate) use holding::{Holding, Tenant};
+pub(crate) use orders::Orders;
+pub(crate) use watch::Watch;

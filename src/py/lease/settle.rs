@@ -4,7 +4,6 @@ use pyo3::prelude::*;
 
 use super::consumer::Consumer;
 use super::holding::{Holding, Owner};
-use super::tensor::Tensor;
 use super::warned;
 use crate::buffer::Buffer;
 use crate::device::Place;
@@ -12,7 +11,6 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::observe::End;
 use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
@@ -74,7 +72,11 @@ impl Holding {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        let nothing = if also.is_none() { self.nothing_to_order(py)? } else { None };
+        let nothing = match (also, self.nothing_to_order()) {
+            (Some(_), _) => None,
+            (None, None) if self.is_on_producer_still(py)? => Some(Elided::SameStream),
+            (None, nothing) => nothing,
+        };
         let settled = match nothing {
             Some(why) => {
                 let on = || self.producer.as_ref().map(StreamRef::stream);
@@ -91,23 +93,31 @@ impl Holding {
         Ok(settled)
     }
 
-    /// Why no stream has to wait for another, where that is known without the driver.
-    fn nothing_to_order(&self, py: Python<'_>) -> PyResult<Option<Elided>> {
+    /// Why no stream has to wait for another, where that is known without a question to anybody.
+    pub(super) fn nothing_to_order(&self) -> Option<Elided> {
         if self.lent.is_some_and(|at| {
             !self.is_producer(Alive::legacy(at))
                 || !self.upstream.is_empty()
                 || self.producer_moves()
         }) {
-            return Ok(None);
+            return None;
         }
-        Ok(match &self.consumer {
+        match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::OnProducer(_) if self.upstream.is_empty() && self.producer_stays(py)? => {
+            Consumer::OnProducer(_) if self.upstream.is_empty() && !self.producer_moves() => {
                 Some(Elided::SameStream)
             }
             _ => None,
-        })
+        }
+    }
+
+    /// Whether the consumer works on the stream of a producer that may move, and has not.
+    fn is_on_producer_still(&self, py: Python<'_>) -> PyResult<bool> {
+        let asks = matches!(self.consumer, Consumer::OnProducer(_))
+            && self.upstream.is_empty()
+            && self.lent.is_none();
+        Ok(asks && self.producer_stays(py)?)
     }
 
     fn order(
@@ -160,26 +170,12 @@ impl Holding {
                 if covered {
                     // Whoever tries again may be another thread, with other current streams.
                     for known in KeepAlive::of_libraries(py, &holding.driver, holding.at)? {
-                        self.note(known);
+                        self.note(py, known);
                     }
                 }
                 Err(error.into())
             }
         }
-    }
-
-    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
-    pub(crate) const fn is_by_object(&self) -> bool {
-        matches!(self.held, Owner::Array(_, Tensor::None))
-    }
-
-    /// Whether the garbage collector ends the memory's owner, too, whoever holds it.
-    fn is_of_garbage(&self, py: Python<'_>) -> bool {
-        self.is_by_object()
-            && match &self.producer {
-                Some(producer) => producer.is_of_garbage(py),
-                None => matches!(self.tag.0, End::Collected),
-            }
     }
 
     /// The streams that the consumer is known to work on, and whether others have to stand in for what is

@@ -8,7 +8,6 @@ use pyo3::types::{PyDict, PyTuple};
 use super::{Parts, View, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
-use crate::py::lease::Holding;
 use crate::py::numpy;
 use crate::py::observe::End;
 use crate::stream::Thread;
@@ -204,11 +203,7 @@ impl View {
     /// What is found together is taken apart in any order. What fails is tried again by the end itself.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
-            let found = |holding: &mut Holding| {
-                holding.collected();
-                holding.is_by_object()
-            };
-            let settled = if self.held(found).unwrap_or(false) { self.settle(py) } else { Ok(()) };
+            let settled = self.order_for_collector(py);
             settled.or_else(|error| if is_interrupt(py, &error) { Err(error) } else { Ok(()) })
         })
     }

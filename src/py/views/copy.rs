@@ -170,7 +170,7 @@ fn holder(
         None => at,
     };
     holding.hand_to(py, consumer, at)?;
-    holding.read();
+    holding.read(py);
     Ok(Tenant::new(holding))
 }
 

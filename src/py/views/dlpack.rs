@@ -181,7 +181,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     let _held = onto_legacy(py, view)?;
     view.held(|holding| {
         if view.array.ptr() != 0 {
-            holding.lend(view.at());
+            holding.lend(py, view.at());
         }
     })?;
     Ok(&view.array)

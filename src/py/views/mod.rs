@@ -8,6 +8,7 @@ mod dlpack;
 mod export;
 mod export_request;
 mod reader;
+mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
@@ -18,18 +19,17 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use pyo3::{PyClass, PyClassInitializer};
 
-use super::lease::{Holding, Tenant, look};
+use super::lease::{Holding, Tenant};
 use super::numpy;
-use super::observe::{CallSpan, End, HandOver, Outcome};
-use super::source::{By, Source, check_stream, consumers_place};
-use super::streams::Argument;
+use super::observe::{End, HandOver};
+use super::source::{By, Source, consumers_place};
 use super::text::{place_text, tuple_text};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::{Error, Kind, Result};
-use crate::lease::{Lease, Settlement};
-use crate::stream::{Ready, Request, Stream, Thread};
+use crate::lease::Lease;
+use crate::stream::{Ready, Stream, Thread};
 
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
 /// `DLPackView` have in common.
@@ -135,53 +135,6 @@ impl View {
         if self.lease.is_leased() { Ok(()) } else { Err(released()) }
     }
 
-    /// Gives the memory back: the producer's stream waits for the consumer's and for the one that
-    /// `stream` names, then the references go. Where the order fails, everything stays as it was.
-    pub(crate) fn give_back(
-        &self,
-        py: Python<'_>,
-        stream: Option<&Bound<'_, PyAny>>,
-        end: End,
-    ) -> PyResult<()> {
-        let span = CallSpan::begin();
-        let argument = Argument::parse(stream)?;
-        let also = argument.alive(self.at()).filter(|_| self.array.ptr() != 0);
-        if self.lease.is_leased() {
-            argument.check_ordinal(&self.array, self.at())?;
-            check_stream(&self.array, &self.driver, also, self.at())?;
-        }
-        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
-        let settled = match (argument.request(), tenant.holding()) {
-            // The caller vouches that the consumer is done.
-            (Request::NoOrder, _) | (_, None) => Ok(Settlement::Done),
-            (_, Some(holding)) => holding.settle_with(py, also),
-        };
-        match settled {
-            Ok(settled) => {
-                if let Some(holding) = tenant.holding() {
-                    holding.tag.0 = end;
-                }
-                tenant.settled(py, settled, span);
-                look(py);
-                Ok(())
-            }
-            Err(trouble) => {
-                span.released((end, self.array.ptr()), Outcome::Failed);
-                self.lease.resume(tenant);
-                Err(trouble.into())
-            }
-        }
-    }
-
-    /// Makes the orders of an end, and goes on: the producer's stream waits for the consumer's work so far.
-    pub(crate) fn settle(&self, py: Python<'_>) -> PyResult<()> {
-        let Some(mut tenant) = self.lease.end() else { return Ok(()) };
-        let settled = tenant.holding().map(|holding| holding.settle_with(py, None));
-        self.lease.resume(tenant);
-        settled.transpose()?;
-        Ok(())
-    }
-
     /// DLPack's pair.
     pub(crate) fn pair(&self) -> (u32, i32) {
         let device = self.array.device();
@@ -190,7 +143,7 @@ impl View {
 
     /// What makes an array of it; whoever asks reads it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
-        reader::is_unnamed(self);
+        reader::is_unnamed(py, self);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_strides().as_slice()))

@@ -1,0 +1,89 @@
+//! A lease that ends: how its state goes on.
+
+use super::{Failure, Holder, Settlement, State};
+use crate::driver::codes::is_final;
+use crate::error::Error;
+
+/// A lease that ends.
+#[derive(Debug)]
+pub struct Ending<H: Holder> {
+    holder: H,
+    state: State<H::Mark>,
+    told: bool,
+}
+
+impl<H: Holder> Ending<H> {
+    /// The end of what `holder` holds.
+    pub const fn new(holder: H) -> Self {
+        Self { holder, state: State::Due, told: false }
+    }
+
+    /// The end where [`Holder::settle`] was called already.
+    pub fn settled(holder: H, settled: Settlement<H::Mark>) -> Self {
+        Self { holder, state: settled.into(), told: false }
+    }
+
+    /// The holder.
+    pub const fn holder(&self) -> &H {
+        &self.holder
+    }
+
+    /// Where it is.
+    pub const fn state(&self) -> State {
+        match self.state {
+            State::Due => State::Due,
+            State::Waiting(_) => State::Waiting(()),
+            State::ToRetry => State::ToRetry,
+            State::GivenBack => State::GivenBack,
+            State::Abandoned => State::Abandoned,
+        }
+    }
+
+    /// Whether the references may go.
+    pub const fn is_over(&self) -> bool {
+        matches!(self.state, State::GivenBack | State::Abandoned)
+    }
+
+    /// Goes on as far as that can be now. An interrupt leaves it to be tried again.
+    pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
+        if matches!(self.state, State::Due | State::ToRetry) {
+            self.state = match self.holder.settle(lock) {
+                Ok(settled) => settled.into(),
+                Err(Failure::Failed(error)) => self.failed(&error),
+                Err(Failure::Interrupted(interrupt)) => {
+                    self.state = State::ToRetry;
+                    return Err(interrupt);
+                }
+            };
+        }
+        if let State::Waiting(mark) = &mut self.state {
+            match self.holder.is_done(mark) {
+                Ok(true) => self.state = State::GivenBack,
+                Ok(false) => {}
+                Err(error) if is_final(&error) => self.state = self.failed(&error),
+                Err(error) => self.tell(&error, "kept"),
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: &Error) -> State<H::Mark> {
+        if is_final(error) {
+            self.told = false;
+            self.tell(error, "let go");
+            State::Abandoned
+        } else {
+            self.tell(error, "kept");
+            State::ToRetry
+        }
+    }
+
+    fn tell(&mut self, error: &Error, producer: &'static str) {
+        if !std::mem::replace(&mut self.told, true) {
+            tracing::warn!(
+                target: "cai_bridge", door = "release", %error, order = "failed", producer,
+                "the memory could not be given back in order"
+            );
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The producer of held memory: where its array is ready, whether it moves, and whether it is garbage.
+
+use pyo3::prelude::*;
+
+use super::consumer::Consumer;
+use super::holding::{Holding, Owner};
+use super::tensor::Tensor;
+use crate::device::Place;
+use crate::error::Result;
+use crate::lease::Failure;
+use crate::py::observe::End;
+use crate::py::streams::{KeepAlive, Now, StreamRef};
+use crate::stream::{Alive, Ready, Stream};
+
+impl Holding {
+    /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
+    /// a default one at its place.
+    pub(crate) fn ready_on(&mut self, kept: Option<StreamRef>) {
+        self.ready = kept;
+    }
+
+    /// The array is ready on its consumer's stream.
+    pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
+        self.ready = match &self.consumer {
+            // Its work is on that stream, wherever the producer goes.
+            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
+                Some(kept.clone_ref(py))
+            }
+            Consumer::OnProducer(Some(_)) => {
+                self.producer.as_ref().map(|producer| producer.clone_ref(py))
+            }
+            _ => None,
+        };
+    }
+
+    /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
+    fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
+        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
+        self.ready.as_ref().or_else(producer)
+    }
+
+    /// Where that stream is, where it is kept.
+    pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
+        self.keeper_of(ready).map(StreamRef::place)
+    }
+
+    /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
+    pub(crate) fn may_lose(&self, ready: Ready) -> bool {
+        let keeper = ready.stream().and_then(|stream| self.keeper_of(stream));
+        keeper.is_some_and(StreamRef::may_change)
+    }
+
+    /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
+    /// its pending work, a consumer has not.
+    pub(crate) fn confirm_ready(
+        &self,
+        py: Python<'_>,
+        ready: Stream,
+    ) -> Result<Now<'_>, Failure<PyErr>> {
+        let Some(kept) = self.keeper_of(ready) else {
+            return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
+        };
+        let follows = self.ready.is_none() && kept.moves();
+        Ok(match kept.now(py, &self.driver)? {
+            Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
+            Now::Nothing if follows => Now::Nothing,
+            _ => Now::Gone,
+        })
+    }
+
+    /// Whether `stream` is the producer's own.
+    pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
+        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
+    }
+
+    /// Whether the producer may move to another stream.
+    pub(super) fn producer_moves(&self) -> bool {
+        self.producer.as_ref().is_some_and(StreamRef::moves)
+    }
+
+    /// Whether it is on the same stream as ever.
+    pub(super) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
+        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py))
+    }
+
+    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    pub(crate) const fn is_by_object(&self) -> bool {
+        matches!(self.held, Owner::Array(_, Tensor::None))
+    }
+
+    /// Whether the garbage collector ends the memory's owner, too, whoever holds it.
+    pub(super) fn is_of_garbage(&self, py: Python<'_>) -> bool {
+        self.is_by_object()
+            && match &self.producer {
+                Some(producer) => producer.is_of_garbage(py),
+                None => matches!(self.tag.0, End::Collected),
+            }
+    }
+}
