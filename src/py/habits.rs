@@ -51,7 +51,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const KNOWN: [HabitRow; 12] = [
+pub(crate) const HABITS: [HabitRow; 12] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -71,11 +71,11 @@ pub(crate) const KNOWN: [HabitRow; 12] = [
 pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str)> {
     let row =
         |known: &HabitRow| (known.library, format!("{:?}", known.habit), known.version, known.test);
-    KNOWN.iter().map(row).collect()
+    HABITS.iter().map(row).collect()
 }
 
 /// The habits of the library that a module of that name belongs to.
 pub(crate) fn of(module: &str) -> Vec<Habit> {
     let library = module.split('.').next().unwrap_or_default();
-    KNOWN.iter().filter(|known| known.library == library).map(|known| known.habit).collect()
+    HABITS.iter().filter(|known| known.library == library).map(|known| known.habit).collect()
 }

@@ -11,7 +11,7 @@ from test_cli import CELL, EMPTY, MATRIX
 
 from cai_bridge._cli import libraries, pairs, table
 from cai_bridge._cli.command import main
-from cai_bridge._cli.libraries import KNOWN
+from cai_bridge._cli.libraries import INSTALLABLE
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Cell, Matrix, Outcome
 
@@ -307,13 +307,13 @@ def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("reason", "known", "said"),
     [
-        ("no driver", KNOWN, "there is no driver; name a subject"),
+        ("no driver", INSTALLABLE, "there is no driver; name a subject"),
         (None, (), "none of these is installed"),
     ],
 )
 def test_a_matrix_of_nothing_says_what_there_is_not(reason, known, said, monkeypatch, capsys):
     monkeypatch.setattr("cai_bridge.conformance.lab.cuda.why_no_gpu", lambda: reason)
-    monkeypatch.setattr(libraries, "KNOWN", known)
+    monkeypatch.setattr(libraries, "INSTALLABLE", known)
     assert main(["matrix"]) == 2
     assert said in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from cai_bridge import __version__
 from cai_bridge._cli import doctor, libraries, machine
 from cai_bridge._cli.advice import ADVICE, LEVELS, Surroundings, advice_for
 from cai_bridge._cli.command import main
-from cai_bridge._cli.libraries import KNOWN, Doors, Found, doors_by_table, version_of
+from cai_bridge._cli.libraries import INSTALLABLE, Doors, Found, doors_by_table, version_of
 from cai_bridge._cli.machine import Driver
 
 
@@ -117,7 +117,7 @@ def test_the_table_says_of_these_versions_what_their_types_say():
 
 
 def test_the_table_knows_the_version_before_and_after():
-    torch = next(one for one in KNOWN if one.name == "torch")
+    torch = next(one for one in INSTALLABLE if one.name == "torch")
     assert doors_by_table(torch, "1.9.0") is None
     assert doors_by_table(torch, "2.9.1+cu130") == Doors(dlpack=True, cai=2)
     assert doors_by_table(torch, "2.10.0a0") == Doors(exchange=True, dlpack=True, cai=2)
@@ -174,7 +174,7 @@ def test_the_doctor_asks_the_driver(failing, said, monkeypatch):
 
 def test_a_library_that_does_not_import_is_told_of(monkeypatch, capsys):
     broken = libraries.Known("broken", ("numpy",), "cli_subjects_that_are_not:Array")
-    monkeypatch.setattr(libraries, "KNOWN", (broken,))
+    monkeypatch.setattr(libraries, "INSTALLABLE", (broken,))
     assert main(["doctor", "--import"]) == 0
     assert "does not import: ModuleNotFoundError" in capsys.readouterr().out
     assert main(["doctor"]) == 0
@@ -182,5 +182,5 @@ def test_a_library_that_does_not_import_is_told_of(monkeypatch, capsys):
 
 
 def test_without_libraries_the_doctor_says_so(monkeypatch):
-    monkeypatch.setattr(libraries, "KNOWN", ())
+    monkeypatch.setattr(libraries, "INSTALLABLE", ())
     assert "No array library is installed." in str(doctor.examine())

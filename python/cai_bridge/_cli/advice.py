@@ -27,7 +27,7 @@ class Surroundings:
     Attributes
     ----------
     libraries : mapping
-        What is installed, by the names of `KNOWN`.
+        What is installed, by the names of `INSTALLABLE`.
     environment : mapping
         The environment variables.
     driver : Driver

@@ -76,7 +76,7 @@ class Known:
 
 _DLPACK_AND_V2 = Doors(dlpack=True, cai=2)
 
-KNOWN: tuple[Known, ...] = (
+INSTALLABLE: tuple[Known, ...] = (
     Known(
         "torch",
         ("torch",),
@@ -183,7 +183,7 @@ def find_libraries(*, imported: bool = False) -> tuple[Found, ...]:
 
 
 def _installed(imported: bool) -> Iterator[Found]:
-    for known in KNOWN:
+    for known in INSTALLABLE:
         for distribution in known.distributions:
             try:
                 version = metadata.version(distribution)

@@ -15,7 +15,7 @@ __all__ = ["Library", "find", "of_array", "register"]
 GROUP = "cai_bridge.libraries"
 """The entry points that libraries add themselves by: a `Library` each, or what makes one."""
 
-KNOWN = {
+FILES = {
     "cai": "_views:CAI",
     "dlpack": "_views:DLPACK",
     "torch": "_torch:TORCH",
@@ -128,8 +128,8 @@ def _named(module: str) -> Library | None:
     name = module.partition(".")[0]
     if name in _registered:
         return _registered[name]
-    if name in KNOWN:
-        module, _, attribute = KNOWN[name].partition(":")
+    if name in FILES:
+        module, _, attribute = FILES[name].partition(":")
         library: Library = getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
         return library
     from importlib.metadata import entry_points
@@ -142,7 +142,7 @@ def _named(module: str) -> Library | None:
 
 
 def _unknown(to: Any) -> TypeError:
-    names = sorted({*KNOWN, *_registered} - {"jaxlib"})
+    names = sorted({*FILES, *_registered} - {"jaxlib"})
     kind = "the type " if isinstance(to, type) else ""
     shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
     return TypeError(
