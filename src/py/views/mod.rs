@@ -110,6 +110,17 @@ impl View {
         self.lease.with(|tenant| tenant.holding().map(look)).flatten().ok_or_else(released)
     }
 
+    /// Notes in what holds the memory that somebody reads. Whether that is a consumer that named no stream, of an
+    /// array that has elements.
+    fn reads(&self, py: Python<'_>, holding: &mut Holding) -> bool {
+        self.array.ptr() != 0 && holding.read(py)
+    }
+
+    /// The same. A view that was released is read by nobody.
+    fn is_read(&self, py: Python<'_>) -> bool {
+        self.held(|holding| self.reads(py, holding)).unwrap_or(false)
+    }
+
     /// Where consumers of the view work.
     pub(crate) fn at(&self) -> Place {
         consumers_place(&self.array, self.place)
@@ -143,7 +154,7 @@ impl View {
 
     /// What makes an array of it; whoever asks reads it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
-        reader::is_unnamed(py, self);
+        self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());
         let strides = (!array.layout().is_contiguous())
             .then(|| PyTuple::new(py, array.cai_strides().as_slice()))

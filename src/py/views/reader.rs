@@ -23,7 +23,7 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// waits here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     let mut ready = view.ready;
-    let asked = |holding: &mut Holding| (reads(py, view, holding), holding.may_lose(ready));
+    let asked = |holding: &mut Holding| (view.reads(py, holding), holding.may_lose(ready));
     let (unnamed, may_lose) = view.held(asked)?;
     if may_lose {
         let holding = view.share(py)?;
@@ -45,19 +45,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     Ok(ready)
 }
 
-/// Notes that somebody reads. Whether that is a consumer that named no stream, of an array that has elements.
-fn reads(py: Python<'_>, view: &View, holding: &mut Holding) -> bool {
-    view.array.ptr() != 0 && holding.read(py)
-}
-
-/// The same. A view that was released is read by nobody.
-pub(super) fn is_unnamed(py: Python<'_>, view: &View) -> bool {
-    view.held(|holding| reads(py, view, holding)).unwrap_or(false)
-}
-
 /// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
-    if is_unnamed(py, view) {
+    if view.is_read(py) {
         current::each(py, &view.driver, view.at(), |reader, _| note(py, view, reader))?;
     }
     Ok(())
