@@ -78,7 +78,15 @@ pub(crate) fn ready_stream<'h>(
 ) -> PyResult<Option<Alive<'h>>> {
     let Ready::On(stream) = ready else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
-        Now::On(alive) => Ok(Some(alive)),
+        Now::On(alive) => {
+            if let (Some(to), Some(also)) = (to, holding.also_ready(py)?)
+                && !also.is(alive)
+            {
+                let door = Purpose::hand_over(door);
+                order::connect(door, &holding.driver, (also, to), |call| detach(py, call))?;
+            }
+            Ok(Some(alive))
+        }
         Now::Nothing => Ok(None),
         Now::Gone => {
             look(py);

@@ -126,7 +126,14 @@ class Bridging(RuleBasedStateMachine):
 
     # --- calls -----------------------------------------------------------------------------------
 
-    def call(self, acts: list[str], call: Callable[[], Any], *, asks_again: bool = False) -> Any:
+    def call(
+        self,
+        acts: list[str],
+        call: Callable[[], Any],
+        *,
+        asks_again: bool = False,
+        again: bool = False,
+    ) -> Any:
         """What `call` returns; None where it is refused, or raises what was raised inside.
 
         A producer that raises at -1 is asked again, for the legacy default stream.
@@ -140,7 +147,11 @@ class Bridging(RuleBasedStateMachine):
         self.acts.clear()
         raised, self.raised = self.raised, None
         # A stream object that is asked again and fails vouches for nothing: the host waits.
-        if getattr(raised, "by_stream", False) and not isinstance(came, FromAfarError):
+        # So does a producer whose dict named its stream before.
+        by_voucher = getattr(raised, "by_stream", False) or (
+            isinstance(raised, FromAfarError) and again
+        )
+        if by_voucher and not isinstance(came, FromAfarError):
             raised = None
         if asks_again and not isinstance(raised, Interrupt):
             raised = came if isinstance(came, FromAfarError | Interrupt) else None
@@ -219,7 +230,7 @@ class Bridging(RuleBasedStateMachine):
         view, facts, producer = self.views[at % len(self.views)]
         other = from_cai if isinstance(view, CaiView) else to_cai
         stream = self.stream(word, producer())
-        made = self.call(acts, lambda: other(view, stream))
+        made = self.call(acts, lambda: other(view, stream), again=True)
         if made is not None:
             assert self.facts(made) == facts
             self.keep(made, producer())
@@ -232,11 +243,13 @@ class Bridging(RuleBasedStateMachine):
             stream = self.stream(word, producer())
             stream = stream.handle if isinstance(stream, Stream) else stream
             owner = producer()
-            capsule = self.call(acts, lambda: view.__dlpack__(stream=stream, max_version=(1, 0)))
+            capsule = self.call(
+                acts, lambda: view.__dlpack__(stream=stream, max_version=(1, 0)), again=True
+            )
             if capsule is not None:
                 self.tensors.append((take(capsule), weakref.ref(owner)))
         else:
-            entries = self.call(acts, lambda: view.__cuda_array_interface__)
+            entries = self.call(acts, lambda: view.__cuda_array_interface__, again=True)
             if entries is not None:
                 said = (entries["shape"], entries["typestr"], entries["data"][0])
                 assert said == (facts[0], facts[2], facts[3])
@@ -247,7 +260,7 @@ class Bridging(RuleBasedStateMachine):
         """Released, or refused and as it was; a second release is nothing."""
         view, facts, producer = self.views.pop(at % len(self.views))
         stream = self.stream(word, producer())
-        done = self.call(acts, lambda: (view.release(stream), True))
+        done = self.call(acts, lambda: (view.release(stream), True), again=True)
         if done is None and self.facts_of_leased(view) is not None:
             self.views.append((view, facts, producer))
         else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import capsules
 import pytest
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge.testing import _current_streams
 
 ENDS = pytest.mark.parametrize("end", ["release", "drop", "capsule"])
 GIVEN = pytest.mark.parametrize("given", ["object", "handle"])
@@ -89,8 +91,17 @@ def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):
     assert seen.value == [2.0] * 4
 
 
-@pytest.mark.parametrize("before", ["legacy", "per-thread", "a library's", "its own"])
-@pytest.mark.parametrize("reader", ["capsule", "dict", "trusting", "copy"])
+# Where a library vouches for the stream that was named, the exporter may be around one of its
+# arrays, and name its stream of the moment: a dict goes on naming the first, which a copy takes.
+@pytest.mark.parametrize(
+    ("reader", "before"),
+    [
+        *itertools.product(
+            ["capsule", "trusting"], ["legacy", "per-thread", "a library's", "its own"]
+        ),
+        *itertools.product(["dict", "copy"], ["its own"]),
+    ],
+)
 def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
     named = {"legacy": cuda.legacy, "per-thread": cuda.per_thread}
     first, then = named.get(before, cuda.stream("first")), cuda.stream("then")
@@ -126,6 +137,40 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
     assert host_waits(cuda) == 0
     cuda.synchronize()
     assert seen.value == [2.0] * 4
+
+
+class Around:
+    """A class around an array of a library, whose dict names the library's stream of the moment."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        now = _current_streams(0)
+        stream = now[-1][0].handle if now else 1
+        return {**self.array.__cuda_array_interface__, "stream": stream}
+
+
+@pytest.mark.parametrize("when", ["hand-over", "end"])
+def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_named(when, cuda):
+    first, consumer = cuda.stream("first"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    with cuda.current_stream(first):
+        view = from_cai(Around(array))
+    if when == "hand-over":
+        seen = cuda.consumer("dlpack", consumer).read(view)
+    else:
+        consumer.wait(first.record())
+        capsule = capsules.take(view.__dlpack__(stream=consumer))
+        seen = consumer.read(array)
+        capsule.delete()
+    if when == "hand-over":
+        seen.release()
+    view.release()
+    first.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
 
 
 class Idle:

@@ -32,7 +32,7 @@ impl Use {
                 }
                 None
             }
-            (Consumer::On(kept), Consumer::On(other)) if kept.stream() == other.stream() => None,
+            (Consumer::On(kept), Consumer::On(other)) if kept.is_same(&other) => None,
             (Consumer::Unkept(handle, _), Consumer::Unkept(other, _)) if *handle == other => None,
             (Consumer::Nobody, Consumer::Nobody)
             | (Consumer::Declined, Consumer::Declined)

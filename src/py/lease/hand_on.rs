@@ -39,9 +39,8 @@ impl Holding {
     /// The memory goes on to `next`. Whoever had it before is upstream from here on.
     pub(super) fn hand_on(&mut self, next: Consumer) {
         match std::mem::replace(&mut self.consumer, next) {
-            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
-                self.put_upstream(KeepAlive::By(kept));
-            }
+            Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
+            Consumer::OnProducer(Some(known)) => self.put_upstream(known),
             Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
             Consumer::Unnamed(seen) => {
                 for known in seen {

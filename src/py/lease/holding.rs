@@ -194,6 +194,9 @@ impl Holding {
         }
         match &self.consumer {
             Consumer::On(kept) => kept.visit(visit),
+            Consumer::OnProducer(Some(known)) => {
+                known.kept().map_or(Ok(()), |kept| kept.visit(visit))
+            }
             Consumer::Unnamed(seen) => {
                 seen.iter().filter_map(KeepAlive::kept).try_for_each(|kept| kept.visit(visit))
             }

@@ -19,13 +19,23 @@ impl Orders {
     pub(crate) fn of(holding: &Holding, py: Python<'_>, also: bool) -> Option<Self> {
         match &holding.held {
             Owner::Array(object, _) if also || holding.nothing_to_order().is_none() => {
-                let held = Owner::Array(object.clone_ref(py), Tensor::None);
+                let held = Owner::Array(object.clone_ref(py), Tensor::Elsewhere);
                 let mut twin = holding.with_same_streams(py, held);
-                (twin.lent, twin.tag) = (holding.lent, holding.tag);
+                twin.lent = holding.lent;
                 Some(Self(twin))
             }
             _ => None,
         }
+    }
+
+    /// The same for the garbage collector, which found the view, of memory that nothing but a Python object keeps.
+    pub(crate) fn for_collector(holding: &Holding, py: Python<'_>) -> Option<Self> {
+        let mut orders = Self::of(holding, py, false)?;
+        if let Owner::Array(_, tensor) = &mut orders.0.held {
+            *tensor = Tensor::None;
+        }
+        orders.0.collected();
+        Some(orders)
     }
 
     /// Makes them, as [`Holding::settle_with`] does.

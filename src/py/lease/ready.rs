@@ -68,13 +68,19 @@ impl Holding {
         })
     }
 
+    /// The stream that the producer names now besides the one that it is ready on, as far as it may move.
+    pub(crate) fn also_ready(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+        let producer = self.producer.as_ref().filter(|_| self.ready.is_none());
+        Ok(producer.map(|producer| producer.also(py)).transpose()?.flatten())
+    }
+
     /// Whether `stream` is the producer's own.
     pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
     /// Whether the producer may move to another stream.
-    pub(super) fn producer_moves(&self) -> bool {
+    pub(crate) fn producer_moves(&self) -> bool {
         self.producer.as_ref().is_some_and(StreamRef::moves)
     }
 

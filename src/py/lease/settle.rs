@@ -28,8 +28,11 @@ impl Holding {
             .transpose()?
             .flatten();
         let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
-        for kept in self.upstream.iter().filter_map(KeepAlive::kept) {
-            let alive = kept.confirm(py, &self.driver)?;
+        let also = self.producer.as_ref().map(|producer| producer.also(py)).transpose()?.flatten();
+        let kept = self.upstream.iter().filter_map(KeepAlive::kept);
+        let upstream = kept.map(|kept| kept.confirm(py, &self.driver));
+        for alive in upstream.chain([Ok(also)]) {
+            let alive = alive?;
             let known = |alive: &Alive<'_>| {
                 let same =
                     |known: &Alive<'_>| known.is(*alive) && known.stands_in() == alive.stands_in();
@@ -145,11 +148,9 @@ impl Holding {
             })?;
         }
         let user = if covered { holding.uncovered(&users) } else { None };
-        let reason = match user.or(unkept.map(|handle| (handle, None))) {
-            Some((handle, line)) => {
-                warned::uncovered(py, holding.at, handle, line)?;
-                Some(WaitReason::ConsumerUnknown)
-            }
+        let lost = user.or(unkept.map(|handle| (handle, None)));
+        let reason = match lost {
+            Some(_) => Some(WaitReason::ConsumerUnknown),
             None if !known && !users.is_empty() && holding.is_of_garbage(py) => {
                 Some(WaitReason::OwnerCollected)
             }
@@ -158,6 +159,9 @@ impl Holding {
         if let Some(reason) = reason {
             users.append(&mut producers);
             wait_for_all(py, "release", &holding.driver, holding.at, (reason, &users))?;
+            if let Some((handle, line)) = lost {
+                warned::uncovered(py, holding.at, handle, line)?;
+            }
             return Ok(Settlement::Done);
         }
         if let Some(at) = holding.lent {

@@ -34,15 +34,19 @@ impl Watch {
             }
             uses.extend(left);
         }
+        let mut failed = Ok(());
         for Use { at, lent, consumer } in uses {
             let holding = &mut *self.holding;
             (holding.at, holding.lent, holding.consumer) = (at, lent, consumer);
             // Where the memory itself has to stay, those who hold it see to that at their own ends.
-            if let Settlement::Until(marks) = holding.settle_with(py, None)? {
-                order::forget(&holding.driver, marks);
+            match holding.settle_with(py, None) {
+                Ok(Settlement::Until(marks)) => order::forget(&holding.driver, marks),
+                Ok(_) => {}
+                // The others are ordered all the same.
+                Err(error) => failed = failed.and(Err(error)),
             }
         }
-        Ok(())
+        failed
     }
 }
 

@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 
 use super::context::follows_legacy;
 use super::current;
-use super::reference::{Keeper, StreamRef, keeper};
+use super::keeper::{Keeper, keeper};
+use super::reference::StreamRef;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::stream::{Alive, Stream};

@@ -5,6 +5,7 @@ mod context;
 pub(crate) mod current;
 mod exporter;
 pub(crate) mod keep_alive;
+mod keeper;
 mod object;
 mod pools;
 mod reference;

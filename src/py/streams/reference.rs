@@ -19,8 +19,8 @@ use pyo3::prelude::*;
 
 use super::context::life;
 use super::exporter::Exporter;
-use super::object::{Lifetime, handle_of, keeps};
-use super::voucher::Voucher;
+use super::keeper::{Keeper, keeper};
+use super::object::handle_of;
 use super::{current, pools};
 use crate::array::RustStream;
 use crate::device::Place;
@@ -39,24 +39,6 @@ pub(crate) struct StreamRef {
     /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
-}
-
-/// Who keeps a stream alive.
-#[derive(Debug)]
-pub(super) enum Keeper {
-    /// Nothing is needed: a default stream, or one of a library that destroys none.
-    Always,
-    /// The stream's object, which is never closed while it is held.
-    Owner(Voucher),
-    /// The stream's object, which is asked again.
-    Object(Voucher),
-    /// The exporter of a dict that names it, which is asked again; and who keeps it besides, for when that one
-    /// cannot be asked.
-    Exporter(Box<(Exporter, Option<Self>)>),
-    /// Rust.
-    Rust(RustStream),
-    /// Nothing: the legacy default stream stands in for it.
-    StandIn,
 }
 
 /// What has become of a stream.
@@ -164,17 +146,24 @@ impl StreamRef {
         matches!(self.keeper, Keeper::Object(_)) || self.moves()
     }
 
-    /// Whether it is an exporter's, which may name another one.
+    /// Whether it is an exporter's alone, which may name another one. Where a library vouches for the stream as well, the
+    /// exporter may be around one of its arrays, and name the library's stream of the moment.
     pub(crate) fn moves(&self) -> bool {
-        matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
+        matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_none())
     }
 
     /// Whether it is not an exporter's that names another one by now.
     pub(crate) fn stays(&self, py: Python<'_>) -> PyResult<bool> {
         match &self.keeper {
-            Keeper::Exporter(exporter) => exporter.0.stays(py, self.stream),
+            Keeper::Exporter(exporter) if self.moves() => exporter.0.stays(py, self.stream),
             _ => Ok(true),
         }
+    }
+
+    /// Whether both name the same stream.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let anywhere = matches!(self.stream, Stream::Handle(_));
+        self.stream == other.stream && (anywhere || self.place == other.place)
     }
 
     /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
@@ -195,6 +184,24 @@ impl StreamRef {
         })
     }
 
+    /// A stream that the exporter has just said that it has.
+    const fn said(&self, stream: Stream) -> Alive<'_> {
+        // SAFETY: the exporter, which is held as long as `self`, keeps the stream that its dict names ("Lifetime
+        // management", "Streams").
+        unsafe { Alive::kept(stream, self.place) }
+    }
+
+    /// The stream that the exporter names now, where that may be another one than a library vouches for.
+    pub(crate) fn also(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+        match &self.keeper {
+            Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => {
+                let now = exporter.0.ask(py, self.stream)?.and_then(Ready::stream);
+                Ok(now.map(|stream| self.said(stream)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     /// What has become of it.
     pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
         match life(driver, self.stream, self.place) {
@@ -202,22 +209,24 @@ impl StreamRef {
             Err(error) if !is_gone(&error) => return Err(error.into()),
             _ => return Ok(Now::Gone),
         }
-        let mut keeper = Some(&self.keeper);
-        if let Keeper::Exporter(exporter) = &self.keeper {
-            match exporter.0.ask(py, self.stream)? {
-                Some(Ready::On(stream)) => {
-                    // SAFETY: the exporter, which is held as long as `self`, has just said that it has the stream.
-                    return Ok(Now::On(unsafe { Alive::kept(stream, self.place) }));
+        let keeper = match &self.keeper {
+            Keeper::Exporter(exporter) => match &exporter.1 {
+                Some(keeper) => keeper,
+                None => {
+                    return Ok(match exporter.0.ask(py, self.stream)? {
+                        Some(Ready::On(stream)) => Now::On(self.said(stream)),
+                        Some(Ready::Nothing) => Now::Nothing,
+                        None => Now::Gone,
+                    });
                 }
-                Some(Ready::Nothing) => return Ok(Now::Nothing),
-                None => keeper = exporter.1.as_ref(),
-            }
-        }
+            },
+            keeper => keeper,
+        };
         let stream = match (keeper, self.stream) {
-            (None | Some(Keeper::Exporter(_)), _) => None,
-            (Some(Keeper::StandIn), _) => return Ok(Now::On(Alive::standing_in(self.place))),
-            (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream),
-            (Some(Keeper::Object(voucher)), Stream::Handle(handle)) => voucher
+            (Keeper::Exporter(_), _) => None,
+            (Keeper::StandIn, _) => return Ok(Now::On(Alive::standing_in(self.place))),
+            (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
+            (Keeper::Object(voucher), Stream::Handle(handle)) => voucher
                 .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
             _ => Some(self.stream),
         };
@@ -250,41 +259,4 @@ impl StreamRef {
     pub(crate) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         self.keeper.visit(visit)
     }
-}
-
-impl Keeper {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        match self {
-            Self::Always => Self::Always,
-            Self::StandIn => Self::StandIn,
-            Self::Rust(held) => Self::Rust(held.clone()),
-            Self::Owner(object) => Self::Owner(object.clone_ref(py)),
-            Self::Object(object) => Self::Object(object.clone_ref(py)),
-            Self::Exporter(exporter) => {
-                let besides = exporter.1.as_ref().map(|keeper| keeper.clone_ref(py));
-                Self::Exporter(Box::new((exporter.0.clone_ref(py), besides)))
-            }
-        }
-    }
-
-    fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        match self {
-            Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),
-            Self::Owner(held) | Self::Object(held) => held.visit(visit),
-            Self::Exporter(exporter) => {
-                exporter.0.visit(visit)?;
-                exporter.1.as_ref().map_or(Ok(()), |keeper| keeper.visit(visit))
-            }
-        }
-    }
-}
-
-/// Who keeps the stream of `object`, if that does.
-pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
-    Ok(match keeps(object)? {
-        Lifetime::Forever => Some(Keeper::Always),
-        Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
-        Lifetime::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
-        Lifetime::Unknown => None,
-    })
 }

@@ -10,7 +10,7 @@ use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
 use crate::py::observe::CallSpan;
-use crate::stream::Alive;
+use crate::stream::{Alive, Stream};
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,8 +56,11 @@ pub(crate) fn wait_for_all(
             "nothing keeps the consumer's stream alive; the host waited for the context",
         ),
     };
+    // The default ones are asked below.
+    let is_handle = |alive: &&Alive<'_>| matches!(alive.stream(), Stream::Handle(_));
+    let handles: Vec<_> = streams.iter().filter(is_handle).copied().collect();
+    order::check_captures(driver.get()?, &handles, (kind, got))?;
     check_host_wait(py, driver, place, (kind, got))?;
-    order::check_captures(driver.get()?, streams, (kind, got))?;
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
     span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);

@@ -66,8 +66,7 @@ impl View {
     pub(super) fn order_for_collector(&self, py: Python<'_>) -> PyResult<()> {
         let orders = self.lease.with(|tenant| {
             let holding = tenant.holding().filter(|holding| holding.is_by_object())?;
-            holding.collected();
-            Orders::of(holding, py, false)
+            Orders::for_collector(holding, py)
         });
         let Some(mut orders) = orders.flatten() else { return Ok(()) };
         if let Settlement::Until(marks) = orders.make(py, None)? {

@@ -1,0 +1,65 @@
+//! Who keeps a stream alive.
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use super::exporter::Exporter;
+use super::object::{Lifetime, keeps};
+use super::voucher::Voucher;
+use crate::array::RustStream;
+
+/// Who keeps a stream alive.
+#[derive(Debug)]
+pub(super) enum Keeper {
+    /// Nothing is needed: a default stream, or one of a library that destroys none.
+    Always,
+    /// The stream's object, which is never closed while it is held.
+    Owner(Voucher),
+    /// The stream's object, which is asked again.
+    Object(Voucher),
+    /// The exporter of a dict that names it, which is asked again; and who keeps it besides, who comes first.
+    Exporter(Box<(Exporter, Option<Self>)>),
+    /// Rust.
+    Rust(RustStream),
+    /// Nothing: the legacy default stream stands in for it.
+    StandIn,
+}
+
+impl Keeper {
+    /// Another that keeps the same.
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        match self {
+            Self::Always => Self::Always,
+            Self::StandIn => Self::StandIn,
+            Self::Rust(held) => Self::Rust(held.clone()),
+            Self::Owner(object) => Self::Owner(object.clone_ref(py)),
+            Self::Object(object) => Self::Object(object.clone_ref(py)),
+            Self::Exporter(exporter) => {
+                let besides = exporter.1.as_ref().map(|keeper| keeper.clone_ref(py));
+                Self::Exporter(Box::new((exporter.0.clone_ref(py), besides)))
+            }
+        }
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        match self {
+            Self::Always | Self::Rust(_) | Self::StandIn => Ok(()),
+            Self::Owner(held) | Self::Object(held) => held.visit(visit),
+            Self::Exporter(exporter) => {
+                exporter.0.visit(visit)?;
+                exporter.1.as_ref().map_or(Ok(()), |keeper| keeper.visit(visit))
+            }
+        }
+    }
+}
+
+/// Who keeps the stream of `object`, if that does.
+pub(super) fn keeper(object: &Bound<'_, PyAny>) -> PyResult<Option<Keeper>> {
+    Ok(match keeps(object)? {
+        Lifetime::Forever => Some(Keeper::Always),
+        Lifetime::WhileHeld => Some(Keeper::Owner(Voucher::new(object)?)),
+        Lifetime::UntilClosed => Some(Keeper::Object(Voucher::new(object)?)),
+        Lifetime::Unknown => None,
+    })
+}
