@@ -79,9 +79,7 @@ pub(crate) fn ready_stream<'h>(
     let Ready::On(stream) = ready else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
         Now::On(alive) => {
-            if let (Some(to), Some(also)) = (to, holding.also_ready(py)?)
-                && !also.is(alive)
-            {
+            if let (Some(to), Some(also)) = (to, holding.also_ready(py)?) {
                 let door = Purpose::hand_over(door);
                 order::connect(door, &holding.driver, (also, to), |call| detach(py, call))?;
             }

@@ -80,12 +80,12 @@ impl Holding {
     }
 
     /// Whether the producer may move to another stream.
-    pub(crate) fn producer_moves(&self) -> bool {
+    pub(super) fn producer_moves(&self) -> bool {
         self.producer.as_ref().is_some_and(StreamRef::moves)
     }
 
     /// Whether it is on the same stream as ever.
-    pub(super) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
+    pub(crate) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
         self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py))
     }
 

@@ -44,7 +44,7 @@ fn declare(
     alive: Alive<'_>,
 ) -> PyResult<()> {
     view.ready = Ready::On(alive.stream());
-    if view.holding.is_producer(alive) && !view.holding.producer_moves() {
+    if view.holding.is_producer(alive) && view.holding.producer_stays(py)? {
         view.holding.ready_on(None);
         return Ok(());
     }

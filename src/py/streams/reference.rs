@@ -196,7 +196,9 @@ impl StreamRef {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => {
                 let now = exporter.0.ask(py, self.stream)?.and_then(Ready::stream);
-                Ok(now.map(|stream| self.said(stream)))
+                // By the driver's name: another thread's own default stream has the legacy one's here.
+                let before = self.said(self.stream).native();
+                Ok(now.map(|stream| self.said(stream)).filter(|now| now.native() != before))
             }
             _ => Ok(None),
         }
