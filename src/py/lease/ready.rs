@@ -60,7 +60,7 @@ impl Holding {
         let Some(kept) = self.keeper_of(ready) else {
             return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
         };
-        let follows = self.ready.is_none() && kept.moves();
+        let follows = self.ready.is_none() && kept.may_move();
         Ok(match kept.now(py, &self.driver)? {
             Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
             Now::Nothing if follows => Now::Nothing,

@@ -143,7 +143,16 @@ impl StreamRef {
 
     /// Whether an object keeps it, which may be closed, or an exporter, which may name another one.
     pub(crate) fn may_change(&self) -> bool {
-        matches!(self.keeper, Keeper::Object(_)) || self.moves()
+        let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
+        match &self.keeper {
+            Keeper::Exporter(exporter) => exporter.1.as_ref().map_or(exporter.0.moves, closes),
+            keeper => closes(keeper),
+        }
+    }
+
+    /// Whether it is an exporter's, which may name another one.
+    pub(crate) fn may_move(&self) -> bool {
+        matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
     /// Whether it is an exporter's alone, which may name another one. Where a library vouches for the stream as well, the
@@ -211,27 +220,25 @@ impl StreamRef {
             Err(error) if !is_gone(&error) => return Err(error.into()),
             _ => return Ok(Now::Gone),
         }
-        let keeper = match &self.keeper {
-            Keeper::Exporter(exporter) => match &exporter.1 {
-                Some(keeper) => keeper,
-                None => {
-                    return Ok(match exporter.0.ask(py, self.stream)? {
-                        Some(Ready::On(stream)) => Now::On(self.said(stream)),
-                        Some(Ready::Nothing) => Now::Nothing,
-                        None => Now::Gone,
-                    });
-                }
-            },
-            keeper => keeper,
+        let (keeper, exporter) = match &self.keeper {
+            Keeper::Exporter(exporter) => (exporter.1.as_ref(), Some(&exporter.0)),
+            keeper => (Some(keeper), None),
         };
         let stream = match (keeper, self.stream) {
-            (Keeper::Exporter(_), _) => None,
-            (Keeper::StandIn, _) => return Ok(Now::On(Alive::standing_in(self.place))),
-            (Keeper::Owner(voucher), _) => voucher.object(py).map(|_| self.stream),
-            (Keeper::Object(voucher), Stream::Handle(handle)) => voucher
+            (None | Some(Keeper::Exporter(_)), _) => None,
+            (Some(Keeper::StandIn), _) => return Ok(Now::On(Alive::standing_in(self.place))),
+            (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream),
+            (Some(Keeper::Object(voucher)), Stream::Handle(handle)) => voucher
                 .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
             _ => Some(self.stream),
         };
+        if let (None, Some(exporter)) = (stream, exporter) {
+            return Ok(match exporter.ask(py, self.stream)? {
+                Some(Ready::On(stream)) => Now::On(self.said(stream)),
+                Some(Ready::Nothing) => Now::Nothing,
+                None => Now::Gone,
+            });
+        }
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
         // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
         let alive = stream.map(|stream| unsafe { Alive::kept(stream, self.place) });
