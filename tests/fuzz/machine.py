@@ -221,7 +221,9 @@ class Bridging(RuleBasedStateMachine):
         producer = self.producers[at % len(self.producers)]
         asks_again = word == "no order" and not isinstance(producer, SpeaksCai)
         call = lambda: self.bridged(producer, self.stream(word, producer), by)  # noqa: E731
-        self.call(acts, call, asks_again=asks_again)
+        # An exporter is asked again in the same call, where it may have moved.
+        again = isinstance(producer, SpeaksCai) and acts[:1] != ["raise"]
+        self.call(acts, call, asks_again=asks_again, again=again)
 
     @precondition(lambda self: self.views)
     @rule(at=index, word=st.sampled_from(STREAMS), acts=acts_drawn)
