@@ -158,6 +158,17 @@ pub(crate) fn check_stream(
     Ok(at)
 }
 
+/// The same for a stream as a caller names it, which may say by itself that it is another GPU's.
+pub(crate) fn check_argument(
+    array: &Descriptor,
+    driver: &Handle,
+    argument: &Argument<'_, '_>,
+    at: Place,
+) -> Result<Place> {
+    argument.check_ordinal(array, at)?;
+    check_stream(array, driver, argument.alive(at), at)
+}
+
 /// What a consumer is told once `request` was served.
 pub(crate) fn ready_for(ready: Ready, request: Request) -> Ready {
     match request {

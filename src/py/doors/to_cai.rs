@@ -14,7 +14,7 @@ use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts};
 use crate::py::producers::{cai, dlpack, types};
 use crate::py::source::{
-    Source, check_stream, consumers_place, hand_over_from, ready_for, ready_stream,
+    Source, check_argument, consumers_place, hand_over_from, ready_for, ready_stream,
 };
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
@@ -217,9 +217,8 @@ pub(super) fn export(
 ) -> PyResult<()> {
     let at = consumers_place(&source.array, source.place);
     let (ready, request) = (source.ready, argument.request());
-    argument.check_ordinal(&source.array, at)?;
-    let at = check_stream(&source.array, &source.holding.driver, argument.alive(at), at)?;
     let driver = &source.holding.driver;
+    let at = check_argument(&source.array, driver, argument, at)?;
     let waits = plan(ready, request).is_none();
     let from = if waits {
         let to = argument.alive(at);

@@ -25,10 +25,8 @@ impl Use {
         }
         match (&mut self.consumer, other.consumer) {
             (Consumer::Unnamed(seen), Consumer::Unnamed(more)) => {
-                for kept in more {
-                    if !seen.iter().any(|known| known.stream() == kept.stream()) {
-                        seen.push(kept);
-                    }
+                for known in more {
+                    known.add_to(seen);
                 }
                 None
             }

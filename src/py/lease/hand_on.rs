@@ -77,9 +77,8 @@ impl Holding {
     /// Notes such a stream.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) {
         if let Consumer::Unnamed(seen) = &mut self.consumer
-            && !seen.iter().any(|other| other.stream() == known.stream())
+            && known.add_to(seen)
         {
-            seen.push(known);
             self.note_use(py);
         }
     }

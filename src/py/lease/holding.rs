@@ -173,9 +173,7 @@ impl Holding {
 
     /// Whoever works on that stream may go on with the memory after the end, as the producer does.
     pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
-        if !self.upstream.iter().any(|known| known.stream() == kept.stream()) {
-            self.upstream.push(kept);
-        }
+        kept.add_to(&mut self.upstream);
     }
 
     /// It ends in the hands of the garbage collector.

@@ -68,10 +68,14 @@ impl Holding {
         })
     }
 
-    /// The stream that the producer names now besides the one that it is ready on, as far as it may move.
+    /// The stream that the producer names now besides the one that it named first, as far as it may move.
+    pub(super) fn producer_also(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+        Ok(self.producer.as_ref().map(|producer| producer.also(py)).transpose()?.flatten())
+    }
+
+    /// The same where the array is ready on the producer's stream.
     pub(crate) fn also_ready(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
-        let producer = self.producer.as_ref().filter(|_| self.ready.is_none());
-        Ok(producer.map(|producer| producer.also(py)).transpose()?.flatten())
+        if self.ready.is_none() { self.producer_also(py) } else { Ok(None) }
     }
 
     /// Whether `stream` is the producer's own.

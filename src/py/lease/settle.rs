@@ -28,7 +28,7 @@ impl Holding {
             .transpose()?
             .flatten();
         let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
-        let also = self.producer.as_ref().map(|producer| producer.also(py)).transpose()?.flatten();
+        let also = self.producer_also(py)?;
         let kept = self.upstream.iter().filter_map(KeepAlive::kept);
         let upstream = kept.map(|kept| kept.confirm(py, &self.driver));
         for alive in upstream.chain([Ok(also)]) {

@@ -24,7 +24,7 @@ use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, check_stream};
+use crate::py::source::{By, Source, check_argument};
 use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, current, exports};
 use crate::py::text::{an_object, printed, type_name};
@@ -83,8 +83,7 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    options.stream.check_ordinal(&array, place)?;
-    let place = check_stream(&array, &driver, options.stream.alive(place), place)?;
+    let place = check_argument(&array, &driver, options.stream, place)?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),

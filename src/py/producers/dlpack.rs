@@ -26,7 +26,7 @@ use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, check_stream, hand_over_from, ready_for};
+use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, refused, shown};
@@ -194,8 +194,7 @@ fn hold(
 ) -> PyResult<Source> {
     let (py, Read { door, array, place, driver, told, producer, kept, by }) = (x.py(), read);
     let ready = array.pending(told);
-    argument.check_ordinal(&array, place)?;
-    let at = check_stream(&array, &driver, argument.alive(place), place)?;
+    let at = check_argument(&array, &driver, argument, place)?;
     hand_over_from(py, door, &driver, (ready, place, from), (argument, at))?;
     let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);
     holding.ready_on(kept);

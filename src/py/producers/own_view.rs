@@ -7,7 +7,7 @@ use super::device::{as_wanted, device_argument};
 use super::dtype::check_dtype;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::source::{Source, check_stream};
+use crate::py::source::{Source, check_argument};
 use crate::py::streams::{KeepAlive, StreamRef};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -19,9 +19,7 @@ pub(crate) fn adapt(
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Source> {
     check_dtype(options.dtype, view.array.dtype())?;
-    options.stream.check_ordinal(&view.array, view.place)?;
-    let declared = options.stream.alive(view.place);
-    let place = check_stream(&view.array, &view.holding.driver, declared, view.place)?;
+    let place = check_argument(&view.array, &view.holding.driver, options.stream, view.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
             0 => wanted,

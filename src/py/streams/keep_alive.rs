@@ -63,6 +63,15 @@ impl KeepAlive {
         }
     }
 
+    /// Adds it to `known`, unless that has its stream. Whether it was added.
+    pub(crate) fn add_to(self, known: &mut Vec<Self>) -> bool {
+        let is_new = !known.iter().any(|other| other.stream() == self.stream());
+        if is_new {
+            known.push(self);
+        }
+        is_new
+    }
+
     /// Whether it is the stream `other`.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {

@@ -25,7 +25,7 @@ use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
-use crate::py::source::{check_stream, ready_stream};
+use crate::py::source::{check_argument, ready_stream};
 use crate::py::streams::{
     Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
 };
@@ -92,8 +92,7 @@ pub(super) fn to_gpu<'py>(
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
-        argument.check_ordinal(&view.array, at)?;
-        check_stream(&view.array, &view.driver, given, at)?;
+        check_argument(&view.array, &view.driver, argument, at)?;
     }
     look(py);
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;

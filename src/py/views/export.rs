@@ -14,7 +14,7 @@ use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::py::lease::Tenant;
 use crate::py::observe::End;
-use crate::py::source::{check_stream, consumers_place, hand_over};
+use crate::py::source::{check_argument, consumers_place, hand_over};
 use crate::py::streams::Argument;
 
 /// What makes the capsules, as a door.
@@ -67,8 +67,7 @@ pub(super) fn share<'py>(
     let mut tenant = Box::new(Tenant::new(view.share(py)?));
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
-        argument.check_ordinal(array, at)?;
-        let at = check_stream(array, &view.driver, argument.alive(at), at)?;
+        let at = check_argument(array, &view.driver, argument, at)?;
         hand_over(py, DOOR, holding, (view.ready, view.place), (argument, at))?;
         if array.ptr() != 0 {
             holding.hand_to(py, argument, at)?;

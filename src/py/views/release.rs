@@ -14,7 +14,7 @@ use crate::lease::Settlement;
 use crate::order;
 use crate::py::lease::{Orders, look};
 use crate::py::observe::{CallSpan, End, Outcome};
-use crate::py::source::check_stream;
+use crate::py::source::check_argument;
 use crate::py::streams::Argument;
 use crate::stream::Request;
 
@@ -97,8 +97,7 @@ impl View {
         });
         let Some(orders) = begun else { return Ok(()) };
         let _releasing = ReleaseGuard::new(self);
-        argument.check_ordinal(&self.array, self.at())?;
-        check_stream(&self.array, &self.driver, also, self.at())?;
+        check_argument(&self.array, &self.driver, &argument, self.at())?;
         let settled = match orders.map(|mut orders| (orders.make(py, also), orders)) {
             None => None,
             Some((Ok(settled), _)) => Some(settled),
