@@ -68,7 +68,8 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
 }
 
 /// The stream of `place` that the memory of `holding` is ready on, for `to` or others to wait for; `None` if nothing
-/// is pending. If nothing keeps that stream alive any more, the host has waited for all work there.
+/// is pending. If nothing keeps that stream alive any more, the host has waited for all work there. Without `to`, the
+/// caller has [`Holding::also_ready`] waited for, too.
 pub(crate) fn ready_stream<'h>(
     py: Python<'_>,
     door: &'static str,

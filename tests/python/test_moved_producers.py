@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gc
-import itertools
 from typing import Any
 
 import capsules
+import numpy as np
 import pytest
 
 from cai_bridge import from_cai, to_cai
@@ -91,20 +91,20 @@ def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):
     assert seen.value == [2.0] * 4
 
 
-# Where a library vouches for the stream that was named, the exporter may be around one of its
-# arrays, and name its stream of the moment: a dict goes on naming the first, which a copy takes.
-@pytest.mark.parametrize(
-    ("reader", "before"),
-    [
-        *itertools.product(
-            ["capsule", "trusting"], ["legacy", "per-thread", "a library's", "its own"]
-        ),
-        *itertools.product(["dict", "copy"], ["its own"]),
-    ],
-)
-def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
+# Where somebody else keeps the stream that was named, too, the exporter may be around an array of a
+# library's, and name its stream of the moment: both are ordered.
+BEFORE = pytest.mark.parametrize("before", ["legacy", "per-thread", "a library's", "its own"])
+
+
+def stream_before(cuda: Any, before: str) -> Any:
     named = {"legacy": cuda.legacy, "per-thread": cuda.per_thread}
-    first, then = named.get(before, cuda.stream("first")), cuda.stream("then")
+    return named.get(before) or cuda.stream("first")
+
+
+@BEFORE
+@pytest.mark.parametrize("reader", ["capsule", "trusting", "dict", "copy", "host copy"])
+def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, cuda):
+    first, then = stream_before(cuda, before), cuda.stream("then")
     consumer = cuda.stream("consumer")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
     if before == "a library's":
@@ -126,6 +126,10 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
         seen = cuda.consumer("dlpack", consumer).read(view)
         seen.release()
         view.release()
+    elif reader == "host copy":
+        copy = np.from_dlpack(view, device="cpu", copy=True)
+        assert copy.tolist() == [2.0] * 4
+        return
     else:
         copy = view.__dlpack__(stream=consumer, copy=True, max_version=(1, 3))
         copy = to_cai(copy, stream=consumer)
@@ -137,6 +141,48 @@ def test_a_hand_over_after_the_move_waits_for_the_stream_of_now(reader, before, 
     assert host_waits(cuda) == 0
     cuda.synchronize()
     assert seen.value == [2.0] * 4
+
+
+@BEFORE
+@pytest.mark.parametrize("consumer", ["named", "unnamed"])
+def test_a_consumer_where_the_producer_was_is_waited_for_where_it_is(consumer, before, cuda):
+    first, then = stream_before(cuda, before), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    with cuda.current_stream(first):
+        view = to_cai(array, stream=first if consumer == "named" else None)
+        assert view.__cuda_array_interface__["stream"] == first.handle
+    moved(array, first, then)
+    first.wait(then.record())
+    seen = first.read(array)
+    view.release()
+    then.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
+
+
+def test_an_exporter_whose_context_was_reset_is_not_asked_for_its_stream(cuda):
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.legacy, name="x")
+    view = to_cai(array, stream=cuda.stream("consumer"))
+    moved(array, cuda.legacy, cuda.stream("then"))
+    cuda.synchronize()
+    cuda.reset_device(0)
+    view.release()
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+def test_a_consumer_between_on_the_producers_stream_is_there_as_long_as_that_one(blocking, cuda):
+    """Its bare handle asks for nothing: whose stream it is, the producer knows."""
+    home = cuda.stream("home", blocking=blocking)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    between = to_cai(array, stream=home.handle)
+    view = to_cai(between, stream=home)
+    cuda.clear_calls()
+    with cuda.capture(home):
+        view.release()
+        home.fill(array, 2.0)
+    assert host_waits(cuda) == 0
+    assert "cuEventRecord" not in {call.call for call in cuda.calls}
+    cuda.synchronize()
 
 
 class Around:

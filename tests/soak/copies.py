@@ -46,8 +46,9 @@ class Copies(Ends):
             self.wait_for_device(view.place)
         else:
             # Where the one stands in for another, an event is recorded there.
-            wants(first != then or not self.is_beside(first), "it may be refused")
-            self.edge(first, then)
+            for stream in (self.also(view.on, view), first):
+                wants(stream != then or not self.is_beside(stream), "it may be refused")
+                self.edge(stream, then)
 
     def readied(self, view: View) -> str | None:
         """Name the stream to wait for where a view is ready; None where it is gone, or not kept."""
@@ -119,6 +120,7 @@ class Copies(Ends):
             if on is None:
                 self.wait_for_device(view.place)
                 on = f"L{view.place}"
+            self.edge(self.also(view.on, view), on)
         self._see(step.name, view.array, str(on))
         self.wait_on_host(on)
         self._add(step.name)

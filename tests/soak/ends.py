@@ -32,11 +32,23 @@ class Ends(Model):
         """Name a stream that is kept, as its keeper has it now."""
         if kept is None or kept.by == "nobody":
             return None
+        if kept.besides is not None and self._vouched(kept):
+            return kept.stream
         if kept.by in {"exporter", "pinned"}:
             pending = self.arrays[view.array].pending
             wants(pending is None or self.lanes[pending].device == view.place, "of another GPU")
             return pending
         return kept.stream if self._alive(kept.stream) else None
+
+    def _vouched(self, kept: StreamRef) -> bool:
+        return kept.besides == "always" or self._alive(kept.stream)
+
+    def also(self, kept: StreamRef | None, view: View) -> str | None:
+        """Name the stream of an exporter that has left the one that somebody vouches for."""
+        if kept is None or kept.by != "exporter" or kept.besides is None:
+            return None
+        now = self.confirmed(kept._replace(besides=None), view)
+        return None if now == kept.stream else now
 
     def hand_out(self, name: str, view: View, held: str, *, named: bool = True) -> None:
         """Make a view, a capsule or an import, which holds these."""
@@ -99,9 +111,10 @@ class Ends(Model):
         home = self.confirmed(view.home, view)
         producers = [home or f"L{view.place}"]
         upstream = [self.confirmed(kept, view) or "" for kept in view.upstream]
+        upstream.append(self.also(view.home, view) or "")
         at = view.at if view.user.at is None else view.user.at
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
-        if not set(unkept) <= set(self.working(at)):
+        if not set(unkept) <= {*users, *producers, *upstream, *self.working(at)}:
             wants(self.doubt is None or self.strict)
             self._wait_at_end(at)
             return
@@ -136,13 +149,13 @@ class Ends(Model):
         """List the streams that the producer's has to wait for, and whether that is enough."""
         user, users, unsure, lacking = view.user, [], False, None
         if user.kind == "home":
-            home = self.confirmed(view.home, view)
+            home, moved = self.confirmed(view.home, view), self.also(view.home, view)
             if user.stream and view.home and view.home.by == "exporter" and home != user.stream:
                 # The producer has moved; the consumer has not.
                 alive = self.confirmed(user.kept, view)
                 users += [alive] if alive else []
                 unsure, lacking = alive is None, user.stream
-            elif also is None and not view.upstream and not view.lent:
+            elif also is None and moved is None and not view.upstream and not view.lent:
                 return [], True
             else:
                 users.append(home or f"L{view.place}")

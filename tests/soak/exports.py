@@ -153,9 +153,12 @@ class Exports(Copies):
         view = self.views[name]
         ready, on = view.ready, view.on
         if ready is not None and on is not None and on.by in {"object", "exporter", "pinned"}:
-            ready = self.readied(view)
+            ready, also = self.readied(view), self.also(view.on, view)
             if ready is None:
                 self.wait_for_device(view.place)
+            elif also is not None:
+                self.edge(ready, also)
+                ready = also
         if view.user.kind not in {"unread", "unnamed"} or self.arrays[view.array].empty:
             return ready
         if trusting is not None and ready not in {None, trusting}:
@@ -173,8 +176,9 @@ class Exports(Copies):
         if first is None:
             self.wait_for_device(view.place)
         else:
-            wants(not self.is_captured(first) and not self.is_captured(own))
-            self.edge(first, own)
+            for stream in (self.also(view.on, view), first):
+                wants(not self.is_captured(stream) and not self.is_captured(own))
+                self.edge(stream, own)
 
     # --- what others make of capsules -------------------------------------------------------------
 

@@ -179,8 +179,10 @@ class Bridge(Lives):
         if stream is None:
             return view
         view = view._replace(ready=stream)
-        if view.home is not None and view.home.stream == stream:
-            return view._replace(on=view.home)
+        home = view.home
+        stays = home is not None and self.also(home, view) is None
+        if stays and home.stream == stream == self.confirmed(home, view):
+            return view._replace(on=home)
         kept, on = self.producer(str(step.stream), view.place, passed_on=True)
         return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
 

@@ -102,7 +102,10 @@ class View(NamedTuple):
         stands_in = before.kind == "home" and before.kept and before.kept.stream != before.stream
         lasting = before.kept is not None and not stands_in
         kept = (*before.seen, *((before.kept,) if lasting else ()))
-        kept += (StreamRef(before.stream, "nobody"),) if before.kind == "unkept" else ()
+        moves = self.home is not None and self.home.by == "exporter"
+        left = before.kind == "home" and moves and (before.kept is None or stands_in)
+        unkept = left or before.kind == "unkept"
+        kept += (StreamRef(before.stream, "nobody"),) if unkept else ()
         return self.above(*kept)._replace(user=user)
 
     def above(self, *kept: StreamRef) -> View:

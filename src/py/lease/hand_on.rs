@@ -6,7 +6,7 @@ use super::consumer::Consumer;
 use super::holding::Holding;
 use super::warned;
 use crate::device::Place;
-use crate::py::streams::{Argument, KeepAlive};
+use crate::py::streams::{Argument, KeepAlive, StreamRef};
 use crate::stream::{Alive, Request};
 
 impl Holding {
@@ -40,6 +40,11 @@ impl Holding {
     pub(super) fn hand_on(&mut self, next: Consumer) {
         match std::mem::replace(&mut self.consumer, next) {
             Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
+            Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
+                // By its name, which matters only if the producer has left it.
+                let named = self.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
+                self.put_upstream(KeepAlive::Nobody(named.handle()));
+            }
             Consumer::OnProducer(Some(known)) => self.put_upstream(known),
             Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
             Consumer::Unnamed(seen) => {

@@ -70,7 +70,12 @@ impl Holding {
 
     /// The stream that the producer names now besides the one that it named first, as far as it may move.
     pub(super) fn producer_also(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
-        Ok(self.producer.as_ref().map(|producer| producer.also(py)).transpose()?.flatten())
+        Ok(self
+            .producer
+            .as_ref()
+            .map(|producer| producer.also(py, &self.driver))
+            .transpose()?
+            .flatten())
     }
 
     /// The same where the array is ready on the producer's stream.
@@ -85,12 +90,12 @@ impl Holding {
 
     /// Whether the producer may move to another stream.
     pub(super) fn producer_moves(&self) -> bool {
-        self.producer.as_ref().is_some_and(StreamRef::moves)
+        self.producer.as_ref().is_some_and(StreamRef::may_move)
     }
 
     /// Whether it is on the same stream as ever.
     pub(crate) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
-        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py))
+        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, &self.driver))
     }
 
     /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.

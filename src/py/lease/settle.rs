@@ -43,23 +43,30 @@ impl Holding {
         Ok((producers, producer.is_some()))
     }
 
-    /// Adds to `producers` those upstream streams that nothing keeps alive, if a library works on them now at `at`.
-    /// Returns one that no library works on: then the host has to wait. Nothing of Python's may run after it that
-    /// might let a stream go.
-    pub(crate) fn add_unkept<'py>(
+    /// Adds to `producers` those upstream streams that nothing keeps alive, if they are alive all the same: the
+    /// consumer has named one of them as its own, in `users`, or a library works on it now at `at`. Returns one of
+    /// which that is not known: then the host has to wait. Nothing of Python's may run after it that might let a
+    /// stream go.
+    pub(crate) fn add_unkept<'a>(
         &self,
-        py: Python<'py>,
+        py: Python<'a>,
         at: Place,
-        producers: &mut Vec<Alive<'py>>,
+        users: &[Alive<'a>],
+        producers: &mut Vec<Alive<'a>>,
     ) -> PyResult<Option<u64>> {
         let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
         let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
+        unkept.retain(|stream| !producers.iter().any(|known| known.stream() == *stream));
+        let mut find = |unkept: &mut Vec<Stream>, alive: Alive<'a>| {
+            if unkept.contains(&alive.stream()) {
+                unkept.retain(|stream| *stream != alive.stream());
+                producers.push(alive);
+            }
+        };
+        users.iter().for_each(|user| find(&mut unkept, *user));
         if !unkept.is_empty() {
             current::each(py, &self.driver, at, |alive, _| {
-                if unkept.contains(&alive.stream()) {
-                    unkept.retain(|stream| *stream != alive.stream());
-                    producers.push(alive);
-                }
+                find(&mut unkept, alive);
                 Ok(())
             })?;
         }
@@ -131,7 +138,7 @@ impl Holding {
         let holding = &*self;
         let (mut producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;
-        let unkept = holding.add_unkept(py, holding.at, &mut producers)?;
+        let unkept = holding.add_unkept(py, holding.at, &users, &mut producers)?;
         if let Some(also) = also {
             add(&mut users, also);
         }
@@ -192,7 +199,10 @@ impl Holding {
         let mut users = Vec::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
-            Consumer::OnProducer(Some(kept)) if !self.producer_stays(py)? => {
+            Consumer::OnProducer(Some(kept))
+                if !producers.first().is_some_and(|first| self.is_producer(*first)) =>
+            {
+                // The producer has moved; the consumer has not.
                 if let Some(kept) = kept.kept() {
                     users.extend(kept.confirm(py, &self.driver)?);
                 }

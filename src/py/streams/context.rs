@@ -10,12 +10,15 @@ use crate::stream::{Alive, Stream};
 /// The life of the context that a handle's stream belongs to; 0 for a default stream, which every life has.
 pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64> {
     match stream {
-        Stream::Handle(_) => {
-            let driver = driver.get()?;
-            driver.life(context_of(driver, place)?)
-        }
+        Stream::Handle(_) => life_at(driver, place),
         _ => Ok(0),
     }
+}
+
+/// The life of the context of `place`.
+pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
+    let driver = driver.get()?;
+    driver.life(context_of(driver, place)?)
 }
 
 /// Whether the legacy default stream of the place of `given` is ordered after it by itself.

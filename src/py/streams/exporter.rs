@@ -15,11 +15,13 @@ pub(super) struct Exporter {
     voucher: Voucher,
     /// Whether its dict says on which stream it works, and may name another one later.
     pub(super) moves: bool,
+    /// The life of the context in which it may.
+    pub(super) life: u64,
 }
 
 impl Exporter {
-    pub(super) fn new(object: &Bound<'_, PyAny>, moves: bool) -> PyResult<Self> {
-        Ok(Self { voucher: Voucher::new(object)?, moves })
+    pub(super) fn new(object: &Bound<'_, PyAny>, moves: bool, life: u64) -> PyResult<Self> {
+        Ok(Self { voucher: Voucher::new(object)?, moves, life })
     }
 
     /// What its dict, which named `before`, says now; `None` where it cannot be asked.
@@ -46,7 +48,7 @@ impl Exporter {
     }
 
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { voucher: self.voucher.clone_ref(py), moves: self.moves }
+        Self { voucher: self.voucher.clone_ref(py), ..*self }
     }
 
     /// Shows the garbage collector the object.

@@ -17,7 +17,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::context::life;
+use super::context::{life, life_at};
 use super::exporter::Exporter;
 use super::keeper::{Keeper, keeper};
 use super::object::handle_of;
@@ -103,7 +103,8 @@ impl StreamRef {
         (moves, besides): (bool, Option<Self>),
     ) -> PyResult<Self> {
         let besides = besides.map(|kept| kept.keeper);
-        let exporter = Box::new((Exporter::new(exporter, moves)?, besides));
+        let life = if moves { life_at(driver, alive.place())? } else { 0 };
+        let exporter = Box::new((Exporter::new(exporter, moves, life)?, besides));
         Ok(Self::new(driver, alive, Keeper::Exporter(exporter))?)
     }
 
@@ -145,7 +146,9 @@ impl StreamRef {
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
         match &self.keeper {
-            Keeper::Exporter(exporter) => exporter.1.as_ref().map_or(exporter.0.moves, closes),
+            Keeper::Exporter(exporter) => {
+                exporter.0.moves || exporter.1.as_ref().is_some_and(closes)
+            }
             keeper => closes(keeper),
         }
     }
@@ -155,16 +158,13 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether it is an exporter's alone, which may name another one. Where a library vouches for the stream as well, the
-    /// exporter may be around one of its arrays, and name the library's stream of the moment.
-    pub(crate) fn moves(&self) -> bool {
-        matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_none())
-    }
-
     /// Whether it is not an exporter's that names another one by now.
-    pub(crate) fn stays(&self, py: Python<'_>) -> PyResult<bool> {
+    pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> PyResult<bool> {
         match &self.keeper {
-            Keeper::Exporter(exporter) if self.moves() => exporter.0.stays(py, self.stream),
+            Keeper::Exporter(exporter) if exporter.1.is_some() => {
+                Ok(self.also(py, driver)?.is_none())
+            }
+            Keeper::Exporter(exporter) => exporter.0.stays(py, self.stream),
             _ => Ok(true),
         }
     }
@@ -201,9 +201,13 @@ impl StreamRef {
     }
 
     /// The stream that the exporter names now, where that may be another one than a library vouches for.
-    pub(crate) fn also(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+    pub(crate) fn also(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Alive<'_>>> {
         match &self.keeper {
-            Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => {
+            Keeper::Exporter(exporter)
+                if exporter.0.moves
+                    && exporter.1.is_some()
+                    && life_at(driver, self.place).is_ok_and(|life| life == exporter.0.life) =>
+            {
                 let now = exporter.0.ask(py, self.stream)?.and_then(Ready::stream);
                 // By the driver's name: another thread's own default stream has the legacy one's here.
                 let before = self.said(self.stream).native();

@@ -31,6 +31,19 @@ use crate::py::streams::{
 };
 use crate::stream::{Alive, Request, Stream};
 
+/// What is refused of a copy while a stream is being captured.
+const CAPTURED: (Kind, &str) =
+    (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
+
+/// The stream that the array is ready on besides `ready`, as its exporter says.
+fn also_ready<'h>(
+    py: Python<'_>,
+    holding: &'h Holding,
+    ready: Option<Alive<'_>>,
+) -> PyResult<Option<Alive<'h>>> {
+    if ready.is_some() { holding.also_ready(py) } else { Ok(None) }
+}
+
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
 /// caller has given up the interpreter's lock.
 fn connect(door: Purpose, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
@@ -96,19 +109,19 @@ pub(super) fn to_gpu<'py>(
     }
     look(py);
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
+    let also = also_ready(py, holding, ready)?;
     let (on, waiting) = queues(view, at, given, ready)?;
-    let captured =
-        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
     let idle = Alive::legacy(view.place);
-    order::check_captures(view.driver.get()?, &[on, ready.unwrap_or(idle)], captured)?;
+    let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
+    order::check_captures(view.driver.get()?, &first, CAPTURED)?;
     let context = context_keeper(py, view, on)?;
     let (mut producers, known) = holding.producers(py)?;
-    let unkept = holding.add_unkept(py, at, &mut producers)?;
+    let unkept = holding.add_unkept(py, at, &[on], &mut producers)?;
     let span = CallSpan::begin();
     let buffer = detach(py, || {
-        let before = || match ready {
-            Some(ready) => connect(Purpose::hand_over(DOOR), view, (ready, on)),
-            None => Ok(()),
+        let before = || {
+            let ready = [ready, also].into_iter().flatten();
+            ready.map(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on))).collect()
         };
         let after = || {
             let back = Purpose::give_back(DOOR);
@@ -182,14 +195,16 @@ fn copied_to_host(
     let mut source = Tenant::new(view.share(py)?);
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
     let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
+    let also = also_ready(py, holding, ready)?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
-    let captured =
-        (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
-    order::check_captures(view.driver.get()?, &[on], captured)?;
+    order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;
     let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
     check_host_wait(py, &view.driver, on.place(), why)?;
     let span = CallSpan::begin();
-    let memory = detach(py, || copy(on))?;
+    let memory = detach(py, || {
+        also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), view, (also, on)))?;
+        copy(on)
+    })?;
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     span.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
     Ok((address, memory))

@@ -26,9 +26,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     let asked = |holding: &mut Holding| (view.reads(py, holding), holding.may_lose(ready));
     let (unnamed, may_lose) = view.held(asked)?;
     if may_lose {
-        let holding = view.share(py)?;
-        let now = ready_stream(py, DICT, &holding, (ready, view.place), None)?;
-        ready = now.map_or(Ready::Nothing, |alive| Ready::On(alive.stream()));
+        ready = ready_now(py, view)?.map_or(Ready::Nothing, Ready::On);
     }
     if !unnamed {
         return Ok(ready);
@@ -43,6 +41,18 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
         }
     })?;
     Ok(ready)
+}
+
+/// The stream that the array is ready on by now. Where its exporter names another one than a library vouches for, that
+/// one is named, and waits here.
+fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
+    let holding = view.share(py)?;
+    let Some(ready) = ready_stream(py, DICT, &holding, (view.ready, view.place), None)? else {
+        return Ok(None);
+    };
+    let Some(also) = holding.also_ready(py)? else { return Ok(Some(ready.stream())) };
+    order::connect(Purpose::hand_over(DICT), &view.driver, (ready, also), |call| detach(py, call))?;
+    Ok(Some(also.stream()))
 }
 
 /// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
