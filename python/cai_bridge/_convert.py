@@ -77,6 +77,8 @@ def convert_leaves(
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
+            # Before a capsule is taken.
+            library.maker.admit([], stream, readonly)
             given = _copies(given, library, copy)
         if made_on is not None:
             for item, array in enumerate(given):

@@ -149,3 +149,49 @@ def test_a_generator_that_a_coroutine_returns_is_refused(cuda: Any) -> None:
     assert inspect.iscoroutinefunction(function)
     with pytest.raises(TypeError, match=r"^function: got one that returned a generator; "):
         asyncio.run(adapt(function)(cuda.array([1.0])))
+
+
+def test_the_default_streams_of_two_gpus_are_two(cuda: Any) -> None:
+    home = cuda.stream("home", device=0)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, memory="managed", name="x")
+    kept = []
+
+    def function(view: Any) -> None:
+        for device in (0, 1):
+            stream = cuda.default_stream(device)
+            kept.append(to_cai(view, stream=stream))
+            stream.launch(reads=[kept[-1]], name=f"the reader on GPU {device}")
+
+    adapt(function, to="cai", stream=home)(array)
+    home.fill(array, 2.0)
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_others_are_in_order_though_one_cannot_be(last: bool, cuda: Any) -> None:
+    home, first, second = (cuda.stream(name) for name in ("home", "first", "second"))
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    kept = []
+
+    class Interrupted:
+        now = False
+
+        def __cuda_stream__(self) -> tuple[int, int]:
+            if self.now:
+                raise KeyboardInterrupt
+            return (0, first.handle)
+
+    broken = Interrupted()
+
+    @adapt(to="cai", stream=home)
+    def function(view: Any) -> None:
+        streams = [second, broken] if last else [broken, second]
+        kept.extend(to_cai(view, stream=stream) for stream in streams)
+        second.launch(reads=[view], name="the reader")
+        broken.now = True
+
+    with pytest.raises(KeyboardInterrupt):
+        function(array)
+    broken.now = False
+    home.fill(array, 2.0)
+    cuda.synchronize()

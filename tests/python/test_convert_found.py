@@ -213,6 +213,10 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
         with pytest.raises((ValueError, TypeError), match=f"^{where}"):
             convert(tree, to, copy=copy)
         assert not capsules.name_of(capsule).startswith("used")
+    for said in ({"stream": "no stream"}, {"readonly": "no flag"}):
+        with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
+            convert([capsule], to, copy=copy, **said)
+        assert not capsules.name_of(capsule).startswith("used")
     assert good.deleted == bad.deleted == 0
     (made,) = convert([capsule], to, copy=copy)
     assert capsules.name_of(capsule).startswith("used")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import capsules
@@ -162,11 +163,30 @@ def test_a_consumer_where_the_producer_was_is_waited_for_where_it_is(consumer, b
 
 def test_an_exporter_whose_context_was_reset_is_not_asked_for_its_stream(cuda):
     array = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.legacy, name="x")
-    view = to_cai(array, stream=cuda.stream("consumer"))
-    moved(array, cuda.legacy, cuda.stream("then"))
+    view, then = to_cai(array, stream=2), cuda.stream("then")
+    moved(array, cuda.legacy, then)
     cuda.synchronize()
     cuda.reset_device(0)
     view.release()
+
+
+@pytest.mark.parametrize("end", ["release", "copy"])
+def test_a_bare_handle_that_the_consumer_names_as_well_is_alive(end, cuda):
+    home, stream = cuda.stream("home"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    view = to_cai(array, stream=stream.handle)
+    if end == "release":
+        view = to_cai(view, stream=stream)
+        cuda.clear_calls()
+        view.release()
+        assert host_waits(cuda) == 0
+    else:
+        view = from_cai(view)
+        cuda.clear_calls()
+        copy = view.__dlpack__(stream=stream, copy=True, max_version=(1, 3))
+        assert host_waits(cuda) == 1, "for what the array is ready on, before the copy"
+        del copy
+    cuda.synchronize()
 
 
 @pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
@@ -182,7 +202,38 @@ def test_a_consumer_between_on_the_producers_stream_is_there_as_long_as_that_one
         home.fill(array, 2.0)
     assert host_waits(cuda) == 0
     assert "cuEventRecord" not in {call.call for call in cuda.calls}
+    to_cai(between, stream=cuda.stream("consumer")).release()
+    assert host_waits(cuda) == 0
     cuda.synchronize()
+
+
+@GIVEN
+def test_a_consumer_between_where_the_producer_was_is_ordered_at_the_end(given, cuda):
+    first, then, second = (cuda.stream(name) for name in ("first", "then", "second"))
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    between = to_cai(array, stream=first if given == "object" else first.handle)
+    view = to_cai(between, stream=second)
+    then.wait(first.record())
+    array._set_pending(then)
+    second.launch(writes=[view], name="the consumer's write")
+    with cuda.current_stream(first):
+        view.release()
+    first.read(array)
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["another stream", "the producer's"])
+def test_the_collector_finds_a_view_that_its_consumers_stream_holds(same, cuda):
+    home = cuda.stream("home")
+    stream = home if same else cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    stream.view = to_cai(array, stream=stream)
+    found = weakref.ref(stream.view)
+    cuda.synchronize()
+    del stream, array, home
+    gc.collect()
+    assert found() is None
 
 
 class Around:
@@ -198,7 +249,7 @@ class Around:
         return {**self.array.__cuda_array_interface__, "stream": stream}
 
 
-@pytest.mark.parametrize("when", ["hand-over", "end"])
+@pytest.mark.parametrize("when", ["hand-over", "dict", "end"])
 def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_named(when, cuda):
     first, consumer = cuda.stream("first"), cuda.stream("consumer")
     array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
@@ -206,12 +257,16 @@ def test_a_class_around_a_librarys_array_is_ordered_with_the_stream_that_it_name
         view = from_cai(Around(array))
     if when == "hand-over":
         seen = cuda.consumer("dlpack", consumer).read(view)
+    elif when == "dict":
+        view = to_cai(view)
+        with cuda.current_stream(consumer):
+            seen = cuda.consumer("cai-enqueues", consumer).read(view)
     else:
         consumer.wait(first.record())
         capsule = capsules.take(view.__dlpack__(stream=consumer))
         seen = consumer.read(array)
         capsule.delete()
-    if when == "hand-over":
+    if when != "end":
         seen.release()
     view.release()
     first.fill(array, 3.0)

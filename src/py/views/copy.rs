@@ -144,8 +144,10 @@ pub(super) fn to_gpu<'py>(
         let driver = view.driver.get()?;
         Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
     };
-    let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context)?;
+    let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context);
+    // The copy reads the source, whatever becomes of the copy.
     source.settled(py, settled, CallSpan::begin());
+    let copied = copied?;
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
