@@ -63,7 +63,9 @@ impl Holding {
                 producers.push(alive);
             }
         };
-        users.iter().for_each(|user| find(&mut unkept, *user));
+        for user in users {
+            find(&mut unkept, *user);
+        }
         if !unkept.is_empty() {
             current::each(py, &self.driver, at, |alive, _| {
                 find(&mut unkept, alive);

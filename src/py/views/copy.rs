@@ -120,8 +120,8 @@ pub(super) fn to_gpu<'py>(
     let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || {
-            let ready = [ready, also].into_iter().flatten();
-            ready.map(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on))).collect()
+            let mut ready = [ready, also].into_iter().flatten();
+            ready.try_for_each(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on)))
         };
         let after = || {
             let back = Purpose::give_back(DOOR);
