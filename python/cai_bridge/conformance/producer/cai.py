@@ -281,7 +281,8 @@ def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
     "0 may mean no stream, the legacy or the per-thread default stream",
 )
 def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
-    seen = [cai_of(made(p, lab)).get("stream")]
+    x = made(p, lab)  # which may be what keeps its stream
+    seen = [cai_of(x).get("stream")]
     late = p.late(lab, next(lab.values())) if can_be_late(p) else None
     if late is not None:
         with p.on(late.stream):

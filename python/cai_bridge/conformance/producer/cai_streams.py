@@ -103,9 +103,11 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     "memory is never freed, or until a garbage collection",
 )
 def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+    x, unread = made(p, lab), made(p, lab)
     entries = cai_of(x)
-    alive = reference_to(x)
-    del x
+    alive, also = reference_to(x), reference_to(unread)
+    del x, unread
+    if also() is not None:  # one that was never read waits for the collector, too
+        collect()
     expect(alive() is None, "the object is still there while its dict is")
     return f"gone, with the dict at hand: {entries['shape']}"

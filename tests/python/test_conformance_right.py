@@ -1,0 +1,57 @@
+"""Libraries that are right in ways of their own, which no requirement may take for a fault."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import producers
+import pytest
+from producers import Array, Library, device, speaking
+
+from cai_bridge.conformance import check_producer, open_lab
+
+
+@classmethod
+def in_a_circle(cls: type[Array], shape: Any, dtype: Any) -> Array:
+    """Make an array that only the garbage collector frees."""
+    array = Array.made.__func__(cls, shape, dtype)
+    array.itself = array
+    return array
+
+
+def worked_on(array: Array) -> Array:
+    """Queue work on a stream of the array's own: it writes what is there."""
+    if array._memory.bytes is not None:
+        stream = device().stream()
+        array._memory.order_before(stream)
+        stream.launch(writes=[array._region], name="the library's own work")
+        array._memory.used_on(stream)
+    return array
+
+
+@classmethod
+def with_work_pending(cls: type[Array], shape: Any, dtype: Any) -> Array:
+    return worked_on(Array.made.__func__(cls, shape, dtype))
+
+
+def sliced_with_work_pending(self: Array, index: Any) -> Array:
+    return worked_on(Array.__getitem__(self, index))
+
+
+KINDS = {
+    "in garbage cycles": speaking("Circular", made=in_a_circle),
+    "always at work": speaking(
+        "Busy", made=with_work_pending, __getitem__=sliced_with_work_pending
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_library_that_is_right_passes(kind: str) -> None:
+    adapter = type("Right", (Library,), {"array": KINDS[kind]})
+    with open_lab("simulated") as lab:
+        report = check_producer(adapter, lab=lab)
+    assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+
+
+del producers
