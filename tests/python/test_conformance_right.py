@@ -8,7 +8,8 @@ import producers
 import pytest
 from producers import Array, Library, device, speaking
 
-from cai_bridge.conformance import check_producer, open_lab
+from cai_bridge.conformance import check_consumer, check_producer, open_lab
+from cai_bridge.conformance.libraries.simulated import Consumer
 
 
 @classmethod
@@ -51,6 +52,32 @@ def test_a_library_that_is_right_passes(kind: str) -> None:
     adapter = type("Right", (Library,), {"array": KINDS[kind]})
     with open_lab("simulated") as lab:
         report = check_producer(adapter, lab=lab)
+    assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+
+
+class Circular(Consumer):
+    """Its arrays are freed by the garbage collector alone."""
+
+    def take(self, x: Any) -> Any:
+        array = super().take(x)
+        array.itself = array
+        return array
+
+
+class Eager(Consumer):
+    """It looks at what it takes in, at once."""
+
+    def take(self, x: Any) -> Any:
+        array = super().take(x)
+        self.current.read(array.region, name="the consumer's own read")
+        self.give_back_read(array)
+        return array
+
+
+@pytest.mark.parametrize("consumer", [Circular, Eager])
+def test_a_consumer_that_is_right_passes(consumer: type[Consumer]) -> None:
+    with open_lab("simulated") as lab:
+        report = check_consumer(consumer, lab=lab)
     assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
 
 

@@ -46,6 +46,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
     if mine is not None:
         with c.on(mine):
             c.take(x)
+    lab.synchronize()  # it may look at what it takes, at once
     for wishes in x.asked:
         stream = wishes.get("stream")
         expect(stream is None or type(stream) is int, f"stream is {stream!r}")
@@ -63,6 +64,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
 def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
     c.take(x)
+    lab.synchronize()  # it may look at what it takes, at once
     newest = [wishes.get("max_version") for wishes in x.asked]
     expect(any(one is not None and one[0] >= 1 for one in newest), f"it asks with {x.asked}")
     return f"{newest}"
