@@ -103,9 +103,11 @@ impl StreamRef {
         (moves, besides): (bool, Option<Self>),
     ) -> PyResult<Self> {
         let besides = besides.map(|kept| kept.keeper);
-        let life = if moves { life_at(driver, alive.place())? } else { 0 };
-        let exporter = Box::new((Exporter::new(exporter, moves, life)?, besides));
-        Ok(Self::new(driver, alive, Keeper::Exporter(exporter))?)
+        let mut kept = Self::new(driver, alive, Keeper::Always)?;
+        let at_default = moves && kept.life == 0;
+        let life = if at_default { life_at(driver, kept.place)? } else { kept.life };
+        kept.keeper = Keeper::Exporter(Box::new((Exporter::new(exporter, moves, life)?, besides)));
+        Ok(kept)
     }
 
     /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
