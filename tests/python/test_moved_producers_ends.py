@@ -1,0 +1,171 @@
+"""Exporters that move: the end is ordered with the stream that their dict names by now."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import capsules
+import pytest
+from moving import BEFORE, GIVEN, host_waits, moved, stream_before
+
+from cai_bridge import from_cai, to_cai
+
+ENDS = pytest.mark.parametrize("end", ["release", "drop", "capsule"])
+
+
+@GIVEN
+@ENDS
+@pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+def test_a_consumer_on_the_stream_that_the_producer_had(blocking, end, given, cuda):
+    first, then = cuda.stream("first", blocking=blocking), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    stream = first if given == "object" else first.handle
+    if end == "capsule":
+        view = capsules.take(from_cai(array).__dlpack__(stream=stream))
+    else:
+        view = to_cai(array, stream=stream)
+    moved(array, first, then)
+    first.wait(then.record())
+    seen = first.read(array)
+    if end == "capsule":
+        view.delete()
+    elif end == "release":
+        view.release()
+    del view
+    gc.collect()
+    then.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
+    # Nothing keeps the handle of a non-blocking stream, and the exporter has another one.
+    assert host_waits(cuda) == int(given == "handle" and not blocking)
+
+
+@GIVEN
+@ENDS
+def test_a_consumer_on_the_producers_stream_pays_nothing_if_that_one_stays(end, given, cuda):
+    stream = cuda.stream("both")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=stream, name="x")
+    named = stream if given == "object" else stream.handle
+    if end == "capsule":
+        view = capsules.take(from_cai(array).__dlpack__(stream=named))
+    else:
+        view = to_cai(array, stream=named)
+    seen = stream.read(array)
+    cuda.clear_calls()
+    if end == "capsule":
+        view.delete()
+    elif end == "release":
+        view.release()
+    del view
+    assert cuda.calls == []
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):
+    first, then = cuda.stream("first"), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    view = to_cai(array)
+    with cuda.current_stream(first):
+        interface = view.__cuda_array_interface__
+    assert interface["stream"] == first.handle
+    moved(array, first, then)
+    first.wait(then.record())
+    seen = first.read(array)
+    view.release()
+    then.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
+
+
+@BEFORE
+@pytest.mark.parametrize("consumer", ["named", "unnamed"])
+def test_a_consumer_where_the_producer_was_is_waited_for_where_it_is(consumer, before, cuda):
+    first, then = stream_before(cuda, before), cuda.stream("then")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    with cuda.current_stream(first):
+        view = to_cai(array, stream=first if consumer == "named" else None)
+        assert view.__cuda_array_interface__["stream"] == first.handle
+    moved(array, first, then)
+    first.wait(then.record())
+    seen = first.read(array)
+    view.release()
+    then.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
+
+
+def test_an_exporter_whose_context_was_reset_is_not_asked_for_its_stream(cuda):
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.legacy, name="x")
+    view, then = to_cai(array, stream=2), cuda.stream("then")
+    moved(array, cuda.legacy, then)
+    cuda.synchronize()
+    cuda.reset_device(0)
+    view.release()
+
+
+@pytest.mark.parametrize("end", ["release", "copy"])
+def test_a_bare_handle_that_the_consumer_names_as_well_is_alive(end, cuda):
+    home, stream = cuda.stream("home"), cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    view = to_cai(array, stream=stream.handle)
+    if end == "release":
+        view = to_cai(view, stream=stream)
+        cuda.clear_calls()
+        view.release()
+        assert host_waits(cuda) == 0
+    else:
+        view = from_cai(view)
+        cuda.clear_calls()
+        copy = view.__dlpack__(stream=stream, copy=True, max_version=(1, 3))
+        assert host_waits(cuda) == 1, "for what the array is ready on, before the copy"
+        del copy
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+def test_a_consumer_between_on_the_producers_stream_is_there_as_long_as_that_one(blocking, cuda):
+    """Its bare handle asks for nothing: whose stream it is, the producer knows."""
+    home = cuda.stream("home", blocking=blocking)
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    between = to_cai(array, stream=home.handle)
+    view = to_cai(between, stream=home)
+    cuda.clear_calls()
+    with cuda.capture(home):
+        view.release()
+        home.fill(array, 2.0)
+    assert host_waits(cuda) == 0
+    assert "cuEventRecord" not in {call.call for call in cuda.calls}
+    to_cai(between, stream=cuda.stream("consumer")).release()
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+
+
+@GIVEN
+def test_a_consumer_between_where_the_producer_was_is_ordered_at_the_end(given, cuda):
+    first, then, second = (cuda.stream(name) for name in ("first", "then", "second"))
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=first, name="x")
+    between = to_cai(array, stream=first if given == "object" else first.handle)
+    view = to_cai(between, stream=second)
+    then.wait(first.record())
+    array._set_pending(then)
+    second.launch(writes=[view], name="the consumer's write")
+    with cuda.current_stream(first):
+        view.release()
+    first.read(array)
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["another stream", "the producer's"])
+def test_the_collector_finds_a_view_that_its_consumers_stream_holds(same, cuda):
+    home = cuda.stream("home")
+    stream = home if same else cuda.stream("consumer")
+    array = cuda.array([1.0] * 4, speaks="cai3", stream=home, name="x")
+    stream.view = to_cai(array, stream=stream)
+    found = weakref.ref(stream.view)
+    cuda.synchronize()
+    del stream, array, home
+    gc.collect()
+    assert found() is None
