@@ -69,7 +69,10 @@ impl Holding {
     }
 
     /// The stream that the producer names now besides the one that it named first, as far as it may move.
-    pub(super) fn producer_also(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+    pub(super) fn producer_also(
+        &self,
+        py: Python<'_>,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         Ok(self
             .producer
             .as_ref()
@@ -79,7 +82,7 @@ impl Holding {
     }
 
     /// The same where the array is ready on the producer's stream.
-    pub(crate) fn also_ready(&self, py: Python<'_>) -> PyResult<Option<Alive<'_>>> {
+    pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         if self.ready.is_none() { self.producer_also(py) } else { Ok(None) }
     }
 
@@ -94,7 +97,7 @@ impl Holding {
     }
 
     /// Whether it is on the same stream as ever.
-    pub(crate) fn producer_stays(&self, py: Python<'_>) -> PyResult<bool> {
+    pub(crate) fn producer_stays(&self, py: Python<'_>) -> Result<bool, Failure<PyErr>> {
         self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, &self.driver))
     }
 

@@ -125,7 +125,7 @@ impl Holding {
     }
 
     /// Whether the consumer works on the stream of a producer that may move, and has not.
-    fn is_on_producer_still(&self, py: Python<'_>) -> PyResult<bool> {
+    fn is_on_producer_still(&self, py: Python<'_>) -> Result<bool, Failure<PyErr>> {
         let asks = matches!(self.consumer, Consumer::OnProducer(_))
             && self.upstream.is_empty()
             && self.lent.is_none();

@@ -3,6 +3,7 @@
 use crate::capture::Part;
 use crate::device::Place;
 use crate::driver::Handle;
+use crate::driver::codes::is_gone;
 use crate::error::Result;
 use crate::order::{context_of, within};
 use crate::stream::{Alive, Stream};
@@ -19,6 +20,15 @@ pub(super) fn life(driver: &Handle, stream: Stream, place: Place) -> Result<u64>
 pub(super) fn life_at(driver: &Handle, place: Place) -> Result<u64> {
     let driver = driver.get()?;
     driver.life(context_of(driver, place)?)
+}
+
+/// Whether a context that was in its life `before` is in it `now`: not where it is gone.
+pub(super) fn goes_on(now: Result<u64>, before: u64) -> Result<bool> {
+    match now {
+        Ok(now) => Ok(now == before),
+        Err(error) if is_gone(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the legacy default stream of the place of `given` is ordered after it by itself.

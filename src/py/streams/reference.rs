@@ -17,7 +17,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::context::{life, life_at};
+use super::context::{goes_on, life, life_at};
 use super::exporter::Exporter;
 use super::keeper::{Keeper, keeper};
 use super::object::handle_of;
@@ -25,7 +25,6 @@ use super::{current, pools};
 use crate::array::RustStream;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::driver::codes::is_gone;
 use crate::error::Result;
 use crate::lease::Failure;
 use crate::py::interpreter::answered;
@@ -161,12 +160,12 @@ impl StreamRef {
     }
 
     /// Whether it is not an exporter's that names another one by now.
-    pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> PyResult<bool> {
+    pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
                 Ok(self.also(py, driver)?.is_none())
             }
-            Keeper::Exporter(exporter) => exporter.0.stays(py, self.stream),
+            Keeper::Exporter(exporter) => Ok(exporter.0.stays(py, self.stream)?),
             _ => Ok(true),
         }
     }
@@ -203,28 +202,28 @@ impl StreamRef {
     }
 
     /// The stream that the exporter names now, where that may be another one than a library vouches for.
-    pub(crate) fn also(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Alive<'_>>> {
-        match &self.keeper {
-            Keeper::Exporter(exporter)
-                if exporter.0.moves
-                    && exporter.1.is_some()
-                    && life_at(driver, self.place).is_ok_and(|life| life == exporter.0.life) =>
-            {
-                let now = exporter.0.ask(py, self.stream)?.and_then(Ready::stream);
-                // By the driver's name: another thread's own default stream has the legacy one's here.
-                let before = self.said(self.stream).native();
-                Ok(now.map(|stream| self.said(stream)).filter(|now| now.native() != before))
-            }
-            _ => Ok(None),
+    pub(crate) fn also(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        let exporter = match &self.keeper {
+            Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => &exporter.0,
+            _ => return Ok(None),
+        };
+        if !goes_on(life_at(driver, self.place), exporter.life)? {
+            return Ok(None);
         }
+        let now = exporter.ask(py, self.stream)?.and_then(Ready::stream);
+        // By the driver's name: another thread's own default stream has the legacy one's here.
+        let before = self.said(self.stream).native();
+        Ok(now.map(|stream| self.said(stream)).filter(|now| now.native() != before))
     }
 
     /// What has become of it.
     pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
-        match life(driver, self.stream, self.place) {
-            Ok(life) if life == self.life => {}
-            Err(error) if !is_gone(&error) => return Err(error.into()),
-            _ => return Ok(Now::Gone),
+        if !goes_on(life(driver, self.stream, self.place), self.life)? {
+            return Ok(Now::Gone);
         }
         let (keeper, exporter) = match &self.keeper {
             Keeper::Exporter(exporter) => (exporter.1.as_ref(), Some(&exporter.0)),

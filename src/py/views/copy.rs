@@ -41,7 +41,7 @@ fn also_ready<'h>(
     holding: &'h Holding,
     ready: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
-    if ready.is_some() { holding.also_ready(py) } else { Ok(None) }
+    if ready.is_some() { Ok(holding.also_ready(py)?) } else { Ok(None) }
 }
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
