@@ -426,6 +426,21 @@ def test_a_table_has_a_row_for_each_field_and_a_column_for_each_door(cuda):
     assert "masked" not in text
 
 
+def test_a_dict_without_a_stream_says_none_and_the_others_nothing(cuda):
+    text = str(describe(cuda.array([1.0], speaks=("dlpack", "cai3"))))
+    cells = {row.split()[0]: row.split()[1:] for row in text.splitlines() if row.split()}
+    assert cells["stream"] == ["None", "-"]
+    assert cells["device"][0] == "-"
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+def test_an_older_dict_whose_stream_is_none_has_nothing_too_much(version, cuda):
+    x = cuda.array([1.0], speaks="cai2")
+    said = {**x.__cuda_array_interface__, "version": version, "stream": None}
+    assert describe(OnlyCai(said))["CAI"].notes == ()
+    cuda.synchronize()
+
+
 def test_errors_and_problems_are_shown_below(cuda):
     text = str(describe(interface(cuda.array(shape=4), version=4, mask=1)))
     assert "  CAI, malformed: version: got 4; allowed: an integer from 0 to 3" in text
