@@ -211,13 +211,12 @@ impl StreamRef {
             Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => &exporter.0,
             _ => return Ok(None),
         };
-        if !goes_on(life_at(driver, self.place), exporter.life)? {
-            return Ok(None);
-        }
         let now = exporter.ask(py, self.stream)?.and_then(Ready::stream);
         // By the driver's name: another thread's own default stream has the legacy one's here.
         let before = self.said(self.stream).native();
-        Ok(now.map(|stream| self.said(stream)).filter(|now| now.native() != before))
+        let other = now.map(|stream| self.said(stream)).filter(|now| now.native() != before);
+        let lives = other.is_none() || goes_on(life_at(driver, self.place), exporter.life)?;
+        Ok(other.filter(|_| lives))
     }
 
     /// What has become of it.
