@@ -3,37 +3,8 @@
 from __future__ import annotations
 
 from . import steps as s
+from .choices import CAI_CONSUMERS, CALLS, DLPACK_CONSUMERS, ERRORS, MEMORY, SPEAKS
 from .trying import Trying
-
-SPEAKS: tuple[tuple[str, ...], ...] = (
-    *(("exchange",),) * 4,
-    *(("dlpack",),) * 2,
-    ("dlpack-legacy",),
-    ("dlpack-strict",),
-    ("dlpack-bare",),
-    *(("cai3",),) * 4,
-    ("cai0",),
-    ("cai1",),
-    ("cai2",),
-    ("exchange", "cai2"),
-    ("exchange", "dlpack", "cai3"),
-    ("dlpack", "cai3"),
-    ("dlpack", "cai2"),
-)
-MEMORY = ("device",) * 4 + ("pool",) * 5 + ("pinned", "managed") * 2
-CAI_CONSUMERS = ("cai-waits", "cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting")
-DLPACK_CONSUMERS = (
-    *("dlpack",) * 3,
-    *("dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"),
-    *("dlpack-exchange", "dlpack-borrowed"),
-)
-CALLS = (
-    *("cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuPointerGetAttributes"),
-    *("cuCtxGetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain", "cuCtxGetDevice"),
-    *("cuStreamGetFlags", "cuStreamGetCtx", "cuStreamIsCapturing"),
-    *("cuMemFreeAsync", "cuCtxSynchronize", "cuEventQuery"),
-)
-ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
 class Drawing(Trying):
@@ -247,6 +218,9 @@ class Drawing(Trying):
         usual = usual or self.model.arrays[view.array].copied_on
         if usual and self.chance(0.5):
             stream = usual
+        said: str = stream
+        if (kind.startswith("cai") or kind == "address") and self.chance(0.15):
+            said = stream if s.is_default(stream) else f"{stream}.external"
         asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.chance(0.5)
         by_hand = kind == "capsule" and self.chance(0.5)
         value = None
@@ -254,7 +228,7 @@ class Drawing(Trying):
             self.made += 1
             value = self.made
         current = self.current(at, share=0.15)
-        return s.Consume(self.name("p"), source, kind, stream, value, asks, by_hand, current, gpu)
+        return s.Consume(self.name("p"), source, kind, said, value, asks, by_hand, current, gpu)
 
     def relay(self, source: str | None = None) -> s.Step | None:
         source = source or self.one("k")

@@ -147,14 +147,14 @@ class Ends(Model):
 
     def _users(self, view: View, also: str | None) -> tuple[list[str], bool]:
         """List the streams that the producer's has to wait for, and whether that is enough."""
-        user, users, unsure, lacking = view.user, [], False, None
+        user, users, unsure, lacking = view.user, [], False, set[str]()
         if user.kind == "home":
             home, moved = self.confirmed(view.home, view), self.also(view.home, view)
             if user.stream and view.home and view.home.by == "exporter" and home != user.stream:
                 # The producer has moved; the consumer has not.
                 alive = self.confirmed(user.kept, view)
                 users += [alive] if alive else []
-                unsure, lacking = alive is None, user.stream
+                unsure, lacking = alive is None, {user.stream}
             elif also is None and moved is None and not view.upstream and not view.lent:
                 return [], True
             else:
@@ -163,18 +163,24 @@ class Ends(Model):
             assert user.kept is not None
             alive = self.confirmed(user.kept, view)
             users += [alive] if alive else []
-            unsure, lacking = alive is None, user.kept.stream
+            unsure, lacking = alive is None, {user.kept.stream}
         elif user.kind == "unnamed":
-            users += [kept.stream for kept in user.seen]
+            # The view may keep a stream for other reasons than that somebody reads there.
+            known = {self.confirmed(kept, view) for kept in (view.home, *view.upstream)}
+            known.add(self.also(view.home, view))
+            for kept in user.seen:
+                is_kept = kept.by != "nobody" or kept.stream in known
+                users += [kept.stream] if is_kept else []
+                lacking |= set() if is_kept else {kept.stream}
             unsure = True
         elif user.kind == "unkept":
-            unsure, lacking = True, user.stream
+            unsure, lacking = True, {user.stream}
         if also is not None:
             users.append(also)
         if unsure:
             at = view.at if user.at is None else user.at
             users += [f"L{at}", *self.working(at)]
-        if unsure and lacking is not None and lacking not in users:
+        if unsure and not lacking <= {*users}:
             return [], False
         if view.lent:
             users.append(f"L{view.at}")

@@ -70,13 +70,16 @@ class Exports(Copies):
         array = self.arrays[view.array]
         kind = "capsule" if source[0] == "k" else step.kind
         wants(source in self.holds)
-        wants((view.kind == "cai") == kind.startswith("cai"))
+        wants(kind == "address" or (view.kind == "cai") == kind.startswith("cai"))
         wants((source[0] == "k") == (step.kind == "capsule") and not (step.by_hand and array.empty))
+        own = str(s.stream_of(step.stream))
+        wants(own == step.stream or kind.startswith("cai") or kind == "address")
         # The stream is current while its library takes the array in.
-        wants(f"{step.stream}.external" not in self.current, "twice, in two ways")
+        two_ways = {own, f"{own}.external"} - {step.stream}
+        wants(not two_ways & {*self.current}, "twice, in two ways")
         self.current = (*self.current, step.stream)
         at = view.at if step.device is None else self._asked_device(view, step.device)
-        wants(self.lanes[step.stream].device == at and (step.device is None or kind in ASKS))
+        wants(self.lanes[own].device == at and (step.device is None or kind in ASKS))
         on = self._entitled(step, view, kind, at)
         wants(step.value is None or not view.readonly, "read-only")
         if step.value is None:
@@ -87,8 +90,11 @@ class Exports(Copies):
         self._taken_in(step, kind, at)
 
     def _taken_in(self, step: s.Consume, kind: str, at: int) -> None:
-        """What the consumer holds."""
+        """What the consumer holds; an address holds nothing."""
         source = step.source
+        if kind == "address":
+            self._add(step.name)
+            return
         view = self.views[source]
         if kind.startswith("cai") or kind == "dlpack-borrowed":
             self._add(step.name, source)
@@ -116,10 +122,12 @@ class Exports(Copies):
 
     def _entitled(self, step: s.Consume, view: View, kind: str, at: int) -> str:
         """Take the array in: the stream that the consumer may work on."""
-        own, legacy, ready = step.stream, f"L{at}", view.ready
+        own, legacy, ready = str(s.stream_of(step.stream)), f"L{at}", view.ready
         if kind == "dlpack-unordered" and ready is not None and "-1 waits" in self.lies:
             self.connect(ready, own)
-        if kind in {"capsule", "dlpack-unordered"}:
+        if kind == "address":
+            self._noted_reader(step.source, {"nobody", "unread", "unnamed"})
+        if kind in {"capsule", "dlpack-unordered", "address"}:
             return own
         if kind.startswith("cai"):
             return self._reads_dict(step, view, kind)
@@ -130,7 +138,7 @@ class Exports(Copies):
 
     def _reads_dict(self, step: s.Consume, view: View, kind: str) -> str:
         """Read the dict: the stream to work on."""
-        own = step.stream
+        own = str(s.stream_of(step.stream))
         ready = self.named_by_dict(step.source, own if kind == "cai-trusting" else None)
         if kind == "cai-trusting" or ready is None:
             return own
@@ -163,13 +171,25 @@ class Exports(Copies):
             return ready
         if trusting is not None and ready not in {None, trusting}:
             self._wait_for_producer(view, trusting)
+        self._noted_reader(name, {"unread", "unnamed"})
+        return ready
+
+    def _noted_reader(self, name: str, kinds: set[str]) -> None:
+        """Somebody reads a dict or an address who says nothing of where he works.
+
+        Libraries may work on streams that nothing keeps; a blocking one is the legacy stream's.
+        """
+        view = self.views[name]
+        if view.user.kind not in kinds or self.arrays[view.array].empty:
+            return
         seen = view.user.seen
         for stream in self.working(view.at):
             kept = self.keep(f"{stream}.handle", view.at)
+            if kept is None and self.lanes[stream].kind == "non-blocking":
+                kept = StreamRef(stream, "nobody")
             if kept is not None and kept.stream == stream and stream[0] != "L":
                 seen += (kept,) if kept not in seen else ()
         self.change(name, view._replace(user=User("unnamed", seen=seen)))
-        return ready
 
     def _wait_for_producer(self, view: View, own: str) -> None:
         first = self.readied(view)

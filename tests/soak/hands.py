@@ -9,6 +9,7 @@ from typing import Any
 import cai_bridge
 from cai_bridge import DriverError, _core
 from cai_bridge.conformance import in_another_thread
+from cai_bridge.testing import _work
 
 from . import foreign
 from . import steps as s
@@ -86,7 +87,7 @@ class Hands(Objects):
         compare(step.name, foreign.on_host(capsule), self.model.seen[step.name])
 
     def _consume(self, step: s.Consume) -> None:
-        source, stream = self.objects[step.source], self.objects[step.stream]
+        source, stream = self.objects[step.source], self.stream(step.stream)
         self.pendings[step.name] = self._with_current(
             step.current, lambda: self._taken_in(step, source, stream)
         )
@@ -97,6 +98,8 @@ class Hands(Objects):
             if step.value is None:
                 return held.read(stream, step.name)
             return held.write(stream, step.value, step.name)
+        if step.kind == "address":
+            return self._by_address(step, source, stream)
         asked: dict[str, Any] = {"stream": stream} if step.as_object else {}
         if step.device is not None:
             asked["dl_device"] = (2, step.device)
@@ -107,6 +110,17 @@ class Hands(Objects):
         if step.value is None:
             return consumer.read(source, name=step.name)
         return consumer.write(source, step.value, name=step.name)
+
+    def _by_address(self, step: s.Consume, source: Any, stream: Any) -> Any:
+        """Work with the bare address, of which the bridge learns by its being read."""
+        with self.cuda.current_stream(stream):
+            address = source.ptr
+        region = _work.region_of(source)
+        if region.ptr != address:
+            raise Wrong("view", f"{step.source} is at {address:#x}; its items at {region.ptr:#x}")
+        if step.value is None:
+            return _work.read(stream, region, name=step.name)
+        return foreign.written(stream, region, step.value, step.name)
 
     def _relay(self, step: s.Relay) -> Any:
         kind = foreign.CaiRelay if step.speaks == "cai3" else foreign.DLPackRelay

@@ -232,8 +232,8 @@ class Model(Memory):
         self._less(stream)
 
     def _noted(self, name: str) -> list[str]:
-        """List the streams that libraries worked on as they read a view."""
-        return [kept.stream for kept in self.views[name].user.seen]
+        """List the streams of libraries' own that they worked on as they read a view."""
+        return [kept.stream for kept in self.views[name].user.seen if kept.by != "nobody"]
 
     # --- captures ---------------------------------------------------------------------------------
 
