@@ -71,6 +71,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.unnamed: 8,
     Draw.nested: 6,
     Draw.ended: 6,
+    Draw.moving: 8,
     Draw.new_array: 5,
     Draw.fill: 8,
     Draw.read: 6,

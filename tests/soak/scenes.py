@@ -148,6 +148,73 @@ class Scenes(Drawing):
             if name in self.model.named and self.chance(0.7):
                 self.push(self.dropping(name, 0.2))
 
+    # --- exporters that move ----------------------------------------------------------------------
+
+    def moved(self, array: str) -> None:
+        """The producer goes on with an array on a stream, another one rather."""
+        known = self.model.arrays[array]
+        streams = [*self.named("s", known.device), f"L{known.device}", f"T{known.device}"]
+        others = [stream for stream in streams if stream != known.pending]
+        self.made += 1
+        self.push(s.Fill(array, self.made, self.pick(others)))
+
+    def moving(self) -> None:
+        """An exporter of dicts moves while its views are read, and where they end."""
+        array = self.pushed(self.new_array((*self.pick(((), (), ("dlpack",))), "cai3")))
+        if array is None:
+            return
+        if self.chance(0.5):
+            self.moved(array)
+        first = self.model.arrays[array].pending
+        view = self.first_view(array, first)
+        names = [array, *([view] if view else [])]
+        for _ in range(self.pick((1, 1, 2, 3))):
+            self.moved(array)
+            view = self.one("v") if view is None or self.chance(0.2) else view
+            if view is None or view not in self.model.holds:
+                break
+            made = self.pushed(self.look_again(view))
+            names += [made] if made else []
+            if made and made[0] == "v":
+                view = made
+        if self.chance(0.3):
+            self.moved(array)
+        if view in names and self.push(s.Cycle(view, self.chance(0.5))):
+            self.push(self.pick((None, s.Collect())))
+        self.reuse([name for name in names if name in self.model.named])
+        if array in self.model.named:
+            # Both streams are the producer's, where something else keeps the first one.
+            self.made += 1
+            self.push(s.Fill(array, self.made, first))
+
+    def first_view(self, array: str, first: str | None) -> str | None:
+        """A view of an array, while a library may work on its stream."""
+        device = self.model.arrays[array].device
+        named = first is not None and self.chance(0.25)
+        argument = self.bare(str(first)) if named else self.pick((None, None, -1))
+        current = self.current(device, first, 0.6)
+        if self.model.arrays[array].says("dlpack") is None and self.chance(0.4):
+            return self.pushed(s.ToCai(self.name("v"), array, argument, None, current))
+        return self.pushed(s.FromCai(self.name("v"), array, argument, None, current))
+
+    def look_again(self, view: str) -> s.Step | None:
+        """Whoever meets a view after its exporter has moved."""
+        chance, at = self.random.random(), self.at(view)
+        if self.model.views[view].kind == "cai":
+            return self.consumer(view) if chance < 0.7 else self.taken_in(view)
+        if chance < 0.35:
+            argument = self.argument(at) if self.chance(0.3) else None
+            return s.ToCai(self.name("v"), view, argument, None, self.current(at))
+        if chance < 0.5:
+            return s.Copy(self.name("k"), view, self.argument(at), True, self.current(at))
+        if chance < 0.6:
+            return s.ToHost(self.name("p"), view)
+        if chance < 0.7:
+            return s.Export(self.name("k"), view, self.argument(at), True, self.current(at))
+        return self.consumer(view)
+
+    # --- parts of them ----------------------------------------------------------------------------
+
     def taken_in(self, source: str) -> s.Step:
         device = self.place(source)
         works_on, gpu = self.works_on(source, device), self.gpu(source)
