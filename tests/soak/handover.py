@@ -42,8 +42,9 @@ class Bridge(Lives):
             on = user.kept
             if user.kind == "home" and (on is None or on.stream != stream):
                 # The consumer's work is there, wherever the producer goes.
-                moves = view.home is not None and view.home.by == "exporter"
-                on = StreamRef(str(stream), "pinned") if moves else view.home
+                on = view.home
+                if on is not None and on.by == "exporter":
+                    on = StreamRef(str(stream), on.besides or "pinned")
             view = view.handed_on(user)._replace(on=on, ready=None if array.empty else stream)
         readonly = view.readonly if step.readonly is None else step.readonly
         made = view._replace(readonly=readonly, kind="cai", lent=False)
