@@ -42,6 +42,18 @@ class Drawing(Trying):
             return None
         return -1 if chance < 0.38 else self.bare(self.stream(device))
 
+    def said(self, source: str, device: int) -> s.Argument:
+        """A stream argument: where the memory is no GPU's own, often one of the other GPU."""
+        far = self.named("s", 1 - device)
+        if far and not self.gpus(source) and self.chance(0.4):
+            return self.bare(self.pick(far))
+        return self.argument(device)
+
+    def gpus(self, source: str) -> bool:
+        """Whether memory is handed out as one GPU's own."""
+        view = self.model.views.get(source)
+        return self.model.arrays[source].own if view is None else view.gpus
+
     def readonly(self) -> bool | None:
         return self.pick((None,) * 8 + (True, False))
 
@@ -69,9 +81,7 @@ class Drawing(Trying):
 
     def gpu(self, source: str) -> int | None:
         """The GPU that a consumer asks for, where the memory is no GPU's own."""
-        view = self.model.views.get(source)
-        own = self.model.arrays[source].own if view is None else view.gpus
-        return None if own or self.chance(0.4) else self.random.randint(0, 1)
+        return None if self.gpus(source) or self.chance(0.4) else self.random.randint(0, 1)
 
     def current(self, device: int, stream: str | None = None, share: float = 0.25) -> str | None:
         """The stream that a library works on, if any: this one rather."""
@@ -96,10 +106,12 @@ class Drawing(Trying):
     def new_stream(self) -> s.Step | None:
         if len(self.named("s")) >= 4:
             return None
-        device = int(self.chance(0.3))
+        return self.new_stream_on(int(self.chance(0.3)))
+
+    def new_stream_on(self, device: int) -> s.Step:
         return s.NewStream(self.name("s"), device, self.pick((True, False)))
 
-    def new_array(self, speaks: tuple[str, ...] | None = None) -> s.Step:
+    def new_array(self, speaks: tuple[str, ...] | None = None) -> s.NewArray:
         device = int(self.chance(0.25))
         stream = self.stream(device) if self.chance(0.85) else None
         simple = self.chance(0.6)
@@ -162,7 +174,8 @@ class Drawing(Trying):
         source = self.one("xxyvk")
         if source is None:
             return None
-        argument, works_on = self.argument(self.at(source)), self.works_on(source, self.at(source))
+        at = self.at(source)
+        argument, works_on = self.said(source, at), self.works_on(source, at)
         converts = self.chance(0.3)
         return s.ToCai(self.name("v"), source, argument, self.readonly(), works_on, converts)
 
@@ -187,7 +200,7 @@ class Drawing(Trying):
             return None
         gpu = self.gpu(source) if source[0] == "v" else None
         at = self.at(source) if gpu is None else gpu
-        argument, versioned = self.argument(at), self.chance(0.7)
+        argument, versioned = self.said(source, at), self.chance(0.7)
         return s.Export(self.name("k"), source, argument, versioned, self.current(at), gpu)
 
     def copy(self) -> s.Step | None:
@@ -198,6 +211,9 @@ class Drawing(Trying):
         gpu = self.random.randint(0, 1) if self.chance(0.3) else self.gpu(source)
         at = self.at(source) if gpu is None else gpu
         argument, versioned = self.argument(at), self.chance(0.7)
+        far = self.named("s", 1 - at)
+        if far and self.chance(0.3) and not (self.gpus(source) and at == self.place(source)):
+            argument = self.bare(self.pick(far))
         return s.Copy(self.name("k"), source, argument, versioned, self.current(at), gpu)
 
     def to_host(self) -> s.Step | None:
@@ -214,6 +230,9 @@ class Drawing(Trying):
         gpu = self.gpu(source) if kind in {"dlpack", "dlpack-none"} else None
         at = view.at if gpu is None else gpu
         stream = self.stream(at)
+        far = self.named("s", 1 - at)
+        if far and not view.gpus and self.chance(0.4):
+            stream = self.pick(far)
         usual = (view.user.kept and view.user.kept.stream) or view.user.stream
         usual = usual or self.model.arrays[view.array].copied_on
         if usual and self.chance(0.5):
@@ -249,7 +268,7 @@ class Drawing(Trying):
         how = "with" if self.chance(0.3) else "release"
         stream = None
         if how == "release" and self.chance(0.5):
-            stream = self.argument(self.at(view))
+            stream = self.said(view, self.at(view))
         return s.Release(view, stream, how, self.chance(thread), self.current(self.at(view)))
 
     def drop(self) -> s.Step | None:

@@ -13,18 +13,18 @@ class Ends(Model):
 
     # --- who keeps a stream alive -----------------------------------------------------------------
 
-    def keep(self, argument: str, device: int) -> StreamRef | None:
+    def keep(self, argument: str) -> StreamRef | None:
         """Who keeps a stream alive that a call names: its object, or a library that works there.
 
         None where nobody does. For a blocking stream the legacy default stream stands in.
         """
         stream, _, bare = argument.partition(".")
+        device, kind = self.lanes[stream]
         if s.is_default(stream):
             return StreamRef(stream)
         if not bare or stream in self.working(device, owned=True):
             return StreamRef(stream, "object")
-        lane = self.lanes[stream]
-        if lane == (device, "blocking") and not self.is_captured(stream):
+        if kind == "blocking" and not self.is_captured(stream):
             return StreamRef(f"L{device}")
         return None
 
@@ -215,7 +215,8 @@ class Ends(Model):
         wants(step.how != "with" or step.view in self.holds, "released already")
         also = self.usable(s.stream_of(step.stream))
         view = self.views[step.view]
-        wants(also is None or self.lanes[also].device == view.at, "another device")
+        anywhere = also is None or not (view.gpus or s.is_default(also))
+        wants(anywhere or self.lanes[str(also)].device == view.at, "another device")
         wants(not (step.thread and also is not None and also[0] == "T"))
         self._elsewhere(step.thread)
         self._let_go(step.view, also, declined=step.stream == -1)

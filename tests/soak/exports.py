@@ -32,11 +32,12 @@ class Exports(Copies):
         view = self.views[step.source]
         wants(step.source in self.holds and view.kind == "dlpack")
         at = self._asked_device(view, step.device)
-        stream = self.asked(step.stream, at)
+        gpus = view.gpus or step.device is not None
+        stream = self.asked(step.stream, at, gpus=gpus)
         argument = f"L{at}" if step.stream is None else step.stream
         if step.stream != -1:
             self.hand_over(view, stream or f"L{at}")
-        user, gpus = self.user(argument, at, view.home), view.gpus or step.device is not None
+        user = self.user(argument, view.home)
         return view.handed_on(user)._replace(at=at, gpus=gpus, lent=False)
 
     def _asked_device(self, view: View, device: int | None) -> int:
@@ -79,7 +80,11 @@ class Exports(Copies):
         wants(not two_ways & {*self.current}, "twice, in two ways")
         self.current = (*self.current, step.stream)
         at = view.at if step.device is None else self._asked_device(view, step.device)
-        wants(self.lanes[own].device == at and (step.device is None or kind in ASKS))
+        anywhere = kind in ANYWHERE and not (view.gpus or s.is_default(own))
+        anywhere = anywhere or (view.copy and own == view.user.stream)
+        anywhere = anywhere or (view.copy and view.user.kept and own == view.user.kept.stream)
+        wants(self.lanes[own].device == at or (anywhere and step.device is None))
+        wants(step.device is None or kind in ASKS)
         on = self._entitled(step, view, kind, at)
         wants(step.value is None or not view.readonly, "read-only")
         if step.value is None:
@@ -106,7 +111,7 @@ class Exports(Copies):
             argument = -1 if kind == "dlpack-unordered" else step.stream
             argument = f"L{at}" if kind in LEGACY_KINDS else argument
             gpus = view.gpus or step.device is not None
-            user = self.user(argument, at, view.home)
+            user = self.user(argument, view.home)
             taken = taken.handed_on(user)._replace(at=at, gpus=gpus)
         self.hand_out(step.name, taken, self.holds[source][0])
         if kind == "capsule":
@@ -184,7 +189,7 @@ class Exports(Copies):
             return
         seen = view.user.seen
         for stream in self.working(view.at):
-            kept = self.keep(f"{stream}.handle", view.at)
+            kept = self.keep(f"{stream}.handle")
             if kept is None and self.lanes[stream].kind == "non-blocking":
                 kept = StreamRef(stream, "nobody")
             if kept is not None and kept.stream == stream and stream[0] != "L":
@@ -235,4 +240,7 @@ class Exports(Copies):
         self.count[tensor] -= 1
 
 
+# Who may work on the stream of another GPU, where the memory is no GPU's own.
+ANYWHERE = {"capsule", "cai-waits", "cai-enqueues", "cai-blocks", "dlpack", "dlpack-unordered"}
+ANYWHERE |= {"dlpack-legacy-capsule"}
 ASKS = {"dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"}

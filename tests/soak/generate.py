@@ -72,6 +72,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.nested: 6,
     Draw.ended: 6,
     Draw.moving: 8,
+    Draw.elsewhere: 5,
     Draw.new_array: 5,
     Draw.fill: 8,
     Draw.read: 6,

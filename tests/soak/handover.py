@@ -29,7 +29,7 @@ class Bridge(Lives):
         asked = replace(step, stream=None) if step.converts else step
         view = self._viewed(step) if source[0] in "vk" else self._taken(asked)
         array = self.arrays[view.array]
-        stream = self.asked(step.stream, view.at)
+        stream = self.asked(step.stream, view.at, gpus=view.gpus)
         if step.stream is None:
             # Whoever reads it is told the stream that it is ready on.
             reader = view.user if view.user.kind in HANDED_ON else User("unread")
@@ -38,7 +38,7 @@ class Bridge(Lives):
         else:
             if stream is not None and not array.empty:
                 self._to_stream(view, "" if step.converts else source, stream)
-            user = User() if array.empty else self.user(step.stream, view.at, view.home)
+            user = User() if array.empty else self.user(step.stream, view.home)
             on = user.kept
             if user.kind == "home" and (on is None or on.stream != stream):
                 # The consumer's work is there, wherever the producer goes.
@@ -118,7 +118,7 @@ class Bridge(Lives):
     ) -> tuple[StreamRef | None, StreamRef | None]:
         """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
         stream, legacy = str(s.stream_of(argument)), f"L{device}"
-        kept = self.keep(argument, device)
+        kept = self.keep(argument)
         if kept is None and passed_on:
             self.edge(stream, legacy)
             return None, StreamRef(legacy)
@@ -126,7 +126,8 @@ class Bridge(Lives):
 
     def _asked_for(self, step: s.ToCai, array: Array) -> str | None:
         """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
-        stream, legacy = self.asked(step.stream, array.device), f"L{array.device}"
+        stream = self.asked(step.stream, array.device, gpus=array.own)
+        legacy = f"L{array.device}"
         dlpack = array.says("dlpack")
         if dlpack == "dlpack-bare":
             self.makes_ready(array, legacy)
@@ -145,7 +146,7 @@ class Bridge(Lives):
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
-        kept = self.keep(f"{pending}.handle", array.device)
+        kept = self.keep(f"{pending}.handle")
         besides = kept.by if kept is not None and kept.stream == pending else None
         kept = StreamRef(pending, "exporter", besides)
         return view._replace(ready=pending, on=kept, home=kept)
@@ -172,7 +173,8 @@ class Bridge(Lives):
         view = self.views[step.source]
         wants(view.kind == "cai")
         array = self.arrays[view.array]
-        stream = self.asked(step.stream, view.place)
+        gpus = view.gpus or step.device is not None
+        stream = self.asked(step.stream, view.place, gpus=gpus)
         if view.user.kind in {"unnamed", "declined"}:
             view = view.handed_on(User("unread"))
         if step.stream == -1 or array.empty:
@@ -193,7 +195,7 @@ class Bridge(Lives):
         device, cai = array.device, array.says("cai")
         wants(cai is not None and not (step.as_dict and array.empty))
         view = View(step.source, None, None, array.readonly, device, device, gpus=array.own)
-        stream = self.asked(step.stream, device)
+        stream = self.asked(step.stream, device, gpus=array.own or step.device is not None)
         if array.empty:
             return view
         if stream is not None:

@@ -148,6 +148,36 @@ class Scenes(Drawing):
             if name in self.model.named and self.chance(0.7):
                 self.push(self.dropping(name, 0.2))
 
+    def elsewhere(self) -> None:
+        """Memory that every GPU works on is handed to the streams of the other one."""
+        drawn = self.new_array()
+        at = self.random.randint(0, 1)
+        own, far = (self.pushed(self.new_stream_on(device)) for device in (at, 1 - at))
+        array = self.pushed(
+            s.NewArray(
+                drawn.makes() or "",
+                self.made,
+                drawn.speaks,
+                own or f"L{at}",
+                at,
+                self.pick(("managed", "pinned")),
+            )
+        )
+        if array is None:
+            return
+        source, names = array, [array]
+        for _ in range(self.pick((1, 2, 2, 3))):
+            made = self.pushed(self.door(source))
+            if made is None:
+                break
+            names.append(made)
+            source = made
+            if self.chance(0.6):
+                names.append(self.pushed(self.consumer(source)) or "")
+        if far and self.chance(0.3):
+            self.push(self.pick((s.Close, s.Drop))(far))
+        self.reuse([name for name in names if name in self.model.named])
+
     # --- exporters that move ----------------------------------------------------------------------
 
     def moved(self, array: str) -> None:
@@ -230,7 +260,7 @@ class Scenes(Drawing):
         if not to:
             return self.taken_in(source)
         works_on = self.works_on(source, self.at(source))
-        argument, converts = self.argument(self.at(source)), self.chance(0.3)
+        argument, converts = self.said(source, self.at(source)), self.chance(0.3)
         return s.ToCai(self.name("v"), source, argument, None, works_on, converts)
 
     def consumer(self, view: str) -> s.Step | None:
