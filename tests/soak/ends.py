@@ -104,8 +104,10 @@ class Ends(Model):
         users, covered = self._users(view, also)
         if not covered:
             wants(self.doubt is None or self.strict)
-            self._wait_at_end(view.at if view.user.at is None else view.user.at)
-            return
+            at = view.at if view.user.at is None else view.user.at
+            self._wait_at_end(at)
+            # The host's wait is for one GPU; streams of the other are waited for by streams.
+            users = [user for user in users if self.lanes[user].device != at]
         if not users:
             return
         home = self.confirmed(view.home, view)
@@ -116,7 +118,8 @@ class Ends(Model):
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
         if not set(unkept) <= {*users, *producers, *upstream, *self.working(at)}:
             wants(self.doubt is None or self.strict)
-            self._wait_at_end(at)
+            for place in sorted({at, *(self.lanes[user].device for user in users)}):
+                self._wait_at_end(place)
             return
         others = dict.fromkeys(upstream + unkept)
         producers += [one for one in others if one not in {"", *producers}]
@@ -180,11 +183,10 @@ class Ends(Model):
         if unsure:
             at = view.at if user.at is None else user.at
             users += [f"L{at}", *self.working(at)]
-        if unsure and not lacking <= {*users}:
-            return [], False
+        covered = not unsure or lacking <= {*users}
         if view.lent:
             users.append(f"L{view.at}")
-        return list(dict.fromkeys(users)), True
+        return list(dict.fromkeys(users)), covered
 
     def _here(self, stream: str) -> str:
         """Name a stream in the thread that ends something; per-thread ones are another's there."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import steps as s
-from .handover import Bridge
+from .bridge import Bridge
 from .scenes import Scenes
 
 
@@ -73,6 +73,8 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.ended: 6,
     Draw.moving: 8,
     Draw.elsewhere: 5,
+    Draw.tree: 4,
+    Draw.call: 6,
     Draw.new_array: 5,
     Draw.fill: 8,
     Draw.read: 6,

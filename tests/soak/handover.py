@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from . import steps as s
 from .lives import Lives
-from .order import Made
 from .words import SILENT, Array, StreamRef, User, View, wants
 
 # A view of a view is for the same consumer, where that is known, until another is named.
@@ -18,8 +17,8 @@ def told(stream: str, on: StreamRef | None) -> str:
     return stream if on is None else on.stream
 
 
-class Bridge(Lives):
-    """The whole model: with `to_cai` and `from_cai`."""
+class HandOvers(Lives):
+    """The model with `to_cai` and `from_cai`."""
 
     # --- to_cai -----------------------------------------------------------------------------------
 
@@ -239,23 +238,3 @@ class Bridge(Lives):
             return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
-
-    # --- faults -----------------------------------------------------------------------------------
-
-    def _attempt(self, step: s.Attempt) -> None:
-        """Nothing is promised but that nothing is lost; what is made is dropped at once."""
-        wants(self.capture is None)
-        if isinstance(step.step, s.Release | s.Drop):
-            wants(getattr(step.step, "how", None) in {None, "release", "with"})
-            wants(step.step.current is None)
-            self._release(step.step) if isinstance(step.step, s.Release) else self._drop(step.step)
-            return
-        wants(step.step.source[0] != "k")
-        tried, host = self.copy(), Made(self.number, "host")
-        tried.take(step.step)
-        tried.take(s.Drop(step.step.name))
-        wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
-        wants(tried.made.count(host) == self.made.count(host))
-        same = all(tried.views[name] == view for name, view in self.views.items())
-        wants(same, "whether the dict was read before it failed is not known")
-        self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}

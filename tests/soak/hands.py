@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,10 @@ class Asker:
         return self.view.__dlpack__(**{**asked, **self.asked})
 
 
+class Odd(Exception):
+    """What a function raises that `adapt` has made."""
+
+
 class Hands(Objects):
     """Hand-overs, consumers and ends."""
 
@@ -49,6 +54,34 @@ class Hands(Objects):
         call, to = (cai_bridge.convert, ("cai",)) if step.converts else (cai_bridge.to_cai, ())
         made = lambda: call(source, *to, stream=stream, readonly=step.readonly)  # noqa: E731
         return self._with_current(step.current, made)
+
+    def _tree(self, step: s.Tree) -> dict[str, Any]:
+        first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
+        stream, readonly = self.stream(first.stream), first.readonly
+        made = self._with_current(
+            first.current,
+            lambda: cai_bridge.convert(sources, "cai", stream=stream, readonly=readonly),
+        )
+        return dict(zip((part.name for part in step.parts), made, strict=True))
+
+    def _call(self, step: s.Call) -> Any:
+        taken, work, kept = step.taken, step.work, list[Any]()
+
+        def function(view: Any) -> Any:
+            call = lambda: self._taken_in(work, view, self.stream(work.stream))  # noqa: E731
+            self.pendings[work.name] = self._with_current(work.current, call)
+            if step.keeps:
+                kept.append(view)
+            if step.how in {"raises", "keeps and raises"}:
+                raise Odd
+            return view if step.how == "returns" else None
+
+        adapted = cai_bridge.adapt(
+            function, stream=self.stream(taken.stream), readonly=taken.readonly, returns=None
+        )
+        with contextlib.suppress(Odd):
+            self._with_current(taken.current, lambda: adapted(self.objects[taken.source]))
+        return kept[0] if kept else None
 
     def _fromcai(self, step: s.FromCai) -> Any:
         source = self.objects[step.source]

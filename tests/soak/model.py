@@ -45,7 +45,7 @@ class Model(Memory):
         self.elsewhere = self.dropping = False
 
     def take(self, step: s.Step) -> None:
-        for name in step.needs():
+        for name in sorted(step.needs()):
             wants(name in self.named, f"{name} is gone")
             wants(name not in self.lost or isinstance(step, s.Drop), f"{name} has no context")
         current = getattr(step, "current", None)

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from . import steps as s
-from .draw import Drawing
+from .choices import CAI_CONSUMERS
+from .parts import Parts
 
 
-class Scenes(Drawing):
+class Scenes(Parts):
     """A program in the making: what takes several steps."""
 
     # --- several steps ----------------------------------------------------------------------------
-
-    def pushed(self, step: s.Step | None) -> str | None:
-        return step.makes() if step is not None and self.push(step) else None
-
-    def written(self, speaks: tuple[str, ...] | None = None) -> str | None:
-        """An array with pending work."""
-        array = self.one("x") if speaks is None else None
-        if array is None or self.chance(0.5):
-            array = self.pushed(self.new_array(speaks))
-        if array is not None:
-            self.made += 1
-            self.push(s.Fill(array, self.made, self.worker(array)))
-        return array
 
     def chain(self) -> None:
         """An array is written, handed over and consumed; then perhaps all is dropped and reused."""
@@ -79,26 +67,6 @@ class Scenes(Drawing):
         if view is not None and self.chance(0.7):
             names.append(str(self.pushed(self.consumer(view))))
         self.reuse([name for name in names if name in self.model.named])
-
-    def made_of(self, capsule: str) -> tuple[str | None, list[str]]:
-        """Make a view of a capsule, by whomever: the view for DLPack, and all names."""
-        how = self.pick(("adopt", "door", "relay", "relay"))
-        if how == "adopt":
-            view = self.pushed(s.Adopt(self.name("v"), capsule))
-            return view, [view] if view else []
-        made = capsule
-        if how == "relay":
-            relay = self.pushed(self.relay(capsule))
-            if relay is None:
-                return None, [capsule]
-            self.push(self.pick((None, s.Fill(relay, self.made, self.worker(relay)))))
-            made = relay
-            if self.model.arrays[relay].speaks == ("cai3",):
-                view = self.pushed(self.taken_in(relay))
-                return view, [relay, *([view] if view else [])]
-        dicts = self.pushed(s.ToCai(self.name("v"), made, self.argument(self.at(made))))
-        view = dicts and self.pushed(self.taken_in(dicts))
-        return view, [name for name in (made, dicts, view) if name in self.model.named]
 
     def ended(self) -> None:
         """A stream is destroyed, by its owner or with its last name, before what was done on it."""
@@ -243,56 +211,57 @@ class Scenes(Drawing):
             return s.Export(self.name("k"), view, self.argument(at), True, self.current(at))
         return self.consumer(view)
 
-    # --- parts of them ----------------------------------------------------------------------------
+    # --- for one call, and for many arrays --------------------------------------------------------
 
-    def taken_in(self, source: str) -> s.Step:
-        device = self.place(source)
-        works_on, gpu = self.works_on(source, device), self.gpu(source)
-        argument = self.argument(device) if self.chance(0.4) else None
-        return s.FromCai(self.name("v"), source, argument, None, works_on, device=gpu)
+    def sources(self) -> list[str]:
+        """What `convert` hands over in CAI's terms: all but what speaks them already."""
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        return [*self.named("xy"), *views]
 
-    def door(self, source: str) -> s.Step:
-        if source[0] == "x":
-            speaks = self.model.arrays[source].speaks
-            to = "cai3" not in speaks or self.chance(0.3)
-        else:
-            to = self.model.views[source].kind == "dlpack"
-        if not to:
-            return self.taken_in(source)
-        works_on = self.works_on(source, self.at(source))
-        argument, converts = self.said(source, self.at(source)), self.chance(0.3)
-        return s.ToCai(self.name("v"), source, argument, None, works_on, converts)
+    def converted(self, source: str, argument: s.Argument, current: str | None) -> s.ToCai:
+        return s.ToCai(self.name("v"), source, argument, None, current, converts=True)
 
-    def consumer(self, view: str) -> s.Step | None:
-        known, made = self.model.views[view], self.consume(view)
-        if made is None or made.kind != "cai-trusting" or self.chance(0.5):
-            return made
-        # It works where the array is ready, or is made to wait.
-        stream = known.ready if known.ready in self.model.named else made.stream
-        return s.Consume(made.name, view, made.kind, stream, made.value, current=made.current)
-
-    def by_address(self, view: str) -> s.Step | None:
-        made = self.consume(view)
-        return made and s.Consume(made.name, view, "address", made.stream, made.value)
-
-    def reuse(self, names: list[str]) -> None:
-        """Let go of things in some order, and write the memory again, or take it again."""
-        self.random.shuffle(names)
-        array = next((name for name in names if name[0] == "x"), None)
-        if array is None:
+    def tree(self) -> None:
+        """Arrays and views go to one consumer by one call; it reads some, and all is dropped."""
+        array = self.written()
+        if array is not None and self.model.arrays[array].says("cai") and self.chance(0.6):
+            self.push(self.taken_in(array))
+        found = self.sources()
+        if array is None or not found:
             return
-        spec = self.model.arrays[array]
-        stays = self.chance(0.4)
-        for name in names:
-            if name[0] == "v" and self.chance(0.4):
-                self.push(self.releasing(name, 0.1))
-            if not (stays and name == array):
-                self.push(self.dropping(name, 0.1))
-        self.made += 1
-        if stays and array in self.model.named and spec.pending is not None:
-            self.push(s.Fill(array, self.made, spec.pending))
+        count = self.pick((1, 2, 2, 3))
+        sources = [array, *(self.pick(found) for _ in range(count))]
+        current, argument = self.works_on(array, self.at(array)), self.said(array, self.at(array))
+        parts = tuple(self.converted(one, argument, current) for one in sources)
+        if not self.push(s.Tree(parts)):
             return
-        pool = spec.pool
-        if pool is not None and (s.is_default(pool) or pool in self.model.named):
-            made = s.NewArray(self.name("x"), self.made, spec.speaks, pool, spec.device, "pool")
-            self.push(made)
+        made = [part.name for part in parts]
+        reads = [self.pushed(self.consumer(view)) for view in made[:2]]
+        self.reuse([*dict.fromkeys((*sources, *made)), *(read for read in reads if read)])
+
+    def call(self) -> None:
+        """A function is called by `adapt`, and may keep what it got; the caller goes on."""
+        self.written()
+        found = self.sources()
+        if not found:
+            return
+        source = self.pick(found)
+        at = self.at(source)
+        current = self.works_on(source, at)
+        taken = self.converted(source, self.said(source, at), current)
+        stream = s.stream_of(taken.stream) if self.chance(0.7) else None
+        kind, value = self.pick((*CAI_CONSUMERS, "address", "address")), None
+        if self.chance(0.3):
+            self.made += 1
+            value = self.made
+        work = s.Consume(self.name("p"), taken.name, kind, stream or self.stream(at), value)
+        how = self.pick((None, None, "keeps", "returns", "raises", "keeps and raises"))
+        if not self.push(s.Call(taken, work, how)):
+            return
+        root = self.model.views[taken.name].array if taken.name in self.model.views else source
+        if root in self.model.named and self.chance(0.6):
+            self.made += 1
+            self.push(s.Fill(root, self.made, self.model.arrays[root].pending))
+        if taken.name in self.model.holds and self.chance(0.5):
+            self.push(self.consumer(taken.name))
+        self.reuse([one for one in (root, taken.name, work.name) if one in self.model.named])
