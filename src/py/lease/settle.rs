@@ -164,8 +164,14 @@ impl Holding {
             None => None,
         };
         if let Some(reason) = reason {
+            if let Some(at) = holding.lent {
+                add(&mut users, Alive::legacy(at));
+            }
+            let places = holding.places_of(&users)?;
             users.append(&mut producers);
-            wait_for_all(py, "release", &holding.driver, holding.at, (reason, &users))?;
+            for place in places {
+                wait_for_all(py, "release", &holding.driver, place, (reason, &users))?;
+            }
             if let Some((handle, line)) = lost {
                 warned::uncovered(py, holding.at, handle, line)?;
             }
@@ -225,6 +231,18 @@ impl Holding {
             Consumer::Unkept(..) => true,
         };
         Ok((users, covered))
+    }
+
+    /// Where the consumer works: the host's wait for one GPU is none for the streams of another.
+    fn places_of(&self, users: &[Alive<'_>]) -> Result<Vec<Place>> {
+        let mut places = vec![self.at];
+        for user in users {
+            let place = order::place_of(self.driver.get()?, *user)?;
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        Ok(places)
     }
 
     /// A consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
