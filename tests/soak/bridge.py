@@ -14,25 +14,24 @@ class Bridge(HandOvers):
     # --- convert and adapt ------------------------------------------------------------------------
 
     def _tree(self, step: s.Tree) -> None:
-        """The arrays of a tree are handed over as each by itself would be."""
+        """The arrays of a tree are handed over as each by itself, when all are taken in."""
         first = step.parts[0]
         wants(all(part.stream == first.stream for part in step.parts))
         self.current = () if first.current is None else (first.current,)
-        for part in step.parts:
-            self._part(part)
-
-    def _part(self, part: s.ToCai) -> None:
-        """One array of `convert`; one of the bridge's own for CAI would come back as it is."""
-        wants(part.converts and part.source[0] != "k")
-        self._tocai(part)
+        # One of the bridge's own for CAI would come back as it is.
+        wants(all(part.converts and part.source[0] != "k" for part in step.parts))
+        views = [self._imported(part) for part in step.parts]
+        for part, view in zip(step.parts, views, strict=True):
+            self._made_of(part, view)
 
     def _call(self, step: s.Call) -> None:
         """The memory is the caller's again after the call, whatever the function keeps."""
         taken, name = step.taken, step.taken.name
         wants(self.capture is None and step.work.source == name)
+        wants(taken.converts and taken.source[0] != "k")
         working = () if taken.current is None else (taken.current,)
         self.current = working
-        self._part(taken)
+        self._tocai(taken)
         self._consume(step.work)
         self.current = working
         if step.how in {"raises", "keeps and raises"}:

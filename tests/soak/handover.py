@@ -23,10 +23,17 @@ class HandOvers(Lives):
     # --- to_cai -----------------------------------------------------------------------------------
 
     def _tocai(self, step: s.ToCai) -> None:
+        self._made_of(step, self._imported(step))
+
+    def _imported(self, step: s.ToCai) -> View:
         source = step.source
         wants(not step.converts or source[0] != "v" or self.views[source].kind == "dlpack")
         asked = replace(step, stream=None) if step.converts else step
-        view = self._viewed(step) if source[0] in "vk" else self._taken(asked)
+        return self._viewed(step) if source[0] in "vk" else self._taken(asked)
+
+    def _made_of(self, step: s.ToCai, view: View) -> None:
+        """A view for the consumer, of what was imported."""
+        source = step.source
         array = self.arrays[view.array]
         stream = self.asked(step.stream, view.at, gpus=view.gpus)
         if step.stream is None:
