@@ -11,7 +11,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, wait_for_all};
+use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, places_of, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
 impl Holding {
@@ -167,7 +167,7 @@ impl Holding {
             if let Some(at) = holding.lent {
                 add(&mut users, Alive::legacy(at));
             }
-            let places = holding.places_of(&users)?;
+            let places = places_of(&holding.driver, holding.at, &users)?;
             users.append(&mut producers);
             for place in places {
                 wait_for_all(py, "release", &holding.driver, place, (reason, &users))?;
@@ -231,18 +231,6 @@ impl Holding {
             Consumer::Unkept(..) => true,
         };
         Ok((users, covered))
-    }
-
-    /// Where the consumer works: the host's wait for one GPU is none for the streams of another.
-    fn places_of(&self, users: &[Alive<'_>]) -> Result<Vec<Place>> {
-        let mut places = vec![self.at];
-        for user in users {
-            let place = order::place_of(self.driver.get()?, *user)?;
-            if !places.contains(&place) {
-                places.push(place);
-            }
-        }
-        Ok(places)
     }
 
     /// A consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
