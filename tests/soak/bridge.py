@@ -53,7 +53,8 @@ class Bridge(HandOvers):
         left = [name] if self.doubt is not None else []
         while left:
             for held in self.holds.get(left.pop(), ()):
-                self.maybe[held] = self.maybe.get(held, 0) | (self.doubt or 0)
+                # For how long is not said: the view's own end may decline.
+                self.maybe[held] = self.maybe.get(held, 0)
                 left.append(held)
         self.doubt = before
 

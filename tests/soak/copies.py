@@ -43,8 +43,8 @@ class Copies(Ends):
         kept = self.keep(str(argument))
         return User("unkept", None, stream, (), at) if kept is None else User("on", kept, at=at)
 
-    def hand_over(self, view: View, then: str) -> None:
-        """Make a view's memory usable on a stream."""
+    def hand_over(self, view: View, then: str, *, copies: bool = False) -> None:
+        """Make a view's memory usable on a stream; of a producer's two, copies wait in turn."""
         if view.ready is None:
             return
         first = self.readied(view)
@@ -52,7 +52,8 @@ class Copies(Ends):
             self.wait_for_device(view.place)
         else:
             # Where the one stands in for another, an event is recorded there.
-            for stream in (self.also(view.on, view), first):
+            waited = (self.also(view.on, view), first)
+            for stream in reversed(waited) if copies else waited:
                 wants(stream != then or not self.is_beside(stream), "it may be refused")
                 self.edge(stream, then)
 
@@ -73,7 +74,7 @@ class Copies(Ends):
         at = view.at if step.device is None else step.device
         wants(at not in self.ended)
         queue = self._queue(step.stream, view, at)
-        self.hand_over(view, queue)
+        self.hand_over(view, queue, copies=True)
         self.access(queue, self.root(view.array), write=False)
         made, memory = "x" + step.name[1:], "m" + step.name[1:]
         self.arrays[made] = Array(at, (), False, False, None, None, copied_on=queue)

@@ -129,6 +129,9 @@ class Ends(Model):
         # Where both stand in for others, an event is recorded there.
         wants(not any(u == p and self.is_beside(u) for u, p in orders), "it may be refused")
         for user, producer in orders:
+            if user == producer and not self.strict:
+                # An event that stands for others is an action all the same.
+                self.advance(user)
             if self.doubt is None:
                 self.edge(user, producer, back=True)
             elif not self.strict and user != producer:
@@ -171,10 +174,9 @@ class Ends(Model):
             # The view may keep a stream for other reasons than that somebody reads there.
             known = {self.confirmed(kept, view) for kept in (view.home, *view.upstream)}
             known.add(self.also(view.home, view))
-            for kept in user.seen:
-                is_kept = kept.by != "nobody" or kept.stream in known
-                users += [kept.stream] if is_kept else []
-                lacking |= set() if is_kept else {kept.stream}
+            lost = {one.stream for one in user.seen if one.by == "nobody"}
+            users += [one.stream for one in user.seen if one.stream in known or one.by != "nobody"]
+            lacking = lost - known
             unsure = True
         elif user.kind == "unkept":
             unsure, lacking = True, {user.stream}
