@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cai_bridge import DriverError, from_cai, to_cai, to_dlpack
+from cai_bridge import DriverError, convert, from_cai, to_cai, to_dlpack
 from soak.foreign import external
 
 FOUR = [1.0] * 4
@@ -151,3 +151,15 @@ def test_the_host_does_not_wait_while_the_producers_stream_is_captured(cuda: Any
         assert host_waits(cuda) == 0
     view.release()
     assert host_waits(cuda) == 1
+
+
+def test_a_tree_that_is_taken_apart_reads_nothing_of_a_view(cuda: Any) -> None:
+    x, _ = producer(cuda)
+    view = from_cai(x)
+    convert([view], "cai", stream=-1)
+    cuda.clear_calls()
+    # As a reader would, one on the legacy stream would bar this end.
+    with cuda.capture(cuda.stream("captured", blocking=True)):
+        view.release()
+    assert not {call.call for call in cuda.calls} & {"cuEventRecord", "cuCtxSynchronize"}
+    cuda.synchronize()

@@ -15,7 +15,7 @@ from cai_bridge import from_cai, to_cai
 from cai_bridge._core import _settle
 from soak import execute, generate, power, shrink
 from soak import steps as s
-from soak.handover import Bridge
+from soak.bridge import Bridge
 
 
 @pytest.fixture(autouse=True)

@@ -268,3 +268,34 @@ def test_a_copy_for_the_default_stream_of_another_gpu(kind, cuda):
     home.fill(array, 2.0)
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+# --- ends where the host waits for one GPU, and the other one has worked, too ---------------------
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_stream_of_the_other_gpu_is_waited_for_besides_one_that_nothing_keeps(cuda, left):
+    home = cuda.stream("home")
+    streams = [cuda.stream(f"on {device}", device=device) for device in (0, 1)]
+    array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", stream=home, name="x")
+    view = to_cai(array, stream=streams[left].handle)
+    other = streams[1 - left]
+    other.wait(home.record())
+    seen = streams[left].read(view), other.read(view)
+    view.release(other)
+    home.fill(array, 2.0)
+    cuda.synchronize()
+    assert [read.value for read in seen] == [[1.0] * 4] * 2
+
+
+def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_gone(cuda):
+    array = cuda.array([1.0] * 4, speaks="dlpack", memory="pinned", name="x")
+    named = cuda.stream("named", device=1)
+    view = from_cai(to_cai(array, stream=named), stream=cuda.default_stream(0, per_thread=True))
+    seen = cuda.consumer("dlpack-borrowed", cuda.default_stream(0)).read(view)
+    named.destroy()
+    seen.release()
+    view.release()
+    del view, array
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from . import power, shrink
 from . import steps as s
 from .batch import Found, batch
+from .bridge import Bridge
 from .execute import Failure, run
 from .generate import program
-from .handover import Bridge
 
 CHUNK = 250
 SHOWN = 5

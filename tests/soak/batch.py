@@ -7,9 +7,9 @@ import warnings
 from collections import Counter
 
 from . import power
+from .bridge import Bridge
 from .execute import Failure, run
 from .generate import program
-from .handover import Bridge
 
 Found = tuple[int, Failure]
 

@@ -124,6 +124,9 @@ class Consume(Step):
         work = "read(" if self.value is None else "write("
         value = "" if self.value is None else f", {self.value}"
         made = f"cuda.consumer({self.kind!r}, {self.stream}).{work}{self.source}{value})"
+        if self.kind == "address":
+            address = f"with cuda.current_stream({self.stream}): {self.source}.ptr"
+            made = f"{self.stream}.{work}{self.source}{value})  # after {address}"
         if self.by_hand:
             made = f"{self.stream}.{work}take({self.source}){value})"
         given = ["asking with the stream object"] if self.as_object else []

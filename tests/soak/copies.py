@@ -1,9 +1,10 @@
 """What copies promise: the part of the model that is about `copy=True`.
 
 A copy on a GPU is new memory, filled on the stream that was asked for (with -1 the one that the
-array is ready on), after what is pending; the producer waits for it as for a consumer that has come
-and gone. The memory goes back in the order of that stream where somebody keeps it, else in that of
-the legacy default stream. For a copy in the host's memory the host waits.
+array is ready on; for a stream of another GPU the legacy default one, which that one then waits
+for), after what is pending; the producer waits for it as for a consumer that has come and gone. The
+memory goes back in the order of that stream where somebody keeps it, else in that of the legacy
+default stream. For a copy in the host's memory the host waits.
 """
 
 from __future__ import annotations
@@ -16,29 +17,34 @@ from .words import Array, StreamRef, User, View, wants
 class Copies(Ends):
     """The model with copies, and what all hand-overs have in common."""
 
-    def asked(self, argument: s.Argument, device: int) -> str | None:
-        """Name the stream that is asked for, which has to be one of that device."""
+    def asked(self, argument: s.Argument, device: int, *, gpus: bool = True) -> str | None:
+        """Name the stream that is asked for: of that device, if the memory is a GPU's own.
+
+        The default streams are always that device's.
+        """
         stream = s.stream_of(argument)
         if stream is not None:
-            wants(self.lanes[stream].device == device, "another device")
+            anywhere = not gpus and not s.is_default(stream)
+            wants(anywhere or self.lanes[stream].device == device, "another device")
             self.usable(stream)
         return stream
 
-    def user(self, argument: s.Argument, at: int, home: StreamRef | None) -> User:
+    def user(self, argument: s.Argument, home: StreamRef | None) -> User:
         """Tell the consumer that a hand-over names."""
         if argument == -1:
             return User("declined")
         if argument is None:
             return User("unread")
         stream = str(s.stream_of(argument))
+        at = self.lanes[stream].device
         if home is not None and home.stream == stream:
             moves = home.by == "exporter"
-            return User("home", self.keep(str(argument), at) if moves else None, stream)
-        kept = self.keep(str(argument), at)
+            return User("home", self.keep(str(argument)) if moves else None, stream)
+        kept = self.keep(str(argument))
         return User("unkept", None, stream, (), at) if kept is None else User("on", kept, at=at)
 
-    def hand_over(self, view: View, then: str) -> None:
-        """Make a view's memory usable on a stream."""
+    def hand_over(self, view: View, then: str, *, copies: bool = False) -> None:
+        """Make a view's memory usable on a stream; of a producer's two, copies wait in turn."""
         if view.ready is None:
             return
         first = self.readied(view)
@@ -46,7 +52,8 @@ class Copies(Ends):
             self.wait_for_device(view.place)
         else:
             # Where the one stands in for another, an event is recorded there.
-            for stream in (self.also(view.on, view), first):
+            waited = (self.also(view.on, view), first)
+            for stream in reversed(waited) if copies else waited:
                 wants(stream != then or not self.is_beside(stream), "it may be refused")
                 self.edge(stream, then)
 
@@ -67,7 +74,7 @@ class Copies(Ends):
         at = view.at if step.device is None else step.device
         wants(at not in self.ended)
         queue = self._queue(step.stream, view, at)
-        self.hand_over(view, queue)
+        self.hand_over(view, queue, copies=True)
         self.access(queue, self.root(view.array), write=False)
         made, memory = "x" + step.name[1:], "m" + step.name[1:]
         self.arrays[made] = Array(at, (), False, False, None, None, copied_on=queue)
@@ -86,12 +93,16 @@ class Copies(Ends):
     ) -> None:
         """Hand a copy out that was made on `queue`."""
         named = step.stream if s.stream_of(step.stream) == queue else f"{queue}.handle"
-        home = self.keep(str(named), at)
+        home = self.keep(str(named))
         if home is None or home.stream != queue:
             # The legacy default stream is made to wait for the copy, and frees it.
             home = StreamRef(f"L{at}")
             self.edge(queue, home.stream, back=True)
-        user = User("unnamed") if step.stream == -1 else self.user(named, at, home)
+        consumer = s.stream_of(step.stream)
+        if consumer is not None and consumer != queue:
+            self.edge(queue, consumer)
+            named = step.stream
+        user = User("unnamed") if step.stream == -1 else self.user(named, home)
         self._add(memory, named=False)
         view = View(made, queue, None, False, at, at, home, (), user, "capsule", copy=True)
         self.hand_out(step.name, view._replace(versioned=step.versioned), memory)
@@ -99,9 +110,10 @@ class Copies(Ends):
 
     def _queue(self, argument: s.Argument, view: View, at: int) -> str:
         """Name the stream that a copy is made on."""
-        stream = self.asked(argument, at)
+        stream = self.asked(argument, at, gpus=False)
         if stream is not None:
-            return stream
+            # One of another GPU waits for the copy.
+            return stream if self.lanes[stream].device == at else f"L{at}"
         ready = None if view.ready is None else self.readied(view)
         if argument == -1 and ready is not None and self.lanes[ready].device == at:
             return ready

@@ -3,37 +3,8 @@
 from __future__ import annotations
 
 from . import steps as s
+from .choices import CAI_CONSUMERS, CALLS, DLPACK_CONSUMERS, ERRORS, MEMORY, SPEAKS
 from .trying import Trying
-
-SPEAKS: tuple[tuple[str, ...], ...] = (
-    *(("exchange",),) * 4,
-    *(("dlpack",),) * 2,
-    ("dlpack-legacy",),
-    ("dlpack-strict",),
-    ("dlpack-bare",),
-    *(("cai3",),) * 4,
-    ("cai0",),
-    ("cai1",),
-    ("cai2",),
-    ("exchange", "cai2"),
-    ("exchange", "dlpack", "cai3"),
-    ("dlpack", "cai3"),
-    ("dlpack", "cai2"),
-)
-MEMORY = ("device",) * 4 + ("pool",) * 5 + ("pinned", "managed") * 2
-CAI_CONSUMERS = ("cai-waits", "cai-waits", "cai-enqueues", "cai-blocks", "cai-trusting")
-DLPACK_CONSUMERS = (
-    *("dlpack",) * 3,
-    *("dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"),
-    *("dlpack-exchange", "dlpack-borrowed"),
-)
-CALLS = (
-    *("cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuPointerGetAttributes"),
-    *("cuCtxGetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain", "cuCtxGetDevice"),
-    *("cuStreamGetFlags", "cuStreamGetCtx", "cuStreamIsCapturing"),
-    *("cuMemFreeAsync", "cuCtxSynchronize", "cuEventQuery"),
-)
-ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_ILLEGAL_ADDRESS")
 
 
 class Drawing(Trying):
@@ -71,6 +42,18 @@ class Drawing(Trying):
             return None
         return -1 if chance < 0.38 else self.bare(self.stream(device))
 
+    def said(self, source: str, device: int) -> s.Argument:
+        """A stream argument: where the memory is no GPU's own, often one of the other GPU."""
+        far = self.named("s", 1 - device)
+        if far and not self.gpus(source) and self.chance(0.4):
+            return self.bare(self.pick(far))
+        return self.argument(device)
+
+    def gpus(self, source: str) -> bool:
+        """Whether memory is handed out as one GPU's own."""
+        view = self.model.views.get(source)
+        return self.model.arrays[source].own if view is None else view.gpus
+
     def readonly(self) -> bool | None:
         return self.pick((None,) * 8 + (True, False))
 
@@ -98,9 +81,7 @@ class Drawing(Trying):
 
     def gpu(self, source: str) -> int | None:
         """The GPU that a consumer asks for, where the memory is no GPU's own."""
-        view = self.model.views.get(source)
-        own = self.model.arrays[source].own if view is None else view.gpus
-        return None if own or self.chance(0.4) else self.random.randint(0, 1)
+        return None if self.gpus(source) or self.chance(0.4) else self.random.randint(0, 1)
 
     def current(self, device: int, stream: str | None = None, share: float = 0.25) -> str | None:
         """The stream that a library works on, if any: this one rather."""
@@ -125,10 +106,12 @@ class Drawing(Trying):
     def new_stream(self) -> s.Step | None:
         if len(self.named("s")) >= 4:
             return None
-        device = int(self.chance(0.3))
+        return self.new_stream_on(int(self.chance(0.3)))
+
+    def new_stream_on(self, device: int) -> s.Step:
         return s.NewStream(self.name("s"), device, self.pick((True, False)))
 
-    def new_array(self, speaks: tuple[str, ...] | None = None) -> s.Step:
+    def new_array(self, speaks: tuple[str, ...] | None = None) -> s.NewArray:
         device = int(self.chance(0.25))
         stream = self.stream(device) if self.chance(0.85) else None
         simple = self.chance(0.6)
@@ -191,7 +174,8 @@ class Drawing(Trying):
         source = self.one("xxyvk")
         if source is None:
             return None
-        argument, works_on = self.argument(self.at(source)), self.works_on(source, self.at(source))
+        at = self.at(source)
+        argument, works_on = self.said(source, at), self.works_on(source, at)
         converts = self.chance(0.3)
         return s.ToCai(self.name("v"), source, argument, self.readonly(), works_on, converts)
 
@@ -216,7 +200,7 @@ class Drawing(Trying):
             return None
         gpu = self.gpu(source) if source[0] == "v" else None
         at = self.at(source) if gpu is None else gpu
-        argument, versioned = self.argument(at), self.chance(0.7)
+        argument, versioned = self.said(source, at), self.chance(0.7)
         return s.Export(self.name("k"), source, argument, versioned, self.current(at), gpu)
 
     def copy(self) -> s.Step | None:
@@ -227,6 +211,9 @@ class Drawing(Trying):
         gpu = self.random.randint(0, 1) if self.chance(0.3) else self.gpu(source)
         at = self.at(source) if gpu is None else gpu
         argument, versioned = self.argument(at), self.chance(0.7)
+        far = self.named("s", 1 - at)
+        if far and self.chance(0.3) and not (self.gpus(source) and at == self.place(source)):
+            argument = self.bare(self.pick(far))
         return s.Copy(self.name("k"), source, argument, versioned, self.current(at), gpu)
 
     def to_host(self) -> s.Step | None:
@@ -243,10 +230,16 @@ class Drawing(Trying):
         gpu = self.gpu(source) if kind in {"dlpack", "dlpack-none"} else None
         at = view.at if gpu is None else gpu
         stream = self.stream(at)
+        far = self.named("s", 1 - at)
+        if far and not view.gpus and self.chance(0.4):
+            stream = self.pick(far)
         usual = (view.user.kept and view.user.kept.stream) or view.user.stream
         usual = usual or self.model.arrays[view.array].copied_on
         if usual and self.chance(0.5):
             stream = usual
+        said: str = stream
+        if (kind.startswith("cai") or kind == "address") and self.chance(0.15):
+            said = stream if s.is_default(stream) else f"{stream}.external"
         asks = kind in {"dlpack", "dlpack-legacy-capsule"} and self.chance(0.5)
         by_hand = kind == "capsule" and self.chance(0.5)
         value = None
@@ -254,7 +247,7 @@ class Drawing(Trying):
             self.made += 1
             value = self.made
         current = self.current(at, share=0.15)
-        return s.Consume(self.name("p"), source, kind, stream, value, asks, by_hand, current, gpu)
+        return s.Consume(self.name("p"), source, kind, said, value, asks, by_hand, current, gpu)
 
     def relay(self, source: str | None = None) -> s.Step | None:
         source = source or self.one("k")
@@ -275,7 +268,7 @@ class Drawing(Trying):
         how = "with" if self.chance(0.3) else "release"
         stream = None
         if how == "release" and self.chance(0.5):
-            stream = self.argument(self.at(view))
+            stream = self.said(view, self.at(view))
         return s.Release(view, stream, how, self.chance(thread), self.current(self.at(view)))
 
     def drop(self) -> s.Step | None:

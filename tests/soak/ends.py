@@ -13,18 +13,18 @@ class Ends(Model):
 
     # --- who keeps a stream alive -----------------------------------------------------------------
 
-    def keep(self, argument: str, device: int) -> StreamRef | None:
+    def keep(self, argument: str) -> StreamRef | None:
         """Who keeps a stream alive that a call names: its object, or a library that works there.
 
         None where nobody does. For a blocking stream the legacy default stream stands in.
         """
         stream, _, bare = argument.partition(".")
+        device, kind = self.lanes[stream]
         if s.is_default(stream):
             return StreamRef(stream)
         if not bare or stream in self.working(device, owned=True):
             return StreamRef(stream, "object")
-        lane = self.lanes[stream]
-        if lane == (device, "blocking") and not self.is_captured(stream):
+        if kind == "blocking" and not self.is_captured(stream):
             return StreamRef(f"L{device}")
         return None
 
@@ -104,8 +104,10 @@ class Ends(Model):
         users, covered = self._users(view, also)
         if not covered:
             wants(self.doubt is None or self.strict)
-            self._wait_at_end(view.at if view.user.at is None else view.user.at)
-            return
+            at = view.at if view.user.at is None else view.user.at
+            self._wait_at_end(at)
+            # The host's wait is for one GPU; streams of the other are waited for by streams.
+            users = [user for user in users if self.lanes[user].device != at]
         if not users:
             return
         home = self.confirmed(view.home, view)
@@ -116,7 +118,8 @@ class Ends(Model):
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
         if not set(unkept) <= {*users, *producers, *upstream, *self.working(at)}:
             wants(self.doubt is None or self.strict)
-            self._wait_at_end(at)
+            for place in sorted({at, *(self.lanes[user].device for user in users)}):
+                self._wait_at_end(place)
             return
         others = dict.fromkeys(upstream + unkept)
         producers += [one for one in others if one not in {"", *producers}]
@@ -126,6 +129,9 @@ class Ends(Model):
         # Where both stand in for others, an event is recorded there.
         wants(not any(u == p and self.is_beside(u) for u, p in orders), "it may be refused")
         for user, producer in orders:
+            if user == producer and not self.strict:
+                # An event that stands for others is an action all the same.
+                self.advance(user)
             if self.doubt is None:
                 self.edge(user, producer, back=True)
             elif not self.strict and user != producer:
@@ -147,14 +153,14 @@ class Ends(Model):
 
     def _users(self, view: View, also: str | None) -> tuple[list[str], bool]:
         """List the streams that the producer's has to wait for, and whether that is enough."""
-        user, users, unsure, lacking = view.user, [], False, None
+        user, users, unsure, lacking = view.user, [], False, set[str]()
         if user.kind == "home":
             home, moved = self.confirmed(view.home, view), self.also(view.home, view)
             if user.stream and view.home and view.home.by == "exporter" and home != user.stream:
                 # The producer has moved; the consumer has not.
                 alive = self.confirmed(user.kept, view)
                 users += [alive] if alive else []
-                unsure, lacking = alive is None, user.stream
+                unsure, lacking = alive is None, {user.stream}
             elif also is None and moved is None and not view.upstream and not view.lent:
                 return [], True
             else:
@@ -163,22 +169,26 @@ class Ends(Model):
             assert user.kept is not None
             alive = self.confirmed(user.kept, view)
             users += [alive] if alive else []
-            unsure, lacking = alive is None, user.kept.stream
+            unsure, lacking = alive is None, {user.kept.stream}
         elif user.kind == "unnamed":
-            users += [kept.stream for kept in user.seen]
+            # The view may keep a stream for other reasons than that somebody reads there.
+            known = {self.confirmed(kept, view) for kept in (view.home, *view.upstream)}
+            known.add(self.also(view.home, view))
+            lost = {one.stream for one in user.seen if one.by == "nobody"}
+            users += [one.stream for one in user.seen if one.stream in known or one.by != "nobody"]
+            lacking = lost - known
             unsure = True
         elif user.kind == "unkept":
-            unsure, lacking = True, user.stream
+            unsure, lacking = True, {user.stream}
         if also is not None:
             users.append(also)
         if unsure:
             at = view.at if user.at is None else user.at
             users += [f"L{at}", *self.working(at)]
-        if unsure and lacking is not None and lacking not in users:
-            return [], False
+        covered = not unsure or lacking <= {*users}
         if view.lent:
             users.append(f"L{view.at}")
-        return list(dict.fromkeys(users)), True
+        return list(dict.fromkeys(users)), covered
 
     def _here(self, stream: str) -> str:
         """Name a stream in the thread that ends something; per-thread ones are another's there."""
@@ -209,7 +219,8 @@ class Ends(Model):
         wants(step.how != "with" or step.view in self.holds, "released already")
         also = self.usable(s.stream_of(step.stream))
         view = self.views[step.view]
-        wants(also is None or self.lanes[also].device == view.at, "another device")
+        anywhere = also is None or not (view.gpus or s.is_default(also))
+        wants(anywhere or self.lanes[str(also)].device == view.at, "another device")
         wants(not (step.thread and also is not None and also[0] == "T"))
         self._elsewhere(step.thread)
         self._let_go(step.view, also, declined=step.stream == -1)

@@ -13,7 +13,7 @@ from cai_bridge import DriverError
 from cai_bridge.testing import simulated_cuda
 
 from . import steps as s
-from .handover import Bridge
+from .bridge import Bridge
 from .machine import Failure, Machine, Wrong
 
 __all__ = ["Failure", "reported", "run"]

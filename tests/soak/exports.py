@@ -32,11 +32,12 @@ class Exports(Copies):
         view = self.views[step.source]
         wants(step.source in self.holds and view.kind == "dlpack")
         at = self._asked_device(view, step.device)
-        stream = self.asked(step.stream, at)
+        gpus = view.gpus or step.device is not None
+        stream = self.asked(step.stream, at, gpus=gpus)
         argument = f"L{at}" if step.stream is None else step.stream
         if step.stream != -1:
             self.hand_over(view, stream or f"L{at}")
-        user, gpus = self.user(argument, at, view.home), view.gpus or step.device is not None
+        user = self.user(argument, view.home)
         return view.handed_on(user)._replace(at=at, gpus=gpus, lent=False)
 
     def _asked_device(self, view: View, device: int | None) -> int:
@@ -70,13 +71,20 @@ class Exports(Copies):
         array = self.arrays[view.array]
         kind = "capsule" if source[0] == "k" else step.kind
         wants(source in self.holds)
-        wants((view.kind == "cai") == kind.startswith("cai"))
+        wants(kind == "address" or (view.kind == "cai") == kind.startswith("cai"))
         wants((source[0] == "k") == (step.kind == "capsule") and not (step.by_hand and array.empty))
+        own = str(s.stream_of(step.stream))
+        wants(own == step.stream or kind.startswith("cai") or kind == "address")
         # The stream is current while its library takes the array in.
-        wants(f"{step.stream}.external" not in self.current, "twice, in two ways")
+        two_ways = {own, f"{own}.external"} - {step.stream}
+        wants(not two_ways & {*self.current}, "twice, in two ways")
         self.current = (*self.current, step.stream)
         at = view.at if step.device is None else self._asked_device(view, step.device)
-        wants(self.lanes[step.stream].device == at and (step.device is None or kind in ASKS))
+        anywhere = kind in ANYWHERE and not (view.gpus or s.is_default(own))
+        anywhere = anywhere or (view.copy and own == view.user.stream)
+        anywhere = anywhere or (view.copy and view.user.kept and own == view.user.kept.stream)
+        wants(self.lanes[own].device == at or (anywhere and step.device is None))
+        wants(step.device is None or kind in ASKS)
         on = self._entitled(step, view, kind, at)
         wants(step.value is None or not view.readonly, "read-only")
         if step.value is None:
@@ -87,8 +95,11 @@ class Exports(Copies):
         self._taken_in(step, kind, at)
 
     def _taken_in(self, step: s.Consume, kind: str, at: int) -> None:
-        """What the consumer holds."""
+        """What the consumer holds; an address holds nothing."""
         source = step.source
+        if kind == "address":
+            self._add(step.name)
+            return
         view = self.views[source]
         if kind.startswith("cai") or kind == "dlpack-borrowed":
             self._add(step.name, source)
@@ -100,7 +111,7 @@ class Exports(Copies):
             argument = -1 if kind == "dlpack-unordered" else step.stream
             argument = f"L{at}" if kind in LEGACY_KINDS else argument
             gpus = view.gpus or step.device is not None
-            user = self.user(argument, at, view.home)
+            user = self.user(argument, view.home)
             taken = taken.handed_on(user)._replace(at=at, gpus=gpus)
         self.hand_out(step.name, taken, self.holds[source][0])
         if kind == "capsule":
@@ -116,10 +127,12 @@ class Exports(Copies):
 
     def _entitled(self, step: s.Consume, view: View, kind: str, at: int) -> str:
         """Take the array in: the stream that the consumer may work on."""
-        own, legacy, ready = step.stream, f"L{at}", view.ready
+        own, legacy, ready = str(s.stream_of(step.stream)), f"L{at}", view.ready
         if kind == "dlpack-unordered" and ready is not None and "-1 waits" in self.lies:
             self.connect(ready, own)
-        if kind in {"capsule", "dlpack-unordered"}:
+        if kind == "address":
+            self._noted_reader(step.source, {"nobody", "unread", "unnamed"})
+        if kind in {"capsule", "dlpack-unordered", "address"}:
             return own
         if kind.startswith("cai"):
             return self._reads_dict(step, view, kind)
@@ -130,7 +143,7 @@ class Exports(Copies):
 
     def _reads_dict(self, step: s.Consume, view: View, kind: str) -> str:
         """Read the dict: the stream to work on."""
-        own = step.stream
+        own = str(s.stream_of(step.stream))
         ready = self.named_by_dict(step.source, own if kind == "cai-trusting" else None)
         if kind == "cai-trusting" or ready is None:
             return own
@@ -163,13 +176,25 @@ class Exports(Copies):
             return ready
         if trusting is not None and ready not in {None, trusting}:
             self._wait_for_producer(view, trusting)
+        self._noted_reader(name, {"unread", "unnamed"})
+        return ready
+
+    def _noted_reader(self, name: str, kinds: set[str]) -> None:
+        """Somebody reads a dict or an address who says nothing of where he works.
+
+        Libraries may work on streams that nothing keeps; a blocking one is the legacy stream's.
+        """
+        view = self.views[name]
+        if view.user.kind not in kinds or self.arrays[view.array].empty:
+            return
         seen = view.user.seen
         for stream in self.working(view.at):
-            kept = self.keep(f"{stream}.handle", view.at)
+            kept = self.keep(f"{stream}.handle")
+            if kept is None and self.lanes[stream].kind == "non-blocking":
+                kept = StreamRef(stream, "nobody")
             if kept is not None and kept.stream == stream and stream[0] != "L":
                 seen += (kept,) if kept not in seen else ()
         self.change(name, view._replace(user=User("unnamed", seen=seen)))
-        return ready
 
     def _wait_for_producer(self, view: View, own: str) -> None:
         first = self.readied(view)
@@ -215,4 +240,7 @@ class Exports(Copies):
         self.count[tensor] -= 1
 
 
+# Who may work on the stream of another GPU, where the memory is no GPU's own.
+ANYWHERE = {"capsule", "cai-waits", "cai-enqueues", "cai-blocks", "dlpack", "dlpack-unordered"}
+ANYWHERE |= {"dlpack-legacy-capsule"}
 ASKS = {"dlpack", "dlpack-legacy-capsule", "dlpack-none", "dlpack-unordered"}

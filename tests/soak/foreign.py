@@ -35,6 +35,14 @@ def external(stream: SimulatedStream) -> ExternalStream:
     return ExternalStream._named(stream._session, stream.device, stream.handle)
 
 
+def written(
+    stream: SimulatedStream, region: Region, value: Any, name: str, held: object = None
+) -> Any:
+    """Queue a write to memory, and give what stands for it."""
+    _work.fill(stream, region, value, name=name)
+    return _work.read(stream, Region(0, (0,), (4,), "float32", 4), name=name, held=held)
+
+
 class ByHand:
     """A tensor that was taken out of its capsule, as C code has it."""
 
@@ -68,8 +76,7 @@ class ByHand:
         return _work.read(stream, self.region, name=name, held=self)
 
     def write(self, stream: SimulatedStream, value: Any, name: str) -> Any:
-        _work.fill(stream, self.region, value, name=name)
-        return _work.read(stream, Region(0, (0,), (4,), "float32", 4), name=name, held=self)
+        return written(stream, self.region, value, name, self)
 
 
 def adopted(kind: type, capsule: Any) -> Any:
@@ -172,4 +179,5 @@ __all__ = [
     "adopted",
     "external",
     "on_host",
+    "written",
 ]

@@ -5,198 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from . import steps as s
-from .draw import Drawing
-from .handover import Bridge
+from .bridge import Bridge
+from .scenes import Scenes
 
 
-class Draw(Drawing):
-    """A program in the making: what takes several steps."""
-
-    # --- several steps ----------------------------------------------------------------------------
-
-    def pushed(self, step: s.Step | None) -> str | None:
-        return step.makes() if step is not None and self.push(step) else None
-
-    def written(self, speaks: tuple[str, ...] | None = None) -> str | None:
-        """An array with pending work."""
-        array = self.one("x") if speaks is None else None
-        if array is None or self.chance(0.5):
-            array = self.pushed(self.new_array(speaks))
-        if array is not None:
-            self.made += 1
-            self.push(s.Fill(array, self.made, self.worker(array)))
-        return array
-
-    def chain(self) -> None:
-        """An array is written, handed over and consumed; then perhaps all is dropped and reused."""
-        array = self.written()
-        if array is None:
-            return
-        source, views, reads = array, [], []
-        for _ in range(self.pick((1, 1, 2, 3))):
-            made = self.pushed(self.door(source))
-            if made is None:
-                break
-            views.append(made)
-            source = made
-        for view in views[-2:]:
-            reads.append(self.pushed(self.consumer(view)))
-        if views and self.chance(0.6):
-            self.reuse([array, *views, *(read for read in reads if read)])
-
-    def unnamed(self) -> None:
-        """A dict is read by those who say nothing of where they work; then all is dropped."""
-        array = self.written()
-        if array is None:
-            return
-        source = array
-        if self.chance(0.3) and self.model.arrays[array].says("cai"):
-            door = self.taken_in(array)
-            source = self.pushed(door) or array
-        works_on = self.works_on(source, self.at(source))
-        view = self.pushed(s.ToCai(self.name("v"), source, None, None, works_on))
-        if view is None:
-            return
-        reads = [self.pushed(self.consumer(view)) for _ in range(self.pick((1, 1, 2)))]
-        names = dict.fromkeys((array, view, source))
-        self.reuse([*names, *(read for read in reads if read)])
-
-    def nested(self) -> None:
-        """What a view hands out becomes an array of others, which is handed over in turn."""
-        array = self.written((self.pick(("cai3", "cai3", "cai2")),))
-        view = array and self.pushed(self.taken_in(array))
-        names = [name for name in (array, view) if name]
-        for _ in range(self.pick((1, 2, 2, 3))):
-            if view is None:
-                break
-            capsule = self.pushed(
-                s.Export(self.name("k"), view, self.argument(self.at(view)), True)
-            )
-            if capsule is None:
-                break
-            view, found = self.made_of(capsule)
-            names += found
-        if view is not None and self.chance(0.7):
-            names.append(str(self.pushed(self.consumer(view))))
-        self.reuse([name for name in names if name in self.model.named])
-
-    def made_of(self, capsule: str) -> tuple[str | None, list[str]]:
-        """Make a view of a capsule, by whomever: the view for DLPack, and all names."""
-        how = self.pick(("adopt", "door", "relay", "relay"))
-        if how == "adopt":
-            view = self.pushed(s.Adopt(self.name("v"), capsule))
-            return view, [view] if view else []
-        made = capsule
-        if how == "relay":
-            relay = self.pushed(self.relay(capsule))
-            if relay is None:
-                return None, [capsule]
-            self.push(self.pick((None, s.Fill(relay, self.made, self.worker(relay)))))
-            made = relay
-            if self.model.arrays[relay].speaks == ("cai3",):
-                view = self.pushed(self.taken_in(relay))
-                return view, [relay, *([view] if view else [])]
-        dicts = self.pushed(s.ToCai(self.name("v"), made, self.argument(self.at(made))))
-        view = dicts and self.pushed(self.taken_in(dicts))
-        return view, [name for name in (made, dicts, view) if name in self.model.named]
-
-    def ended(self) -> None:
-        """A stream is destroyed, by its owner or with its last name, before what was done on it."""
-        array = self.written()
-        view = array and self.pushed(self.door(array))
-        if array is None or view is None:
-            return
-        device = self.at(view)
-        stream = self.pushed(s.NewStream(self.name("s"), device, self.pick((True, False))))
-        source = self.model.views[view].kind
-        argument = None if stream is None else self.bare(stream)
-        if source == "cai":
-            held = self.pushed(s.ToCai(self.name("v"), view, argument))
-        else:
-            held = self.pushed(s.Export(self.name("k"), view, argument))
-        if held is None or stream is None:
-            return
-        kind = "cai-enqueues" if source == "cai" else "capsule"
-        by_hand = kind == "capsule" and self.chance(0.5)
-        read = self.pushed(s.Consume(self.name("p"), held, kind, stream, by_hand=by_hand))
-        self.push(self.pick((s.Close, s.Drop))(stream))
-        self.reuse([name for name in (array, view, held, read) if name in self.model.named])
-
-    def copies(self) -> None:
-        """A copy, consumed while the array is written again; then some of it is dropped."""
-        if self.chance(0.5):
-            sources = [x for x in self.named("xy") if self.model.arrays[x].says("cai")]
-            sources += [v for v in self.named("v") if self.model.views[v].kind == "cai"]
-            if sources:
-                self.push(self.taken_in(self.pick(sources)))
-        made = self.pushed(self.copy())
-        if made is None:
-            return
-        source = self.model.views[self.program[-1].source].array
-        if source in self.model.named and self.chance(0.6):
-            self.made += 1
-            pending = self.model.arrays[source].pending
-            self.push(s.Fill(source, self.made, pending))
-        stream = self.model.arrays[self.model.views[made].array].copied_on
-        if self.chance(0.5):
-            consumed = s.Consume(self.name("p"), made, "capsule", stream, by_hand=self.chance(0.5))
-            reads = [made, self.pushed(consumed)]
-        else:
-            view = self.pushed(s.ToCai(self.name("v"), made, self.pick((-1, stream))))
-            reads = [view, view and self.pushed(self.consumer(view))]
-        for name in reads:
-            if name in self.model.named and self.chance(0.7):
-                self.push(self.dropping(name, 0.2))
-
-    def taken_in(self, source: str) -> s.Step:
-        device = self.place(source)
-        works_on, gpu = self.works_on(source, device), self.gpu(source)
-        argument = self.argument(device) if self.chance(0.4) else None
-        return s.FromCai(self.name("v"), source, argument, None, works_on, device=gpu)
-
-    def door(self, source: str) -> s.Step:
-        if source[0] == "x":
-            speaks = self.model.arrays[source].speaks
-            to = "cai3" not in speaks or self.chance(0.3)
-        else:
-            to = self.model.views[source].kind == "dlpack"
-        if not to:
-            return self.taken_in(source)
-        works_on = self.works_on(source, self.at(source))
-        argument, converts = self.argument(self.at(source)), self.chance(0.3)
-        return s.ToCai(self.name("v"), source, argument, None, works_on, converts)
-
-    def consumer(self, view: str) -> s.Step | None:
-        known, made = self.model.views[view], self.consume(view)
-        if made is None or made.kind != "cai-trusting" or self.chance(0.5):
-            return made
-        # It works where the array is ready, or is made to wait.
-        stream = known.ready if known.ready in self.model.named else made.stream
-        return s.Consume(made.name, view, made.kind, stream, made.value, current=made.current)
-
-    def reuse(self, names: list[str]) -> None:
-        """Let go of things in some order, and write the memory again, or take it again."""
-        self.random.shuffle(names)
-        array = next((name for name in names if name[0] == "x"), None)
-        if array is None:
-            return
-        spec = self.model.arrays[array]
-        stays = self.chance(0.4)
-        for name in names:
-            if name[0] == "v" and self.chance(0.4):
-                self.push(self.releasing(name, 0.1))
-            if not (stays and name == array):
-                self.push(self.dropping(name, 0.1))
-        self.made += 1
-        if stays and array in self.model.named and spec.pending is not None:
-            self.push(s.Fill(array, self.made, spec.pending))
-            return
-        pool = spec.pool
-        if pool is not None and (s.is_default(pool) or pool in self.model.named):
-            made = s.NewArray(self.name("x"), self.made, spec.speaks, pool, spec.device, "pool")
-            self.push(made)
-
-    # --- captures ---------------------------------------------------------------------------------
+class Draw(Scenes):
+    """A program in the making: with captures."""
 
     def forked(self, array: str, origin: str, other: str) -> None:
         """Inside a capture an array is written, handed to another stream, and written again."""
@@ -257,6 +71,10 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.unnamed: 8,
     Draw.nested: 6,
     Draw.ended: 6,
+    Draw.moving: 8,
+    Draw.elsewhere: 5,
+    Draw.tree: 4,
+    Draw.call: 6,
     Draw.new_array: 5,
     Draw.fill: 8,
     Draw.read: 6,

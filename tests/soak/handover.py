@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from . import steps as s
 from .lives import Lives
-from .order import Made
 from .words import SILENT, Array, StreamRef, User, View, wants
 
 # A view of a view is for the same consumer, where that is known, until another is named.
@@ -18,18 +17,25 @@ def told(stream: str, on: StreamRef | None) -> str:
     return stream if on is None else on.stream
 
 
-class Bridge(Lives):
-    """The whole model: with `to_cai` and `from_cai`."""
+class HandOvers(Lives):
+    """The model with `to_cai` and `from_cai`."""
 
     # --- to_cai -----------------------------------------------------------------------------------
 
     def _tocai(self, step: s.ToCai) -> None:
+        self._made_of(step, self._imported(step))
+
+    def _imported(self, step: s.ToCai) -> View:
         source = step.source
         wants(not step.converts or source[0] != "v" or self.views[source].kind == "dlpack")
         asked = replace(step, stream=None) if step.converts else step
-        view = self._viewed(step) if source[0] in "vk" else self._taken(asked)
+        return self._viewed(step) if source[0] in "vk" else self._taken(asked)
+
+    def _made_of(self, step: s.ToCai, view: View) -> None:
+        """A view for the consumer, of what was imported."""
+        source = step.source
         array = self.arrays[view.array]
-        stream = self.asked(step.stream, view.at)
+        stream = self.asked(step.stream, view.at, gpus=view.gpus)
         if step.stream is None:
             # Whoever reads it is told the stream that it is ready on.
             reader = view.user if view.user.kind in HANDED_ON else User("unread")
@@ -38,7 +44,7 @@ class Bridge(Lives):
         else:
             if stream is not None and not array.empty:
                 self._to_stream(view, "" if step.converts else source, stream)
-            user = User() if array.empty else self.user(step.stream, view.at, view.home)
+            user = User() if array.empty else self.user(step.stream, view.home)
             on = user.kept
             if user.kind == "home" and (on is None or on.stream != stream):
                 # The consumer's work is there, wherever the producer goes.
@@ -118,7 +124,7 @@ class Bridge(Lives):
     ) -> tuple[StreamRef | None, StreamRef | None]:
         """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
         stream, legacy = str(s.stream_of(argument)), f"L{device}"
-        kept = self.keep(argument, device)
+        kept = self.keep(argument)
         if kept is None and passed_on:
             self.edge(stream, legacy)
             return None, StreamRef(legacy)
@@ -126,7 +132,8 @@ class Bridge(Lives):
 
     def _asked_for(self, step: s.ToCai, array: Array) -> str | None:
         """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
-        stream, legacy = self.asked(step.stream, array.device), f"L{array.device}"
+        stream = self.asked(step.stream, array.device, gpus=array.own)
+        legacy = f"L{array.device}"
         dlpack = array.says("dlpack")
         if dlpack == "dlpack-bare":
             self.makes_ready(array, legacy)
@@ -145,7 +152,7 @@ class Bridge(Lives):
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
-        kept = self.keep(f"{pending}.handle", array.device)
+        kept = self.keep(f"{pending}.handle")
         besides = kept.by if kept is not None and kept.stream == pending else None
         kept = StreamRef(pending, "exporter", besides)
         return view._replace(ready=pending, on=kept, home=kept)
@@ -172,7 +179,8 @@ class Bridge(Lives):
         view = self.views[step.source]
         wants(view.kind == "cai")
         array = self.arrays[view.array]
-        stream = self.asked(step.stream, view.place)
+        gpus = view.gpus or step.device is not None
+        stream = self.asked(step.stream, view.place, gpus=gpus)
         if view.user.kind in {"unnamed", "declined"}:
             view = view.handed_on(User("unread"))
         if step.stream == -1 or array.empty:
@@ -193,7 +201,7 @@ class Bridge(Lives):
         device, cai = array.device, array.says("cai")
         wants(cai is not None and not (step.as_dict and array.empty))
         view = View(step.source, None, None, array.readonly, device, device, gpus=array.own)
-        stream = self.asked(step.stream, device)
+        stream = self.asked(step.stream, device, gpus=array.own or step.device is not None)
         if array.empty:
             return view
         if stream is not None:
@@ -237,23 +245,3 @@ class Bridge(Lives):
             return view._replace(ready=ready, on=StreamRef(ready))
         self.wait_for_device(array.device)
         return view
-
-    # --- faults -----------------------------------------------------------------------------------
-
-    def _attempt(self, step: s.Attempt) -> None:
-        """Nothing is promised but that nothing is lost; what is made is dropped at once."""
-        wants(self.capture is None)
-        if isinstance(step.step, s.Release | s.Drop):
-            wants(getattr(step.step, "how", None) in {None, "release", "with"})
-            wants(step.step.current is None)
-            self._release(step.step) if isinstance(step.step, s.Release) else self._drop(step.step)
-            return
-        wants(step.step.source[0] != "k")
-        tried, host = self.copy(), Made(self.number, "host")
-        tried.take(step.step)
-        tried.take(s.Drop(step.step.name))
-        wants(tried.alive() == self.alive() and len(tried.places) == len(self.places))
-        wants(tried.made.count(host) == self.made.count(host))
-        same = all(tried.views[name] == view for name, view in self.views.items())
-        wants(same, "whether the dict was read before it failed is not known")
-        self.maybe = {name: self.maybe.get(name, 0) for name in tried.maybe}

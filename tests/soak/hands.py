@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import cai_bridge
 from cai_bridge import DriverError, _core
 from cai_bridge.conformance import in_another_thread
+from cai_bridge.testing import _work
 
 from . import foreign
 from . import steps as s
@@ -25,6 +27,10 @@ class Asker:
         if not hasattr(self.view, "__dlpack__"):
             return self.view
         return self.view.__dlpack__(**{**asked, **self.asked})
+
+
+class Odd(Exception):
+    """What a function raises that `adapt` has made."""
 
 
 class Hands(Objects):
@@ -48,6 +54,34 @@ class Hands(Objects):
         call, to = (cai_bridge.convert, ("cai",)) if step.converts else (cai_bridge.to_cai, ())
         made = lambda: call(source, *to, stream=stream, readonly=step.readonly)  # noqa: E731
         return self._with_current(step.current, made)
+
+    def _tree(self, step: s.Tree) -> dict[str, Any]:
+        first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
+        stream, readonly = self.stream(first.stream), first.readonly
+        made = self._with_current(
+            first.current,
+            lambda: cai_bridge.convert(sources, "cai", stream=stream, readonly=readonly),
+        )
+        return dict(zip((part.name for part in step.parts), made, strict=True))
+
+    def _call(self, step: s.Call) -> Any:
+        taken, work, kept = step.taken, step.work, list[Any]()
+
+        def function(view: Any) -> Any:
+            call = lambda: self._taken_in(work, view, self.stream(work.stream))  # noqa: E731
+            self.pendings[work.name] = self._with_current(work.current, call)
+            if step.keeps:
+                kept.append(view)
+            if step.how in {"raises", "keeps and raises"}:
+                raise Odd
+            return view if step.how == "returns" else None
+
+        adapted = cai_bridge.adapt(
+            function, stream=self.stream(taken.stream), readonly=taken.readonly, returns=None
+        )
+        with contextlib.suppress(Odd):
+            self._with_current(taken.current, lambda: adapted(self.objects[taken.source]))
+        return kept[0] if kept else None
 
     def _fromcai(self, step: s.FromCai) -> Any:
         source = self.objects[step.source]
@@ -86,7 +120,7 @@ class Hands(Objects):
         compare(step.name, foreign.on_host(capsule), self.model.seen[step.name])
 
     def _consume(self, step: s.Consume) -> None:
-        source, stream = self.objects[step.source], self.objects[step.stream]
+        source, stream = self.objects[step.source], self.stream(step.stream)
         self.pendings[step.name] = self._with_current(
             step.current, lambda: self._taken_in(step, source, stream)
         )
@@ -97,6 +131,8 @@ class Hands(Objects):
             if step.value is None:
                 return held.read(stream, step.name)
             return held.write(stream, step.value, step.name)
+        if step.kind == "address":
+            return self._by_address(step, source, stream)
         asked: dict[str, Any] = {"stream": stream} if step.as_object else {}
         if step.device is not None:
             asked["dl_device"] = (2, step.device)
@@ -107,6 +143,17 @@ class Hands(Objects):
         if step.value is None:
             return consumer.read(source, name=step.name)
         return consumer.write(source, step.value, name=step.name)
+
+    def _by_address(self, step: s.Consume, source: Any, stream: Any) -> Any:
+        """Work with the bare address, of which the bridge learns by its being read."""
+        with self.cuda.current_stream(stream):
+            address = source.ptr
+        region = _work.region_of(source)
+        if region.ptr != address:
+            raise Wrong("view", f"{step.source} is at {address:#x}; its items at {region.ptr:#x}")
+        if step.value is None:
+            return _work.read(stream, region, name=step.name)
+        return foreign.written(stream, region, step.value, step.name)
 
     def _relay(self, step: s.Relay) -> Any:
         kind = foreign.CaiRelay if step.speaks == "cai3" else foreign.DLPackRelay

@@ -24,7 +24,9 @@ class Machine(Hands):
         before = self.cuda.current_device
         made = getattr(self, "_" + type(step).__name__.lower())(step)
         name = step.makes()
-        if name is not None:
+        if isinstance(step, s.Tree):
+            self.objects.update(made)
+        elif name is not None:
             self.objects[name] = made
             if name[0] in "xy":
                 self.arrays[name] = weakref.ref(made)
@@ -36,6 +38,8 @@ class Machine(Hands):
         self._look_at_arrays(step)
         if isinstance(step, s.ToCai | s.FromCai | s.Adopt):
             self._compare(step.name)
+        for part in step.parts if isinstance(step, s.Tree) else ():
+            self._compare(part.name)
 
     def _look_at_arrays(self, step: s.Step) -> None:
         alive = self.model.alive()

@@ -45,7 +45,7 @@ class Model(Memory):
         self.elsewhere = self.dropping = False
 
     def take(self, step: s.Step) -> None:
-        for name in step.needs():
+        for name in sorted(step.needs()):
             wants(name in self.named, f"{name} is gone")
             wants(name not in self.lost or isinstance(step, s.Drop), f"{name} has no context")
         current = getattr(step, "current", None)
@@ -232,8 +232,8 @@ class Model(Memory):
         self._less(stream)
 
     def _noted(self, name: str) -> list[str]:
-        """List the streams that libraries worked on as they read a view."""
-        return [kept.stream for kept in self.views[name].user.seen]
+        """List the streams of libraries' own that they worked on as they read a view."""
+        return [kept.stream for kept in self.views[name].user.seen if kept.by != "nobody"]
 
     # --- captures ---------------------------------------------------------------------------------
 

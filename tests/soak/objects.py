@@ -9,7 +9,7 @@ from typing import Any
 from cai_bridge.testing import _work
 
 from . import steps as s
-from .handover import Bridge
+from .bridge import Bridge
 
 CHECK_MEMORY_OF = {"device", "pinned", "managed"}
 

@@ -11,8 +11,8 @@ import random
 from typing import Any, NamedTuple
 
 from . import steps as s
+from .bridge import Bridge
 from .execute import Failure, run
-from .handover import Bridge
 from .order import Left, Made, Refused, Unordered
 
 CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuCtxSynchronize")

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 
 from . import steps as s
+from .bridge import Bridge
 from .execute import Failure, run
-from .handover import Bridge
 from .order import Refused
 
 Fails = Callable[[s.Program], Failure | None]
@@ -63,11 +63,11 @@ def candidates(program: s.Program) -> Iterator[s.Program]:
 
 def without(program: s.Program, at: int) -> s.Program:
     """Leave a step out, and what needs what it made."""
-    gone = {program[at].makes()}
+    gone = program[at].names()
     kept = list(program[:at])
     for step in program[at + 1 :]:
         if step.needs() & gone:
-            gone.add(step.makes())
+            gone |= step.names()
         else:
             kept.append(step)
     return tuple(kept)
@@ -77,6 +77,7 @@ def simplified(program: s.Program, at: int, step: s.Step) -> Iterator[s.Step]:
     """List simpler forms of a step."""
     if isinstance(step, s.Attempt):
         yield step.step
+    yield from step.simpler()
     for field in fields(step):
         value = getattr(step, field.name)
         if field.name in step.simplest and value != step.simplest[field.name]:

@@ -46,6 +46,15 @@ class Step:
     def makes(self) -> str | None:
         return getattr(self, "name", None)
 
+    def names(self) -> set[str]:
+        """All that it makes."""
+        made = self.makes()
+        return set() if made is None else {made}
+
+    def simpler(self) -> list[Step]:
+        """Other steps that do a part of what it does."""
+        return []
+
     def needs(self) -> set[str]:
         found: set[str] = set()
         for field in fields(self):

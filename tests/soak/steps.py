@@ -28,6 +28,7 @@ from .bridging import (
     ToCai,
     ToHost,
 )
+from .calling import Call, Tree
 from .step import ITEMSIZE, LAYOUTS, Argument, Step, is_default, stream_of
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "Argument",
     "Attempt",
     "Begin",
+    "Call",
     "Close",
     "Collect",
     "Consume",
@@ -63,6 +65,7 @@ __all__ = [
     "Sync",
     "ToCai",
     "ToHost",
+    "Tree",
     "Wait",
     "is_default",
     "listing",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from . import steps as s
-from .handover import Bridge
+from .bridge import Bridge
 from .order import Refused, Unordered
 
 

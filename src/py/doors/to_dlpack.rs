@@ -68,6 +68,10 @@ pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
             let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
             return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
         }
+        // To ask a view's table would lend it to a consumer, who is waited for at its end.
+        if x.is_instance_of::<DLPackView>() {
+            return Ok(true);
+        }
         if let Some(table) = facts(x)?.table {
             // Far quicker than to ask its method, where it lends a tensor at all.
             match answered(py, table.borrow(x))? {

@@ -11,7 +11,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, wait_for_all};
+use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, places_of, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
 impl Holding {
@@ -166,8 +166,14 @@ impl Holding {
             None => None,
         };
         if let Some(reason) = reason {
+            if let Some(at) = holding.lent {
+                add(&mut users, Alive::legacy(at));
+            }
+            let places = places_of(&holding.driver, holding.at, &users)?;
             users.append(&mut producers);
-            wait_for_all(py, "release", &holding.driver, holding.at, (reason, &users))?;
+            for place in places {
+                wait_for_all(py, "release", &holding.driver, place, (reason, &users))?;
+            }
             if let Some((handle, line)) = lost {
                 warned::uncovered(py, holding.at, handle, line)?;
             }

@@ -17,4 +17,4 @@ pub(crate) use exporter::exports;
 pub(crate) use keep_alive::KeepAlive;
 pub(crate) use object::handle_of;
 pub(crate) use reference::{Now, StreamRef};
-pub(crate) use wait::{WaitReason, check_host_wait, wait_for_all};
+pub(crate) use wait::{WaitReason, check_host_wait, places_of, wait_for_all};

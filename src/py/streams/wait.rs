@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::current;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::error::Kind;
+use crate::error::{Kind, Result};
 use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
@@ -65,6 +65,22 @@ pub(crate) fn wait_for_all(
     detach(py, || order::wait_on_host(calls, place))?;
     span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);
     Ok(())
+}
+
+/// `place` and where `streams` are besides: the host's wait for one GPU is none for the streams of another.
+pub(crate) fn places_of(
+    driver: &Handle,
+    place: Place,
+    streams: &[Alive<'_>],
+) -> Result<Vec<Place>> {
+    let (calls, mut places) = (driver.get()?, vec![place]);
+    for stream in streams {
+        let there = order::place_of(calls, *stream)?;
+        if !places.contains(&there) {
+            places.push(there);
+        }
+    }
+    Ok(places)
 }
 
 /// Refuses, by an error of `why`, a wait of the host for work at `place` while that would end a capture.
