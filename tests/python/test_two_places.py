@@ -299,3 +299,24 @@ def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_
     del view, array
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+# --- work that is pending on a stream of the other GPU, as a caller says --------------------------
+
+
+@pytest.mark.parametrize("reader", ["dict", "capsule"])
+@pytest.mark.parametrize("source", ["array", "view"])
+@pytest.mark.parametrize("blocking", [False, True], ids=["non-blocking", "blocking"])
+def test_a_handle_of_the_other_gpu_is_replaced_by_the_legacy_stream_of_the_memorys(
+    reader, source, blocking, cuda
+):
+    far = cuda.stream("far", device=1, blocking=blocking)
+    array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", name="x")
+    far.fill(array, 2.0)
+    array = to_cai(array, stream=-1) if source == "view" else array
+    view = from_cai(array, stream=far.handle)
+    assert view.stream == 1
+    consumer = cuda.consumer("cai-waits" if reader == "dict" else "dlpack", cuda.stream("reader"))
+    seen = consumer.read(to_cai(view) if reader == "dict" else view)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4

@@ -83,7 +83,8 @@ pub(crate) fn import<'py>(
         _ => claim,
     };
     let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    let place = check_argument(&array, &driver, options.stream, place)?;
+    // Managed and pinned memory may be pending on a stream of another GPU than its own.
+    let there = check_argument(&array, &driver, options.stream, place)?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),
@@ -93,7 +94,7 @@ pub(crate) fn import<'py>(
     let work = Work { driver: &driver, place, owner, exports, ptr, of_owner, object };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
-        (Request::On(_), _) => work.declared(py, options)?,
+        (Request::On(_), _) => work.declared(py, options, there)?,
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
@@ -126,13 +127,18 @@ struct Work<'a, 'py> {
 
 impl Work<'_, '_> {
     /// The stream that the caller declares.
-    fn declared(&self, py: Python<'_>, options: &ImportOptions<'_, '_>) -> PyResult<Readiness> {
-        let Some(alive) = options.stream.alive(self.place) else {
+    fn declared(
+        &self,
+        py: Python<'_>,
+        options: &ImportOptions<'_, '_>,
+        there: Place,
+    ) -> PyResult<Readiness> {
+        let Some(alive) = options.stream.alive(there) else {
             return Ok((Ready::Nothing, None, None));
         };
-        match options.stream.keep(py, self.driver, self.place)? {
+        match options.stream.keep(py, self.driver, there)? {
             Some(KeepAlive::By(producer)) => Ok((Ready::On(alive.stream()), Some(producer), None)),
-            _ => of_producer(py, options.door, self.driver, alive, true),
+            _ => of_producer(py, options.door, self.driver, (alive, self.place), true),
         }
     }
 
@@ -143,7 +149,7 @@ impl Work<'_, '_> {
             None if self.exports => Ok((Ready::On(stream), None, None)),
             None => {
                 let alive = current::named(py, stream.handle(), self.place);
-                of_producer(py, door, self.driver, alive, true)
+                of_producer(py, door, self.driver, (alive, self.place), true)
             }
         }
     }

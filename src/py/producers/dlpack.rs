@@ -51,7 +51,7 @@ pub(crate) fn exchange(
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
     let passed_on = argument.request() == Request::Unspecified;
-    let (told, producer, kept) = of_producer(py, door, &driver, work, passed_on)?;
+    let (told, producer, kept) = of_producer(py, door, &driver, (work, place), passed_on)?;
     let read = Read { door, array, place, driver, told, producer, kept, by: By::ExchangeApi };
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
@@ -80,7 +80,7 @@ pub(crate) fn protocol(
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
-    let of_work = |work| of_producer(py, door, &driver, work, passed_on);
+    let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
     let of_work = work.map(of_work).transpose()?;
     // What it was asked for is ready there; the stream is the call's own.
     let ready = work.or_else(|| match ready {
@@ -155,31 +155,31 @@ struct Read {
 pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
-/// default stream waits for it now, and stands in for it; others are told the legacy one, since the handle may be
-/// dead when they read it.
+/// default stream of its GPU, at `home`, waits for it now, and stands in for it; others are told the legacy one, since
+/// the handle may be dead when they read it.
 pub(super) fn of_producer(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
-    work: Alive<'_>,
+    (work, home): (Alive<'_>, Place),
     passed_on: bool,
 ) -> PyResult<Readiness> {
     let named = Ready::On(work.stream());
-    match KeepAlive::of(py, driver, work)? {
-        KeepAlive::By(producer) => Ok((named, Some(producer), None)),
-        KeepAlive::StandIn(legacy) => {
-            let told = if passed_on { Ready::On(Stream::Legacy) } else { named };
-            let kept = legacy.clone_ref(py);
-            Ok((told, Some(legacy), Some(kept)))
-        }
-        KeepAlive::Nobody(_) if !passed_on => Ok((named, None, None)),
-        KeepAlive::Nobody(_) => {
-            let legacy = Alive::legacy(work.place());
-            let door = Purpose::hand_over(door);
-            order::connect(door, driver, (work, legacy), |call| detach(py, call))?;
-            Ok((Ready::On(Stream::Legacy), None, Some(StreamRef::legacy(work.place()))))
-        }
+    let (producer, stands_in) = match KeepAlive::of(py, driver, work)? {
+        KeepAlive::By(producer) => return Ok((named, Some(producer), None)),
+        KeepAlive::StandIn(legacy) => (Some(legacy), work.place().ordinal == home.ordinal),
+        KeepAlive::Nobody(_) => (None, false),
+    };
+    let kept = producer.as_ref().map(|legacy| legacy.clone_ref(py));
+    if !passed_on {
+        return Ok((named, producer, kept));
     }
+    if stands_in {
+        return Ok((Ready::On(Stream::Legacy), producer, kept));
+    }
+    let door = Purpose::hand_over(door);
+    order::connect(door, driver, (work, Alive::legacy(home)), |call| detach(py, call))?;
+    Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(home))))
 }
 
 /// Makes an array of `x` usable as `argument` asks, from the stream that it is ready on. Its tensor is taken

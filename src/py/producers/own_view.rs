@@ -52,14 +52,18 @@ fn declare(
         // Nobody keeps the handle, so nobody is told it.
         view.ready = Ready::On(Stream::Legacy);
     }
-    if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
-        view.holding.ready_on(Some(kept.clone_ref(py)));
-        view.holding.put_upstream(KeepAlive::By(kept));
-    } else {
-        let legacy = Alive::legacy(view.place);
+    // The legacy stream that the dict names is that of the memory's GPU.
+    let here = !matches!(&keeping, Some(KeepAlive::StandIn(kept)) if kept.place().ordinal != view.place.ordinal);
+    let kept = keeping.as_ref().and_then(KeepAlive::kept);
+    let ready = kept.filter(|_| here).map(|kept| kept.clone_ref(py));
+    if ready.is_none() {
+        let streams = (alive, Alive::legacy(view.place));
         let door = Purpose::hand_over(options.door);
-        order::connect(door, &driver, (alive, legacy), |call| detach(py, call))?;
-        view.holding.ready_on(Some(StreamRef::legacy(view.place)));
+        order::connect(door, &driver, streams, |call| detach(py, call))?;
+    }
+    view.holding.ready_on(Some(ready.unwrap_or(StreamRef::legacy(view.place))));
+    if let Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) = keeping {
+        view.holding.put_upstream(KeepAlive::By(kept));
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub(super) fn settle(
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
         let alive = current::named(py, native, place);
-        return dlpack::of_producer(py, door, driver, alive, true);
+        return dlpack::of_producer(py, door, driver, (alive, place), true);
     }
     if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
