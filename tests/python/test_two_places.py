@@ -312,9 +312,10 @@ def test_a_handle_of_the_other_gpu_is_replaced_by_the_legacy_stream_of_the_memor
 ):
     far = cuda.stream("far", device=1, blocking=blocking)
     array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", name="x")
-    far.fill(array, 2.0)
-    array = to_cai(array, stream=-1) if source == "view" else array
-    view = from_cai(array, stream=far.handle)
+    # Not by the array, whose dict would name the stream.
+    far.launch(lambda: array.assign(2.0), writes=[array], name="the work")
+    said = to_cai(array, stream=-1) if source == "view" else array
+    view = from_cai(said, stream=far.handle)
     assert view.stream == 1
     consumer = cuda.consumer("cai-waits" if reader == "dict" else "dlpack", cuda.stream("reader"))
     seen = consumer.read(to_cai(view) if reader == "dict" else view)
