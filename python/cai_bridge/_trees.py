@@ -36,6 +36,10 @@ class Leaves:
         self.on_host = on_host
         self.arrays: list[Any] = []
         self.places: list[Place] = []
+        self.around: dict[int, Place] = {}
+        """The containers that are being taken apart, by `id`."""
+        self.loops: dict[int, Place] = {}
+        """Which of them were met again in their own parts, and where."""
 
     def path(self, number: int) -> str:
         """Give an array's place as a program has it: ``x["mask"][2]``."""
@@ -132,6 +136,9 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
 
     All else stays as it is, containers without any too.
     """
+    if id(x) in leaves.around:
+        leaves.loops.setdefault(id(x), place)
+        return lambda _: x
     if _is_array(x):
         if not _is_on_gpu(x) and not isinstance(x, leaves.on_host):
             return lambda _: x
@@ -143,6 +150,7 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         return lambda _: x
     (keys, parts, shown, again), before = found, len(leaves.arrays)
     plans: list[Rebuild] = []
+    leaves.around[id(x)] = place
     for key, part in zip(keys, parts, strict=True):
         # Many arrays are the rule: they are told apart without another call.
         if ARRAYS.get(type(part)) and _is_on_gpu(part):
@@ -151,8 +159,15 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             plans.append(next)
         else:
             plans.append(plan(part, (place, shown, key), leaves))
+    del leaves.around[id(x)]
+    loop = leaves.loops.pop(id(x), None)
     if len(leaves.arrays) == before:
         return lambda _: x
+    if loop is not None:
+        raise ValueError(
+            f"{path(loop)}: got {path(place)} itself, which it is in; allowed: a tree: a container "
+            "with arrays is not among its own parts"
+        )
     return lambda new: _remade(again, [made(new) for made in plans], place)
 
 

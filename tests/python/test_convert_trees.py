@@ -15,7 +15,7 @@ import tvm_ffi
 from fakes import OnlyCai, interface, torch_like
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
-from cai_bridge import convert, from_cai
+from cai_bridge import adapt, convert, from_cai
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -204,6 +204,35 @@ def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> No
     assert (made[0] is notes, made[1] is options, made[2] is settings) == (True, True, True)
     for empty in ([], (), {}):
         assert convert(empty, "stand_in") is empty
+
+
+def test_a_container_that_is_in_itself_is_refused_by_its_place(
+    cuda: Any, library: StandIn
+) -> None:
+    x = cuda.array([1.0])
+    batch: dict[str, Any] = {"data": x, "steps": [{"size": 1}]}
+    batch["steps"][0]["batch"] = batch
+    said = r'x\["steps"\]\[0\]\["batch"\]: got x itself, which it is in; allowed: a tree'
+    with pytest.raises(ValueError, match=said):
+        convert(batch, "stand_in")
+    with pytest.raises(ValueError, match=r"^a\.made\.made: got a itself"):
+        inner = Batch(x)
+        inner.made = outer = Batch(x)
+        outer.made = inner
+        adapt(lambda a: a, to="stand_in")(inner)
+    assert type(convert(x, "stand_in")) is Array
+
+
+def test_one_without_arrays_stays_as_it_is(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    node = Batch([])
+    node.data.append(Batch(node))
+    made = convert([node, x, node], "stand_in")
+    assert made[0] is made[2] is node
+    assert type(made[1]) is Array
+    assert convert(node, "stand_in") is node
+    kinds = adapt(lambda a, b: (type(a), b is node, node), to="stand_in", returns="cai")
+    assert kinds(x, node) == (Array, True, node)
 
 
 def test_an_array_that_is_a_dataclass_is_an_array(cuda: Any, library: StandIn) -> None:
