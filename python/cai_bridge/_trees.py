@@ -191,7 +191,7 @@ def _parts(x: Any) -> Parts | None:
         return range(len(x)), x, _item, lambda new: _relisted(x, new)
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
-            return kind._fields, x, _field, kind._make
+            return kind._fields, x, _field, lambda new: _renamed(x, new)
         return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
@@ -200,6 +200,14 @@ def _parts(x: Any) -> Parts | None:
         parts = [getattr(x, name) for name in names]
         return names, parts, _field, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
+
+
+def _renamed(x: Any, parts: list[Any]) -> Any:
+    made = type(x)._make(parts)
+    # A subclass may have more than its fields.
+    if more := getattr(x, "__dict__", None):
+        made.__dict__.update(more)
+    return made
 
 
 def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:

@@ -25,6 +25,10 @@ class Pair(NamedTuple):
     other: Any
 
 
+class NotedPair(Pair):
+    note = "new"
+
+
 class Items(list):  # type: ignore[type-arg]
     note = "kept"
 
@@ -154,6 +158,10 @@ def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> No
     assert convert(items, "stand_in").note == "mine"
     default = collections.defaultdict(list, a=cuda.array([1.0]))
     assert convert(default, "stand_in").default_factory is list
+    pair = NotedPair(cuda.array([1.0]), 2)
+    pair.note = "mine"
+    made = convert(pair, "stand_in")
+    assert (type(made), type(made.one), made.note) == (NotedPair, Array, "mine")
 
 
 def test_a_tuple_that_is_made_of_other_arguments_keeps_its_shape(
