@@ -104,6 +104,8 @@ ARRAYS: dict[type, bool | None] = {}
 None if that depends on the object.
 """
 MOST = 64
+PLAIN = frozenset({int, float, str, bool, bytes, complex, type(None)})
+"""What is no array and holds none, of which there may be very many."""
 
 
 def _speaks(x: Any) -> bool:
@@ -140,7 +142,12 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         leaves.loops.setdefault(id(x), place)
         return lambda _: x
     if _is_array(x):
-        if not _is_on_gpu(x) and not isinstance(x, leaves.on_host):
+        try:
+            wanted = _is_on_gpu(x) or isinstance(x, leaves.on_host)
+        except Exception as error:
+            say_where(error, path(place))
+            raise
+        if not wanted:
             return lambda _: x
         leaves.arrays.append(x)
         leaves.places.append(place)
@@ -149,11 +156,21 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
     if found is None:
         return lambda _: x
     (keys, parts, shown, again), before = found, len(leaves.arrays)
-    plans: list[Rebuild] = []
+    held = list(parts)
+    plans: list[Rebuild | None] = []
     leaves.around[id(x)] = place
-    for key, part in zip(keys, parts, strict=True):
-        # Many arrays are the rule: they are told apart without another call.
-        if ARRAYS.get(type(part)) and _is_on_gpu(part):
+    for key, part in zip(keys, held, strict=True):
+        # Many arrays or numbers are the rule: they are told apart without another call.
+        kind = type(part)
+        if kind in PLAIN:
+            plans.append(None)
+            continue
+        try:
+            wanted = bool(ARRAYS.get(kind)) and _is_on_gpu(part)
+        except Exception as error:
+            say_where(error, path((place, shown, key)))
+            raise
+        if wanted:
             leaves.arrays.append(part)
             leaves.places.append((place, shown, key))
             plans.append(next)
@@ -168,7 +185,11 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             f"{path(loop)}: got {path(place)} itself, which it is in; allowed: a tree: a container "
             "with arrays is not among its own parts"
         )
-    return lambda new: _remade(again, [made(new) for made in plans], place)
+    return lambda new: _remade(
+        again,
+        [one if made is None else made(new) for one, made in zip(held, plans, strict=True)],
+        place,
+    )
 
 
 def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -> Any:

@@ -15,6 +15,7 @@ import tvm_ffi
 from fakes import OnlyCai, interface, torch_like
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
+from cai_bridge import _trees as trees
 from cai_bridge import adapt, convert, from_cai
 
 __all__ = ["library", "no_libraries", "producer"]
@@ -203,6 +204,20 @@ def test_what_is_no_array_of_a_gpu_stays_as_it_is(cuda: Any, library: StandIn) -
     assert all(one is other for one, other in zip(made[:5], tree[:5], strict=True))
     assert made[6:] == [int, StandIn]
     assert type(made[5]) is Array
+
+
+def test_numbers_and_words_cost_no_call(
+    cuda: Any, library: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+    plan = trees.plan
+    monkeypatch.setattr(trees, "plan", lambda x, *more: planned.append(x) or plan(x, *more))
+    x = cuda.array([1.0])
+    words = [1, 2.0, "three", True, None, b"4", 5j]
+    made = convert([*words, x, dict.fromkeys("ab", 1)], "stand_in")
+    assert made[:-2] == words
+    assert made[-1] == {"a": 1, "b": 1}
+    assert len(planned) <= 3
 
 
 def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> None:
@@ -481,6 +496,21 @@ def test_a_refusal_names_the_place(cuda: Any, library: StandIn, tree: Any, where
         x = torch_like(cuda.array([1.0]), _grad=True)
         with pytest.raises(BufferError, match=rf"^{where}: requires_grad: got True; allowed: "):
             convert(tree(x), "stand_in", copy=copy)
+
+
+def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, library: StandIn) -> None:
+    class Lost:
+        def __dlpack__(self, **said: Any) -> Any:
+            raise AssertionError
+
+        def __dlpack_device__(self) -> Any:
+            raise LookupError("no device")
+
+    for _ in range(2):
+        with pytest.raises(LookupError, match=r'^x\["a"\]: no device'):
+            convert({"a": Lost()}, "stand_in")
+        with pytest.raises(LookupError, match=r"^a: no device"):
+            adapt(lambda a: a, to="stand_in")(Lost())
 
 
 def test_an_error_of_another_form_has_the_place_as_a_note(cuda: Any, library: StandIn) -> None:
