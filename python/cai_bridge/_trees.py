@@ -57,10 +57,14 @@ def path(place: Place) -> str:
 
 def say_where(error: Exception, path: str) -> None:
     """Put a place in front of what is wrong there."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
-    else:
-        error.add_note(f"at {path}")
+    said = error.args
+    if said and isinstance(said[0], str):
+        error.args = (f"{path}: {said[0]}", *said[1:])
+        if path in str(error):
+            return
+        # An ImportError shows another attribute.
+        error.args = said
+    error.add_note(f"at {path}")
 
 
 def is_tree(x: Any) -> bool:

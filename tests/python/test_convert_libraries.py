@@ -215,6 +215,19 @@ def test_an_entry_point_that_gives_something_else_is_named(
     assert not _libraries._registered
 
 
+def test_an_entry_point_that_does_not_load_is_named(
+    cuda: Any, no_libraries: Any, monkeypatch: Any
+) -> None:
+    def load() -> Any:
+        return importlib.import_module("absent_from_here")
+
+    point = types.SimpleNamespace(load=load)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [point])
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named") as raised:
+        convert(cuda.array([1.0]), "stand_in")
+    assert raised.value.__notes__ == ["at entry point 'stand_in' of 'cai_bridge.libraries'"]
+
+
 def test_what_no_library_makes_is_looked_for_once(
     cuda: Any, no_libraries: Any, monkeypatch: Any
 ) -> None:

@@ -513,19 +513,26 @@ def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, library: Stand
             adapt(lambda a: a, to="stand_in")(Lost())
 
 
-def test_an_error_of_another_form_has_the_place_as_a_note(cuda: Any, library: StandIn) -> None:
-    class Odd(Exception):
-        pass
+class OddError(Exception):
+    pass
 
+
+@pytest.mark.parametrize(
+    "raised", [OddError(1, 2), OSError(2, "gone"), ImportError("no module")], ids=repr
+)
+def test_an_error_of_another_form_has_the_place_as_a_note(
+    cuda: Any, library: StandIn, raised: Exception
+) -> None:
     class Torn:
         __dlpack_device__ = cuda.array([1.0]).__dlpack_device__
 
         def __dlpack__(self, **_: Any) -> Any:
-            raise Odd(1, 2)
+            raise raised
 
-    with pytest.raises(Odd) as caught:
+    before = raised.args
+    with pytest.raises(type(raised)) as caught:
         convert({"a": [Torn()]}, "stand_in")
-    assert caught.value.args == (1, 2)
+    assert caught.value.args == before
     assert caught.value.__notes__ == ['at x["a"][0]']
 
 

@@ -166,8 +166,8 @@ def _named(module: str) -> Library | None:
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP, name=name):
-        made = entry.load()
         try:
+            made = entry.load()
             if not isinstance(made, Library):
                 made = made()
             _check(made)
@@ -175,7 +175,7 @@ def _named(module: str) -> Library | None:
                 raise TypeError(
                     f"name: got {made.name!r:.80}; allowed: {name!r}, the entry point's"
                 )
-        except TypeError as error:
+        except Exception as error:
             say_where(error, f"entry point {name!r} of {GROUP!r}")
             raise
         register(made)
