@@ -86,7 +86,10 @@ def _is_array(x: Any) -> bool:
 def _learn(kind: type) -> bool | None:
     if len(ARRAYS) == MOST:
         ARRAYS.clear()
-    known: bool | None = kind is CAPSULE or any(hasattr(kind, name) for name in PROTOCOLS)
+    # A class that sets one of them to None has it not, as with `__hash__`.
+    known: bool | None = kind is CAPSULE or any(
+        getattr(kind, name, None) is not None for name in PROTOCOLS
+    )
     # A class has what its objects have, and is none.
     if not known and not issubclass(kind, type) and (issubclass(kind, dict) or _has_more(kind)):
         known = None

@@ -113,6 +113,13 @@ class Anything:
         return lambda *args, **kwargs: None
 
 
+class Declines:
+    """Says that it speaks neither, whatever a base of it does."""
+
+    __dlpack__ = None
+    __cuda_array_interface__ = None
+
+
 class Unbound:
     """Stands for something that is not there now."""
 
@@ -124,6 +131,7 @@ class Unbound:
     "x",
     [
         Anything(),
+        Declines(),
         Unbound(),
         unittest.mock.Mock(),
         unittest.mock.MagicMock(),
