@@ -30,7 +30,10 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     if detach:
         x = detached(x)
     if copy is not None:
-        x = _copied(x, library, copy)
+        # Before a capsule is taken.
+        library.maker.admit([], stream, readonly)
+        if not _refuses(library, readonly):
+            x = _copied(x, library, copy)
     return library.maker.convert([x], stream, readonly)[0]
 
 
@@ -79,7 +82,8 @@ def convert_leaves(
         if copy is not None:
             # Before a capsule is taken.
             library.maker.admit([], stream, readonly)
-            given = _copies(given, library, copy)
+            if not _refuses(library, readonly):
+                given = _copies(given, library, copy)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
@@ -108,6 +112,11 @@ def _is_view(library: Library) -> bool:
 def _asks(library: Library, stream: Any, readonly: bool | None) -> bool:
     """Whether arrays of the library itself may be refused."""
     return stream is not None or readonly is not None or _is_view(library)
+
+
+def _refuses(library: Library, readonly: bool | None) -> bool:
+    """Whether `library` is refused whatever it is given, a copy as well: so that none is made."""
+    return bool(readonly) and library.writes
 
 
 def _own(  # noqa: PLR0917

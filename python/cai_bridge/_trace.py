@@ -76,7 +76,8 @@ def trace(
         raise TypeError(f"limit: got {limit!r:.80}; allowed: an integer of 1 or more")
     if limit < 1:
         raise ValueError(f"limit: got {limit}; allowed: an integer of 1 or more")
-    return _Block(path, limit, _named(streams))
+    # More than memory holds is as many as there are.
+    return _Block(path, min(limit, sys.maxsize), _named(streams))
 
 
 def _named(streams: Mapping[int, str] | None) -> dict[int, str]:
@@ -97,6 +98,25 @@ class _Block(ContextDecorator):
 
     def _recreate_cm(self) -> _Block:
         return _Block(*self._how)
+
+    def __call__(self, function: Any) -> Any:
+        import functools  # noqa: PLC0415
+        import inspect  # noqa: PLC0415
+
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(
+                "function: got a generator function; allowed: functions, methods and coroutines"
+            )
+        if not inspect.iscoroutinefunction(function):
+            return super().__call__(function)
+
+        # The call alone would be over before anything is done.
+        @functools.wraps(function)
+        async def traced(*args: Any, **kwargs: Any) -> Any:
+            with self._recreate_cm():
+                return await function(*args, **kwargs)
+
+        return traced
 
     def __enter__(self) -> None:
         if self._entered:

@@ -36,6 +36,10 @@ class Leaves:
         self.on_host = on_host
         self.arrays: list[Any] = []
         self.places: list[Place] = []
+        self.around: dict[int, Place] = {}
+        """The containers that are being taken apart, by `id`."""
+        self.loops: dict[int, Place] = {}
+        """Which of them were met again in their own parts, and where."""
 
     def path(self, number: int) -> str:
         """Give an array's place as a program has it: ``x["mask"][2]``."""
@@ -53,10 +57,14 @@ def path(place: Place) -> str:
 
 def say_where(error: Exception, path: str) -> None:
     """Put a place in front of what is wrong there."""
-    if error.args and isinstance(error.args[0], str):
-        error.args = (f"{path}: {error.args[0]}", *error.args[1:])
-    else:
-        error.add_note(f"at {path}")
+    said = error.args
+    if said and isinstance(said[0], str):
+        error.args = (f"{path}: {said[0]}", *said[1:])
+        if path in str(error):
+            return
+        # An ImportError shows another attribute.
+        error.args = said
+    error.add_note(f"at {path}")
 
 
 def is_tree(x: Any) -> bool:
@@ -78,7 +86,10 @@ def _is_array(x: Any) -> bool:
 def _learn(kind: type) -> bool | None:
     if len(ARRAYS) == MOST:
         ARRAYS.clear()
-    known: bool | None = kind is CAPSULE or any(hasattr(kind, name) for name in PROTOCOLS)
+    # A class that sets one of them to None has it not, as with `__hash__`.
+    known: bool | None = kind is CAPSULE or any(
+        getattr(kind, name, None) is not None for name in PROTOCOLS
+    )
     # A class has what its objects have, and is none.
     if not known and not issubclass(kind, type) and (issubclass(kind, dict) or _has_more(kind)):
         known = None
@@ -100,6 +111,8 @@ ARRAYS: dict[type, bool | None] = {}
 None if that depends on the object.
 """
 MOST = 64
+PLAIN = frozenset({int, float, str, bool, bytes, complex, type(None)})
+"""What is no array and holds none, of which there may be very many."""
 
 
 def _speaks(x: Any) -> bool:
@@ -132,8 +145,16 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
 
     All else stays as it is, containers without any too.
     """
+    if id(x) in leaves.around:
+        leaves.loops.setdefault(id(x), place)
+        return lambda _: x
     if _is_array(x):
-        if not _is_on_gpu(x) and not isinstance(x, leaves.on_host):
+        try:
+            wanted = _is_on_gpu(x) or isinstance(x, leaves.on_host)
+        except Exception as error:
+            say_where(error, path(place))
+            raise
+        if not wanted:
             return lambda _: x
         leaves.arrays.append(x)
         leaves.places.append(place)
@@ -142,18 +163,40 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
     if found is None:
         return lambda _: x
     (keys, parts, shown, again), before = found, len(leaves.arrays)
-    plans: list[Rebuild] = []
-    for key, part in zip(keys, parts, strict=True):
-        # Many arrays are the rule: they are told apart without another call.
-        if ARRAYS.get(type(part)) and _is_on_gpu(part):
+    held = list(parts)
+    plans: list[Rebuild | None] = []
+    leaves.around[id(x)] = place
+    for key, part in zip(keys, held, strict=True):
+        # Many arrays or numbers are the rule: they are told apart without another call.
+        kind = type(part)
+        if kind in PLAIN:
+            plans.append(None)
+            continue
+        try:
+            wanted = bool(ARRAYS.get(kind)) and _is_on_gpu(part)
+        except Exception as error:
+            say_where(error, path((place, shown, key)))
+            raise
+        if wanted:
             leaves.arrays.append(part)
             leaves.places.append((place, shown, key))
             plans.append(next)
         else:
             plans.append(plan(part, (place, shown, key), leaves))
+    del leaves.around[id(x)]
+    loop = leaves.loops.pop(id(x), None)
     if len(leaves.arrays) == before:
         return lambda _: x
-    return lambda new: _remade(again, [made(new) for made in plans], place)
+    if loop is not None:
+        raise ValueError(
+            f"{path(loop)}: got {path(place)} itself, which it is in; allowed: a tree: a container "
+            "with arrays is not among its own parts"
+        )
+    return lambda new: _remade(
+        again,
+        [one if made is None else made(new) for one, made in zip(held, plans, strict=True)],
+        place,
+    )
 
 
 def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -> Any:
@@ -176,7 +219,7 @@ def _parts(x: Any) -> Parts | None:
         return range(len(x)), x, _item, lambda new: _relisted(x, new)
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
-            return kind._fields, x, _field, kind._make
+            return kind._fields, x, _field, lambda new: _renamed(x, new)
         return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
@@ -185,6 +228,14 @@ def _parts(x: Any) -> Parts | None:
         parts = [getattr(x, name) for name in names]
         return names, parts, _field, lambda new: _renewed(x, names, new)
     return _registered(x, kind)
+
+
+def _renamed(x: Any, parts: list[Any]) -> Any:
+    made = type(x)._make(parts)
+    # A subclass may have more than its fields.
+    if more := getattr(x, "__dict__", None):
+        made.__dict__.update(more)
+    return made
 
 
 def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:

@@ -113,6 +113,13 @@ class Anything:
         return lambda *args, **kwargs: None
 
 
+class Declines:
+    """Says that it speaks neither, whatever a base of it does."""
+
+    __dlpack__ = None
+    __cuda_array_interface__ = None
+
+
 class Unbound:
     """Stands for something that is not there now."""
 
@@ -124,6 +131,7 @@ class Unbound:
     "x",
     [
         Anything(),
+        Declines(),
         Unbound(),
         unittest.mock.Mock(),
         unittest.mock.MagicMock(),
@@ -175,7 +183,8 @@ def test_plain_values_are_told_by_their_types_alone(cuda: Any, library: StandIn)
     plain += [Slotted(1), np.ones(2, dtype="O")[0], np.float32(1), np.dtype("f4")]
     trees.ARRAYS.clear()  # it has room for so many types
     convert(plain, "stand_in")
-    assert [trees.ARRAYS[type(one)] for one in plain] == [False] * len(plain)
+    told = [False if type(one) in trees.PLAIN else trees.ARRAYS[type(one)] for one in plain]
+    assert told == [False] * len(plain)
     convert([np.ones(2)], "stand_in")
     assert trees.ARRAYS[np.ndarray] is True
 
@@ -216,6 +225,8 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
     for said in ({"stream": "no stream"}, {"readonly": "no flag"}):
         with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
             convert([capsule], to, copy=copy, **said)
+        with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
+            convert(capsule, to, copy=copy, **said)
         assert not capsules.name_of(capsule).startswith("used")
     assert good.deleted == bad.deleted == 0
     (made,) = convert([capsule], to, copy=copy)
@@ -225,6 +236,21 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
     cuda.synchronize()
     convert([], to)
     assert good.deleted == 1
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_what_no_library_that_writes_gets_is_not_copied_first(
+    copy: Any, cuda: Any, library: StandIn
+) -> None:
+    x = cuda.array([1.0] * 4)
+    capsule = to_dlpack(x).__dlpack__(stream=1)
+    cuda.synchronize()
+    for tree in (capsule, [capsule], x, [x]):
+        with pytest.raises(BufferError, match=r"^(x\[0\]: )?readonly: got read-only memory"):
+            convert(tree, "stand_in", copy=copy, readonly=True)
+    assert not capsules.name_of(capsule).startswith("used")
+    assert count(cuda, "cuMemAllocAsync") == 0
+    convert(capsule, "stand_in")
 
 
 def test_a_used_capsule_is_refused_where_it_is(cuda: Any, library: StandIn) -> None:

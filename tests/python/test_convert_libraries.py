@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.metadata
+import re
 import sys
 import types
 import weakref
@@ -13,12 +14,15 @@ import numpy as np
 import pytest
 import stand_in
 import tvm_ffi
+from fakes import OnlyCai, interface
 from stand_in import Array, StandIn, library, made_on, no_libraries, producer
 
 from cai_bridge import (
     CaiView,
     DLPackView,
     Library,
+    _libraries,
+    adapt,
     convert,
     register,
     to_cai,
@@ -187,6 +191,105 @@ def test_a_package_adds_its_library_by_an_entry_point(
     assert len(points.asked) == 1
     with pytest.raises(TypeError, match=r"^to: got 'nobody'"):
         convert(x, "nobody")
+
+
+@pytest.mark.parametrize(
+    ("loaded", "said"),
+    [
+        (lambda: 3, "library: got 3; allowed: "),
+        (5, "'int' object is not callable"),
+        (
+            type("Named", (StandIn,), {"name": "another"})({}),
+            "name: got 'another'; allowed: 'stand_",
+        ),
+    ],
+    ids=["no library", "no function", "another name"],
+)
+def test_an_entry_point_that_gives_something_else_is_named(
+    cuda: Any, no_libraries: Any, monkeypatch: Any, loaded: Any, said: str
+) -> None:
+    monkeypatch.setattr(importlib.metadata, "entry_points", EntryPoints(loaded))
+    where = r"^entry point 'stand_in' of 'cai_bridge.libraries': "
+    with pytest.raises(TypeError, match=where + re.escape(said)):
+        convert(cuda.array([1.0]), "stand_in")
+    assert not _libraries._registered
+
+
+def test_an_entry_point_that_does_not_load_is_named(
+    cuda: Any, no_libraries: Any, monkeypatch: Any
+) -> None:
+    def load() -> Any:
+        return importlib.import_module("absent_from_here")
+
+    point = types.SimpleNamespace(load=load)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: [point])
+    with pytest.raises(ModuleNotFoundError, match=r"^No module named") as raised:
+        convert(cuda.array([1.0]), "stand_in")
+    assert raised.value.__notes__ == ["at entry point 'stand_in' of 'cai_bridge.libraries'"]
+
+
+def test_what_no_library_makes_is_looked_for_once(
+    cuda: Any, no_libraries: Any, monkeypatch: Any
+) -> None:
+    points = EntryPoints(None)
+    monkeypatch.setattr(importlib.metadata, "entry_points", points)
+    adapted = adapt(lambda a: a, to="cai")
+
+    class Frame(OnlyCai):
+        """An array of a class of the program's own."""
+
+    memory = cuda.array([1.0])
+    x = Frame(interface(memory), memory)
+    adapted(x)
+    asked = len(points.asked)
+    assert asked > 0
+    adapted(x)
+    assert len(points.asked) == asked
+    # A library that comes later is asked.
+    monkeypatch.setattr(stand_in, "Frame", Frame, raising=False)
+    register(type("Frames", (StandIn,), {"arrays": ("stand_in:Frame",)})({0: cuda.legacy}))
+    assert type(adapted(x)) is Array
+
+
+def test_a_library_is_not_imported_for_the_arrays_of_others(
+    cuda: Any, no_libraries: Any, monkeypatch: Any, tmp_path: Any
+) -> None:
+    (tmp_path / "not_named_yet.py").write_text("class Array: pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("not_named_yet", "absent_from_here"):
+        register(type("Other", (StandIn,), {"name": name, "arrays": (f"{name}:Array",)})({}))
+    assert adapt(lambda a: a.size, to="cai")(cuda.array([1.0])) == 1
+    with pytest.raises(TypeError, match=r"^to: got the type builtins.int"):
+        convert(cuda.array([1.0]), int)
+    assert "not_named_yet" not in sys.modules
+
+
+@pytest.mark.parametrize("name", ["stand_in:Nobody", "stand_in:pytest", "stand_in:Array.read"])
+def test_an_array_type_that_is_not_there_is_named(cuda: Any, no_libraries: Any, name: str) -> None:
+    register(type("Wrong", (StandIn,), {"arrays": (name,)})({0: cuda.legacy}))
+    with pytest.raises(
+        TypeError, match=f"^arrays: got '{name}', which is no type, for the library"
+    ):
+        convert(cuda.array([1.0]), "stand_in")
+
+
+def test_a_library_that_is_replaced_during_a_look_up_is_not_remembered(
+    cuda: Any, no_libraries: Any
+) -> None:
+    newer = StandIn({0: cuda.legacy})
+
+    class Older(StandIn):
+        @property
+        def types(self) -> Any:
+            register(newer)
+            return (Array,)
+
+    older = Older({0: cuda.legacy})
+    register(older)
+    x = cuda.array([1.0])
+    convert(x, "stand_in")
+    convert(x, "stand_in")
+    assert (older.asked, newer.asked) == ([0], [0])
 
 
 # NumPy

@@ -15,7 +15,8 @@ import tvm_ffi
 from fakes import OnlyCai, interface, torch_like
 from stand_in import Array, StandIn, count, library, made_on, no_libraries, producer
 
-from cai_bridge import convert, from_cai
+from cai_bridge import _trees as trees
+from cai_bridge import adapt, convert, from_cai
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -23,6 +24,10 @@ __all__ = ["library", "no_libraries", "producer"]
 class Pair(NamedTuple):
     one: Any
     other: Any
+
+
+class NotedPair(Pair):
+    note = "new"
 
 
 class Items(list):  # type: ignore[type-arg]
@@ -154,6 +159,10 @@ def test_a_subclass_keeps_what_it_has_besides(cuda: Any, library: StandIn) -> No
     assert convert(items, "stand_in").note == "mine"
     default = collections.defaultdict(list, a=cuda.array([1.0]))
     assert convert(default, "stand_in").default_factory is list
+    pair = NotedPair(cuda.array([1.0]), 2)
+    pair.note = "mine"
+    made = convert(pair, "stand_in")
+    assert (type(made), type(made.one), made.note) == (NotedPair, Array, "mine")
 
 
 def test_a_tuple_that_is_made_of_other_arguments_keeps_its_shape(
@@ -197,6 +206,20 @@ def test_what_is_no_array_of_a_gpu_stays_as_it_is(cuda: Any, library: StandIn) -
     assert type(made[5]) is Array
 
 
+def test_numbers_and_words_cost_no_call(
+    cuda: Any, library: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = []
+    plan = trees.plan
+    monkeypatch.setattr(trees, "plan", lambda x, *more: planned.append(x) or plan(x, *more))
+    x = cuda.array([1.0])
+    words = [1, 2.0, "three", True, None, b"4", 5j]
+    made = convert([*words, x, dict.fromkeys("ab", 1)], "stand_in")
+    assert made[:-2] == words
+    assert made[-1] == {"a": 1, "b": 1}
+    assert len(planned) <= 3
+
+
 def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> None:
     notes, options, settings = [1, 2], {"deep": [None]}, Frozen(np.ones(2))
     assert convert(notes, "stand_in") is notes
@@ -204,6 +227,33 @@ def test_a_container_without_arrays_is_itself(cuda: Any, library: StandIn) -> No
     assert (made[0] is notes, made[1] is options, made[2] is settings) == (True, True, True)
     for empty in ([], (), {}):
         assert convert(empty, "stand_in") is empty
+
+
+def test_a_container_that_is_in_itself_is_refused_by_its_place(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    batch: dict[str, Any] = {"data": x, "steps": [{"size": 1}]}
+    batch["steps"][0]["batch"] = batch
+    said = r'x\["steps"\]\[0\]\["batch"\]: got x itself, which it is in; allowed: a tree'
+    with pytest.raises(ValueError, match=said):
+        convert(batch, "stand_in")
+    inner = Batch(x)
+    inner.made = outer = Batch(x)
+    outer.made = inner
+    with pytest.raises(ValueError, match=r"^a\.made\.made: got a itself"):
+        adapt(lambda a: a, to="stand_in")(inner)
+    assert type(convert(x, "stand_in")) is Array
+
+
+def test_one_without_arrays_stays_as_it_is(cuda: Any, library: StandIn) -> None:
+    x = cuda.array([1.0])
+    node = Batch([])
+    node.data.append(Batch(node))
+    made = convert([node, x, node], "stand_in")
+    assert made[0] is made[2] is node
+    assert type(made[1]) is Array
+    assert convert(node, "stand_in") is node
+    kinds = adapt(lambda a, b: (type(a), b is node, node), to="stand_in", returns="cai")
+    assert kinds(x, node) == (Array, True, node)
 
 
 def test_an_array_that_is_a_dataclass_is_an_array(cuda: Any, library: StandIn) -> None:
@@ -448,19 +498,41 @@ def test_a_refusal_names_the_place(cuda: Any, library: StandIn, tree: Any, where
             convert(tree(x), "stand_in", copy=copy)
 
 
-def test_an_error_of_another_form_has_the_place_as_a_note(cuda: Any, library: StandIn) -> None:
-    class Odd(Exception):
-        pass
+def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, library: StandIn) -> None:
+    class Lost:
+        def __dlpack__(self, **said: Any) -> Any:
+            raise AssertionError
 
+        def __dlpack_device__(self) -> Any:
+            raise LookupError("no device")
+
+    for _ in range(2):
+        with pytest.raises(LookupError, match=r'^x\["a"\]: no device'):
+            convert({"a": Lost()}, "stand_in")
+        with pytest.raises(LookupError, match=r"^a: no device"):
+            adapt(lambda a: a, to="stand_in")(Lost())
+
+
+class OddError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "raised", [OddError(1, 2), OSError(2, "gone"), ImportError("no module")], ids=repr
+)
+def test_an_error_of_another_form_has_the_place_as_a_note(
+    cuda: Any, library: StandIn, raised: Exception
+) -> None:
     class Torn:
         __dlpack_device__ = cuda.array([1.0]).__dlpack_device__
 
         def __dlpack__(self, **_: Any) -> Any:
-            raise Odd(1, 2)
+            raise raised
 
-    with pytest.raises(Odd) as caught:
+    before = raised.args
+    with pytest.raises(type(raised)) as caught:
         convert({"a": [Torn()]}, "stand_in")
-    assert caught.value.args == (1, 2)
+    assert caught.value.args == before
     assert caught.value.__notes__ == ['at x["a"][0]']
 
 

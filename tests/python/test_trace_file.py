@@ -1,5 +1,6 @@
 """`trace`: the file, when it is written, what bounds it, and what processes do to it."""
 
+import asyncio
 import json
 import logging
 import os
@@ -164,6 +165,35 @@ def test_a_trace_is_for_one_block_and_as_a_decorator_for_one_call(tmp_path, cuda
         path.unlink()
         work()
         assert "exchange" in path.read_text()
+
+
+def test_as_a_decorator_it_traces_what_a_coroutine_does_and_takes_no_generator(tmp_path, cuda):
+    path = tmp_path / "trace.json"
+
+    @trace(path)
+    async def work(x):
+        await asyncio.sleep(0)
+        return to_cai(x)
+
+    view = asyncio.run(work(cuda.array([1.0])))
+    assert type(view).__name__ == "CaiView"
+    assert "exchange" in path.read_text()
+
+    def steps():
+        yield use(cuda)
+
+    async def later():
+        yield use(cuda)
+
+    for one in (steps, later):
+        with pytest.raises(TypeError, match=r"^function: got a generator function; allowed: "):
+            trace(path)(one)
+
+
+def test_a_limit_may_be_larger_than_any_memory(traced, cuda):
+    with traced(limit=2**100):
+        use(cuda)
+    assert not traced.read().about.get("left_out")
 
 
 def test_more_events_than_are_written_at_once_are_all_there_in_order(traced, cuda):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import sys
+import threading
+import weakref
 from types import ModuleType
 from typing import Any, NoReturn
 
 from cai_bridge._core import CaiView, DLPackView, _Maker
+from cai_bridge._trees import say_where
 
 from ._library import Library
 
@@ -33,6 +37,10 @@ FILES = {
 _registered: dict[str, Library] = {}
 FOUND: dict[Any, _Maker] = {}
 """What was looked up before: `convert` looks here first."""
+_unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
+"""Types of arrays that no library was found for, which takes a look at all installed packages."""
+_lock = threading.Lock()
+"""Held where one of these changes: what was looked up before a library came must not stay."""
 
 
 def register(library: Library) -> None:
@@ -48,9 +56,12 @@ def register(library: Library) -> None:
     TypeError
         `library` is not a `Library`, or its attributes are not as `Library` says.
     """
+    global _registered  # noqa: PLW0603
     _check(library)
-    _registered[library.name] = library
-    FOUND.clear()
+    with _lock:
+        _registered = {**_registered, library.name: library}
+        FOUND.clear()
+        _unknown_types.clear()
 
 
 def _check(library: Any) -> None:
@@ -89,20 +100,38 @@ def find(to: Any) -> Library:
         found: Library = FOUND[to].library
         return found
     except (KeyError, TypeError):
-        library = _look_up(to)
-    FOUND[to] = library.maker
+        pass
+    before = _registered
+    library = _look_up(to)
+    if library is None:
+        raise _unknown(to)
+    maker = library.maker
+    with _lock:
+        # What came meanwhile may be another of that name. An entry point adds its own.
+        if _registered is before or _registered.get(library.name) is library:
+            FOUND[to] = maker
     return library
 
 
 def of_array(x: Any) -> Library | None:
     """Find the library that makes arrays like `x`; None where none is known."""
+    kind = type(x)
     try:
-        return find(type(x))
+        if kind in _unknown_types:
+            return None
     except TypeError:
+        # A type without a hash cannot be remembered, and `find` would not take it either.
         return None
+    before = _registered
+    if kind in FOUND or _look_up(kind) is not None:
+        return find(kind)
+    with _lock:
+        if _registered is before:
+            _unknown_types.add(kind)
+    return None
 
 
-def _look_up(to: Any) -> Library:
+def _look_up(to: Any) -> Library | None:
     if isinstance(to, Library):
         _check(to)
         return to
@@ -114,14 +143,16 @@ def _look_up(to: Any) -> Library:
             if library is not None and issubclass(to, library.types):
                 return library
         for library in _registered.values():
-            if issubclass(to, library.types):
+            if _may_be_there(library) and issubclass(to, library.types):
                 return library
-        raise _unknown(to)
+        return None
     name = to.__name__ if isinstance(to, ModuleType) else to
-    library = _named(name) if isinstance(name, str) else None
-    if library is None:
-        raise _unknown(to)
-    return library
+    return _named(name) if isinstance(name, str) else None
+
+
+def _may_be_there(library: Library) -> bool:
+    """Tell whether there can be arrays of it. To look at its types would import it."""
+    return any(name.partition(":")[0] in sys.modules for name in library.arrays)
 
 
 def _named(module: str) -> Library | None:
@@ -135,9 +166,20 @@ def _named(module: str) -> Library | None:
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP, name=name):
-        made = entry.load()
-        register(made if isinstance(made, Library) else made())
-        return _registered.get(name)
+        try:
+            made = entry.load()
+            if not isinstance(made, Library):
+                made = made()
+            _check(made)
+            if made.name != name:
+                raise TypeError(
+                    f"name: got {made.name!r:.80}; allowed: {name!r}, the entry point's"
+                )
+        except Exception as error:
+            say_where(error, f"entry point {name!r} of {GROUP!r}")
+            raise
+        register(made)
+        return _registered[name]
     return None
 
 

@@ -61,7 +61,13 @@ class Library:
         found = []
         for name in self.arrays:
             module, _, attribute = name.partition(":")
-            found.append(getattr(importlib.import_module(module), attribute))
+            kind = getattr(importlib.import_module(module), attribute, None)
+            if not isinstance(kind, type):
+                raise TypeError(
+                    f"arrays: got {name!r:.80}, which is no type, for the library {self.name!r}; "
+                    'allowed: "module:type", of types that their modules have'
+                )
+            found.append(kind)
         return tuple(found)
 
     @functools.cached_property
