@@ -36,6 +36,7 @@ def emit(level: int, text: str, fields: dict[str, Any]) -> None:
 
 
 def _watch() -> None:
+    _logger.addHandler(logging.NullHandler())
     if isinstance(getattr(_logger, "_cache", None), dict):
         _logger._cache = _LevelCache()  # type: ignore[attr-defined]
         _tell()

@@ -305,7 +305,7 @@ def test_a_library_says_nothing_of_its_own_accord():
         from cai_bridge.testing import simulated_cuda
         import logging
         assert logging.getLogger("cai_bridge").level == logging.NOTSET
-        assert logging.getLogger("cai_bridge").handlers == []
+        assert [type(h) for h in logging.getLogger("cai_bridge").handlers] == [logging.NullHandler]
         assert logging.root.handlers == []
         with simulated_cuda() as cuda:
             to_cai(cuda.array([1.0]))
@@ -317,27 +317,3 @@ def test_a_library_says_nothing_of_its_own_accord():
         check=False,
     )
     assert (done.stdout, done.stderr, done.returncode) == ("", "", 0)
-
-
-def test_a_warning_reaches_whoever_has_not_set_up_logging():
-    program = """
-        from cai_bridge import to_cai
-        from cai_bridge.testing import simulated_cuda
-        with simulated_cuda() as cuda:
-            mine, x = cuda.stream("mine"), cuda.array([1.0], speaks="exchange")
-            for _ in range(2):
-                view = to_cai(x, stream=mine.handle)
-                view.__cuda_array_interface__
-                view.release()
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.stdout, done.returncode) == ("", 0)
-    (line,) = done.stderr.splitlines()
-    assert line.startswith(
-        "the producer's stream cannot wait for the consumer's stream, which was n"
-    )
