@@ -312,9 +312,9 @@ def test_a_handle_of_the_other_gpu_is_replaced_by_the_legacy_stream_of_the_memor
 ):
     far = cuda.stream("far", device=1, blocking=blocking)
     array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", name="x")
-    # Not by the array, whose dict would name the stream.
-    far.launch(lambda: array.assign(2.0), writes=[array], name="the work")
-    said = to_cai(array, stream=-1) if source == "view" else array
+    # Made before the work, which the array's own dict would name.
+    said = to_cai(array) if source == "view" else array
+    far.fill(array, 2.0)
     view = from_cai(said, stream=far.handle)
     assert view.stream == 1
     consumer = cuda.consumer("cai-waits" if reader == "dict" else "dlpack", cuda.stream("reader"))
