@@ -136,6 +136,7 @@ def test_what_cannot_be_parsed_ends_with_2(arguments, said, capsys):
         (["inspect", "cli_subjects:fails"], "capsule, such as cli_subjects:fails()"),
         (["inspect", "no_such_module:3"], "does not import: ModuleNotFoundError"),
         (["matrix", "torch", "--from", str(MATRIX)], "takes no subjects"),
+        (["matrix", "simulated", "--jobs", "0"], "--jobs: got 0; allowed: 1 or more"),
         (["matrix", "--way", "native", "--from", str(MATRIX)], "takes neither --way nor --jobs"),
         (["matrix", "--jobs", "2", "--from", str(MATRIX)], "takes neither --way nor --jobs"),
         (["matrix", "--from", "no-such-file"], "no-such-file: No such file"),

@@ -353,3 +353,25 @@ def test_a_stream_is_looked_at_though_no_array_is_there(cuda: Any, library: Stan
                 with pytest.raises((TypeError, ValueError), match=r"^stream: got "):
                     convert(tree, to, stream=wrong)
     assert count(cuda, "cuEventRecord") == 0
+
+
+# --------------------------------------------------------------------------------------------------
+# a protocol that a class declines
+
+
+@pytest.mark.parametrize("make", [to_cai, to_dlpack, lambda x: convert(x, "cai")])
+def test_a_method_that_is_none_is_none(make: Any, cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks="cai3")
+
+    class Declines:
+        __dlpack__ = None
+        __cuda_array_interface__ = x.__cuda_array_interface__
+
+    assert make(Declines()).ptr == x.ptr
+
+    class DeclinesBoth(Declines):
+        __cuda_array_interface__ = None
+
+    with pytest.raises(TypeError, match="object: got "):
+        make(DeclinesBoth())
+    cuda.synchronize()

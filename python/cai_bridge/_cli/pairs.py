@@ -37,6 +37,8 @@ def run(
     output.check_asked(path)
     if source and subjects:
         raise UsageError("--from shows what was run; it takes no subjects")
+    if jobs < 1:
+        raise UsageError(f"--jobs: got {jobs}; allowed: 1 or more")
     if source and (ways or jobs != 1):
         raise UsageError("--from shows what was run; it takes neither --way nor --jobs")
     table = read(source) if source else _run(subjects, ways, jobs)

@@ -11,7 +11,7 @@ use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
-use crate::py::producers::types::{Facts, ProducerKind, facts};
+use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{cai, dlpack, types};
 use crate::py::source::{
     Source, check_argument, consumers_place, hand_over_from, ready_for, ready_stream,
@@ -163,12 +163,12 @@ const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arr
 
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    x.hasattr(intern!(x.py(), "__dlpack__"))
+    speaks(x, intern!(x.py(), "__dlpack__"))
 }
 
 /// The same for the other protocol.
 fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
-    x.hasattr(intern!(x.py(), "__cuda_array_interface__"))
+    speaks(x, intern!(x.py(), "__cuda_array_interface__"))
 }
 
 /// One of our own views.

@@ -234,7 +234,10 @@ fn owner<'a, 'py>(
             owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None").into())
         }
         _ if facts.producer == ProducerKind::Class => Err(types::a_class(x)),
-        Some(_) if !facts.has_cai && !x.hasattr(intern!(x.py(), "__cuda_array_interface__"))? => {
+        Some(_)
+            if !facts.has_cai
+                && !types::speaks(x, intern!(x.py(), "__cuda_array_interface__"))? =>
+        {
             let got = format!("{} beside owner=", an_object(x)?);
             Err(Error::at(Kind::DictType, "x", got).into())
         }
@@ -282,7 +285,7 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
             Error::new(Kind::Protocol, "a DLPackView, which speaks only DLPack; to_cai takes it")
         }
         _ => {
-            let speaks = if x.hasattr(intern!(py, "__dlpack__"))? {
+            let speaks = if types::speaks(x, intern!(py, "__dlpack__"))? {
                 "which speaks only DLPack; to_cai and to_dlpack take it"
             } else {
                 "which has no __cuda_array_interface__"

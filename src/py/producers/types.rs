@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyType};
+use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
@@ -129,7 +129,12 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         lazy,
         parts,
         habits,
-        has_dlpack: kind.hasattr(intern!(py, "__dlpack__"))?,
-        has_cai: kind.hasattr(intern!(py, "__cuda_array_interface__"))?,
+        has_dlpack: speaks(kind, intern!(py, "__dlpack__"))?,
+        has_cai: speaks(kind, intern!(py, "__cuda_array_interface__"))?,
     })
+}
+
+/// Whether it has the attribute. One that is None says that it has not, as with `__hash__`.
+pub(crate) fn speaks(x: &Bound<'_, PyAny>, name: &Bound<'_, PyString>) -> PyResult<bool> {
+    Ok(x.getattr_opt(name)?.is_some_and(|found| !found.is_none()))
 }
