@@ -6,7 +6,7 @@ import copy
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 from ._core import DLPackView, _is_on_gpu
 
@@ -140,6 +140,19 @@ def _is_bare_dict(x: dict[Any, Any]) -> bool:
     return False
 
 
+def _leaf(x: Any, place: Place, leaves: Leaves) -> Rebuild:
+    try:
+        wanted = _is_on_gpu(x) or isinstance(x, leaves.on_host)
+    except Exception as error:
+        say_where(error, path(place))
+        raise
+    if not wanted:
+        return lambda _: x
+    leaves.arrays.append(x)
+    leaves.places.append(place)
+    return next
+
+
 def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
     """Take a tree apart: add its arrays on GPUs, and give what makes it again of others.
 
@@ -149,31 +162,19 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         leaves.loops.setdefault(id(x), place)
         return lambda _: x
     if _is_array(x):
-        try:
-            wanted = _is_on_gpu(x) or isinstance(x, leaves.on_host)
-        except Exception as error:
-            say_where(error, path(place))
-            raise
-        if not wanted:
-            return lambda _: x
-        leaves.arrays.append(x)
-        leaves.places.append(place)
-        return next
+        return _leaf(x, place, leaves)
     found = _parts(x)
     if found is None:
-        return lambda _: x
+        return _same(x)
     (keys, parts, shown, again), before = found, len(leaves.arrays)
     held = list(parts)
     plans: list[Rebuild | None] = []
+    has_plain = False
     leaves.around[id(x)] = place
     for key, part in zip(keys, held, strict=True):
         # Many arrays or numbers are the rule: they are told apart without another call.
-        kind = type(part)
-        if kind in PLAIN:
-            plans.append(None)
-            continue
         try:
-            wanted = bool(ARRAYS.get(kind)) and _is_on_gpu(part)
+            wanted = ARRAYS.get(type(part)) and _is_on_gpu(part)
         except Exception as error:
             say_where(error, path((place, shown, key)))
             raise
@@ -181,22 +182,32 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             leaves.arrays.append(part)
             leaves.places.append((place, shown, key))
             plans.append(next)
+        elif type(part) in PLAIN:
+            plans.append(None)
+            has_plain = True
         else:
             plans.append(plan(part, (place, shown, key), leaves))
     del leaves.around[id(x)]
     loop = leaves.loops.pop(id(x), None)
     if len(leaves.arrays) == before:
-        return lambda _: x
+        return _same(x)
     if loop is not None:
         raise ValueError(
             f"{path(loop)}: got {path(place)} itself, which it is in; allowed: a tree: a container "
             "with arrays is not among its own parts"
         )
+    if not has_plain:
+        each = cast("list[Rebuild]", plans)
+        return lambda new: _remade(again, [made(new) for made in each], place)
     return lambda new: _remade(
         again,
         [one if made is None else made(new) for one, made in zip(held, plans, strict=True)],
         place,
     )
+
+
+def _same(x: Any) -> Rebuild:
+    return lambda _: x
 
 
 def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -> Any:

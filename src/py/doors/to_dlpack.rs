@@ -10,7 +10,7 @@ use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
-use crate::py::producers::types::facts;
+use crate::py::producers::types::{ProducerKind, facts};
 use crate::py::views::DLPackView;
 
 const DOOR: &str = "to_dlpack";
@@ -68,11 +68,12 @@ pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
             let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
             return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
         }
+        let facts = facts(x)?;
         // To ask a view's table would lend it to a consumer, who is waited for at its end.
-        if x.is_instance_of::<DLPackView>() {
+        if facts.producer == ProducerKind::DLPackView {
             return Ok(true);
         }
-        if let Some(table) = facts(x)?.table {
+        if let Some(table) = facts.table {
             // Far quicker than to ask its method, where it lends a tensor at all.
             match answered(py, table.borrow(x))? {
                 Some(Ok(_)) => return Ok(true),
