@@ -33,7 +33,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
         # Before a capsule is taken.
         library.maker.admit([], stream, readonly)
         if not _refuses(library, readonly):
-            x = _copied(x, library, copy)
+            x = _copies([x], library, copy, stream)[0]
     return library.maker.convert([x], stream, readonly)[0]
 
 
@@ -83,7 +83,7 @@ def convert_leaves(
             # Before a capsule is taken.
             library.maker.admit([], stream, readonly)
             if not _refuses(library, readonly):
-                given = _copies(given, library, copy)
+                given = _copies(given, library, copy, stream)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
@@ -157,7 +157,7 @@ def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
     return array
 
 
-def _copies(arrays: list[Any], library: Library, copy: bool) -> list[Any]:
+def _copies(arrays: list[Any], library: Library, copy: bool, stream: Any) -> list[Any]:
     """Copy the arrays of a tree; capsules last, since what is refused leaves them as they were."""
     made = list(arrays)
     capsules = [item for item, x in enumerate(arrays) if type(x) is _trees.CAPSULE]
@@ -167,6 +167,7 @@ def _copies(arrays: list[Any], library: Library, copy: bool) -> list[Any]:
             if type(x) is not _trees.CAPSULE or library.name == "numpy":
                 made[item] = _copied(x, library, copy)
         if copy and capsules and library.name != "numpy":
+            library.maker.admit([arrays[item] for item in capsules], stream)
             taken = _libraries.find("dlpack").maker.convert([arrays[item] for item in capsules])
             for item, x in zip(capsules, taken, strict=True):
                 made[item] = _copied(x, library, copy)

@@ -26,7 +26,12 @@ _field = ".{}".format
 
 
 def _item(key: Any) -> str:
-    return f'["{key:.40}"]' if type(key) is str and '"' not in key else f"[{key!r:.40}]"
+    if type(key) is str and '"' not in key:
+        return f'["{key:.40}"]'
+    try:
+        return f"[{key!r:.40}]"
+    except Exception:
+        return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
 
 
 class Leaves:

@@ -152,8 +152,9 @@ def test_what_cannot_be_done_ends_with_2_and_a_line(arguments, said, capsys):
     assert printed.err.count("\n") == 1
 
 
-def test_a_reader_that_has_enough_is_no_error():
-    program = "from cai_bridge._cli.command import main; raise SystemExit(main(['doctor']))"
+@pytest.mark.parametrize("arguments", [["doctor"], ["matrix", "--from", str(MATRIX)]])
+def test_a_reader_that_has_enough_is_no_error(arguments):
+    program = f"from cai_bridge._cli.command import main; raise SystemExit(main({arguments}))"
     with subprocess.Popen(
         [sys.executable, "-c", program],
         stdout=subprocess.PIPE,
@@ -161,6 +162,7 @@ def test_a_reader_that_has_enough_is_no_error():
     ) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
+    assert process.returncode == 2, "not that the answer is no"
 
 
 # --- inspect --------------------------------------------------------------------------------------

@@ -228,6 +228,11 @@ def test_a_refusal_leaves_every_capsule_as_it_was(
         with pytest.raises(TypeError, match=f"^{next(iter(said))}: "):
             convert(capsule, to, copy=copy, **said)
         assert not capsules.name_of(capsule).startswith("used")
+    if to != "numpy":
+        for tree in (capsule, [x, capsule]):
+            with pytest.raises(ValueError, match="of device 1 for an array on device 0"):
+                convert(tree, to, copy=copy, stream=cuda.stream(device=1))
+            assert not capsules.name_of(capsule).startswith("used")
     assert good.deleted == bad.deleted == 0
     (made,) = convert([capsule], to, copy=copy)
     assert capsules.name_of(capsule).startswith("used")
@@ -353,6 +358,17 @@ def test_a_stream_is_looked_at_though_no_array_is_there(cuda: Any, library: Stan
                 with pytest.raises((TypeError, ValueError), match=r"^stream: got "):
                     convert(tree, to, stream=wrong)
     assert count(cuda, "cuEventRecord") == 0
+
+
+def test_a_key_that_cannot_be_shown_is_named_by_its_type(cuda: Any, library: StandIn) -> None:
+    class Silent:
+        def __repr__(self) -> str:
+            raise ZeroDivisionError
+
+    x = cuda.array([1.0] * 4)
+    with pytest.raises(TypeError, match=r"^x\[Silent\]: object: got a dict"):
+        convert({Silent(): interface(x)}, "stand_in")
+    cuda.synchronize()
 
 
 # --------------------------------------------------------------------------------------------------

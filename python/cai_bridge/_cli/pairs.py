@@ -113,12 +113,15 @@ def show(table: Table) -> None:
         print(plain(table))
         return
     console = Console(file=sys.stdout, highlight=False, soft_wrap=True)
-    for spans in _lines(table):
-        row = Text()
-        for text, style in spans:
-            row.append(text, style or None)
-        row.rstrip()
-        console.print(row)
+    # Printed at once: rich itself ends a program whose reader has enough, as if the answer were no.
+    with console.capture() as shown:
+        for spans in _lines(table):
+            row = Text()
+            for text, style in spans:
+                row.append(text, style or None)
+            row.rstrip()
+            console.print(row)
+    print(shown.get(), end="")
 
 
 def plain(table: Table) -> str:

@@ -7,7 +7,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyList, PyType};
+use pyo3::types::{PyCapsule, PyList, PyType};
 
 use super::Maybe;
 use super::call_argument::CallArgument;
@@ -76,7 +76,7 @@ impl Maker {
     }
 
     /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were
-    /// released, and to be read-only from now on.
+    /// released, and to be read-only from now on. Of capsules, refuses streams that are not of their GPU.
     #[pyo3(signature = (xs, stream=None, readonly=None))]
     fn admit<'py>(
         slf: &Bound<'py, Self>,
@@ -86,16 +86,19 @@ impl Maker {
     ) -> Answer<'py> {
         let py = slf.py();
         act(py, || {
-            Argument::parse(stream)?;
+            let argument = Argument::parse(stream)?;
             let readonly = flag::parse("readonly", readonly)?;
             let refused = readonly == Some(true) && slf.get().to_library(py)?.writes;
             xs.iter().enumerate().try_for_each(|(item, x)| {
                 let admitted = match x.cast::<View>() {
-                    Ok(view) => view.get().check_leased(),
-                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyConverted, OWN)),
+                    Ok(view) => view.get().check_leased().map_err(PyErr::from),
+                    Err(_) if x.is_instance_of::<PyCapsule>() => {
+                        dlpack::check_capsule(&x, &argument)
+                    }
+                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyConverted, OWN).into()),
                     Err(_) => Ok(()),
                 };
-                admitted.map_err(|error| at_item(py, error.into(), item))
+                admitted.map_err(|error| at_item(py, error, item))
             })
         })
     }

@@ -125,6 +125,14 @@ pub(crate) fn capsule(
     hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
 }
 
+/// Refuses a stream that is not of the GPU of a capsule's array, which stays as it is.
+pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -> PyResult<()> {
+    let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
+    let driver = driver::prepared(|call| detach(x.py(), call))?;
+    let place = place(x.py(), &driver, &array)?;
+    Ok(check_argument(&array, &driver, argument, place).map(drop)?)
+}
+
 /// Takes the tensor out of the capsule that `source` came as.
 pub(crate) fn consume(py: Python<'_>, source: &mut Source) -> PyResult<()> {
     if source.by == By::Capsule
