@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import types
 
@@ -41,6 +42,12 @@ also(
     interface=saying(shape=lambda _, shape: tuple(map(float, shape))),
 )
 also("cai-typestr", "it is bytes", CAI, interface=saying(typestr=lambda _, t: t.encode()))
+also(
+    "cai-typestr",
+    "it is an object that prints as one",
+    CAI,
+    interface=saying(typestr=lambda _, t: collections.UserString(t)),
+)
 also("cai-typestr", "it has no byte order", CAI, interface=saying(typestr=lambda _, t: t[1:]))
 also(
     "cai-typestr",
