@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-import collections
 import ctypes
 import types
 
 from broken_producers import behind, is_backwards, kept, on_current, pending, saying
 from more_producers import CAI, Index, also, reads_others, without
 from producers import Array, current_stream, device
+
+
+class Printed:
+    """No text, though it prints as one and has its letters."""
+
+    def __init__(self, text):
+        self.text = text
+
+    def __str__(self):
+        return self.text
+
+    def __getitem__(self, place):
+        return self.text[place]
+
 
 also("cai-entries", "it has no typestr", CAI, interface=without("typestr"))
 also(
@@ -46,7 +59,7 @@ also(
     "cai-typestr",
     "it is an object that prints as one",
     CAI,
-    interface=saying(typestr=lambda _, t: collections.UserString(t)),
+    interface=saying(typestr=lambda _, t: Printed(t)),
 )
 also("cai-typestr", "it has no byte order", CAI, interface=saying(typestr=lambda _, t: t[1:]))
 also(
