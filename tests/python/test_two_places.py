@@ -301,6 +301,16 @@ def test_what_was_lent_for_one_gpu_is_waited_for_where_the_other_ones_stream_is_
     assert seen.value == [1.0] * 4
 
 
+def test_the_host_waits_for_the_gpu_of_a_handle_that_nothing_keeps(cuda):
+    far = cuda.stream("far", device=1)
+    array = cuda.array([1.0] * 4, speaks="cai3", memory="managed", name="x")
+    view = to_cai(array, stream=far.handle)
+    far.launch(lambda: array.assign(2.0), writes=[view], name="the consumer's write")
+    seen = cuda.consumer("dlpack", cuda.stream("reader")).read(from_cai(view))
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
+
+
 # --- work that is pending on a stream of the other GPU, as a caller says --------------------------
 
 

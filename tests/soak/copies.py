@@ -49,7 +49,7 @@ class Copies(Ends):
             return
         first = self.readied(view)
         if first is None:
-            self.wait_for_device(view.place)
+            self.wait_for_device(self.gone_at(view))
         else:
             # Where the one stands in for another, an event is recorded there.
             waited = (self.also(view.on, view), first)
@@ -62,6 +62,13 @@ class Copies(Ends):
         first = self.confirmed(view.on, view)
         follows = view.on is not None and view.on.by == "exporter"
         return first if follows or (view.on and first == view.on.stream) else None
+
+    def gone_at(self, view: View) -> int:
+        """Tell the GPU of the stream that a view is ready on, where that is gone."""
+        if view.on is not None:
+            return self.lanes[view.on.stream].device
+        named = view.user.at if view.user.kind == "unkept" else None
+        return view.place if named is None else named
 
     # --- on a GPU ---------------------------------------------------------------------------------
 
@@ -130,7 +137,7 @@ class Copies(Ends):
         if view.ready is not None:
             on = self.readied(view)
             if on is None:
-                self.wait_for_device(view.place)
+                self.wait_for_device(self.gone_at(view))
                 on = f"L{view.place}"
             self.edge(self.also(view.on, view), on)
         self._see(step.name, view.array, str(on))

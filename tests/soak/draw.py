@@ -187,7 +187,7 @@ class Drawing(Trying):
         return s.FromCai(
             self.name("v"),
             source,
-            self.argument(self.place(source)),
+            self.said(source, self.place(source)),
             self.readonly(),
             self.works_on(source, self.place(source)),
             as_dict,

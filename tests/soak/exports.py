@@ -168,7 +168,7 @@ class Exports(Copies):
         if ready is not None and on is not None and on.by in {"object", "exporter", "pinned"}:
             ready, also = self.readied(view), self.also(view.on, view)
             if ready is None:
-                self.wait_for_device(view.place)
+                self.wait_for_device(self.gone_at(view))
             elif also is not None:
                 self.edge(ready, also)
                 ready = also
@@ -199,7 +199,7 @@ class Exports(Copies):
     def _wait_for_producer(self, view: View, own: str) -> None:
         first = self.readied(view)
         if first is None:
-            self.wait_for_device(view.place)
+            self.wait_for_device(self.gone_at(view))
         else:
             for stream in (self.also(view.on, view), first):
                 wants(not self.is_captured(stream) and not self.is_captured(own))

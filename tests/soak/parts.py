@@ -45,7 +45,7 @@ class Parts(Drawing):
     def taken_in(self, source: str) -> s.Step:
         device = self.place(source)
         works_on, gpu = self.works_on(source, device), self.gpu(source)
-        argument = self.argument(device) if self.chance(0.4) else None
+        argument = self.said(source, device) if self.chance(0.4) else None
         return s.FromCai(self.name("v"), source, argument, None, works_on, device=gpu)
 
     def door(self, source: str) -> s.Step:

@@ -39,9 +39,10 @@ impl Holding {
         self.ready.as_ref().or_else(producer)
     }
 
-    /// Where that stream is, where it is kept.
+    /// Where that stream is, where it is kept; else where the consumer works, who has named its handle.
     pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
-        self.keeper_of(ready).map(StreamRef::place)
+        let named = matches!(ready, Stream::Handle(_)).then_some(self.at);
+        self.keeper_of(ready).map(StreamRef::place).or(named)
     }
 
     /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
