@@ -264,6 +264,31 @@ def test_a_library_is_not_imported_for_the_arrays_of_others(
     assert "not_named_yet" not in sys.modules
 
 
+@pytest.mark.parametrize("by", ["object", "class"])
+def test_a_library_may_say_its_types_itself(by: str, cuda: Any, no_libraries: Any) -> None:
+    class Own(Array):
+        pass
+
+    Own.__module__ = "a_module_of_nobodys"
+
+    class Says(StandIn):
+        arrays = ()
+        if by == "class":
+            types = (Own,)
+
+        def make(self, view: Any, stream: Any) -> Array:
+            return Own(view, stream)
+
+    says = Says({0: cuda.stream()})
+    if by == "object":
+        says.types = (Own,)  # type: ignore[misc]
+    register(says)
+    x = cuda.array([1.0] * 4)
+    mine = convert(x, "stand_in")
+    assert type(adapt(lambda view: view, to="cai")(mine)) is Own
+    cuda.synchronize()
+
+
 @pytest.mark.parametrize("name", ["stand_in:Nobody", "stand_in:pytest", "stand_in:Array.read"])
 def test_an_array_type_that_is_not_there_is_named(cuda: Any, no_libraries: Any, name: str) -> None:
     register(type("Wrong", (StandIn,), {"arrays": (name,)})({0: cuda.legacy}))

@@ -125,9 +125,11 @@ class HandOvers(Lives):
         """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
         stream, legacy = str(s.stream_of(argument)), f"L{device}"
         kept = self.keep(argument)
-        if kept is None and passed_on:
+        # Others are told the legacy stream of the memory's GPU.
+        far = kept is not None and kept.stream != stream and kept.stream != legacy
+        if passed_on and (kept is None or far):
             self.edge(stream, legacy)
-            return None, StreamRef(legacy)
+            return kept, StreamRef(legacy)
         return kept, kept
 
     def _asked_for(self, step: s.ToCai, array: Array) -> str | None:

@@ -151,8 +151,9 @@ def _look_up(to: Any) -> Library | None:
 
 
 def _may_be_there(library: Library) -> bool:
-    """Tell whether there can be arrays of it. To look at its types would import it."""
-    return any(name.partition(":")[0] in sys.modules for name in library.arrays)
+    """Tell whether there can be arrays of it. To look at its types may import it."""
+    knows_them = "types" in vars(library) or type(library).types is not Library.types
+    return knows_them or any(name.partition(":")[0] in sys.modules for name in library.arrays)
 
 
 def _named(module: str) -> Library | None:
