@@ -30,10 +30,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     if detach:
         x = detached(x)
     if copy is not None:
-        # Before a capsule is taken.
-        library.maker.admit([], stream, readonly)
-        if not _refuses(library, readonly):
-            x = _copies([x], library, copy, stream)[0]
+        x = _copies([x], library, copy, stream, readonly)[0]
     return library.maker.convert([x], stream, readonly)[0]
 
 
@@ -80,10 +77,7 @@ def convert_leaves(
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
-            # Before a capsule is taken.
-            library.maker.admit([], stream, readonly)
-            if not _refuses(library, readonly):
-                given = _copies(given, library, copy, stream)
+            given = _copies(given, library, copy, stream, readonly)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
@@ -112,11 +106,6 @@ def _is_view(library: Library) -> bool:
 def _asks(library: Library, stream: Any, readonly: bool | None) -> bool:
     """Whether arrays of the library itself may be refused."""
     return stream is not None or readonly is not None or _is_view(library)
-
-
-def _refuses(library: Library, readonly: bool | None) -> bool:
-    """Whether `library` is refused whatever it is given, a copy as well: so that none is made."""
-    return bool(readonly) and library.writes
 
 
 def _own(  # noqa: PLR0917
@@ -157,8 +146,13 @@ def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
     return array
 
 
-def _copies(arrays: list[Any], library: Library, copy: bool, stream: Any) -> list[Any]:
+def _copies(
+    arrays: list[Any], library: Library, copy: bool, stream: Any, readonly: bool | None
+) -> list[Any]:
     """Copy the arrays of a tree; capsules last, since what is refused leaves them as they were."""
+    library.maker.admit([], stream, readonly)
+    if readonly and library.writes:
+        return arrays  # refused whatever the library is given, a copy as well: so none is made
     made = list(arrays)
     capsules = [item for item, x in enumerate(arrays) if type(x) is _trees.CAPSULE]
     item = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import capsules
 import pytest
@@ -12,6 +13,18 @@ from moving import BEFORE, GIVEN, host_waits, moved, stream_before
 from cai_bridge import from_cai, to_cai
 
 ENDS = pytest.mark.parametrize("end", ["release", "drop", "capsule"])
+
+
+def expect_in_order(cuda: Any, view: Any, array: Any, streams: tuple[Any, Any]) -> None:
+    """Move the producer, read where it was, and see that it waits for that after the end."""
+    first, then = streams
+    moved(array, first, then)
+    first.wait(then.record())
+    seen = first.read(array)
+    view.release()
+    then.fill(array, 3.0)
+    cuda.synchronize()
+    assert seen.value == [2.0] * 4
 
 
 @GIVEN
@@ -70,13 +83,7 @@ def test_a_reader_that_named_no_stream_and_worked_where_the_producer_did(cuda):
     with cuda.current_stream(first):
         interface = view.__cuda_array_interface__
     assert interface["stream"] == first.handle
-    moved(array, first, then)
-    first.wait(then.record())
-    seen = first.read(array)
-    view.release()
-    then.fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    expect_in_order(cuda, view, array, (first, then))
 
 
 @BEFORE
@@ -87,13 +94,7 @@ def test_a_consumer_where_the_producer_was_is_waited_for_where_it_is(consumer, b
     with cuda.current_stream(first):
         view = to_cai(array, stream=first if consumer == "named" else None)
         assert view.__cuda_array_interface__["stream"] == first.handle
-    moved(array, first, then)
-    first.wait(then.record())
-    seen = first.read(array)
-    view.release()
-    then.fill(array, 3.0)
-    cuda.synchronize()
-    assert seen.value == [2.0] * 4
+    expect_in_order(cuda, view, array, (first, then))
 
 
 def test_an_exporter_whose_context_was_reset_is_not_asked_for_its_stream(cuda):

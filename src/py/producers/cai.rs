@@ -10,9 +10,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::device::{device_argument, locate};
-use super::dlpack::{Readiness, of_producer};
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
+use super::readiness::{Readiness, declared, of_producer};
 use super::types::{self, Facts, ProducerKind};
 use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
@@ -94,7 +94,7 @@ pub(crate) fn import<'py>(
     let work = Work { driver: &driver, place, owner, exports, ptr, of_owner, object };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
-        (Request::On(_), _) => work.declared(py, options, there)?,
+        (Request::On(_), _) => declared(py, options.door, options.stream, (&driver, there, place))?,
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
@@ -126,22 +126,6 @@ struct Work<'a, 'py> {
 }
 
 impl Work<'_, '_> {
-    /// The stream that the caller declares.
-    fn declared(
-        &self,
-        py: Python<'_>,
-        options: &ImportOptions<'_, '_>,
-        there: Place,
-    ) -> PyResult<Readiness> {
-        let Some(alive) = options.stream.alive(there) else {
-            return Ok((Ready::Nothing, None, None));
-        };
-        match options.stream.keep(py, self.driver, there)? {
-            Some(KeepAlive::By(producer)) => Ok((Ready::On(alive.stream()), Some(producer), None)),
-            _ => of_producer(py, options.door, self.driver, (alive, self.place), true),
-        }
-    }
-
     /// The stream that the dict names.
     fn exported(&self, py: Python<'_>, door: &'static str, stream: Stream) -> PyResult<Readiness> {
         match self.kept(py, stream)? {

@@ -14,6 +14,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 use super::device::check_exists;
 use super::dunder::ask;
 use super::guards;
+use super::readiness::of_producer;
 use super::types::Facts;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -22,13 +23,13 @@ use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::order::{self, Purpose};
+use crate::order;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
+use crate::py::streams::{Argument, StreamRef, current};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -156,38 +157,6 @@ struct Read {
     /// The stream that stands in for it, if nothing keeps it.
     kept: Option<StreamRef>,
     by: By,
-}
-
-/// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
-/// nothing keeps it.
-pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
-
-/// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
-/// default stream of its GPU, at `home`, waits for it now, and stands in for it; others are told the legacy one, since
-/// the handle may be dead when they read it.
-pub(super) fn of_producer(
-    py: Python<'_>,
-    door: &'static str,
-    driver: &Handle,
-    (work, home): (Alive<'_>, Place),
-    passed_on: bool,
-) -> PyResult<Readiness> {
-    let named = Ready::On(work.stream());
-    let (producer, stands_in) = match KeepAlive::of(py, driver, work)? {
-        KeepAlive::By(producer) => return Ok((named, Some(producer), None)),
-        KeepAlive::StandIn(legacy) => (Some(legacy), work.place().ordinal == home.ordinal),
-        KeepAlive::Nobody(_) => (None, false),
-    };
-    let kept = producer.as_ref().map(|legacy| legacy.clone_ref(py));
-    if !passed_on {
-        return Ok((named, producer, kept));
-    }
-    if stands_in {
-        return Ok((Ready::On(Stream::Legacy), producer, kept));
-    }
-    let door = Purpose::hand_over(door);
-    order::connect(door, driver, (work, Alive::legacy(home)), |call| detach(py, call))?;
-    Ok((Ready::On(Stream::Legacy), producer, Some(StreamRef::legacy(home))))
 }
 
 /// Makes an array of `x` usable as `argument` asks, from the stream that it is ready on. Its tensor is taken

@@ -8,5 +8,6 @@ mod dunder;
 mod guards;
 mod ndarray;
 pub(crate) mod own_view;
+mod readiness;
 mod silence;
 pub(crate) mod types;

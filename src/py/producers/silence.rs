@@ -9,7 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
 
-use super::dlpack::{self, Readiness};
+use super::dlpack;
+use super::readiness::{Readiness, of_producer};
 use super::types::{self, Facts, ProducerKind};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
@@ -34,7 +35,7 @@ pub(super) fn settle(
     if let Some(table) = table {
         let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
         let alive = current::named(py, native, place);
-        return dlpack::of_producer(py, door, driver, (alive, place), true);
+        return of_producer(py, door, driver, (alive, place), true);
     }
     if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
