@@ -141,6 +141,19 @@ def test_from_cai_keeps_jaxs_read_only_flag_and_refuses_to_lose_it_in_a_legacy_c
     assert not from_cai(array, stream=-1, readonly=False).readonly
 
 
+@pytest.mark.usefixtures("driver", "jax")
+def test_a_late_array_is_ready_on_the_per_thread_stream_which_jax_itself_misses() -> None:
+    from cai_bridge.conformance.lab.gpu import GpuLab
+    from cai_bridge.conformance.libraries.jax import Producer
+
+    lab, producer = GpuLab(), Producer()
+    for value in lab.values():
+        late = producer.late(lab, value, COUNT)
+        view = to_cai(late.array, stream=2)
+        lab.expect_read(2, lab.words(view.ptr, COUNT), late, "to_cai was asked for 2")
+    lab.close()
+
+
 def test_a_jax_array_comes_back_to_jax_through_both_views(jax: Any, array: Any) -> None:
     back = jax.dlpack.from_dlpack(from_cai(to_cai(array), readonly=False))
     assert back.unsafe_buffer_pointer() == array.unsafe_buffer_pointer()

@@ -1,12 +1,13 @@
 """`python -m tests.mutants`: changes the Python that judges, and shows that its tests notice.
 
     python -m tests.mutants [--only REGEX] [--seconds S] [--seed N] [--jobs N]
-                            [--reached FILE] [--log FILE]
+                            [--cases N] [--reached FILE] [--log FILE]
 
 Judging is `conformance`, `testing/_kit` and `_cli`. Each change is made to a copy of the package,
 and the tests that reach its line run until one fails. A change that no test notices is printed;
 those in argued.toml are not mistakes, and it says why. Exits with 1 where another one is left.
-`--seconds` draws as many changes as there is time for, and `--jobs` judges so many at once;
+`--seconds` draws as many changes as there is time for, and `--jobs` judges so many at once.
+`--cases` runs no more cases of a test than this: faster, and what is left may be noticed by others.
 `--reached` keeps which lines the tests reach, for another run over the same tests; `--log` gets a
 line a change, and what it has is not done again.
 """
@@ -121,9 +122,16 @@ def lines_of(tests: Reached) -> dict[str, dict[str, set[int]]]:
 
 
 def tests_of(
-    file: str, change: Change, tests: Reached, lines: dict[str, dict[str, set[int]]]
+    file: str,
+    change: Change,
+    tests: Reached,
+    lines: dict[str, dict[str, set[int]]],
+    cases: float,
 ) -> list[str]:
-    """Choose the tests that reach a line: those of its function's name, then the fastest."""
+    """Choose the tests that reach a line: those of its function's name, then the fastest.
+
+    Of each test, as many cases as `cases` says.
+    """
 
     def reaching(some: Iterable[int]) -> list[str]:
         return [name for name, reached in lines[file].items() if not reached.isdisjoint(some)]
@@ -134,7 +142,12 @@ def tests_of(
     if children:
         found += [name for name in tests if f"/test_{children}" in name and name not in found]
     rule = change.function.replace("_", "-")
-    return sorted(found, key=lambda name: (rule not in name, tests[name]["seconds"]))
+    found.sort(key=lambda name: (rule not in name, tests[name]["seconds"]))
+    of_test: dict[str, list[str]] = defaultdict(list)
+    for name in found:
+        of_test[name.partition("[")[0]].append(name)
+    few = {name for some in of_test.values() for place, name in enumerate(some) if place < cases}
+    return [name for name in found if name in few]
 
 
 class Chosen:
@@ -236,6 +249,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=1, metavar="N")
+    parser.add_argument("--cases", type=float, default=float("inf"), metavar="N")
     parser.add_argument("--reached", type=Path, metavar="FILE")
     parser.add_argument("--log", type=Path, metavar="FILE")
     asked = parser.parse_args()
@@ -260,7 +274,7 @@ def main() -> int:
         if failed := is_noticed(folder, some, TEST_S):
             raise SystemExit(f"a test fails without a change: {failed}")
         lines = lines_of(tests)
-        names = [tests_of(file, change, tests, lines) for file, change in every]
+        names = [tests_of(file, change, tests, lines, asked.cases) for file, change in every]
         times = [sum(tests[one]["seconds"] for one in some) for some in names]
         copies = Copies(package, Path(made), time.monotonic() + asked.seconds)
         here = multiprocessing.get_context("fork")

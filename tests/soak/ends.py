@@ -101,11 +101,11 @@ class Ends(Model):
 
     def _settle(self, view: View, also: str | None) -> None:
         """Order the producer after the consumers; where its stream is unknown, keep the memory."""
-        users, covered = self._users(view, also)
-        if not covered:
+        users, lost = self._users(view, also)
+        if lost:
             wants(self.doubt is None or self.strict)
             at = view.at if view.user.at is None else view.user.at
-            self._wait_at_end(at)
+            self._wait_at_end(at, lost)
             # The host's wait is for one GPU; streams of the other are waited for by streams.
             users = [user for user in users if self.lanes[user].device != at]
         if not users:
@@ -119,7 +119,7 @@ class Ends(Model):
         if not set(unkept) <= {*users, *producers, *upstream, *self.working(at)}:
             wants(self.doubt is None or self.strict)
             for place in sorted({at, *(self.lanes[user].device for user in users)}):
-                self._wait_at_end(place)
+                self._wait_at_end(place, {*users})
             return
         others = dict.fromkeys(upstream + unkept)
         producers += [one for one in others if one not in {"", *producers}]
@@ -151,8 +151,8 @@ class Ends(Model):
             self.after[HOST] |= self.doubt or 0
             self.doubt = (self.doubt or 0) | self.after[HOST]
 
-    def _users(self, view: View, also: str | None) -> tuple[list[str], bool]:
-        """List the streams that the producer's has to wait for, and whether that is enough."""
+    def _users(self, view: View, also: str | None) -> tuple[list[str], set[str]]:
+        """List the streams that the producer's has to wait for, and those that it cannot."""
         user, users, unsure, lacking = view.user, [], False, set[str]()
         if user.kind == "home":
             home, moved = self.confirmed(view.home, view), self.also(view.home, view)
@@ -162,7 +162,7 @@ class Ends(Model):
                 users += [alive] if alive else []
                 unsure, lacking = alive is None, {user.stream}
             elif also is None and moved is None and not view.upstream and not view.lent:
-                return [], True
+                return [], set()
             else:
                 users.append(home or f"L{view.place}")
         elif user.kind == "on":
@@ -185,23 +185,24 @@ class Ends(Model):
         if unsure:
             at = view.at if user.at is None else user.at
             users += [f"L{at}", *self.working(at)]
-        covered = not unsure or lacking <= {*users}
+        lost = lacking - {*users} if unsure else set()
         if view.lent:
             users.append(f"L{view.at}")
-        return list(dict.fromkeys(users)), covered
+        return list(dict.fromkeys(users)), lost
 
     def _here(self, stream: str) -> str:
         """Name a stream in the thread that ends something; per-thread ones are another's there."""
         return f"L{stream[1:]}" if self.elsewhere and stream[0] == "T" else stream
 
-    def _wait_at_end(self, device: int) -> None:
+    def _wait_at_end(self, device: int, lost: set[str]) -> None:
+        """Wait for streams that nothing keeps, on the host, unless somebody keeps them then."""
         if self.doubt is None:
             self.wait_for_device(device)
             return
         # At a moment that nobody knows.
         wants(self.capture is None)
-        for stream, lane in self.lanes.items():
-            if lane.device == device:
+        for stream in lost:
+            if self.lanes[stream].device == device:
                 self.doubt |= self.after[stream]
 
     def _give_up_copy(self, view: View) -> None:
@@ -209,7 +210,7 @@ class Ends(Model):
         home = self.confirmed(view.home, view)
         wants(self.doubt is None or self.strict)
         if home is None:
-            self._wait_at_end(view.at)
+            self._wait_at_end(view.at, {*self.lanes})
         pool = self._here(home or f"L{view.at}")
         self.arrays[view.array] = self.arrays[view.array]._replace(pool=pool)
 
