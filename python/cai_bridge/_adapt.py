@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
 from typing import Any
 
@@ -125,38 +125,23 @@ class _Call:
         self.readonly = readonly
         self.names = _names(function)
 
-    @contextlib.contextmanager
-    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[_Now]:
-        """Convert all arguments at once, and give them back when the call is over."""
+    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Now:
+        """Convert all arguments at once, for the ``with`` block of one call."""
         leaves = _trees.Leaves()
         names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
         plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
         named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
         asked = self.stream
         stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
-        lent: list[Any] = []
-        made = convert_leaves(
-            leaves, self.library, stream=stream, readonly=self.readonly, lent=lent
-        )
-        views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
-        new = iter(made)
         now = _Now(self._like(leaves), stream)
+        made = convert_leaves(
+            leaves, self.library, stream=stream, readonly=self.readonly, lent=now.lent
+        )
+        now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
+        new = iter(made)
         now.left += [tuple(again(new) for again in plans)]
         now.left += [{name: again(new) for name, again in named.items()}]
-        # From here on the function alone holds them: what it drops has ended when it returns.
-        del made, new
-        try:
-            yield now
-        except BaseException:
-            # The traceback keeps them, for as long as somebody keeps that.
-            for one in views:
-                if (view := one()) is not None:
-                    view.release()
-            raise
-        finally:
-            now.left.clear()
-            for end in lent:
-                end()
+        return now
 
     def _like(self, leaves: _trees.Leaves) -> _libraries.Library | None:
         if self.returns != "like":
@@ -165,11 +150,32 @@ class _Call:
 
 
 class _Now:
-    """One call: its arguments, which are handed out once, and what comes of its result."""
+    """One call: its arguments, which are handed out once, and what comes of its result.
+
+    The function alone holds the arguments: what it drops has ended when it returns. What is left is
+    given back when the ``with`` block is over.
+    """
 
     def __init__(self, like: _libraries.Library | None, stream: Any) -> None:
         self.like, self.stream = like, stream
         self.left: list[Any] = []
+        self.lent: list[Any] = []
+        self.views: list[weakref.ref[CaiView | DLPackView]] = []
+
+    def __enter__(self) -> _Now:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # The traceback keeps them, for as long as somebody keeps that.
+        views = self.views if kind is not None else []
+        try:
+            for one in views:
+                if (view := one()) is not None:
+                    view.release()
+        finally:
+            self.left.clear()
+            for end in self.lent:
+                end()
 
     def args(self) -> tuple[Any, ...]:
         return self.left.pop(0)  # type: ignore[no-any-return]

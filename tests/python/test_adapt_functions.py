@@ -238,3 +238,15 @@ def test_a_function_that_only_reads_is_vouched_for(cuda: Any, library: StandIn) 
     seen = adapt(lambda a: a.view.ptr, "stand_in", readonly=False)(x)
     assert seen == x.ptr
     assert x.exports == 0
+
+
+def test_what_a_producer_raises_comes_out_as_it_is(cuda: Any, library: StandIn) -> None:
+    class Odd:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (2, 0)
+
+        def __dlpack__(self, **wishes: Any) -> Any:
+            raise StopIteration("nothing more")
+
+    with pytest.raises(StopIteration, match="nothing more"):
+        adapt(lambda x: x, to="stand_in")(Odd())
