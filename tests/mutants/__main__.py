@@ -209,8 +209,8 @@ def _run_tests(folder: Path, names: list[str], shown: Path) -> None:
 
 def argued() -> dict[tuple[str, str, str, str], str]:
     """Read which changes are no mistakes, and why."""
-    rows = tomllib.loads((HERE / "argued.toml").read_text())["change"]
-    return {(r["file"], r["function"], r["before"], r["after"]): r["why"] for r in rows}
+    rows = tomllib.loads((HERE / "argued.toml").read_text())["reason"]
+    return {tuple(change): row["why"] for row in rows for change in row["changes"]}
 
 
 @dataclass(frozen=True)

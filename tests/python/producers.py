@@ -15,7 +15,7 @@ from typing import Any
 
 import tables
 
-from cai_bridge.conformance import ProducerAdapter
+from cai_bridge.conformance import ProducerAdapter, check_producer
 from cai_bridge.testing import SimulatedCuda
 from cai_bridge.testing._kit.dlpack_abi import DLTensor, ManagedTensor
 from cai_bridge.testing._region import Region
@@ -298,6 +298,12 @@ class Library(ProducerAdapter):
 
     def on(self, stream):
         return working_on(stream)
+
+
+def judged(lab, only, doors=EVERY, kind=None, **methods):
+    """What one requirement comes to for a library with some of its arrays' methods replaced."""
+    array = kind or speaking("Odd", doors, **methods)
+    return check_producer(type("Odd", (Library,), {"array": array}), lab=lab, only=only)[only]
 
 
 BROKEN: dict[str, type[Library]] = {}

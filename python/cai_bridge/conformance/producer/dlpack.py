@@ -146,9 +146,8 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
     seen = []
     for newest in ((1, 3), (2, 0)):
         fields = read_capsule(export(x, stream=1, max_version=newest))
-        version = given(fields.version, "its capsules are legacy ones, which have no version")
-        expect(version[0] == 1, f"version {version} where {newest} is the newest that is known")
-        seen.append(version)
+        # Reading it refuses other major versions.
+        seen.append(given(fields.version, "its capsules are legacy ones, which have no version"))
     return f"{seen[0]} and {seen[1]}"
 
 

@@ -1,0 +1,268 @@
+"""Unusual producers: what they may do, what they may not, and what is asked of them."""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from typing import Any
+
+import pytest
+from broken_producers import is_columns
+from producers import (
+    Array,
+    Cai,
+    DLPack,
+    Library,
+    current_stream,
+    judged,
+    speaking,
+    working_on,
+)
+
+from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer, open_lab
+from cai_bridge.conformance.lab import Late, flat
+from cai_bridge.conformance.producer.arrays import in_another_thread, numbered
+from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
+
+CAI, DLPACK = ("cai",), ("dlpack",)
+
+
+@pytest.fixture
+def lab() -> Any:
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+@pytest.mark.parametrize("may_be", [True, False])
+def test_only_reversed_rows_may_be_refused(may_be: bool, lab: Any, monkeypatch: Any) -> None:
+    export = ExchangeTable.export
+
+    def refuses(table: ExchangeTable, x: Any) -> Any:
+        if x._region.strides[0] < 0 if may_be else is_columns(x):
+            raise BufferError("not this one")
+        return export(table, x)
+
+    monkeypatch.setattr(ExchangeTable, "export", refuses)
+    found = judged(lab, "exchange-values", ("exchange",))
+    assert found.outcome == ("passed" if may_be else "failed")
+    which = "the rows from the last" if may_be else f"every second column of {numbered()}"
+    assert f"{which}: refused: not this one" in found.evidence
+
+
+def test_what_an_adapter_cannot_slice_is_told(lab: Any) -> None:
+    class Whole(ProducerAdapter):
+        dtypes = ("float32",)
+
+        def make(self, shape: Any, dtype: str) -> Any:
+            return type("Whole", (Library.array,), {"__getitem__": None}).made(shape, dtype)
+
+    found = check_producer(Whole, lab=lab, only="exchange-values")["exchange-values"]
+    assert "every second column: " in found.evidence
+
+
+def test_a_dict_that_each_array_has_by_itself_is_read(lab: Any) -> None:
+    class Own(Array):
+        def __init__(self, *said: Any) -> None:
+            super().__init__(*said)
+            self.__cuda_array_interface__ = self.interface()
+
+    assert judged(lab, "cai-shape", kind=Own).outcome == "passed"
+
+
+def test_a_type_that_is_refused_is_told(lab: Any) -> None:
+    def interface(self: Array) -> Any:
+        if self._region.dtype == "bool":
+            raise TypeError("no bools")
+        return Array.interface(self)
+
+    found = judged(lab, "cai-typestr", CAI, interface=interface)
+    assert found.evidence == "<f4, <f4, bool is refused, |i1, <u4, <f2, <c8"
+
+
+def test_a_dict_is_missed_before_two_streams_are_asked_for(lab: Any) -> None:
+    class Nameless(Library):
+        array = speaking("Nameless", DLPACK)
+
+        def stream(self) -> None:
+            return None
+
+    found = check_producer(Nameless, lab=lab, only="cai-pending-on-two")["cai-pending-on-two"]
+    assert found.evidence == "Nameless has no __cuda_array_interface__"
+
+
+def test_a_stream_is_not_let_die_where_that_may_end_the_process(lab: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(lab, "expendable", False)
+    found = judged(lab, "cai-stream-lifetime")
+    assert found.outcome == "skipped"
+    assert found.evidence.startswith("judged only in a process that may crash")
+
+
+def test_what_another_thread_does_is_waited_for() -> None:
+    done: list[int] = []
+
+    def work() -> None:
+        time.sleep(0.05)
+        done.append(1)
+
+    in_another_thread(work)
+    assert done == [1]
+
+
+def test_the_newest_version_that_is_asked_for_is_the_one_that_is_read(lab: Any) -> None:
+    asked = set()
+
+    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+        asked.add(newest)
+        return Array.capsule(self, stream, newest, device, copy)
+
+    judged(lab, "dlpack-dtype", DLPACK, capsule=capsule)
+    assert asked == {(1, 3)}
+
+
+@classmethod  # type: ignore[misc]
+def in_a_circle(cls: type[Array], shape: Any, dtype: Any) -> Array:
+    """Make an array that the garbage collector frees, whoever has its tensor."""
+    array = Array.made.__func__(cls, shape, dtype)
+    array.itself = array
+    return array
+
+
+def test_memory_that_is_collected_before_the_deleter_is_called_is_found(lab: Any) -> None:
+    found = judged(lab, "dlpack-deleter", DLPACK, made=in_a_circle, owner=lambda a: None)
+    assert found.outcome == "failed", found.evidence
+
+
+def test_a_stream_that_died_with_its_object_is_named(lab: Any) -> None:
+    class Circular(Library):
+        """Its streams are collected as garbage, and its arrays keep only their handles."""
+
+        class Kept(Array):
+            def fill(self, value: float) -> None:
+                super().fill(value)
+                self.handle = current_stream().handle
+                self._memory.streams = []
+
+            def ready_stream(self) -> Any:
+                return getattr(self, "handle", None)
+
+        array = type("Kept", (Cai, Kept), {})
+
+        def stream(self) -> Any:
+            stream = super().stream()
+            circle = [stream]
+            circle.append(circle)
+            return stream
+
+    only = "cai-stream-lifetime"
+    found = check_producer(Circular, lab=lab, only=only)[only]
+    assert found.outcome == "failed"
+    assert ", which is gone with its object: cuEventRecord: got CUDA_ERROR_" in found.evidence
+
+
+class Unnamed(Library):
+    """Its streams have no names, and its adapter says how work comes to be pending."""
+
+    def stream(self) -> None:
+        return None
+
+    def late(self, lab: Any, value: float, words: int = 64) -> Late:
+        stream = lab.stream()
+        hold = lab.hold(stream.handle)
+        array = self.make((words,), "float32")
+        with working_on(stream):
+            array.fill(value)
+        return Late(array, None, value, hold)
+
+
+def test_work_on_streams_without_names_is_judged(lab: Any) -> None:
+    def verdict(only: str) -> Verdict:
+        return check_producer(Unnamed, lab=lab, only=only)[only]
+
+    elsewhere = verdict("dlpack-pending-elsewhere")
+    assert elsewhere.outcome == "skipped"
+    assert elsewhere.evidence == "the library's streams have no names"
+    told = "it names no stream, and with work pending stream 'the kit's'"
+    assert verdict("cai-stream").evidence == told
+
+
+def test_a_copy_in_memory_of_the_host_is_served(lab: Any) -> None:
+    class Host(Library):
+        class Own(Array):
+            def capsule(self, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+                if device != (1, 0):
+                    return Array.capsule(self, stream, newest, device, copy)
+                values = (ctypes.c_float * 12)(*flat(self.tolist()))
+                tensor = self.managed(ptr=ctypes.addressof(values), device=device, owner=values)
+                return tensor.capsule()
+
+        array = type("Own", (DLPack, Own), {})
+
+    found = check_producer(Host, lab=lab, only="dlpack-dl-device")["dlpack-dl-device"]
+    assert found.outcome == "passed"
+    assert found.evidence.endswith("; (1, 0) is served")
+
+
+def test_a_producer_that_takes_no_version_is_asked_without(lab: Any) -> None:
+    class Old(Array):
+        def __dlpack__(self, *, stream: Any = None) -> Any:
+            return self.capsule(stream, None, None, None)
+
+    found = judged(lab, "dlpack-version", kind=Old)
+    assert (found.outcome, found.evidence) == (
+        "skipped",
+        "its capsules are legacy ones, which have no version",
+    )
+
+
+def refusing(stream: int) -> Any:
+    def capsule(self: Array, asked: Any, newest: Any, device: Any, copy: Any) -> Any:
+        if asked == stream:
+            raise BufferError("not there")
+        return Array.capsule(self, asked, newest, device, copy)
+
+    return capsule
+
+
+def test_to_refuse_stream_2_fails_in_nothing_but_that(lab: Any) -> None:
+    kind = type("Odd", (Library,), {"array": speaking("Odd", DLPACK, capsule=refusing(2))})
+    report = check_producer(kind, lab=lab)
+    assert [one.name for one in report.failed] == ["dlpack-streams"]
+
+
+class Constant(speaking("Constant", DLPACK)):  # type: ignore[misc]
+    """Arrays that nobody may write."""
+
+    def __init__(self, memory: Any, region: Any) -> None:
+        super().__init__(memory, Array.at(region, readonly=True))
+
+
+def test_arrays_that_are_all_read_only_have_the_flag_and_no_other(lab: Any) -> None:
+    found = judged(lab, "dlpack-flags", kind=Constant)
+    assert (found.outcome, found.evidence) == ("passed", "0b1")
+
+
+def test_read_only_arrays_may_refuse_legacy_capsules(lab: Any) -> None:
+    found = judged(lab, "dlpack-keywords", kind=Constant)
+    assert found.outcome == "skipped"
+    assert found.evidence.startswith("{'dl_device': (2, 0)}: max_version: got None; allowed: 1.0")
+
+
+def test_a_copy_of_other_values_is_found(lab: Any) -> None:
+    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+        shown = Array.made(self._region.shape, self._region.dtype) if copy else self
+        return Array.capsule(shown, stream, newest, device, None)
+
+    found = judged(lab, "dlpack-copy", DLPACK, capsule=capsule)
+    assert found.outcome == "failed"
+    assert found.evidence.startswith("the copy holds [[")
+
+
+def test_a_tensor_is_asked_for_of_the_known_version_and_of_a_later_one(lab: Any) -> None:
+    asked = []
+
+    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+        asked.append(newest)
+        return Array.capsule(self, stream, newest, device, copy)
+
+    judged(lab, "dlpack-version", DLPACK, capsule=capsule)
+    assert asked == [(1, 3), (2, 0)]
