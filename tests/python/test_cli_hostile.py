@@ -243,18 +243,32 @@ def test_a_standard_stream_may_be_closed(closed, place):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_told_in_a_line(place):
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["doctor"], "[Errno 28] No space left on device"),
+        (
+            ["check", "simulated", "--only", "cai-shape", "--html", "/no/where/p"],
+            "/no/where/p: No such file or directory",
+        ),
+    ],
+    ids=["alone", "and a page that cannot be written"],
+)
+def test_a_full_disk_is_told_in_a_line(place, command, told):
+    # What is not printed at once is flushed again at the interpreter's end.
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [sys.executable, "-m", "cai_bridge", "doctor"],
+            [sys.executable, "-m", "cai_bridge", *command],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
             cwd=place,
+            env=buffered,
             timeout=100,
         )
     assert done.returncode == 2
-    assert done.stderr == b"cai-bridge doctor: [Errno 28] No space left on device\n"
+    assert done.stderr.decode() == f"cai-bridge {command[0]}: {told}\n"
 
 
 def test_a_report_of_nothing_is_no_success(run):

@@ -30,6 +30,12 @@ class Crashes(Heedless):
         return super().take(x)
 
 
+class Nicknamed(Crashes):
+    """Has another name than the one that it is found by."""
+
+    name = "my library"
+
+
 class Hangs(Heedless):
     """Never comes back."""
 
@@ -66,6 +72,17 @@ def test_the_program_writes_the_file_and_a_line_a_cell(tmp_path, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(ROUTES)
     assert "simulated -> simulated, x by CAI: values right, handover right" in lines[0]
+
+
+def test_cells_and_lists_have_the_adapters_name_also_where_it_crashes(importable):
+    matrix = run_isolated(
+        ["simulated"], ["test_matrix_processes:Nicknamed", "simulated"], aspects=["values"]
+    )
+    assert matrix.consumers == ("my library", "simulated")
+    for route in ROUTES:
+        cell = matrix.cell("simulated", "my library", route.name)
+        assert cell["values"].outcome == "crashed"
+        assert matrix.cell("simulated", "simulated", route.name)["values"].outcome != "crashed"
 
 
 def test_a_crash_costs_the_rest_of_a_pair(importable):

@@ -198,12 +198,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         status: int = asked.call(asked)
         sys.stdout.flush()
-    except UsageError as error:
-        print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
-        return USAGE
-    except OSError as error:
-        # At its end the interpreter flushes again what could not be printed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (UsageError, OSError) as error:
+        try:
+            sys.stdout.flush()
+        except OSError:
+            # At its end the interpreter flushes again what could not be printed.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # which says that the reader has enough
             print(f"cai-bridge {asked.name}: {line(str(error))}", file=sys.stderr)
         return USAGE

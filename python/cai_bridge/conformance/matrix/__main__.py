@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells: list[Cell] = []
     with open_lab() as lab:
         begun = datetime.now(UTC).isoformat(timespec="seconds")
-        names = tuple(wished.producer), tuple(wished.consumer)
+        sources = [producer_named(one) for one in wished.producer]
+        sinks = [consumer_named(one) for one in wished.consumer]
+        names = tuple(one.name for one in sources), tuple(one.name for one in sinks)
         versions = versions_of([*names[0], *names[1]])
         rounds = wished.rounds or lab.rounds
 
@@ -56,8 +58,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.write(f"{done}/{count} {_line(cell)}\n")
             sys.stdout.flush()
 
-        sources = [producer_named(one) for one in wished.producer]
-        sinks = [consumer_named(one) for one in wished.consumer]
         write()
         with _turn(wished.turn):
             matrix = run_matrix(

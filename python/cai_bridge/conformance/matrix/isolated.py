@@ -65,19 +65,15 @@ def run_isolated(
             limit_s * jobs,
             Path(folder, "turn") if jobs > 1 else None,
         )
+        names: list[str] = []
         for found, part in _all_of(rows, producers, jobs, progress):
             versions |= part.versions
             first = first or part
+            names += part.producers
             cells += found
     if first is None:
         raise ValueError("producers: got none; allowed: one or more, and as many consumers")
-    return replace(
-        first,
-        versions=versions,
-        producers=tuple(producers),
-        consumers=tuple(consumers),
-        cells=tuple(cells),
-    )
+    return replace(first, versions=versions, producers=tuple(names), cells=tuple(cells))
 
 
 def _all_of(
@@ -133,7 +129,7 @@ class _Rows:
             part, ended = self._run_child(producer, left)
             found = list(part.cells)
             if len(found) < len(left) * each:
-                crashed = self._crashed(producer, left[len(found) // each], found, ended)
+                crashed = self._crashed(part, found, ended)
                 found += crashed
                 self._tell(crashed)
             left = left[len(found) // each :]
@@ -143,8 +139,9 @@ class _Rows:
             raise ValueError("consumers: got none; allowed: one or more")
         return cells, first
 
-    def _crashed(self, producer: str, consumer: str, found: list[Cell], ended: str) -> list[Cell]:
+    def _crashed(self, part: Matrix, found: list[Cell], ended: str) -> list[Cell]:
         """Fill the rest of a pair up."""
+        producer, consumer = part.producers[0], part.consumers[len(found) // len(self.routes)]
         crash = Aspect("crashed", ended)
         after = Aspect("crashed", "an earlier route ended the process")
         made: list[Cell] = []

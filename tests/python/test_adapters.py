@@ -1,0 +1,201 @@
+"""What an adapter has by default, and what is said of one that lacks what a check needs."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from fakes import OnlyCai
+from producers import Library, speaking
+
+from cai_bridge.conformance import (
+    ConsumerAdapter,
+    ProducerAdapter,
+    UnmetError,
+    check_consumer,
+    check_producer,
+    open_lab,
+)
+from cai_bridge.conformance.libraries.simulated import Consumer
+from cai_bridge.conformance.missing import MissingMemberError
+
+
+@pytest.fixture
+def lab() -> Iterator[Any]:
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+# --- what it has ----------------------------------------------------------------------------------
+
+
+def test_a_full_array_is_made_and_filled_on_the_current_stream(lab: Any) -> None:
+    library = Library()
+    with library.on(library.stream()) as stream:
+        array = library.full((2, 3), "float32", 5.0)
+    assert [one.handle for one in array._memory.streams] == [stream.handle]
+    assert array.tolist() == [[5.0] * 3] * 2
+    assert lab.reports() == []
+
+
+def test_a_stream_that_can_be_entered_is_made_the_current_one_by_entering_it() -> None:
+    adapter, entered = ProducerAdapter(), []
+
+    class Stream:
+        def __enter__(self) -> None:
+            entered.append(self)
+
+        def __exit__(self, *_: object) -> None:
+            entered.remove(self)
+
+    stream = Stream()
+    with adapter.on(stream):
+        assert entered == [stream]
+    with adapter.on(None):
+        assert entered == []
+    with pytest.raises(MissingMemberError, match="and its streams are no context managers"):
+        adapter.on(4096)
+
+
+class Streams:
+    """Streams as objects of a library, which end when they are let go of."""
+
+    def __init__(self, library: Library) -> None:
+        self.library, self.made = library, weakref.WeakSet[Any]()
+
+    def __call__(self) -> Any:
+        class Stream:
+            def __init__(self, own: Any) -> None:
+                self.own = own
+
+            def __cuda_stream__(self) -> tuple[int, int]:
+                return (0, self.own.handle)
+
+        stream = Stream(Library.stream(self.library))
+        self.made.add(stream)
+        return stream
+
+
+class OfObjects(Library):
+    """Streams are objects that end with their last reference."""
+
+    def __init__(self) -> None:
+        self.stream = Streams(self)
+
+    def on(self, stream: Any) -> Any:
+        return super().on(stream.own)
+
+
+def test_both_streams_of_an_array_written_on_two_live_as_long_as_it_is_late(lab: Any) -> None:
+    library = OfObjects()
+    late = library.late_on_two(lab, 5.0)
+    gc.collect()
+    assert len(library.stream.made) == 2
+    assert late.stream in library.stream.made
+    assert late.array.tolist() == [5.0] * 1024
+    del late
+    gc.collect()
+    assert len(library.stream.made) == 0
+
+
+def test_of_two_streams_each_is_held_back_in_its_turn_where_time_tells(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab, "timed", True)
+    held: list[int] = []
+    hold = lab.hold
+    monkeypatch.setattr(lab, "hold", lambda stream: held.append(stream) or hold(stream))
+    lates = [Library().late_on_two(lab, float(value)) for value in range(6)]
+    assert len(held) == 6
+    turns = [one == late.stream.handle for one, late in zip(held, lates, strict=True)]
+    assert turns in ([False, True] * 3, [True, False] * 3)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_each_of_two_writes_has_to_be_on_the_stream_that_was_made_current(
+    which: int, lab: Any
+) -> None:
+    class Forgetful(Library):
+        """Does not work on one of the two streams that it is given."""
+
+        given = 0
+
+        def on(self, stream: Any) -> Any:
+            self.given += 1
+            if self.given == which + 1:
+                return contextlib.nullcontext()
+            return super().on(stream)
+
+    with pytest.raises(UnmetError, match="does not make the stream the current one"):
+        Forgetful().late_on_two(lab, 5.0)
+    lab.reports()
+
+
+def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab: Any) -> None:
+    class Silent(Library):
+        def make(self, shape: tuple[int, ...], dtype: str) -> Any:
+            made = OnlyCai(RuntimeError("not today"))
+            made.array = super().make(shape, dtype)
+            return made
+
+        def fill(self, array: Any, value: float) -> None:
+            array.array.fill(value)
+
+    late = Silent().late(lab, 5.0)
+    assert late.array.array.tolist() == [5.0] * 1024
+    found = check_producer(Silent, lab=lab, only="cai-pending")["cai-pending"]
+    assert found.outcome == "failed"
+    assert "RuntimeError: not today" in found.evidence
+
+
+# --- what it lacks --------------------------------------------------------------------------------
+
+
+def test_arrays_that_cannot_be_filled_leave_the_check_without_a_verdict(lab: Any) -> None:
+    class Fixed(Library):
+        array = speaking("Fixed", ("cai", "dlpack"), fill=property(lambda _: no_attribute("fill")))
+
+    found = check_producer(Fixed, lab=lab, only="cai-pending")["cai-pending"]
+    assert (found.outcome, found.missing) == ("skipped", "fill(array, value)")
+    assert found.evidence.startswith("the adapter has no fill(), and the arrays have none; see ")
+
+
+def no_attribute(name: str) -> Any:
+    raise AttributeError(name)
+
+
+def test_a_library_without_streams_leaves_work_on_two_without_a_verdict(lab: Any) -> None:
+    class Streamless(Library):
+        def stream(self) -> None:
+            return None
+
+    for only in ("cai-pending-on-two", "dlpack-pending-on-two"):
+        found = check_producer(Streamless, lab=lab, only=only)[only]
+        assert (found.outcome, found.missing) == ("skipped", "stream()")
+
+
+class Bare(Consumer):
+    """Its arrays have neither ``copy`` nor ``tolist``, and it knows no other way."""
+
+    copy = ConsumerAdapter.copy
+
+
+class Unreadable(Consumer):
+    """What `copy` gives has no ``tolist``, and it knows no other way."""
+
+    values = ConsumerAdapter.values
+
+
+def test_a_consumer_whose_arrays_cannot_be_copied_or_read_says_what_it_lacks(lab: Any) -> None:
+    only = "takes-cai-stream"
+    for kind, member, more in (
+        (Bare, "copy(array)", "copy(), and the arrays have none; see Bare, "),
+        (Unreadable, "values(copied)", "values(), and the arrays have no tolist; see Unreadable, "),
+    ):
+        found = check_consumer(kind, lab=lab, only=only)[only]
+        assert (found.outcome, found.missing) == ("skipped", member)
+        assert found.evidence.startswith(f"the adapter has no {more}")

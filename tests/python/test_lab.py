@@ -1,0 +1,276 @@
+"""What a lab does for the checks: what it names, what it forgets, and what it does not let pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import capsules
+import pytest
+from fakes import StreamObject
+
+from cai_bridge.conformance import NotApplicableError, UnmetError, open_lab
+from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
+from cai_bridge.conformance.places import shared_places
+from cai_bridge.testing._kit.said import Said
+
+
+@pytest.fixture
+def lab() -> Iterator[Any]:
+    with open_lab("simulated") as lab:
+        yield lab
+
+
+class Held:
+    """A hold that says whether it held when the read was queued, and notes when it is let go of."""
+
+    def __init__(self, lab: Any, *, pending: bool = True) -> None:
+        self.lab, self.pending = lab, pending
+        self.released: list[int] = []
+
+    def release(self) -> None:
+        self.released.append(waits(self.lab))
+
+
+def waits(lab: Any) -> int:
+    """How often the host has waited for the device."""
+    return sum("Synchronize" in one.call for one in lab.cuda.calls)
+
+
+def raced(lab: Any) -> CaiArray:
+    """An array with a write on one stream and a read on another, which nothing orders."""
+    x = written(lab)
+    x.other = lab.stream()
+    lab.read(x.other.handle, x.region)
+    return x
+
+
+def written(lab: Any) -> CaiArray:
+    """An array with a write that is queued and has not run."""
+    x = CaiArray(lab)
+    x.own = lab.stream()
+    lab.write(x.own.handle, x.region, 5.0)
+    assert lab.get(x.region) == x.values
+    return x
+
+
+def has_run(lab: Any, x: CaiArray) -> bool:
+    return bool(lab.get(x.region) == [[5.0] * 4] * 3)
+
+
+# --- a check and what is around it ----------------------------------------------------------------
+
+
+def test_a_race_that_a_check_leaves_behind_fails_it(lab: Any) -> None:
+    with pytest.raises(UnmetError, match=r"race: .* nothing orders the one after"), lab.fresh():
+        _x = raced(lab)
+    assert lab.reports() == []
+
+
+def test_a_race_of_before_is_not_the_checks(lab: Any) -> None:
+    x = raced(lab)
+    with lab.fresh():
+        assert has_run(lab, x)
+
+
+def test_nothing_is_pending_when_a_check_begins_and_when_it_has_ended(lab: Any) -> None:
+    before = written(lab)
+    with lab.fresh():
+        assert has_run(lab, before)
+        meanwhile = written(lab)
+    assert has_run(lab, meanwhile)
+
+
+def test_what_a_check_that_raised_has_left_is_not_the_next_ones(lab: Any) -> None:
+    left = []
+
+    def check() -> None:
+        left.append(raced(lab))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), lab.fresh():
+        check()
+    assert has_run(lab, left[0])
+    assert lab.reports() == []
+
+
+# --- reads that are judged ------------------------------------------------------------------------
+
+
+def test_a_held_back_write_is_let_go_of_before_the_host_waits_for_the_read(lab: Any) -> None:
+    stream, x, hold = lab.stream(), CaiArray(lab), Held(lab)
+    lab.write(stream.handle, x.region, 5.0)
+    before = waits(lab)
+    told = lab.expect_read(stream.handle, x.region, Late(x, stream, 5.0, hold), "asked")
+    assert told == "asked, and read what was written"
+    assert hold.released == [before]
+    assert waits(lab) > before
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_rounds_in_which_nothing_was_held_back_tell_nothing(pending: bool, lab: Any) -> None:
+    stream, x = lab.stream(), CaiArray(lab)
+
+    def judged(pending: bool) -> None:
+        for value in lab.values():
+            lab.write(stream.handle, x.region, value)
+            late = Late(x, stream, value, Held(lab, pending=pending))
+            lab.expect_read(stream.handle, x.region, late, "asked")
+
+    # What was shown in a check before is nothing to this one.
+    judged(pending=True)
+    if pending:
+        judged(pending)
+    else:
+        with pytest.raises(NotApplicableError, match="each write was done before the read was"):
+            judged(pending)
+
+
+def test_where_nothing_was_read_no_round_is_found_wanting(lab: Any) -> None:
+    first, second = list(lab.values()), list(lab.values())
+    assert len(first) == len(second) == lab.rounds
+    assert second > first
+
+
+def test_turns_are_counted_from_0_and_begin_again(lab: Any) -> None:
+    assert [lab.turn(3) for _ in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+
+
+# --- streams and waits ----------------------------------------------------------------------------
+
+
+def test_streams_are_named_as_in_the_protocols(lab: Any) -> None:
+    stream = lab.stream("one of ours")
+    names = {
+        None: "no stream",
+        0: "stream 0x0",
+        1: "the legacy default stream",
+        2: "the per-thread default stream",
+        stream.handle: "stream 'one of ours'",
+        0xABCDEF: "stream 0xabcdef",
+        "unsaid": "'unsaid'",
+    }
+    assert {one: lab.called(one) for one in names} == names
+
+
+def test_a_streams_handle_is_its_own_and_0_is_the_legacy_default_stream() -> None:
+    assert [handle_of(one) for one in (0, 1, 2, 4096)] == [1, 1, 2, 4096]
+    objects = [StreamObject((0, handle)) for handle in (0, 1, 2, 4096)]
+    assert [handle_of(one) for one in objects] == [1, 1, 2, 4096]
+
+
+def test_a_stream_or_a_host_that_waits_is_seen_and_nothing_else_is(lab: Any) -> None:
+    stream, other = lab.stream(), lab.stream()
+    with lab.no_waits():
+        event = other.record()
+    with pytest.raises(UnmetError, match=r"asked for cuStreamWaitEvent$"), lab.no_waits():
+        stream.wait(event)
+    with pytest.raises(UnmetError, match=r"asked for cuStreamSynchronize$"), lab.no_waits():
+        stream.synchronize()
+
+
+def test_how_long_it_took_is_told_in_milliseconds(lab: Any) -> None:
+    with lab.watched() as watch:
+        time.sleep(0.02)
+    assert 20.0 <= watch.ms < 2000.0
+    assert not watch.waited
+    with lab.watched() as watch:
+        lab.wait(1)
+    assert watch.waited
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+def test_memory_of_a_stream_may_be_used_on_it_at_once_and_on_another_in_order(lab: Any) -> None:
+    stream, other = lab.stream(), lab.stream()
+    memory = lab.memory(64, stream.handle)
+    region = lab.words(memory.ptr, 16)
+    lab.write(stream.handle, region, 5.0)
+    assert lab.reports() == []
+    lab.write(other.handle, region, 6.0)
+    assert lab.reports() != []
+    lab.synchronize()
+
+
+@pytest.mark.parametrize("field", ["ptr", "shape", "strides", "itemsize"])
+def test_an_array_that_cannot_be_found_is_told_with_what_is_missing(field: str, lab: Any) -> None:
+    whole = {"ptr": 4096, "shape": (4,), "strides": (4,), "itemsize": 4, "dtype": "float32"}
+    assert lab.region(Said("CAI", **whole)).ptr == 4096
+    with pytest.raises(UnmetError, match=f"^CAI does not say {field}$"):
+        lab.region(Said("CAI", **{**whole, field: None}))
+    with pytest.raises(UnmetError, match=r"^CAI could not be read: RuntimeError: no$"):
+        lab.region(Said("CAI", **whole, error="RuntimeError: no"))
+
+
+def half(ptr: int, items: int = 512) -> dict[str, Any]:
+    return {"shape": (items,), "typestr": "<f4", "data": (ptr, False), "version": 3}
+
+
+def test_halves_of_an_array_lie_in_it_or_are_copies_or_are_wrong() -> None:
+    x = half(8192, items=1024)
+    assert shared_places(x, (half(8192), half(8192 + 2048))) == [8192, 8192 + 2048]
+    # Directly behind the array is not in it.
+    for copies in ((4096, 6144), (8192 + 4096, 8192 + 6144)):
+        with pytest.raises(NotApplicableError, match="slices of the arrays are copies"):
+            shared_places(x, (half(copies[0]), half(copies[1])))
+    with pytest.raises(UnmetError, match=r"^x\[512:\] is said to begin 4092 bytes behind x, and "):
+        shared_places(x, (half(8192), half(8192 + 4092)))
+    with pytest.raises(UnmetError, match=r"^x\[:512\] is said to begin 2048 bytes behind x, and "):
+        shared_places(x, (half(8192 + 2048), half(8192 + 2048)))
+
+
+# --- the lab's own arrays -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dtype", "kind"), [("int32", int), ("uint8", int), ("float32", float), ("bfloat16", float)]
+)
+def test_the_items_of_an_array_are_of_its_kind(dtype: str, kind: type, lab: Any) -> None:
+    values = CaiArray(lab, (4,), dtype).values
+    assert values == [1, 2, 3, 4]
+    assert {type(value) for value in values} == {kind}
+
+
+def test_an_array_without_items_is_at_0(lab: Any) -> None:
+    assert CaiArray(lab, (0, 3)).__cuda_array_interface__["data"] == (0, False)
+    tensor = capsules.read(DLPackArray(lab, (0, 3)).__dlpack__())
+    assert (tensor.data, tensor.byte_offset) == (0, 0)
+
+
+def test_a_tensor_begins_at_its_data_pointer_unless_it_is_asked_otherwise(lab: Any) -> None:
+    for offset in (0, 16):
+        x = DLPackArray(lab, **({"byte_offset": offset} if offset else {}))
+        tensor = capsules.read(x.__dlpack__())
+        assert (tensor.ptr, tensor.byte_offset) == (x.region.ptr, offset)
+
+
+@pytest.mark.parametrize(
+    ("asked", "version"),
+    [(None, None), ((0, 8), None), ((1, 0), (1, 3)), ((1, 3), (1, 3)), ((2, 0), (1, 3))],
+)
+def test_a_tensor_with_a_version_is_for_who_asks_for_one(
+    asked: Any, version: Any, lab: Any
+) -> None:
+    x = DLPackArray(lab)
+    capsule = x.__dlpack__(max_version=asked)
+    assert capsules.read(capsule).version == version
+    assert x.forms == ["legacy" if version is None else "1.3"]
+
+
+def test_a_read_only_array_is_refused_to_who_takes_only_legacy_tensors(lab: Any) -> None:
+    x = DLPackArray(lab, readonly=True)
+    with pytest.raises(BufferError, match=r"max_version: got None; allowed: 1\.0 or later for re"):
+        x.__dlpack__()
+    assert x.forms == []
+    assert capsules.read(x.__dlpack__(max_version=(1, 0))).readonly
+
+
+@pytest.mark.parametrize("device", [(1, 0), (2, 1), (2, 0)])
+def test_only_what_is_said_to_be_the_cpus_is_in_its_memory(
+    device: tuple[int, int], lab: Any
+) -> None:
+    x = DLPackArray(lab, device=device)
+    assert x.__dlpack_device__() == device
+    assert (lab.device_of(x.region.ptr) is None) is (device[0] == 1)
