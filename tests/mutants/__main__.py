@@ -52,7 +52,8 @@ LEFT_OUT = re.compile(
 )
 TESTS = (
     *("conformance_*", "bridged_producers", "isolated", "matrix*", "describe", "equivalence"),
-    *("exchange_tables", "dlpack_abi", "cli*", "page", "doctor"),
+    *("exchange_tables", "dlpack_abi", "cli*", "page", "doctor", "reports", "said", "lab"),
+    "adapters",
 )
 # What runs in processes of its own, whose lines nobody sees, and how its tests' files begin.
 CHILDREN = {
