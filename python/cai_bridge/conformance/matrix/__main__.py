@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         write()
         with _turn(wished.turn):
-            matrix = run_matrix(
+            run_matrix(
                 sources,
                 sinks,
                 lab=lab,
@@ -69,7 +69,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ways=wished.way,
                 progress=progress,
             )
-    _write(wished.json, matrix)
     return 0
 
 
