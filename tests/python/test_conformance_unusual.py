@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from broken_producers import is_columns
+from broken_producers import SharesItsShape, is_columns
 from producers import (
     Array,
     Cai,
@@ -130,6 +130,23 @@ def in_a_circle(cls: type[Array], shape: Any, dtype: Any) -> Array:
 def test_memory_that_is_collected_before_the_deleter_is_called_is_found(lab: Any) -> None:
     found = judged(lab, "dlpack-deleter", DLPACK, made=in_a_circle, owner=lambda a: None)
     assert found.outcome == "failed", found.evidence
+
+
+def test_a_tensor_that_goes_with_what_another_left_as_garbage_is_found(lab: Any) -> None:
+    class Circular(SharesItsShape):
+        def __init__(self, array: Array) -> None:
+            super().__init__(array)
+            self.itself = self
+
+    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+        owner = Circular(self)
+        tensor = self.managed("versioned" if newest else "legacy", owner=owner)
+        owner.tensors.append(tensor)
+        return tensor.capsule()
+
+    found = judged(lab, "dlpack-two-exports", DLPACK, capsule=capsule)
+    assert found.outcome == "failed"
+    assert found.evidence.startswith("then the other says ")
 
 
 def test_a_stream_that_died_with_its_object_is_named(lab: Any) -> None:
