@@ -13,6 +13,7 @@ from fakes import StreamObject
 from cai_bridge.conformance import NotApplicableError, UnmetError, open_lab
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
 from cai_bridge.conformance.places import shared_places
+from cai_bridge.testing._kit.dlpack_abi import read_capsule
 from cai_bridge.testing._kit.said import Said
 
 
@@ -274,3 +275,9 @@ def test_only_what_is_said_to_be_the_cpus_is_in_its_memory(
     x = DLPackArray(lab, device=device)
     assert x.__dlpack_device__() == device
     assert (lab.device_of(x.region.ptr) is None) is (device[0] == 1)
+
+
+def test_a_tensor_with_lanes_has_them_in_the_place_of_its_last_dimension(lab: Any) -> None:
+    x = DLPackArray(lab, (3, 2), lanes=2)
+    fields = read_capsule(x.__dlpack__(max_version=(1, 3)))
+    assert (fields.shape, fields.strides, fields.dtype) == ((3,), (1,), (2, 32, 2))
