@@ -235,7 +235,7 @@ def test_a_thousand_copies_leave_no_memory_behind(driver: Driver, words: Any) ->
         before = free_bytes()
         for _ in range(1000):
             view.__dlpack__(copy=True, **wishes)
-        assert before - free_bytes() < 1 << 30, "4 GB were copied"  # others may use the GPU, too
+        assert before - free_bytes() < 256 << 20, "4 GB were copied"
 
 
 def test_torch_takes_a_reversed_array_as_a_copy() -> None:

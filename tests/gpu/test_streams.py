@@ -17,6 +17,7 @@ import pytest
 from cai_bridge import from_cai, to_cai
 
 from . import capsules
+from .converting import Named
 from .driver import BLOCKING, LEGACY, NON_BLOCKING, PER_THREAD
 from .streams import handle_of
 
@@ -118,23 +119,13 @@ def test_a_dict_that_names_no_stream_has_nothing_pending_and_nothing_is_waited_f
     assert not driver.is_pending(target)
 
 
-class Owned:
-    """A stream object that owns its stream."""
-
-    def __init__(self, handle: int) -> None:
-        self._handle = handle
-
-    def __cuda_stream__(self) -> tuple[int, int]:
-        return (0, self._handle)
-
-
 @pytest.mark.parametrize("is_bare", [False, True], ids=["object", "handle"])
 def test_the_callers_stream_beats_the_dicts(
     driver: Any, stream_of: Any, pending_cai: Any, is_bare: bool
 ) -> None:
     named, declared, target = (stream_of("non-blocking") for _ in range(3))
     array = pending_cai(named)
-    view = from_cai(array, stream=declared if is_bare else Owned(declared))
+    view = from_cai(array, stream=declared if is_bare else Named(declared))
     # For a bare handle, which may be dead when the view is used, the legacy default stream stands.
     assert view.stream == (LEGACY if is_bare else declared)
     view.__dlpack__(stream=target)

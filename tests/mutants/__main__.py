@@ -8,7 +8,7 @@ and the tests that reach its line run until one fails. A change that no test not
 those in argued.toml are not mistakes, and it says why. Exits with 1 where another one is left.
 `--seconds` draws as many changes as there is time for, and `--jobs` judges so many at once.
 `--cases` runs no more cases of a test than this: faster, and what is left may be noticed by others.
-`--reached` keeps which lines the tests reach, for another run over the same tests; `--log` gets a
+`--reached` keeps which lines the tests reach, for another run over the same files; `--log` gets a
 line a change, and what it has is not done again.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import compileall
+import hashlib
 import importlib
 import importlib.util
 import json
@@ -96,10 +97,23 @@ def search_path(*first: Path) -> str:
     return os.pathsep.join([*map(str, first), *filter(None, [given])])
 
 
+def digest(package: Path) -> str:
+    """Tell one state of the package's and the tests' files from another."""
+    tests = sorted((ROOT / "tests" / "python").rglob("*.py"))
+    digest = hashlib.sha256()
+    for path in [*(package / name for name in files(package, "")), *tests]:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def reached(package: Path, folder: Path, output: Path) -> Reached:
-    """Run all tests once, with the package as it is, and note the lines that each one reaches."""
-    if output.exists():
-        return json.loads(output.read_text())  # type: ignore[no-any-return]
+    """Run all tests once, with the package as it is, and note the lines that each one reaches.
+
+    What `output` has of the same files is as good.
+    """
+    files = digest(package)
+    if output.exists() and (kept := json.loads(output.read_text()))["files"] == files:
+        return kept["tests"]  # type: ignore[no-any-return]
     set_here = {
         "PYTHONPATH": search_path(folder, ROOT),
         "CAI_BRIDGE_REACHED_ROOT": str(package),
@@ -110,7 +124,9 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
     command += ["-p", "no:cacheprovider", "--timeout", "0", *test_files()]
     if subprocess.run(command, cwd=ROOT, env={**os.environ, **set_here}, check=False).returncode:
         raise SystemExit("the tests have to pass before anything is changed")
-    return json.loads(output.read_text())  # type: ignore[no-any-return]
+    tests: Reached = json.loads(output.read_text())
+    output.write_text(json.dumps({"files": files, "tests": tests}))
+    return tests
 
 
 def lines_of(tests: Reached) -> dict[str, dict[str, set[int]]]:

@@ -1,4 +1,4 @@
-"""What every test has: a simulated device where it asks for one, and a count of the deleters."""
+"""What tests have: a simulated device or a lab where they ask for one, and a count of deleters."""
 
 import gc
 
@@ -7,6 +7,7 @@ import pytest
 from traces import Trace
 
 from cai_bridge import trace
+from cai_bridge.conformance import open_lab
 from cai_bridge.testing import simulated_cuda
 
 
@@ -19,6 +20,13 @@ def cuda(request):
     unchecked = request.node.get_closest_marker("unchecked")
     with simulated_cuda(devices=2, check=unchecked is None) as cuda:
         yield cuda
+
+
+@pytest.fixture
+def lab():
+    """Where the kit judges: a simulated device of its own."""
+    with open_lab("simulated") as lab:
+        yield lab
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.libraries import simulated
-from cai_bridge.testing import SimulatedCuda, describe
+from cai_bridge.testing import SimulatedCuda, describe, simulated_cuda
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
 CONVERT = "convert(x, library)"
+
+
+@pytest.fixture
+def device():
+    """A simulated device, whose faults are the test's to look at."""
+    with simulated_cuda(check=False) as device:
+        yield device
+
+
+@pytest.fixture
+def lab(device):
+    """A lab on the test's own device."""
+    return SimulatedLab(device, own=False)
 
 
 class Producer(simulated.Producer):

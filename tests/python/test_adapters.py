@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,17 +17,9 @@ from cai_bridge.conformance import (
     UnmetError,
     check_consumer,
     check_producer,
-    open_lab,
 )
 from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.conformance.missing import MissingMemberError
-
-
-@pytest.fixture
-def lab() -> Iterator[Any]:
-    with open_lab("simulated") as lab:
-        yield lab
-
 
 # --- what it has ----------------------------------------------------------------------------------
 

@@ -9,7 +9,6 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from cai_bridge.conformance import open_lab
 from cai_bridge.conformance.lab import CaiArray
 from cai_bridge.conformance.lab.array import FILLER, GUARD, LabArray
 from cai_bridge.conformance.producer.arrays import in_another_thread
@@ -25,12 +24,6 @@ LAYOUTS = {
     "repeated": (0, (0, 1), ITEMS),
 }
 FLOATS_OF_8_BITS = [name for name in dir(ml_dtypes) if name.startswith("float8_")]
-
-
-@pytest.fixture
-def lab() -> Any:
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 def made(lab: Any, dtype: str = "float32", layout: str = "C", value: Any = None) -> LabArray:

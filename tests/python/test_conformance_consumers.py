@@ -10,7 +10,6 @@ from broken_consumers import BROKEN
 from cai_bridge.conformance import (
     check_consumer,
     consumer_named,
-    open_lab,
     requirements,
 )
 from cai_bridge.conformance.libraries.simulated import Consumer
@@ -21,12 +20,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 TOY = (EXAMPLES / "toy_library.py").read_text().splitlines()
 LINE = TOY.index("class Consumer(ConsumerAdapter):") + 1
 PLACE = f"Consumer, {near(str(EXAMPLES / 'toy_library.py'))}:{LINE}"
-
-
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 def not_passed(report):

@@ -23,19 +23,13 @@ import producers
 import pytest
 from fakes import FREE_THREADED
 
-from cai_bridge.conformance import check_consumer, check_producer, open_lab, requirements
+from cai_bridge.conformance import check_consumer, check_producer, requirements
 
 SIDES = {
     "producer": (producers.BROKEN, more_producers.ALSO, check_producer),
     "consumer": (broken_consumers.BROKEN, more_consumers.ALSO, check_consumer),
 }
 ALSO = [(role, *key) for role, (_, also, _) in SIDES.items() for key in also]
-
-
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 @pytest.mark.parametrize(("role", "name", "what"), ALSO, ids=lambda text: text.replace(" ", "-"))

@@ -9,14 +9,6 @@ import pytest
 from broken_producers import exporting, is_columns, saying
 from producers import Array, DLPack, judged
 
-from cai_bridge.conformance import open_lab
-
-
-@pytest.fixture
-def lab() -> Any:
-    with open_lab("simulated") as lab:
-        yield lab
-
 
 def in_legacy_form(self: Array, stream: Any, max_version: Any, dl_device: Any, copy: Any) -> Any:
     return Array.capsule(self, stream, None, dl_device, copy)

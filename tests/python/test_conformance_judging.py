@@ -25,12 +25,6 @@ from cai_bridge.testing import SimulatedCuda, describe, simulated_cuda
 from cai_bridge.testing._region import Region
 
 
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
-
-
 def test_what_passed_is_told_with_what_was_seen(lab):
     for report in (check_producer(Library, lab=lab), check_consumer(Consumer, lab=lab)):
         assert {one.name for one in report.verdicts if not one.evidence} == set()

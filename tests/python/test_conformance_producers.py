@@ -13,18 +13,11 @@ from cai_bridge.conformance import (
     ConformanceError,
     UnmetError,
     check_producer,
-    open_lab,
     requirements,
 )
 from cai_bridge.testing import NotEquivalentError
 
 ALL = requirements("producer")
-
-
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 def test_the_reference_keeps_every_promise(lab):

@@ -9,14 +9,8 @@ import pytest
 from broken_consumers import device, one_further
 from fakes import FREE_THREADED
 
-from cai_bridge.conformance import Verdict, check_consumer, open_lab
+from cai_bridge.conformance import Verdict, check_consumer
 from cai_bridge.conformance.libraries.simulated import Array, Consumer
-
-
-@pytest.fixture
-def lab() -> Any:
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 def judged(lab: Any, only: str, **methods: Any) -> Verdict:

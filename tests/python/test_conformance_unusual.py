@@ -19,18 +19,12 @@ from producers import (
     working_on,
 )
 
-from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer, open_lab
+from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer
 from cai_bridge.conformance.lab import Late, flat
 from cai_bridge.conformance.producer.arrays import in_another_thread, numbered
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
 
 CAI, DLPACK = ("cai",), ("dlpack",)
-
-
-@pytest.fixture
-def lab() -> Any:
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 @pytest.mark.parametrize("may_be", [True, False])

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import capsules
 import pytest
 from fakes import StreamObject
 
-from cai_bridge.conformance import NotApplicableError, UnmetError, open_lab
+from cai_bridge.conformance import NotApplicableError, UnmetError
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
 from cai_bridge.conformance.places import shared_places
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
 from cai_bridge.testing._kit.said import Said
-
-
-@pytest.fixture
-def lab() -> Iterator[Any]:
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 class Held:

@@ -18,7 +18,6 @@ from matrix_libraries import (
     Silent,
 )
 
-from cai_bridge.conformance import open_lab
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import ASPECTS, ROUTES, WAYS, Aspect, Matrix, advised, run_matrix
 from cai_bridge.conformance.named import LIBRARIES
@@ -27,12 +26,6 @@ from cai_bridge.testing._region import Region
 
 NATIVE = [route.name for route in ROUTES if not route.bridged]
 BRIDGED = [route.name for route in ROUTES if route.bridged]
-
-
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 def outcomes(matrix, aspect):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from matrix_libraries import Blocks, Heedless, Nameless, Producer
+from matrix_libraries import Blocks, Heedless, Nameless, Producer, device, lab
 
 from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import ROUTES, routes, run_matrix
-from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from cai_bridge.testing import SimulatedCuda
+
+__all__ = ["device", "lab"]
 
 BY_CAI, BY_DLPACK = "x by CAI", "x by DLPack"
 
@@ -42,17 +44,6 @@ class Timed(SimulatedLab):
     def reports(self):
         super().reports()
         return []
-
-
-@pytest.fixture
-def device():
-    with simulated_cuda(check=False) as device:
-        yield device
-
-
-@pytest.fixture
-def lab(device):
-    return SimulatedLab(device, own=False)
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from matrix_libraries import CONVERT, Heedless, Producer, Silent
 
-from cai_bridge.conformance import open_lab
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import ROUTES, Aspect, run_matrix
 from cai_bridge.conformance.requirement import NotApplicableError
@@ -14,12 +13,6 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides, flat
 
 BY_CAI, BY_DLPACK = "x by CAI", "x by DLPack"
-
-
-@pytest.fixture
-def lab():
-    with open_lab("simulated") as lab:
-        yield lab
 
 
 class Columns:

@@ -14,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from matrix_libraries import Heedless, OldDict, Producer, Refuses
+from matrix_libraries import Heedless, OldDict, Producer, Refuses, device, lab
 
-from cai_bridge.conformance.lab.simulated import SimulatedLab
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.matrix import (
     ROUTES,
@@ -28,18 +27,8 @@ from cai_bridge.conformance.matrix import (
     run_matrix,
 )
 from cai_bridge.conformance.matrix.versions import versions_of
-from cai_bridge.testing import simulated_cuda
 
-
-@pytest.fixture
-def device():
-    with simulated_cuda(check=False) as device:
-        yield device
-
-
-@pytest.fixture
-def lab(device):
-    return SimulatedLab(device, own=False)
+__all__ = ["device", "lab"]
 
 
 def test_nothing_is_left_behind_where_a_consumer_refuses_too_late(lab):
