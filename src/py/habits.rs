@@ -19,8 +19,6 @@ pub(crate) enum Habit {
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
-    /// Asked for the per-thread default stream, its `__dlpack__` leaves the array unready on the caller's.
-    MissesPerThread,
     /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
     /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
@@ -53,12 +51,10 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 14] = [
+pub(crate) const HABITS: [HabitRow; 12] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
-    known("jax", Habit::MissesPerThread, "0.11.2", "tests/gpu/test_jax.py"),
-    known("jaxlib", Habit::MissesPerThread, "0.11.2", "tests/gpu/test_jax.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),

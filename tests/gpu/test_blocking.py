@@ -124,7 +124,7 @@ def test_to_cai_of_a_pending_jax_array_holds_the_host_no_longer_than_jax_itself_
         f"JAX's own __dlpack__(stream=1): {1e3 * own:.1f} us",
         milliseconds=ours,
     )
-    assert ours < own + 0.1
+    assert ours < own + 1.0
 
 
 @pytest.fixture

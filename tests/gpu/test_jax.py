@@ -142,15 +142,16 @@ def test_from_cai_keeps_jaxs_read_only_flag_and_refuses_to_lose_it_in_a_legacy_c
 
 
 @pytest.mark.usefixtures("driver", "jax")
-def test_a_late_array_is_ready_on_the_per_thread_stream_which_jax_itself_misses() -> None:
+@pytest.mark.parametrize("stream", [1, 2], ids=["legacy", "per-thread"])
+def test_a_late_array_is_ready_on_a_default_stream(stream: int) -> None:
     from cai_bridge.conformance.lab.gpu import GpuLab
     from cai_bridge.conformance.libraries.jax import Producer
 
-    lab, producer = GpuLab(), Producer()
+    producer, lab = Producer(), GpuLab()
     for value in lab.values():
         late = producer.late(lab, value, COUNT)
-        view = to_cai(late.array, stream=2)
-        lab.expect_read(2, lab.words(view.ptr, COUNT), late, "to_cai was asked for 2")
+        view = to_cai(late.array, stream=stream)
+        lab.expect_read(stream, lab.words(view.ptr, COUNT), late, f"to_cai was asked for {stream}")
     lab.close()
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +29,17 @@ class Owner(capsules.OnlyCai):
 @pytest.fixture
 def owner(words: Callable[..., int]) -> Callable[[], Owner]:
     return lambda: Owner(capsules.interface(words(WORDS), (WORDS,)))
+
+
+def has_gone(owner: weakref.ref[Owner]) -> bool:
+    """Whether the bridge lets go of an owner whose memory a consumer was handed.
+
+    It does once the legacy stream has waited for the consumer: on a busy GPU a little later.
+    """
+    until = time.monotonic() + 2
+    while owner() is not None and time.monotonic() < until:
+        time.sleep(0.01)
+    return owner() is None
 
 
 @pytest.fixture
@@ -77,7 +89,7 @@ def test_an_unconsumed_capsule_keeps_the_owner_after_its_view_and_frees_it(
     del exporter, view
     assert gone() is not None
     del capsule
-    assert gone() is None
+    assert has_gone(gone)
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy", "tvm_ffi"])
@@ -91,7 +103,7 @@ def test_a_consumer_keeps_the_owner_after_every_name_is_dropped(owner: Any, libr
     assert gone() is not None
     del array
     gc.collect()
-    assert gone() is None
+    assert has_gone(gone)
 
 
 def test_a_consumed_capsule_releases_its_owner_once_and_not_again_with_the_capsule(
@@ -106,7 +118,7 @@ def test_a_consumed_capsule_releases_its_owner_once_and_not_again_with_the_capsu
     assert capsules.name_of(capsule) == "used_dltensor"
     del exporter, view, tensor
     gc.collect()
-    assert gone() is None
+    assert has_gone(gone)
     del capsule
     gc.collect()
 
@@ -120,7 +132,7 @@ def test_the_owner_goes_with_the_last_of_many_capsules(owner: Any) -> None:
     while handed_out:
         assert gone() is not None
         handed_out.pop()
-    assert gone() is None
+    assert has_gone(gone)
 
 
 def test_release_lets_go_at_once_is_idempotent_and_refuses_exports(owner: Any) -> None:
@@ -143,7 +155,7 @@ def test_a_capsule_outlives_the_release_of_its_view(owner: Any) -> None:
     del exporter
     assert gone() is not None
     del capsule
-    assert gone() is None
+    assert has_gone(gone)
 
 
 def test_a_view_in_a_reference_cycle_with_its_owner_is_collected(owner: Any) -> None:
@@ -174,7 +186,7 @@ def test_a_deleter_run_by_another_thread_frees_the_owner(owner: Any) -> None:
     thread.start()
     thread.join()
     gc.collect()
-    assert gone() is None
+    assert has_gone(gone)
 
 
 def test_a_capsule_dropped_by_another_thread_frees_the_owner(owner: Any) -> None:
@@ -185,7 +197,7 @@ def test_a_capsule_dropped_by_another_thread_frees_the_owner(owner: Any) -> None
     thread = threading.Thread(target=box.clear)
     thread.start()
     thread.join()
-    assert gone() is None
+    assert has_gone(gone)
 
 
 # to_cai: the producer's memory, seen through its allocator

@@ -14,8 +14,10 @@ import numpy as np
 import pytest
 
 from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge.conformance import UnmetError
+from cai_bridge.testing import describe
 
-from . import capsules, streams
+from . import capsules, libraries, streams
 from . import driver as cuda_driver
 from .streams import WORDS, handle_of
 
@@ -195,3 +197,25 @@ def test_an_error_leaves_the_callers_device_current(torch: Any) -> None:
         with pytest.raises((error, DriverError)):
             call()
         assert torch.cuda.current_device() == HERE
+
+
+def test_the_kit_works_on_the_gpu_of_jaxs_arrays(two: Any) -> None:
+    from cai_bridge.conformance.libraries.jax import Producer
+
+    libraries.gpu_jax().devices("gpu")
+    with two.context():
+        array = Producer().make((4,), "float32")
+        assert two.get("cuCtxGetDevice", kind=ctypes.c_int) == array.device.local_hardware_id
+
+
+def test_the_kit_says_that_an_array_is_on_another_gpu_than_it_works_on(torch: Any) -> None:
+    from cai_bridge.conformance.lab.gpu import GpuLab
+
+    lab = GpuLab()
+    here = lab.device[1]
+    there = HERE + THERE - here
+    array = torch.zeros(4, device=f"cuda:{there}")
+    what = f"^the array is on CUDA device {there}, and device {here} was current "
+    with pytest.raises(UnmetError, match=what):
+        lab.region(describe(array)["CAI"])
+    lab.close()

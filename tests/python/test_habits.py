@@ -77,22 +77,6 @@ def test_numbas_stream_object_says_that_its_stream_lives(cuda: Any) -> None:
     cuda.synchronize()
 
 
-def test_an_array_of_jax_is_ready_on_stream_2_though_jax_misses_it(cuda: Any) -> None:
-    home, x = cuda.stream("home"), cuda.array([0.0] * 4, speaks="dlpack")
-
-    def dlpack(self: Any, *, stream: Any = None, **wishes: Any) -> Any:
-        return x.__dlpack__(stream=-1 if stream == 2 else stream, **wishes)
-
-    members = {"__dlpack__": dlpack, "__dlpack_device__": lambda self: x.__dlpack_device__()}
-    array = type("ArrayImpl", (), {"__module__": "jaxlib._jax", **members})()
-    home.fill(x, 7.0)
-    with cuda.current_stream(home):
-        view = to_cai(array, stream=2)
-    seen = cuda.consumer("cai-enqueues").read(view)
-    cuda.synchronize()
-    assert (view.stream, seen.value) == (2, [7.0] * 4)
-
-
 def test_cupys_dict_is_preferred_to_its_capsules(cuda: Any) -> None:
     home, mine = cuda.stream("home"), cuda.stream("mine")
     x = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=home)

@@ -68,13 +68,7 @@ pub(crate) fn protocol(
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
-    let request = match argument.request() {
-        Request::On(Stream::PerThread(_)) if facts.has(Habit::MissesPerThread) => {
-            Request::Unspecified
-        }
-        request => request,
-    };
-    let (answer, ready) = on_device(py, &driver, device, || ask(x, request))?;
+    let (answer, ready) = on_device(py, &driver, device, || ask(x, argument.request()))?;
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;

@@ -28,7 +28,7 @@ NO_TIMING = 2  # cuEventCreate's flag
 WAIT_DEFAULT = 0  # cuStreamWaitEvent's flag
 HOST_PORTABLE, HOST_MAPPED = 1, 2  # cuMemHostAlloc's flags
 MEMORY_TYPE, IS_MANAGED, ORDINAL = 2, 8, 9  # cuPointerGetAttributes'
-TYPE_HOST = 1  # CU_MEMORYTYPE_HOST
+TYPE_HOST, TYPE_DEVICE = 1, 2  # CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
 NOT_READY = "CUDA_ERROR_NOT_READY"
 
 HOLD_PTX = b"""
@@ -93,6 +93,7 @@ class Driver:
         "cuDevicePrimaryCtxRetain": (OUT, INT),
         "cuCtxGetCurrent": (OUT,),
         "cuCtxGetDevice": (OUT,),
+        "cuCtxSetCurrent": (HANDLE,),
         "cuCtxPushCurrent_v2": (HANDLE,),
         "cuCtxPopCurrent_v2": (OUT,),
         "cuCtxSynchronize": (),

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from cai_bridge.testing._values import flat
 
+from ..requirement import UnmetError
 from .base import Lab
-from .cuda import NOT_READY, TYPE_HOST, load
+from .cuda import NOT_READY, TYPE_DEVICE, TYPE_HOST, load
 from .gpu_objects import GpuStream, Memory, Pinned, Reading, SpinningHold
 
 if TYPE_CHECKING:
+    from cai_bridge.testing._kit.said import Said
     from cai_bridge.testing._region import Region
 
     from .objects import Hold
@@ -148,6 +150,18 @@ class GpuLab(Lab):
         return []
 
     # Memory.
+
+    def region(self, said: Said) -> Region:
+        """Make a region, which has to be on the lab's GPU: another's default streams are others."""
+        region = super().region(said)
+        kind, _, ordinal = self.driver.attributes(region.ptr) if region.size else (0, 0, 0)
+        here = self.device[1]
+        if kind == TYPE_DEVICE and ordinal != here:
+            raise UnmetError(
+                f"the array is on CUDA device {ordinal}, and device {here} was current as the kit "
+                "began, which it works on"
+            )
+        return region
 
     def memory(self, nbytes: int, stream: int | None = None) -> Any:
         """Allocate bytes; with a stream, from the driver's pool, to which they go back in order.

@@ -71,36 +71,44 @@ def quietly(driver: Driver, name: str, *arguments: object) -> None:
         driver.code(name, *arguments)
 
 
-class SpinningHold:
-    """A kernel that spins at the front of a stream, and the event right behind it."""
+class Queued:
+    """What is queued on a stream so far, by an event behind it."""
 
-    def __init__(
-        self, driver: Driver, stream: int, flags: Pinned, at: int, limit_ms: float
-    ) -> None:
+    def __init__(self, driver: Driver, stream: int) -> None:
         self._driver = driver
-        self._keep = flags
-        self._flag = flag = ctypes.c_uint32.from_address(flags.ptr + 4 * at)
-        flag.value = 0
         with driver.context():
             self._event = driver.event()
-            kernel = driver.kernel(HOLD_PTX, b"hold_back")
-            driver.launch(kernel, stream, ctypes.addressof(flag), int(limit_ms * 1e6))
             driver("cuEventRecord", self._event, stream)
 
     @property
     def pending(self) -> bool:
-        """Whether the kernel still spins."""
+        """Whether it still runs, or waits."""
         with self._driver.context():
             return self._driver.result("cuEventQuery", self._event) == NOT_READY
-
-    def release(self) -> None:
-        """End the kernel."""
-        self._flag.value = 1
 
     def __del__(self) -> None:
         event = getattr(self, "_event", 0)
         if event:
             quietly(self._driver, "cuEventDestroy_v2", event)
+
+
+class SpinningHold(Queued):
+    """A kernel that spins at the front of a stream."""
+
+    def __init__(
+        self, driver: Driver, stream: int, flags: Pinned, at: int, limit_ms: float
+    ) -> None:
+        self._keep = flags
+        self._flag = flag = ctypes.c_uint32.from_address(flags.ptr + 4 * at)
+        flag.value = 0
+        with driver.context():
+            kernel = driver.kernel(HOLD_PTX, b"hold_back")
+            driver.launch(kernel, stream, ctypes.addressof(flag), int(limit_ms * 1e6))
+        super().__init__(driver, stream)
+
+    def release(self) -> None:
+        """End the kernel."""
+        self._flag.value = 1
 
 
 class Reading:

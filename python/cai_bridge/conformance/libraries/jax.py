@@ -17,6 +17,8 @@ import numpy as np
 
 from ..adapter import ConsumerAdapter, ProducerAdapter
 from ..lab import Hold, Lab, Late
+from ..lab.cuda import Driver, load
+from ..lab.gpu_objects import Queued
 from ..requirement import NotApplicableError
 from ..stand_in import DLPACK, speaks
 from ._dtypes import FLOAT8, STANDARD, host_list, numpy_dtype
@@ -27,7 +29,18 @@ DTYPES = tuple(name for name in (*STANDARD, "bfloat16", *FLOAT8) if name not in 
 DELAY_MS = 20.0
 _SIDE, _LONGEST = 2048, 1024
 _LAG_S = 0.002
-"""How long JAX may take to notice that an array is ready: less than 1 ms on an H200, 2026-11-20."""
+"""By how much one of two streams may be behind the other when both wait for the same event."""
+
+
+def _start() -> None:
+    """Start JAX, and make the GPU of its arrays the current one.
+
+    JAX looks at all GPUs, and leaves the last one's context current: 0.11.2, 2 H200s, 2026-11-23.
+    """
+    jax.devices("gpu")
+    (device,) = jnp.zeros(()).devices()
+    driver = Driver(device.local_hardware_id)
+    driver("cuCtxSetCurrent", driver.primary)
 
 
 def _delayed(products: int, words: int) -> Any:
@@ -85,18 +98,24 @@ def _delay(words: int) -> Any:
 
 
 class _Unready:
-    """An array that is being computed, as a hold; it cannot be released."""
+    """An array that is being computed, as a hold; it cannot be released.
 
-    def __init__(self, array: Any) -> None:
+    The device is asked, through a stream that JAX makes wait for the array: JAX itself notices
+    late that an array is ready, and later still on a busy machine.
+    """
+
+    def __init__(self, lab: Lab, array: Any) -> None:
         self._array = array
+        stream = lab.stream("the kit's, behind JAX's work").handle
+        array.__dlpack__(stream=stream)
+        self._behind = Queued(load(), stream)
 
     @property
     def pending(self) -> bool:
-        """Whether it still is, by more than JAX takes to notice."""
-        if self._array.is_ready():
-            return False
-        time.sleep(_LAG_S)
-        return not self._array.is_ready()
+        """Whether it still is."""
+        if self._behind.pending:
+            time.sleep(_LAG_S)
+        return self._behind.pending
 
     def release(self) -> None:
         """Wait until JAX's work ends."""
@@ -109,7 +128,7 @@ class Producer(ProducerAdapter):
     dtypes = DTYPES
 
     def __init__(self) -> None:
-        jax.devices("gpu")
+        _start()
         self._full = functools.cache(self._compile)
 
     def _compile(self, shape: tuple[int, ...], dtype: str) -> Any:
@@ -151,7 +170,7 @@ class Producer(ProducerAdapter):
         delay = _delay(words)
         lab.synchronize()
         array = delay(value, _seed())
-        return Late(array, None, value, _Unready(array))
+        return Late(array, None, value, _Unready(lab, array))
 
 
 @jax.jit  # type: ignore[untyped-decorator]
@@ -174,7 +193,7 @@ class Consumer(ConsumerAdapter):
     library = "jax"
 
     def __init__(self) -> None:
-        jax.devices("gpu")
+        _start()
         self.values(self.copy(jnp.zeros((1024,), jnp.float32)))
 
     def take(self, x: Any) -> Any:
@@ -187,8 +206,8 @@ class Consumer(ConsumerAdapter):
 
     def hold(self, lab: Lab, stream: Any) -> Hold:
         """Dispatch work that what comes behind it has to wait for, as all of JAX's runs in turn."""
-        del lab, stream
-        return _Unready(_delay(8)(0.0, _seed()))
+        del stream
+        return _Unready(lab, _delay(8)(0.0, _seed()))
 
     def copy(self, array: Any) -> Any:
         """Dispatch a computation of the same values."""
