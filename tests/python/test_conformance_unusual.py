@@ -143,6 +143,19 @@ def test_a_tensor_that_goes_with_what_another_left_as_garbage_is_found(lab: Any)
     assert found.evidence.startswith("then the other says ")
 
 
+def test_an_array_that_goes_as_garbage_after_the_deleter_is_gone(lab: Any) -> None:
+    class Circular:
+        def __init__(self, array: Array) -> None:
+            self.array, self.itself = array, self
+
+    def capsule(self: Array, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
+        tensor = self.managed("versioned" if newest else "legacy", owner=Circular(self))
+        return tensor.capsule()
+
+    found = judged(lab, "dlpack-deleter-anywhere", DLPACK, capsule=capsule)
+    assert found.outcome == "passed", found.evidence
+
+
 def test_a_stream_that_died_with_its_object_is_named(lab: Any) -> None:
     class Circular(Library):
         """Its streams are collected as garbage, and its arrays keep only their handles."""

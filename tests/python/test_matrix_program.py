@@ -114,6 +114,14 @@ def test_versions_are_of_the_libraries_that_are_named(monkeypatch):
     assert set(versions_of(["simulated", "module:torch"])) == {"numpy", "ml_dtypes"}
 
 
+def test_a_matrix_has_the_versions_of_its_producers_and_of_its_consumers(lab, monkeypatch):
+    monkeypatch.setattr(metadata, "version", lambda name: "1.2")
+    consumer = simulated.Consumer()
+    consumer.name = "torch"
+    matrix = run_matrix([Other()], [consumer], lab=lab, aspects=["values"])
+    assert set(matrix.versions) == {"apache-tvm-ffi", "torch", "numpy", "ml_dtypes"}
+
+
 def test_an_interrupted_program_leaves_what_it_is_about(device, tmp_path, monkeypatch):
     path, turn = tmp_path / "row.json", tmp_path / "turn"
 
