@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,6 +156,21 @@ def test_an_array_that_goes_as_garbage_after_the_deleter_is_gone(lab: Any) -> No
 
     found = judged(lab, "dlpack-deleter-anywhere", DLPACK, capsule=capsule)
     assert found.outcome == "passed", found.evidence
+
+
+@pytest.mark.parametrize(
+    ("held", "outcome"),
+    [((False, True, False), "passed"), ((False,) * 3, "failed"), ((True,) * 3, "passed")],
+)
+def test_a_host_that_waits_does_so_each_time(
+    held: tuple[bool, ...], outcome: str, lab: Any, monkeypatch: Any
+) -> None:
+    holds = iter(SimpleNamespace(pending=one, release=lambda: None) for one in held)
+    monkeypatch.setattr(lab, "rounds", 3)
+    monkeypatch.setattr(lab, "no_waits", contextlib.nullcontext)
+    monkeypatch.setattr(lab, "hold", lambda stream: next(holds))
+    found = judged(lab, "dlpack-no-synchronization", DLPACK)
+    assert found.outcome == outcome, found.evidence
 
 
 def test_a_stream_that_died_with_its_object_is_named(lab: Any) -> None:

@@ -19,7 +19,7 @@ class Bridge(HandOvers):
         wants(all(part.stream == first.stream for part in step.parts))
         self.current = () if first.current is None else (first.current,)
         # One of the bridge's own for CAI would come back as it is.
-        wants(all(part.converts and part.source[0] != "k" for part in step.parts))
+        wants(all(part.converts for part in step.parts))
         views = [self._imported(part) for part in step.parts]
         for part, view in zip(step.parts, views, strict=True):
             self._made_of(part, view)
@@ -28,7 +28,7 @@ class Bridge(HandOvers):
         """The memory is the caller's again after the call, whatever the function keeps."""
         taken, name = step.taken, step.taken.name
         wants(self.capture is None and step.work.source == name)
-        wants(taken.converts and taken.source[0] != "k")
+        wants(taken.converts)
         working = () if taken.current is None else (taken.current,)
         self.current = working
         self._tocai(taken)

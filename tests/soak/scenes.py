@@ -215,8 +215,9 @@ class Scenes(Parts):
 
     def sources(self) -> list[str]:
         """What `convert` hands over in CAI's terms: all but what speaks them already."""
+        self.push(self.export() if self.chance(0.3) else None)
         views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
-        return [*self.named("xy"), *views]
+        return [*self.named("xyk"), *views]
 
     def converted(self, source: str, argument: s.Argument, current: str | None) -> s.ToCai:
         return s.ToCai(self.name("v"), source, argument, None, current, converts=True)
@@ -231,6 +232,8 @@ class Scenes(Parts):
             return
         count = self.pick((1, 2, 2, 3))
         sources = [array, *(self.pick(found) for _ in range(count))]
+        if any(one[0] == "k" and sources.count(one) > 1 for one in sources):
+            return
         current, argument = self.works_on(array, self.at(array)), self.said(array, self.at(array))
         parts = tuple(self.converted(one, argument, current) for one in sources)
         if not self.push(s.Tree(parts)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,5 +48,4 @@ def give(text: str, path: str | None, pages: Mapping[str, str] | None = None) ->
             page.write(path, f"{text}\n")
         except UsageError:
             print(text)
-            sys.stdout.flush()
             raise

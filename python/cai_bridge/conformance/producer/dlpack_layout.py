@@ -55,7 +55,8 @@ def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
     fields = read_capsule(export(made(p, lab), stream=1))
-    needs((fields.version or (0, 0)) >= (1, 2), f"version {fields.version}: NULL is allowed")
+    new = fields.version is not None and fields.version >= (1, 2)
+    needs(new, f"version {fields.version}: NULL is allowed")
     expect(fields.strides is not None, "strides is NULL")
     expect(fields.strides == (4, 1), f"strides are {fields.strides} for a (3, 4) array")
     return f"{fields.strides}"
