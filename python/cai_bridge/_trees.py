@@ -1,13 +1,11 @@
-"""Containers of arrays: which arrays are in them, and the same containers around others."""
+"""Trees: the arrays in nested containers, and the same containers around others."""
 
 from __future__ import annotations
 
-import copy
-import sys
-from collections.abc import Callable, Iterable, Iterator
-from types import FunctionType
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
+from ._containers import parts_of
 from ._core import DLPackView, _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
@@ -18,20 +16,8 @@ PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__
 
 CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
 
-
 Place = Any
 """Where a part is: the root's name, or its container's place, how a key is shown, and the key."""
-
-_field = ".{}".format
-
-
-def _item(key: Any) -> str:
-    if type(key) is str and '"' not in key:
-        return f'["{key:.40}"]'
-    try:
-        return f"[{key!r:.40}]"
-    except Exception:
-        return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
 
 
 class Leaves:
@@ -74,7 +60,7 @@ def say_where(error: Exception, path: str) -> None:
 
 def is_tree(x: Any) -> bool:
     """Tell whether `x` is a container, rather than an array."""
-    return not _is_array(x) and _parts(x) is not None
+    return not _is_array(x) and parts_of(x) is not None
 
 
 def _is_array(x: Any) -> bool:
@@ -168,7 +154,7 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         return _same(x)
     if _is_array(x):
         return _leaf(x, place, leaves)
-    found = _parts(x)
+    found = parts_of(x)
     if found is None:
         return _same(x)
     (keys, parts, shown, again), before = found, len(leaves.arrays)
@@ -221,84 +207,3 @@ def _remade(again: Callable[[list[Any]], Any], parts: list[Any], place: Place) -
     except Exception as error:
         say_where(error, path(place))
         raise
-
-
-Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
-
-
-def _parts(x: Any) -> Parts | None:
-    """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
-    kind = type(x)
-    if isinstance(x, dict):
-        return list(x), list(x.values()), _item, lambda new: _refilled(x, new)
-    if isinstance(x, list):
-        return range(len(x)), x, _item, lambda new: _relisted(x, new)
-    if isinstance(x, tuple):
-        if hasattr(kind, "_fields") and hasattr(kind, "_make"):
-            return kind._fields, x, _field, lambda new: _renamed(x, new)
-        return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses  # noqa: PLC0415
-
-        names = [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
-        parts = [getattr(x, name) for name in names]
-        return names, parts, _field, lambda new: _renewed(x, names, new)
-    return _registered(x, kind)
-
-
-def _renamed(x: Any, parts: list[Any]) -> Any:
-    made = type(x)._make(parts)
-    # A subclass may have more than its fields.
-    if more := getattr(x, "__dict__", None):
-        made.__dict__.update(more)
-    return made
-
-
-def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
-    kind = type(x)
-    # What a class has of its own may take other arguments than a tuple's parts.
-    if not isinstance(kind.__new__, FunctionType) and not isinstance(kind.__init__, FunctionType):
-        return kind(parts)
-    made = tuple.__new__(kind, parts)
-    if kind.__dictoffset__:
-        made.__dict__.update(x.__dict__)
-    return made
-
-
-def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:
-    made = copy.copy(x)
-    for key, part in zip(x, parts, strict=True):
-        made[key] = part
-    return made
-
-
-def _relisted(x: list[Any], parts: list[Any]) -> Any:
-    if type(x) is list:
-        return parts
-    made = copy.copy(x)
-    made[:] = parts
-    return made
-
-
-def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
-    made = copy.copy(x)
-    for name, part in zip(names, parts, strict=True):
-        object.__setattr__(made, name, part)
-    return made
-
-
-def _registered(x: Any, kind: type) -> Parts | None:
-    """Take apart a container that an imported library has registered."""
-    pytree = sys.modules.get("torch.utils._pytree")
-    if pytree is not None and kind in pytree.SUPPORTED_NODES:
-        node = pytree.SUPPORTED_NODES[kind]
-        children, context = node.flatten_fn(x)
-        children = list(children)
-        return range(len(children)), children, _item, lambda new: node.unflatten_fn(new, context)
-    tree_util = sys.modules.get("jax.tree_util")
-    if tree_util is None or x is None:
-        return None
-    children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)
-    if tree_util.treedef_is_leaf(shape):
-        return None
-    return range(len(children)), children, _item, lambda new: tree_util.tree_unflatten(shape, new)

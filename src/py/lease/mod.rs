@@ -10,6 +10,7 @@ mod ready;
 mod settle;
 mod tenant;
 mod tensor;
+mod users;
 mod warned;
 mod watch;
 
