@@ -11,7 +11,7 @@ from typing import Any
 _field = ".{}".format
 
 
-def _item(key: Any) -> str:
+def by_item(key: Any) -> str:
     if type(key) is str and '"' not in key:
         return f'["{key:.40}"]'
     try:
@@ -27,13 +27,13 @@ def parts_of(x: Any) -> Parts | None:
     """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
     kind = type(x)
     if isinstance(x, dict):
-        return list(x), list(x.values()), _item, lambda new: _refilled(x, new)
+        return list(x), list(x.values()), by_item, lambda new: _refilled(x, new)
     if isinstance(x, list):
-        return range(len(x)), x, _item, lambda new: _relisted(x, new)
+        return range(len(x)), x, by_item, lambda new: _relisted(x, new)
     if isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
             return kind._fields, x, _field, lambda new: _renamed(x, new)
-        return range(len(x)), x, _item, tuple if kind is tuple else lambda new: _retupled(x, new)
+        return range(len(x)), x, by_item, tuple if kind is tuple else lambda new: _retupled(x, new)
     if hasattr(kind, "__dataclass_fields__"):
         import dataclasses  # noqa: PLC0415
 
@@ -91,11 +91,11 @@ def _registered(x: Any, kind: type) -> Parts | None:
         node = pytree.SUPPORTED_NODES[kind]
         children, context = node.flatten_fn(x)
         children = list(children)
-        return range(len(children)), children, _item, lambda new: node.unflatten_fn(new, context)
+        return range(len(children)), children, by_item, lambda new: node.unflatten_fn(new, context)
     tree_util = sys.modules.get("jax.tree_util")
     if tree_util is None or x is None:
         return None
     children, shape = tree_util.tree_flatten(x, is_leaf=lambda part: part is not x)
     if tree_util.treedef_is_leaf(shape):
         return None
-    return range(len(children)), children, _item, lambda new: tree_util.tree_unflatten(shape, new)
+    return range(len(children)), children, by_item, lambda new: tree_util.tree_unflatten(shape, new)

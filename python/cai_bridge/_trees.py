@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from ._containers import parts_of
+from ._containers import by_item, parts_of
 from ._core import DLPackView, _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
@@ -44,6 +44,15 @@ def path(place: Place) -> str:
         place, shown, key = place
         words.append(shown(key))
     return "".join([place, *reversed(words)])
+
+
+def say_at(error: Exception, keys: list[Any]) -> None:
+    """Say where in lists, tuples and dicts an error's array is."""
+    vars(error).pop("_cai_bridge_item")
+    place: Place = "x"
+    for key in keys:
+        place = place, by_item, key
+    say_where(error, path(place))
 
 
 def say_where(error: Exception, path: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cai_bridge import CaiView, Library, _libraries, register
+from cai_bridge import CaiView, Library, _libraries, convert, register
 
 
 class OddError(Exception):
@@ -68,6 +68,14 @@ def library(cuda: Any, no_libraries: None) -> StandIn:
     made = StandIn({device: cuda.stream("consumer", device=device) for device in range(2)})
     register(made)
     return made
+
+
+@pytest.fixture(params=["first call", "known library"], autouse=True)
+def known(request: Any, library: StandIn) -> bool:
+    """Whether the library is known by now, so that plain trees need no Python of the bridge's."""
+    if request.param == "known library":
+        assert convert([0], "stand_in") == [0]
+    return bool(request.param == "known library")
 
 
 @pytest.fixture

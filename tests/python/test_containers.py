@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import tvm_ffi
 from fakes import OnlyCai, interface
-from stand_in import Array, StandIn, library, no_libraries, producer
+from stand_in import Array, StandIn, known, library, no_libraries, producer
 
 from cai_bridge import _trees as trees
 from cai_bridge import adapt, convert
 
-__all__ = ["library", "no_libraries", "producer"]
+__all__ = ["known", "library", "no_libraries", "producer"]
 
 
 class Pair(NamedTuple):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from fakes import torch_like
-from stand_in import StandIn, count, library, made_on, no_libraries, producer
+from stand_in import StandIn, count, known, library, made_on, no_libraries, producer
 from test_containers import Frozen, Pair
 
 from cai_bridge import adapt, convert, from_cai
 
-__all__ = ["library", "no_libraries", "producer"]
+__all__ = ["known", "library", "no_libraries", "producer"]
 
 
 def test_one_event_orders_all_arrays_of_a_pair_of_streams(
@@ -183,7 +183,7 @@ def test_an_error_of_another_form_has_the_place_as_a_note(
         __dlpack_device__ = cuda.array([1.0]).__dlpack_device__
 
         def __dlpack__(self, **_: Any) -> Any:
-            raise raised
+            raise type(raised)(*raised.args)
 
     before = raised.args
     with pytest.raises(type(raised)) as caught:

@@ -1,6 +1,6 @@
 //! `convert`: an array of any library as one of another. One array for a library that is known by now takes the
-//! way that is written here; trees, copies and first calls go by Python (`_convert.py`), which comes back here
-//! with lists.
+//! way that is written here, and so do lists, tuples and dicts of arrays; other trees, copies and first calls go by
+//! Python (`_convert.py`), which comes back here with lists.
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -8,6 +8,7 @@ use pyo3::types::PyDict;
 
 use super::Maybe;
 use super::maker::Maker;
+use super::tree::is_container;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
 
@@ -75,7 +76,11 @@ pub(crate) fn convert<'py>(
         if copy.is_none()
             && detach.is_none()
             && let Some(maker) = known(to)?
-            && let Some(made) = maker.get().single(x, stream, readonly)?
+            && let Some(made) = if is_container(x) {
+                maker.get().tree(x, stream, readonly)?
+            } else {
+                maker.get().single(x, stream, readonly)?
+            }
         {
             return Ok(made);
         }

@@ -1,12 +1,16 @@
-//! What a library says of itself, for `convert`.
+//! What a library says of itself, for `convert`; and its arrays by its exchange API.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 use super::to_cai::take_in;
+use crate::descriptor::Descriptor;
+use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
+use crate::py::lease::Tenant;
+use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::types::facts;
 use crate::py::source::Source;
 use crate::py::streams::Argument;
@@ -92,4 +96,20 @@ impl ToLibrary {
         }
         Ok(source)
     }
+}
+
+/// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.
+pub(super) fn give(
+    py: Python<'_>,
+    mut source: Source,
+    table: Table,
+    span: CallSpan,
+) -> PyResult<Bound<'_, PyAny>> {
+    let array: Descriptor = source.array;
+    source.holding.tag = (End::Deleter, array.ptr());
+    let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
+    let made = table.give(py, managed)?;
+    let (by, stream) = (source.by.as_str(), source.ready.stream());
+    span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
+    Ok(made)
 }

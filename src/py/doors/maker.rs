@@ -12,18 +12,14 @@ use pyo3::types::{PyCapsule, PyList, PyType};
 use super::Maybe;
 use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
-use super::library::{Class, DOOR, Method, ToLibrary};
+use super::library::{Class, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
-use crate::descriptor::Descriptor;
 use crate::device::Place;
-use crate::dlpack::encode;
-use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
-use crate::py::lease::Tenant;
-use crate::py::observe::{CallSpan, End, HandOver};
+use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
 use crate::py::source::{By, Source, consumers_place};
@@ -46,6 +42,9 @@ pub(crate) struct Maker {
 
 /// What is refused to be read-only.
 const OWN: &str = "True for one of the library's own arrays";
+
+/// Where an error has which item of a tree it is about.
+pub(super) const ITEM: &str = "_cai_bridge_item";
 
 /// More types of arrays than a program has.
 const MOST: usize = 16;
@@ -110,7 +109,7 @@ impl Maker {
 }
 
 impl Maker {
-    fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
+    pub(super) fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
         self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
     }
 
@@ -142,7 +141,7 @@ impl Maker {
         self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
-    fn several<'py>(
+    pub(super) fn several<'py>(
         &self,
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
@@ -204,7 +203,11 @@ impl Maker {
     }
 
     /// Whether `x` is an array, and none of the library's own. Its type says so, and is kept.
-    fn is_foreign(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
+    pub(super) fn is_foreign(
+        &self,
+        x: &Bound<'_, PyAny>,
+        to_library: &ToLibrary,
+    ) -> PyResult<bool> {
         let (py, kind) = (x.py(), x.get_type());
         let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign().iter().any(|known| known.is(&kind)) {
@@ -261,22 +264,6 @@ impl Maker {
     }
 }
 
-/// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.
-fn give(
-    py: Python<'_>,
-    mut source: Source,
-    table: Table,
-    span: CallSpan,
-) -> PyResult<Bound<'_, PyAny>> {
-    let array: Descriptor = source.array;
-    source.holding.tag = (End::Deleter, array.ptr());
-    let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
-    let made = table.give(py, managed)?;
-    let (by, stream) = (source.by.as_str(), source.ready.stream());
-    span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
-    Ok(made)
-}
-
 /// Refuses a capsule that is there twice: its tensor can be taken once.
 fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
     if sources.iter().all(|source| source.by != By::Capsule) {
@@ -295,6 +282,6 @@ fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
 /// Notes which item of a tree an error is about.
 #[cold]
 fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
-    let _ = error.value(py).setattr("_cai_bridge_item", item);
+    let _ = error.value(py).setattr(intern!(py, ITEM), item);
     error
 }

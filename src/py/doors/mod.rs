@@ -9,6 +9,7 @@ mod maker;
 mod ndarray;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
+mod tree;
 
 pub(crate) use call_argument::CallArgument;
 pub(crate) use maker::Maker;

@@ -61,26 +61,28 @@ pub(crate) fn to_dlpack<'py>(
 /// are arrays.
 #[pyfunction]
 pub(crate) fn _is_on_gpu<'py>(x: &Bound<'py, PyAny>) -> Answer<'py> {
+    entry(x.py(), || is_on_gpu(x))
+}
+
+pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = x.py();
-    entry(py, || {
-        if let Ok(capsule) = x.cast::<PyCapsule>() {
-            let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
-            let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
-            return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
+    if let Ok(capsule) = x.cast::<PyCapsule>() {
+        let elsewhere = capsule::read(capsule).map_err(|error| error.kind());
+        let left = [Kind::CpuMemory, Kind::DeviceKind, Kind::CapsuleName];
+        return Ok(!elsewhere.is_err_and(|kind| left.contains(&kind)));
+    }
+    let facts = facts(x)?;
+    // To ask a view's table would lend it to a consumer, who is waited for at its end.
+    if facts.producer == ProducerKind::DLPackView {
+        return Ok(true);
+    }
+    if let Some(table) = facts.table {
+        // Far quicker than to ask its method, where it lends a tensor at all.
+        match answered(py, table.borrow(x))? {
+            Some(Ok(_)) => return Ok(true),
+            Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
+            _ => {}
         }
-        let facts = facts(x)?;
-        // To ask a view's table would lend it to a consumer, who is waited for at its end.
-        if facts.producer == ProducerKind::DLPackView {
-            return Ok(true);
-        }
-        if let Some(table) = facts.table {
-            // Far quicker than to ask its method, where it lends a tensor at all.
-            match answered(py, table.borrow(x))? {
-                Some(Ok(_)) => return Ok(true),
-                Some(Err(elsewhere)) if elsewhere.kind() == Kind::CpuMemory => return Ok(false),
-                _ => {}
-            }
-        }
-        Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
-    })
+    }
+    Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
 }

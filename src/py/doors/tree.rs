@@ -1,0 +1,184 @@
+//! Trees of lists, tuples and dicts, which most are, without a call of Python's for each part. Another container, or an
+//! array on the host, makes a tree one for `_trees.py`, which knows them all.
+
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+
+use super::Maybe;
+use super::library::ToLibrary;
+use super::maker::{ITEM, Maker};
+use super::to_dlpack::is_on_gpu;
+use crate::py::interpreter::answered;
+
+/// How deep a tree may be.
+const DEEPEST: usize = 16;
+
+/// A part of a tree.
+enum Part<'py> {
+    /// An array, which is converted.
+    Array,
+    /// What stays as it is.
+    Same(Bound<'py, PyAny>),
+    List(Vec<Self>),
+    Tuple(Vec<Self>),
+    Dict(Vec<(Bound<'py, PyAny>, Self)>),
+}
+
+impl Maker {
+    /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` where it is not that
+    /// plain, or has no arrays. What is refused is named by its place.
+    pub(super) fn tree<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = x.py();
+        let arrays = PyList::empty(py);
+        let to_library = self.to_library(py)?;
+        let Some(tree) = self.apart(to_library, x, &arrays, 0)?.filter(|_| !arrays.is_empty())
+        else {
+            return Ok(None);
+        };
+        match self.several(&arrays, stream, readonly, None) {
+            Ok(made) => tree.again(py, &made.cast_into()?, &mut 0).map(Some),
+            Err(error) => Err(tree.named(py, error)?),
+        }
+    }
+
+    /// Takes a part apart, and adds its arrays.
+    fn apart<'py>(
+        &self,
+        to_library: &ToLibrary,
+        x: &Bound<'py, PyAny>,
+        arrays: &Bound<'py, PyList>,
+        depth: usize,
+    ) -> PyResult<Option<Part<'py>>> {
+        let before = arrays.len();
+        let all = |parts: &mut dyn Iterator<Item = Bound<'py, PyAny>>| {
+            parts
+                .map(|part| self.apart(to_library, &part, arrays, depth + 1))
+                .collect::<PyResult<Option<_>>>()
+        };
+        let part = if depth > DEEPEST {
+            None
+        } else if let Ok(list) = x.cast_exact::<PyList>() {
+            all(&mut list.iter())?.map(Part::List)
+        } else if let Ok(tuple) = x.cast_exact::<PyTuple>() {
+            all(&mut tuple.iter())?.map(Part::Tuple)
+        } else if let Ok(dict) = x.cast_exact::<PyDict>() {
+            // One of the CUDA Array Interface is refused, by name.
+            if dict.contains(intern!(x.py(), "typestr"))? {
+                return Ok(None);
+            }
+            let (keys, values) = (dict.keys(), dict.values());
+            let parts: Option<Vec<_>> = all(&mut values.iter())?;
+            parts.map(|parts| Part::Dict(keys.iter().zip(parts).collect()))
+        } else if is_plain(x) {
+            return Ok(Some(Part::Same(x.clone())));
+        } else if self.is_foreign_on_gpu(x, to_library)? {
+            arrays.append(x)?;
+            return Ok(Some(Part::Array));
+        } else {
+            None
+        };
+        let is_empty = arrays.len() == before;
+        Ok(part.map(|part| if is_empty { Part::Same(x.clone()) } else { part }))
+    }
+
+    /// Whether `x` is an array of another library, on a GPU. Where that cannot be said, `_trees.py` says why.
+    fn is_foreign_on_gpu(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
+        let found = self.is_foreign(x, to_library).and_then(|is| Ok(is && is_on_gpu(x)?));
+        Ok(answered(x.py(), found.map(Some))?.flatten().unwrap_or(false))
+    }
+}
+
+impl<'py> Part<'py> {
+    /// The same again, of the arrays that were made: the next one is at `next`.
+    fn again(
+        &self,
+        py: Python<'py>,
+        made: &Bound<'py, PyList>,
+        next: &mut usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut all = |parts: &[Self]| {
+            parts.iter().map(|part| part.again(py, made, next)).collect::<PyResult<Vec<_>>>()
+        };
+        match self {
+            Self::Same(x) => Ok(x.clone()),
+            Self::List(parts) => Ok(PyList::new(py, all(parts)?)?.into_any()),
+            Self::Tuple(parts) => Ok(PyTuple::new(py, all(parts)?)?.into_any()),
+            Self::Dict(parts) => {
+                let dict = PyDict::new(py);
+                for (key, part) in parts {
+                    dict.set_item(key, part.again(py, made, next)?)?;
+                }
+                Ok(dict.into_any())
+            }
+            Self::Array => {
+                let array = made.get_item(*next)?;
+                *next += 1;
+                Ok(array)
+            }
+        }
+    }
+
+    /// An error with the place in front of the array that it is about, if it is about one.
+    fn named(&self, py: Python<'py>, error: PyErr) -> PyResult<PyErr> {
+        let keys = PyList::empty(py);
+        let item = error.value(py).getattr(intern!(py, ITEM)).and_then(|item| item.extract());
+        if let Some(mut item) = answered(py, item)?
+            && self.find(&mut item, &keys)?
+        {
+            let trees = py.import(intern!(py, "cai_bridge._trees"))?;
+            trees.call_method1(intern!(py, "say_at"), (error.value(py), keys))?;
+        }
+        Ok(error)
+    }
+
+    /// Whether the array so many arrays further is in this part. Then `keys` has the way to it.
+    fn find(&self, further: &mut usize, keys: &Bound<'py, PyList>) -> PyResult<bool> {
+        let parts: Vec<(Bound<'py, PyAny>, &Self)> = match self {
+            Self::Same(_) => return Ok(false),
+            Self::Array => {
+                let is_it = *further == 0;
+                *further = further.saturating_sub(1);
+                return Ok(is_it);
+            }
+            Self::Dict(parts) => parts.iter().map(|(key, part)| (key.clone(), part)).collect(),
+            Self::List(parts) | Self::Tuple(parts) => {
+                let numbered = parts.iter().enumerate();
+                let keyed =
+                    |(at, part)| Ok((usize::into_pyobject(at, keys.py())?.into_any(), part));
+                numbered.map(keyed).collect::<PyResult<_>>()?
+            }
+        };
+        for (key, part) in parts {
+            keys.append(key)?;
+            if part.find(further, keys)? {
+                return Ok(true);
+            }
+            keys.del_item(keys.len() - 1)?;
+        }
+        Ok(false)
+    }
+}
+
+/// Whether `x` is no array and holds none, as `PLAIN` of `_trees.py` has it.
+fn is_plain(x: &Bound<'_, PyAny>) -> bool {
+    x.is_none()
+        || x.is_exact_instance_of::<PyInt>()
+        || x.is_exact_instance_of::<PyFloat>()
+        || x.is_exact_instance_of::<PyString>()
+        || x.is_exact_instance_of::<PyBool>()
+        || x.is_exact_instance_of::<PyBytes>()
+        || x.is_exact_instance_of::<PyComplex>()
+}
+
+/// Whether `x` may be a tree that is taken apart here.
+pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
+    x.is_exact_instance_of::<PyList>()
+        || x.is_exact_instance_of::<PyDict>()
+        || x.is_exact_instance_of::<PyTuple>()
+}

@@ -1,0 +1,176 @@
+"""Lists, tuples and dicts of arrays are converted without a call of Python's for each part.
+
+What else is in a tree makes it one for the Python that knows all containers; both give the same.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from stand_in import Array, StandIn, library, made_on, no_libraries, producer
+
+from cai_bridge import _trees, convert, to_dlpack
+
+__all__ = ["library", "no_libraries", "producer"]
+
+
+@pytest.fixture(autouse=True)
+def planned(library: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The trees and parts that Python takes apart, once the library is known."""
+    convert([0], "stand_in")
+    seen: list[Any] = []
+    plan = _trees.plan
+    monkeypatch.setattr(_trees, "plan", lambda x, *more: seen.append(x) or plan(x, *more))
+    return seen
+
+
+def nested(x: Any, depth: int) -> Any:
+    for _ in range(depth):
+        x = [x]
+    return x
+
+
+PLAIN = [
+    lambda x: [x],
+    lambda x: (x, x),
+    lambda x: {"a": x, 7: x, None: 1},
+    lambda x: {"a": [x, 1, 2.0, "text", b"bytes", True, None, 1j], "b": ((x,), {"c": x})},
+    lambda x: [[], {}, (), x, {"nothing": [1]}],
+    lambda x: nested(x, 16),
+    lambda x: [to_dlpack(x), x],
+]
+
+
+@pytest.mark.parametrize("tree", PLAIN, ids=range(len(PLAIN)))
+def test_plain_trees_are_not_taken_apart_by_python(cuda: Any, tree: Any, planned: Any) -> None:
+    x = cuda.array([1.0])
+    given = tree(x)
+    made = convert(given, "stand_in")
+    assert planned == []
+    assert shape(made) == shape(given)
+
+
+def shape(x: Any) -> Any:
+    """A tree with a word for each array."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(shape, x))
+    if isinstance(x, dict):
+        return {key: shape(part) for key, part in x.items()}
+    return "array" if isinstance(x, Array) or hasattr(x, "__dlpack__") else x
+
+
+def test_a_part_without_arrays_is_itself(cuda: Any, planned: Any) -> None:
+    names, options = ["a"], {"deep": ([None],)}
+    made = convert([names, cuda.array([1.0]), options], "stand_in")
+    assert (made[0] is names, made[2] is options, planned) == (True, True, [])
+
+
+OTHERS = [
+    lambda cuda, x: [x, np.ones(2)],
+    lambda cuda, x: [x, convert(x, "stand_in")],
+    lambda cuda, x: [x, to_dlpack(x).__dlpack__()],
+    lambda cuda, x: [x, object()],
+    lambda cuda, x: nested(x, 17),
+    lambda cuda, x: [type("Items", (list,), {})([x])],
+]
+
+
+@pytest.mark.parametrize("tree", OTHERS, ids=range(len(OTHERS)))
+def test_other_trees_are(cuda: Any, tree: Any, planned: Any) -> None:
+    given = tree(cuda, cuda.array([1.0]))
+    made = convert(given, "stand_in")
+    assert planned
+    assert type(made) is type(given)
+    assert len(made) == len(given)
+
+
+def test_a_bare_dict_of_cai_is_refused_in_a_tree(cuda: Any) -> None:
+    x = cuda.array([1.0], speaks="cai3")
+    with pytest.raises(TypeError, match=r"^x\[1\]: "):
+        convert([x, x.__cuda_array_interface__], "stand_in")
+
+
+@pytest.mark.parametrize(
+    ("tree", "where"),
+    [
+        (lambda good, bad: [good, bad], "x[1]"),
+        (lambda good, bad: {"a": [], "b": (good, [good], {"c": bad})}, 'x["b"][2]["c"]'),
+        (lambda good, bad: [[good, good], good, 1, [good, bad, good]], "x[3][1]"),
+    ],
+)
+def test_what_is_refused_is_named_by_its_place(
+    cuda: Any, tree: Any, where: str, planned: Any
+) -> None:
+    good, bad = cuda.array([1.0]), cuda.array([1.0])
+    released = to_dlpack(bad)
+    released.release()
+    with pytest.raises(BufferError) as caught:
+        convert(tree(good, released), "stand_in")
+    assert str(caught.value).startswith(f"{where}: view: got ")
+    assert not hasattr(caught.value, "_cai_bridge_item")
+    assert planned == []
+
+
+def test_what_is_wrong_with_the_call_names_no_array(cuda: Any, planned: Any) -> None:
+    with pytest.raises(ValueError, match=r"^stream: got 0"):
+        convert([cuda.array([1.0])], "stand_in", stream=0)
+    assert planned == []
+
+
+class Odd:
+    """An array that does something as it is asked where it is."""
+
+    def __init__(self, x: Any, does: Any) -> None:
+        self.x, self.does = x, does
+
+    def __dlpack_device__(self) -> Any:
+        self.does()
+        return self.x.__dlpack_device__()
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        return self.x.__dlpack__(**asked)
+
+
+@pytest.mark.parametrize("kind", [list, dict])
+def test_a_container_that_changes_meanwhile_does_no_harm(cuda: Any, kind: Any) -> None:
+    x = cuda.array([1.0])
+    tree: Any = [] if kind is list else {}
+    odd = Odd(x, tree.clear)
+    parts = [odd, x, x]
+    tree.extend(parts) if kind is list else tree.update(enumerate(parts))
+    try:
+        made = convert(tree, "stand_in")
+    except (ValueError, RuntimeError, TypeError):
+        return
+    assert all(type(one) is Array for one in (made if kind is list else made.values()))
+
+
+def test_an_interrupt_passes_through(cuda: Any) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert([cuda.array([1.0]), Odd(cuda.array([1.0]), interrupt)], "stand_in")
+
+
+def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any) -> None:
+    def fail() -> None:
+        raise OSError("gone")
+
+    with pytest.raises(OSError, match=r"^x\[1\]: gone"):
+        convert([cuda.array([1.0]), Odd(cuda.array([1.0]), fail)], "stand_in")
+
+
+def test_a_tree_keeps_its_arrays_alive_and_no_longer(cuda: Any, producer: Any) -> None:
+    x = made_on(cuda, producer)
+    gone = weakref.ref(x)
+    made = convert({"a": [x, (x, x)]}, "stand_in")
+    del x
+    assert gone() is not None
+    del made
+    cuda.synchronize()
+    convert([0], "stand_in")
+    assert gone() is None
