@@ -48,7 +48,6 @@ def path(place: Place) -> str:
 
 def say_at(error: Exception, keys: list[Any]) -> None:
     """Say where in lists, tuples and dicts an error's array is."""
-    vars(error).pop("_cai_bridge_item")
     place: Place = "x"
     for key in keys:
         place = place, by_item, key

@@ -98,11 +98,12 @@ def search_path(*first: Path) -> str:
 
 
 def digest(package: Path) -> str:
-    """Tell one state of the package's and the tests' files from another."""
-    tests = sorted((ROOT / "tests" / "python").rglob("*.py"))
-    digest = hashlib.sha256()
-    for path in [*(package / name for name in files(package, "")), *tests]:
-        digest.update(path.read_bytes())
+    """Tell one state of the package's and the tests' files from another, but for the core's."""
+    digest = hashlib.sha256(repr(TESTS).encode())
+    for folder in (package, ROOT / "tests" / "python", ROOT / "tests" / "data"):
+        for path in sorted(folder.rglob("*.*")):
+            if path.is_file() and path.suffix not in {".pyc", ".so"}:
+                digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
     return digest.hexdigest()
 
 
@@ -111,20 +112,20 @@ def reached(package: Path, folder: Path, output: Path) -> Reached:
 
     What `output` has of the same files is as good.
     """
-    files = digest(package)
-    if output.exists() and (kept := json.loads(output.read_text()))["files"] == files:
+    files, raw = digest(package), folder / "reached.json"
+    if output.exists() and (kept := json.loads(output.read_text())).get("files") == files:
         return kept["tests"]  # type: ignore[no-any-return]
     set_here = {
         "PYTHONPATH": search_path(folder, ROOT),
         "CAI_BRIDGE_REACHED_ROOT": str(package),
         "CAI_BRIDGE_REACHED_PARTS": os.pathsep.join(str(package / part) for part in PARTS),
-        "CAI_BRIDGE_REACHED_OUTPUT": str(output),
+        "CAI_BRIDGE_REACHED_OUTPUT": str(raw),
     }
     command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.mutants.reached"]
     command += ["-p", "no:cacheprovider", "--timeout", "0", *test_files()]
     if subprocess.run(command, cwd=ROOT, env={**os.environ, **set_here}, check=False).returncode:
         raise SystemExit("the tests have to pass before anything is changed")
-    tests: Reached = json.loads(output.read_text())
+    tests: Reached = json.loads(raw.read_text())
     output.write_text(json.dumps({"files": files, "tests": tests}))
     return tests
 
@@ -198,6 +199,8 @@ def is_noticed(folder: Path, names: list[str], seconds: float) -> str | None:
             return "it never ended"
         time.sleep(0.02)
     lines = shown.read_text(errors="replace").splitlines()
+    if os.waitstatus_to_exitcode(status) == pytest.ExitCode.NO_TESTS_COLLECTED:
+        raise RuntimeError(f"none of these tests is there: {names}")
     failed = [one for one in lines if one.startswith(("FAILED", "ERROR"))]
     return (failed[:1] or lines[-1:] or ["it died"])[0] if status else None
 

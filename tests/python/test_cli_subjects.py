@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cai_bridge._cli import checking, pairs, subjects, theirs
+from cai_bridge._cli import checking, output, page, pairs, subjects, theirs
 from cai_bridge._cli.command import main
 from cai_bridge._cli.exits import UsageError
 from cai_bridge._cli.libraries import Found
@@ -261,6 +261,14 @@ import sys
 from cai_bridge._cli.command import main
 sys.exit(main(sys.argv[1:]))
 """
+
+
+def test_what_is_printed_is_there_before_its_page(monkeypatch):
+    printed, seen = io.BytesIO(), []
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(printed))
+    monkeypatch.setattr(page, "write", lambda path, text: seen.append(printed.getvalue()))
+    output.give("what was found", None, {"page.html": "the page"})
+    assert seen == [b"what was found\n"]
 
 
 @pytest.mark.parametrize("flag", ["--output", "--html"])

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from stand_in import Array, StandIn, library, made_on, no_libraries, producer
 
-from cai_bridge import _trees, convert, to_dlpack
+from cai_bridge import _trees, convert, register, to_dlpack
 
 __all__ = ["library", "no_libraries", "producer"]
 
@@ -134,33 +134,84 @@ class Odd:
         return self.x.__dlpack__(**asked)
 
 
+@pytest.mark.parametrize("change", ["clear", "more"])
 @pytest.mark.parametrize("kind", [list, dict])
-def test_a_container_that_changes_meanwhile_does_no_harm(cuda: Any, kind: Any) -> None:
+def test_a_container_that_changes_meanwhile_counts_as_it_was(
+    cuda: Any, kind: Any, change: str
+) -> None:
     x = cuda.array([1.0])
-    tree: Any = [] if kind is list else {}
-    odd = Odd(x, tree.clear)
-    parts = [odd, x, x]
+    tree: Any = kind()
+    more = (lambda: tree.insert(0, "new")) if kind is list else (lambda: tree.update(new=1))
+    parts = [Odd(x, tree.clear if change == "clear" else more), x, "z"]
     tree.extend(parts) if kind is list else tree.update(enumerate(parts))
-    try:
-        made = convert(tree, "stand_in")
-    except (ValueError, RuntimeError, TypeError):
-        return
-    assert all(type(one) is Array for one in (made if kind is list else made.values()))
+    made = convert(tree, "stand_in")
+    assert [type(one) for one in (made if kind is list else made.values())] == [Array, Array, str]
 
 
-def test_an_interrupt_passes_through(cuda: Any) -> None:
-    def interrupt() -> None:
-        raise KeyboardInterrupt
+def test_a_container_in_itself_is_left_to_python_at_once(cuda: Any, planned: Any) -> None:
+    asked: list[None] = []
+    loops: list[Any] = [Odd(cuda.array([1.0]), lambda: asked.append(None))]
+    loops += [loops] * 3
+    with pytest.raises(ValueError, match=r"^x\[1\]: got x itself"):
+        convert(loops, "stand_in")
+    assert planned
+    assert len(asked) == 2
 
-    with pytest.raises(KeyboardInterrupt):
-        convert([cuda.array([1.0]), Odd(cuda.array([1.0]), interrupt)], "stand_in")
+
+def test_lists_that_are_a_librarys_arrays_are_no_trees(cuda: Any, library: StandIn) -> None:
+    class Lists(StandIn):
+        name = "lists"
+        arrays = ("builtins:list",)
+
+    register(Lists(library.streams))
+    x = [cuda.array([1.0])]
+    assert convert(x, "lists") is x
+    assert convert(x, "lists") is x
 
 
-def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any) -> None:
+@pytest.mark.parametrize("raised", [KeyboardInterrupt, SystemExit, GeneratorExit])
+@pytest.mark.parametrize("member", ["__dlpack_device__", "__dlpack__"])
+def test_an_interrupt_passes_through_as_it_is(
+    cuda: Any, member: str, raised: type[BaseException]
+) -> None:
+    error = raised("said")
+
+    def fail(*_: Any, **asked: Any) -> None:
+        raise error
+
+    odd = type("Odd", (Odd,), {member: fail})(cuda.array([1.0]), lambda: None)
+    with pytest.raises(raised) as caught:
+        convert([cuda.array([1.0]), odd], "stand_in")
+    assert caught.value is error
+    assert (error.args, vars(error), getattr(error, "__notes__", [])) == (("said",), {}, [])
+
+
+class Unshown(Exception):
+    def __str__(self) -> str:
+        raise OSError("cannot be shown")
+
+
+class Answers(Exception):
+    def __getattr__(self, name: str) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("raised", [Unshown, Answers])
+def test_an_exception_of_an_odd_kind_stays_what_it_is(cuda: Any, raised: type[Exception]) -> None:
+    def fail(*_: Any, **asked: Any) -> None:
+        raise raised
+
+    odd = type("Odd", (Odd,), {"__dlpack__": fail})(cuda.array([1.0]), lambda: None)
+    with pytest.raises(raised):
+        convert([cuda.array([1.0]), odd], "stand_in")
+
+
+@pytest.mark.parametrize("raised", [MemoryError, RecursionError, OSError])
+def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, raised: type[Exception]) -> None:
     def fail() -> None:
-        raise OSError("gone")
+        raise raised("gone")
 
-    with pytest.raises(OSError, match=r"^x\[1\]: gone"):
+    with pytest.raises(raised, match=r"^x\[1\]: gone"):
         convert([cuda.array([1.0]), Odd(cuda.array([1.0]), fail)], "stand_in")
 
 

@@ -197,7 +197,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser().parse_args(arguments)
     try:
         status: int = asked.call(asked)
-        sys.stdout.flush()
     except (UsageError, OSError) as error:
         try:
             sys.stdout.flush()

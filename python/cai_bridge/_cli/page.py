@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +86,7 @@ def written(files: Mapping[str, str]) -> Iterator[None]:
     refused: list[str] = []
     try:
         yield
+        sys.stdout.flush()
     except UsageError as error:
         refused.append(str(error))
     finally:

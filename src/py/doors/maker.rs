@@ -3,11 +3,12 @@
 use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyList, PyType};
+use pyo3::types::{PyCapsule, PyDict, PyList, PyType};
 
 use super::Maybe;
 use super::call_argument::CallArgument;
@@ -44,7 +45,7 @@ pub(crate) struct Maker {
 const OWN: &str = "True for one of the library's own arrays";
 
 /// Where an error has which item of a tree it is about.
-pub(super) const ITEM: &str = "_cai_bridge_item";
+const ITEM: &str = "_cai_bridge_item";
 
 /// More types of arrays than a program has.
 const MOST: usize = 16;
@@ -279,9 +280,19 @@ fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
     Ok(())
 }
 
-/// Notes which item of a tree an error is about.
+/// Notes which item of a tree an error is about. What is no `Exception`, such as an interrupt, is about none.
 #[cold]
 fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
-    let _ = error.value(py).setattr(intern!(py, ITEM), item);
+    if error.is_instance_of::<PyException>(py) {
+        let _ = error.value(py).setattr(intern!(py, ITEM), item);
+    }
     error
+}
+
+/// Which item an error is about, which it no longer has then.
+pub(super) fn item_of(py: Python<'_>, error: &PyErr) -> Option<usize> {
+    let had = error.value(py).getattr(intern!(py, "__dict__")).ok()?.cast_into::<PyDict>().ok()?;
+    let item = had.get_item(intern!(py, ITEM)).ok()??.extract().ok()?;
+    had.del_item(intern!(py, ITEM)).ok()?;
+    Some(item)
 }

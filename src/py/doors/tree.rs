@@ -1,18 +1,27 @@
-//! Trees of lists, tuples and dicts, which most are, without a call of Python's for each part. Another container, or an
-//! array on the host, makes a tree one for `_trees.py`, which knows them all.
+//! Trees of lists, tuples and dicts, which most are, without a call of Python's for each part. Whatever else is in a
+//! tree, a capsule, an array on the host or of the library itself, or another container, makes it one for `_trees.py`,
+//! which knows them all.
 
+use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::Maybe;
 use super::library::ToLibrary;
-use super::maker::{ITEM, Maker};
+use super::maker::{Maker, item_of};
 use super::to_dlpack::is_on_gpu;
 use crate::py::interpreter::answered;
 
-/// How deep a tree may be.
+/// How many containers around a part are taken apart here.
 const DEEPEST: usize = 16;
+
+/// The containers around a part.
+struct Around<'a> {
+    /// Its address.
+    container: usize,
+    outer: Option<&'a Self>,
+}
 
 /// A part of a tree.
 enum Part<'py> {
@@ -37,60 +46,72 @@ impl Maker {
         let py = x.py();
         let arrays = PyList::empty(py);
         let to_library = self.to_library(py)?;
-        let Some(tree) = self.apart(to_library, x, &arrays, 0)?.filter(|_| !arrays.is_empty())
-        else {
+        if to_library.types.bind(py).contains(x.get_type())? {
             return Ok(None);
-        };
+        }
+        let tree = self.apart(to_library, x, &arrays, None)?;
+        let Some(tree) = tree.filter(|_| !arrays.is_empty()) else { return Ok(None) };
         match self.several(&arrays, stream, readonly, None) {
             Ok(made) => tree.again(py, &made.cast_into()?, &mut 0).map(Some),
             Err(error) => Err(tree.named(py, error)?),
         }
     }
 
-    /// Takes a part apart, and adds its arrays.
+    /// Takes a part apart, and adds its arrays. Its containers may change meanwhile: what they had first counts.
     fn apart<'py>(
         &self,
         to_library: &ToLibrary,
         x: &Bound<'py, PyAny>,
         arrays: &Bound<'py, PyList>,
-        depth: usize,
+        outer: Option<&Around<'_>>,
     ) -> PyResult<Option<Part<'py>>> {
         let before = arrays.len();
-        let all = |parts: &mut dyn Iterator<Item = Bound<'py, PyAny>>| {
-            parts
-                .map(|part| self.apart(to_library, &part, arrays, depth + 1))
-                .collect::<PyResult<Option<_>>>()
+        let around = Around { container: x.as_ptr() as usize, outer };
+        let part = |part: &Bound<'py, PyAny>| self.apart(to_library, part, arrays, Some(&around));
+        let all = |parts: &Bound<'py, PyTuple>| {
+            parts.iter_borrowed().map(|one| part(&one)).collect::<PyResult<Option<_>>>()
         };
-        let part = if depth > DEEPEST {
+        let found = if is_plain(x) {
+            return Ok(Some(Part::Same(x.clone())));
+        } else if !is_container(x) {
+            if !self.is_foreign_on_gpu(x, to_library)? {
+                return Ok(None);
+            }
+            arrays.append(x)?;
+            return Ok(Some(Part::Array));
+        } else if around.is_refused() {
             None
         } else if let Ok(list) = x.cast_exact::<PyList>() {
-            all(&mut list.iter())?.map(Part::List)
+            all(&list.to_tuple())?.map(Part::List)
         } else if let Ok(tuple) = x.cast_exact::<PyTuple>() {
-            all(&mut tuple.iter())?.map(Part::Tuple)
-        } else if let Ok(dict) = x.cast_exact::<PyDict>() {
+            all(tuple)?.map(Part::Tuple)
+        } else {
+            let dict = x.cast_exact::<PyDict>()?.copy()?;
             // One of the CUDA Array Interface is refused, by name.
             if dict.contains(intern!(x.py(), "typestr"))? {
                 return Ok(None);
             }
-            let (keys, values) = (dict.keys(), dict.values());
-            let parts: Option<Vec<_>> = all(&mut values.iter())?;
-            parts.map(|parts| Part::Dict(keys.iter().zip(parts).collect()))
-        } else if is_plain(x) {
-            return Ok(Some(Part::Same(x.clone())));
-        } else if self.is_foreign_on_gpu(x, to_library)? {
-            arrays.append(x)?;
-            return Ok(Some(Part::Array));
-        } else {
-            None
+            let parts = dict.iter().map(|(key, one)| Ok(part(&one)?.map(|part| (key, part))));
+            parts.collect::<PyResult<Option<_>>>()?.map(Part::Dict)
         };
         let is_empty = arrays.len() == before;
-        Ok(part.map(|part| if is_empty { Part::Same(x.clone()) } else { part }))
+        Ok(found.map(|found| if is_empty { Part::Same(x.clone()) } else { found }))
     }
 
     /// Whether `x` is an array of another library, on a GPU. Where that cannot be said, `_trees.py` says why.
     fn is_foreign_on_gpu(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
-        let found = self.is_foreign(x, to_library).and_then(|is| Ok(is && is_on_gpu(x)?));
-        Ok(answered(x.py(), found.map(Some))?.flatten().unwrap_or(false))
+        match self.is_foreign(x, to_library).and_then(|is| Ok(is && is_on_gpu(x)?)) {
+            Err(error) if error.is_instance_of::<PyException>(x.py()) => Ok(false),
+            found => found,
+        }
+    }
+}
+
+impl Around<'_> {
+    /// Whether the innermost container is among those around it, or too deep.
+    fn is_refused(&self) -> bool {
+        let outer = || std::iter::successors(self.outer, |around| around.outer);
+        outer().any(|around| around.container == self.container) || outer().count() >= DEEPEST
     }
 }
 
@@ -127,12 +148,12 @@ impl<'py> Part<'py> {
     /// An error with the place in front of the array that it is about, if it is about one.
     fn named(&self, py: Python<'py>, error: PyErr) -> PyResult<PyErr> {
         let keys = PyList::empty(py);
-        let item = error.value(py).getattr(intern!(py, ITEM)).and_then(|item| item.extract());
-        if let Some(mut item) = answered(py, item)?
+        if let Some(mut item) = item_of(py, &error)
             && self.find(&mut item, &keys)?
         {
             let trees = py.import(intern!(py, "cai_bridge._trees"))?;
-            trees.call_method1(intern!(py, "say_at"), (error.value(py), keys))?;
+            // An error that cannot be shown stays as it is.
+            answered(py, trees.call_method1(intern!(py, "say_at"), (error.value(py), keys)))?;
         }
         Ok(error)
     }
