@@ -128,7 +128,9 @@ class _Call:
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Now:
         """Convert all arguments at once, for the ``with`` block of one call."""
         leaves = _trees.Leaves()
-        names = [*self.names, *(f"argument {n + 1}" for n in range(len(self.names), len(args)))]
+        names = self.names
+        if len(args) > len(names):
+            names = [*names, *(f"argument {n + 1}" for n in range(len(names), len(args)))]
         plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
         named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
         asked = self.stream
@@ -185,11 +187,15 @@ class _Now:
 
     def give(self, result: Any) -> Any:
         """Convert what came of the call, which was made on its stream if there is one."""
+        if type(result) in _trees.PLAIN:
+            return result
         _refuse_unfinished(result)
         if self.like is None:
             return result
         leaves = _trees.Leaves()
         rebuild = _trees.plan(result, "the result", leaves)
+        if not leaves.arrays:
+            return result
         return rebuild(iter(convert_leaves(leaves, self.like, made_on=self.stream)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from . import _libraries, _trees
@@ -58,12 +59,15 @@ def convert_leaves(
     With `lent` they are for one call, at whose end what was added to that list is called.
     """
     arrays = leaves.arrays
-    first = {type(array): array for array in arrays}
+    first = dict(zip(map(type, arrays), arrays, strict=True))
     # A view goes on naming the stream that it was made for, so that another is made.
     types = () if made_on is not None and _is_view(library) else library.types
     own = {kind for kind, array in first.items() if isinstance(array, types)}
-    foreign = [number for number, array in enumerate(arrays) if type(array) not in own]
-    mine = [number for number, array in enumerate(arrays) if type(array) in own]
+    foreign: Sequence[int] = range(len(arrays))
+    mine = []
+    if own:
+        foreign = [number for number in foreign if type(arrays[number]) not in own]
+        mine = [number for number, array in enumerate(arrays) if type(array) in own]
     try:
         if mine and _asks(library, stream, readonly):
             library.maker.admit([arrays[number] for number in mine], stream, readonly)
@@ -73,7 +77,7 @@ def convert_leaves(
         raise
     item = len(foreign)
     try:
-        given = [arrays[number] for number in foreign]
+        given = [arrays[number] for number in foreign] if own else list(arrays)
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
