@@ -124,7 +124,7 @@ def _own(  # noqa: PLR0917
     if library.name == "numpy":
         return [_of_host(array, copy, readonly) for array in arrays]
     if copy:
-        copies = [_copied(array, library, copy) for array in arrays]
+        copies = [_copied(array, library, copy, stream) for array in arrays]
         return library.maker.convert(copies, stream, readonly)
     if _is_view(library) and not (stream is None and readonly is None):
         return library.maker.convert(arrays, stream, readonly, lent)
@@ -163,12 +163,12 @@ def _copies(
     try:
         for item, x in enumerate(arrays):
             if type(x) is not _trees.CAPSULE or library.name == "numpy":
-                made[item] = _copied(x, library, copy)
+                made[item] = _copied(x, library, copy, stream)
         if copy and capsules and library.name != "numpy":
             library.maker.admit([arrays[item] for item in capsules], stream)
             taken = _libraries.find("dlpack").maker.convert([arrays[item] for item in capsules])
             for item, x in zip(capsules, taken, strict=True):
-                made[item] = _copied(x, library, copy)
+                made[item] = _copied(x, library, copy, stream)
     except Exception as error:
         known = error.__dict__.get("_cai_bridge_item")
         error.__dict__["_cai_bridge_item"] = item if known is None else capsules[known]
@@ -176,8 +176,8 @@ def _copies(
     return made
 
 
-def _copied(x: Any, library: Library, copy: bool) -> Any:
-    """Give a capsule with a copy of `x`; `x` itself where none is asked for."""
+def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
+    """Give a capsule with a copy of `x`, made where the consumer works, or without `copy` `x`."""
     if library.name == "numpy":
         if not copy:
             raise ValueError(
@@ -186,7 +186,11 @@ def _copied(x: Any, library: Library, copy: bool) -> Any:
         return x
     if not copy:
         return x
-    return to_dlpack(x).__dlpack__(stream=1, max_version=(1, 3), copy=True)
+    said = None if type(stream) is int and stream == -1 else stream
+    view = to_dlpack(x, stream=said)
+    on = library.maker.works_on(view.device[1], said)
+    # Whoever takes the capsule waits for the legacy default stream.
+    return view.__dlpack__(stream=1 if on is None else on, max_version=(1, 3), copy=True)
 
 
 def _made_on(stream: Any, x: Any) -> Any:

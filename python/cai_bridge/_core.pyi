@@ -183,6 +183,7 @@ class _Maker:
     def admit(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
     ) -> None: ...
+    def works_on(self, ordinal: int, stream: _Stream = None) -> Any: ...
 
 @final
 class _Ndarrays:

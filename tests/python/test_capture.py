@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 from capsules import HandMade
 from fakes import OnlyCai, assert_refused, each, interface, only_cai, rows
+from stand_in import StandIn, no_libraries
 
-from cai_bridge import DriverError, HostSyncWarning, from_cai, to_cai
+from cai_bridge import DriverError, HostSyncWarning, adapt, convert, from_cai, register, to_cai
 from cai_bridge.testing import SimulatedStream, simulated_cuda
+
+__all__ = ["no_libraries"]
 
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
 
@@ -276,6 +279,40 @@ def test_the_host_does_not_wait_while_a_stream_is_captured(row, captured, cuda):
         assert from_cai(silent, stream=-1).stream is None
     unspoiled(cuda, graph, stream)
     assert from_cai(silent).stream is None
+
+
+WAITING = {
+    "convert": lambda x, s: convert(x, "cai", stream=s),
+    "a tree": lambda x, s: convert([x], "dlpack", stream=s),
+    "a copy": lambda x, s: convert(x, "cai", stream=s, copy=True),
+    "adapt": lambda x, s: adapt(lambda view: None, stream=s)(x),
+}
+
+
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
+@pytest.mark.parametrize("door", WAITING)
+def test_nor_does_it_for_a_consumer_that_convert_is_told_of(door, cuda):
+    mine, x = cuda.stream("mine"), cuda.array([1.0], speaks="cai2")
+    row = refusal("CaptureHostWait")
+    with cuda.capture(mine):
+        with pytest.raises(DriverError, match=row["field"]) as caught:
+            WAITING[door](x, mine)
+        assert row["got"] in str(caught.value)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_copy_that_convert_makes_is_no_part_of_a_graph_unnoticed(named, cuda, no_libraries):
+    mine, theirs = cuda.stream("mine"), cuda.stream("theirs")
+    x = cuda.array([1.0], speaks="cai3", stream=theirs)
+    register(StandIn({0: mine}))
+    wishes = ("cai", mine) if named else ("stand_in", None)
+    with cuda.capture(mine), pytest.raises(DriverError, match="graph capture: got a copy"):
+        convert(x, wishes[0], stream=wishes[1], copy=True)
+    made = convert(x, wishes[0], stream=wishes[1], copy=True)
+    allocated = [one for one in cuda.calls if one.call == "cuMemAllocAsync"]
+    assert [one.stream for one in allocated] == [mine.handle]
+    del made
+    cuda.synchronize()
 
 
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")

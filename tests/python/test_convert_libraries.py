@@ -124,6 +124,8 @@ def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
         ("writes", {"writes": "no"}, "'no'"),
         ("readonly", {"readonly": "x"}, "'x'"),
         ("readonly", {"readonly": 0}, "0"),
+        ("readonly", {"writes": True, "readonly": False}, "False"),
+        ("readonly", {"writes": True, "readonly": True}, "True"),
     ],
 )
 def test_a_library_that_could_make_no_array_is_refused_when_it_is_registered(

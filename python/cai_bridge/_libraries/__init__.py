@@ -92,6 +92,8 @@ def _check(library: Any) -> None:
         refuse("writes", "True or False")
     if not (library.readonly is None or isinstance(library.readonly, bool)):
         refuse("readonly", "None, True or False")
+    if library.writes and library.readonly is not None:
+        refuse("readonly", "None for a library that may write; callers vouch by readonly=False")
 
 
 def find(to: Any) -> Library:

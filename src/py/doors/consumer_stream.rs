@@ -7,6 +7,7 @@ use super::Maybe;
 use super::library::{Method, ToLibrary};
 use crate::device::Device;
 use crate::py::streams::{Argument, current};
+use crate::stream::{Stream, Thread};
 
 /// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
 /// the library named.
@@ -44,6 +45,15 @@ impl<'py> ConsumerStream<'py> {
             }
         }
         Ok(asked)
+    }
+
+    /// It, as Python has it.
+    pub(super) fn into_python(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let named = |handle| Stream::from_native(handle, Thread::current()).handle();
+        match self.native.map(named) {
+            Some(handle) => Ok(handle.into_pyobject(py)?.into_any()),
+            None => Ok(self.answer.unwrap_or_else(|| py.None().into_bound(py))),
+        }
     }
 
     /// It, as an argument that was parsed.

@@ -82,9 +82,15 @@ impl ToLibrary {
         })
     }
 
-    /// Takes an array in, ready where its producer works, with no consumer yet.
-    pub(super) fn take(&self, x: &Bound<'_, PyAny>, readonly: Option<bool>) -> PyResult<Source> {
-        let mut source = take_in(DOOR, x, &*facts(x)?, &Argument::UNSPECIFIED)?;
+    /// Takes an array in, ready where its producer works, with no consumer yet. A wait of the host would not end a
+    /// capture of the stream that was `said` to be the consumer's.
+    pub(super) fn take(
+        &self,
+        x: &Bound<'_, PyAny>,
+        readonly: Option<bool>,
+        said: &Argument<'_, '_>,
+    ) -> PyResult<Source> {
+        let mut source = take_in(DOOR, x, &*facts(x)?, (&Argument::UNSPECIFIED, said))?;
         source.array = source.array.with_readonly(readonly);
         if self.writes && source.array.readonly() {
             return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());

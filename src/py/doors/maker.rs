@@ -1,18 +1,17 @@
 //! How `convert` makes the arrays of a library.
 
-use std::collections::HashSet;
 use std::sync::{Mutex, PoisonError};
 
-use pyo3::exceptions::PyException;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyList, PyType};
+use pyo3::types::{PyCapsule, PyList, PyType};
 
 use super::Maybe;
 use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
+use super::item::{at_item, refuse_twice};
 use super::library::{Class, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
 use super::to_cai::export;
@@ -23,7 +22,7 @@ use crate::py::interpreter::{Answer, act, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::source::{By, Source, consumers_place};
+use crate::py::source::{Source, consumers_place};
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
@@ -43,9 +42,6 @@ pub(crate) struct Maker {
 
 /// What is refused to be read-only.
 const OWN: &str = "True for one of the library's own arrays";
-
-/// Where an error has which item of a tree it is about.
-const ITEM: &str = "_cai_bridge_item";
 
 /// More types of arrays than a program has.
 const MOST: usize = 16;
@@ -103,6 +99,18 @@ impl Maker {
         })
     }
 
+    /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
+    #[pyo3(signature = (ordinal, stream=None))]
+    fn works_on<'py>(slf: &Bound<'py, Self>, ordinal: i32, stream: Maybe<'_, 'py>) -> Answer<'py> {
+        let py = slf.py();
+        entry(py, || {
+            let to_library = slf.get().to_library(py)?;
+            let asked =
+                ConsumerStream::of(slf.get().library.bind(py), to_library, ordinal, stream)?;
+            asked.into_python(py)
+        })
+    }
+
     /// The library has this, too.
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.library)
@@ -135,7 +143,7 @@ impl Maker {
             return Ok(Some(x.clone()));
         }
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
-        let mut source = to_library.take(x, readonly)?;
+        let mut source = to_library.take(x, readonly, &Argument::parse(stream)?)?;
         let at = consumers_place(&source.array, source.place);
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         export(DOOR, py, &mut source, &asked.argument()?, None)?;
@@ -152,15 +160,13 @@ impl Maker {
         let py = xs.py();
         let to_library = self.to_library(py)?;
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
+        let said = Argument::parse(stream)?;
         let mut sources = Vec::with_capacity(xs.len());
         for (item, x) in xs.iter().enumerate() {
-            let taken = to_library.take(&x, readonly);
+            let taken = to_library.take(&x, readonly, &said);
             sources.push(taken.map_err(|error| at_item(py, error, item))?);
         }
         refuse_twice(&sources, xs)?;
-        if sources.is_empty() {
-            Argument::parse(stream)?;
-        }
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
         for source in &sources {
             let ordinal = consumers_place(&source.array, source.place).ordinal;
@@ -263,36 +269,4 @@ impl Maker {
         }
         Ok(made)
     }
-}
-
-/// Refuses a capsule that is there twice: its tensor can be taken once.
-fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
-    if sources.iter().all(|source| source.by != By::Capsule) {
-        return Ok(());
-    }
-    let mut seen = HashSet::new();
-    for (item, (source, x)) in sources.iter().zip(xs.iter()).enumerate() {
-        if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
-            let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
-            return Err(at_item(xs.py(), twice.into(), item));
-        }
-    }
-    Ok(())
-}
-
-/// Notes which item of a tree an error is about. What is no `Exception`, such as an interrupt, is about none.
-#[cold]
-fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
-    if error.is_instance_of::<PyException>(py) {
-        let _ = error.value(py).setattr(intern!(py, ITEM), item);
-    }
-    error
-}
-
-/// Which item an error is about, which it no longer has then.
-pub(super) fn item_of(py: Python<'_>, error: &PyErr) -> Option<usize> {
-    let had = error.value(py).getattr(intern!(py, "__dict__")).ok()?.cast_into::<PyDict>().ok()?;
-    let item = had.get_item(intern!(py, ITEM)).ok()??.extract().ok()?;
-    had.del_item(intern!(py, ITEM)).ok()?;
-    Some(item)
 }

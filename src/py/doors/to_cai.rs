@@ -111,7 +111,7 @@ fn source_for(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let facts = facts(x)?;
-    let mut source = take_in(door, x, &facts, argument)?;
+    let mut source = take_in(door, x, &facts, (argument, argument))?;
     dlpack::consume(x.py(), &mut source)?;
     Ok(source)
 }
@@ -122,7 +122,7 @@ pub(super) fn take_in(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &Facts,
-    argument: &Argument<'_, '_>,
+    (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
 ) -> PyResult<Source> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         return dlpack::exchange(door, x, facts, table, argument);
@@ -133,13 +133,13 @@ pub(super) fn take_in(
         }
         ProducerKind::Capsule => dlpack::capsule(door, x, argument),
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
-            from_dict(door, x, facts, argument)
+            from_dict(door, x, facts, (argument, said))
         }
         ProducerKind::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
             dlpack::protocol(door, x, facts, argument)
         }
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
-            from_dict(door, x, facts, argument)
+            from_dict(door, x, facts, (argument, said))
         }
         ProducerKind::Class => Err(types::a_class(x)),
         ProducerKind::Dict => {
@@ -188,12 +188,12 @@ fn from_dict(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &Facts,
-    argument: &Argument<'_, '_>,
+    (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
 ) -> PyResult<Source> {
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
-        consumer: argument,
+        consumer,
         owner: None,
         device: None,
         dtype: None,

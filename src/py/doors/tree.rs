@@ -8,8 +8,9 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
 use super::Maybe;
+use super::item::item_of;
 use super::library::ToLibrary;
-use super::maker::{Maker, item_of};
+use super::maker::Maker;
 use super::to_dlpack::is_on_gpu;
 use crate::py::interpreter::answered;
 

@@ -1,0 +1,46 @@
+//! Which of several arrays an error is about.
+
+use std::collections::HashSet;
+
+use pyo3::exceptions::PyException;
+use pyo3::intern;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::error::{Error, Kind};
+use crate::py::source::{By, Source};
+
+/// Where an error has which item of a tree it is about.
+const ITEM: &str = "_cai_bridge_item";
+
+/// Refuses a capsule that is there twice: its tensor can be taken once.
+pub(super) fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
+    if sources.iter().all(|source| source.by != By::Capsule) {
+        return Ok(());
+    }
+    let mut seen = HashSet::new();
+    for (item, (source, x)) in sources.iter().zip(xs.iter()).enumerate() {
+        if source.by == By::Capsule && !seen.insert(x.as_ptr() as usize) {
+            let twice = Error::new(Kind::CapsuleUsed, "one that is there twice");
+            return Err(at_item(xs.py(), twice.into(), item));
+        }
+    }
+    Ok(())
+}
+
+/// Notes which item of a tree an error is about. What is no `Exception`, such as an interrupt, is about none.
+#[cold]
+pub(super) fn at_item(py: Python<'_>, error: PyErr, item: usize) -> PyErr {
+    if error.is_instance_of::<PyException>(py) {
+        let _ = error.value(py).setattr(intern!(py, ITEM), item);
+    }
+    error
+}
+
+/// Which item an error is about, which it no longer has then.
+pub(super) fn item_of(py: Python<'_>, error: &PyErr) -> Option<usize> {
+    let had = error.value(py).getattr(intern!(py, "__dict__")).ok()?.cast_into::<PyDict>().ok()?;
+    let item = had.get_item(intern!(py, ITEM)).ok()??.extract().ok()?;
+    had.del_item(intern!(py, ITEM)).ok()?;
+    Some(item)
+}
