@@ -352,3 +352,19 @@ def test_a_capsule_that_is_refused_is_as_it_was(cuda: Any, library: StandIn, wro
     seen = cuda.consumer("cai-waits", cuda.legacy).read(to_cai(capsule))
     cuda.synchronize()
     assert seen.value == [1.0] * 4
+
+
+@pytest.mark.parametrize("tree", [False, True])
+def test_a_stream_object_is_asked_once(cuda: Any, library: StandIn, tree: bool) -> None:
+    mine, asked, x = cuda.stream("mine"), [], cuda.array([1.0])
+
+    class Asked:
+        def __cuda_stream__(self) -> tuple[int, int]:
+            asked.append(self)
+            return (0, mine.handle)
+
+    stream = Asked()
+    convert([0], "stand_in")
+    made = convert([x, x] if tree else x, "stand_in", stream=stream)
+    assert asked == [stream]
+    del made

@@ -143,10 +143,13 @@ impl Maker {
             return Ok(Some(x.clone()));
         }
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
-        let mut source = to_library.take(x, readonly, &Argument::parse(stream)?)?;
+        let said = Argument::parse(stream)?;
+        let mut source = to_library.take(x, readonly, &said)?;
         let at = consumers_place(&source.array, source.place);
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
-        export(DOOR, py, &mut source, &asked.argument()?, None)?;
+        // A stream object is asked once.
+        let argument = if stream.is_some() { said } else { asked.argument()? };
+        export(DOOR, py, &mut source, &argument, None)?;
         self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
     }
 
@@ -179,13 +182,15 @@ impl Maker {
                 )?);
             }
         }
+        // Of none where the caller has said one for all; its object is asked once.
+        let current = if stream.is_some() { &[][..] } else { &streams[..] };
         let arguments =
-            streams.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
+            current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
         let mut ordered = Vec::new();
         for (item, source) in sources.iter_mut().enumerate() {
             let at = consumers_place(&source.array, source.place);
-            if let Some(argument) = of(at).map(|known| &arguments[known]) {
+            if let Some(argument) = of(at).map(|known| arguments.get(known).unwrap_or(&said)) {
                 export(DOOR, py, source, argument, Some(&mut ordered))
                     .map_err(|error| at_item(py, error, item))?;
             }
