@@ -292,12 +292,15 @@ WAITING = {
 @pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")
 @pytest.mark.parametrize("door", WAITING)
 def test_nor_does_it_for_a_consumer_that_convert_is_told_of(door, cuda):
-    mine, x = cuda.stream("mine"), cuda.array([1.0], speaks="cai2")
+    mine, array = cuda.stream("mine"), cuda.array([1.0] * 4, speaks=(), name="x")
     row = refusal("CaptureHostWait")
-    with cuda.capture(mine):
+    # A type of its own: each is warned of once.
+    x = type(f"Silent, {door}", (OnlyCai,), {})(interface(array, version=2), keep=array)
+    with cuda.capture(mine) as graph:
         with pytest.raises(DriverError, match=row["field"]) as caught:
             WAITING[door](x, mine)
         assert row["got"] in str(caught.value)
+    unspoiled(cuda, graph, mine)
 
 
 @pytest.mark.parametrize("named", [True, False])
