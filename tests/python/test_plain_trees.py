@@ -207,12 +207,18 @@ def test_an_exception_of_an_odd_kind_stays_what_it_is(cuda: Any, raised: type[Ex
 
 
 @pytest.mark.parametrize("raised", [MemoryError, RecursionError, OSError])
-def test_an_array_that_cannot_say_where_it_is_is_named(cuda: Any, raised: type[Exception]) -> None:
+def test_an_array_that_cannot_say_where_it_is_is_named(
+    cuda: Any, raised: type[Exception], planned: Any
+) -> None:
+    asked: list[None] = []
+
     def fail() -> None:
+        asked.append(None)
         raise raised("gone")
 
     with pytest.raises(raised, match=r"^x\[1\]: gone"):
         convert([cuda.array([1.0]), Odd(cuda.array([1.0]), fail)], "stand_in")
+    assert (planned, len(asked)) == ([], 1)
 
 
 def test_a_tree_keeps_its_arrays_alive_and_no_longer(cuda: Any, producer: Any) -> None:

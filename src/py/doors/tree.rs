@@ -50,7 +50,13 @@ impl Maker {
         if to_library.types.bind(py).contains(x.get_type())? {
             return Ok(None);
         }
-        let tree = self.apart(to_library, x, &arrays, None)?;
+        let keys = PyList::empty(py);
+        let tree = match self.apart(to_library, x, (&arrays, &keys), None) {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                return Err(said_at(py, error, keys)?);
+            }
+            tree => tree?,
+        };
         let Some(tree) = tree.filter(|_| !arrays.is_empty()) else { return Ok(None) };
         match self.several(&arrays, stream, readonly, None) {
             Ok(made) => tree.again(py, &made.cast_into()?, &mut 0).map(Some),
@@ -58,19 +64,28 @@ impl Maker {
         }
     }
 
-    /// Takes a part apart, and adds its arrays. Its containers may change meanwhile: what they had first counts.
+    /// Takes a part apart, and adds its arrays; where that fails, `keys` has the way to the array that failed. Its
+    /// containers may change meanwhile: what they had first counts.
     fn apart<'py>(
         &self,
         to_library: &ToLibrary,
         x: &Bound<'py, PyAny>,
-        arrays: &Bound<'py, PyList>,
+        (arrays, keys): (&Bound<'py, PyList>, &Bound<'py, PyList>),
         outer: Option<&Around<'_>>,
     ) -> PyResult<Option<Part<'py>>> {
         let before = arrays.len();
         let around = Around { container: x.as_ptr() as usize, outer };
-        let part = |part: &Bound<'py, PyAny>| self.apart(to_library, part, arrays, Some(&around));
+        let part = |part: &Bound<'py, PyAny>, key: &dyn Fn() -> PyResult<Bound<'py, PyAny>>| {
+            let found = self.apart(to_library, part, (arrays, keys), Some(&around));
+            if found.is_err() {
+                keys.insert(0, key()?)?;
+            }
+            found
+        };
         let all = |parts: &Bound<'py, PyTuple>| {
-            parts.iter_borrowed().map(|one| part(&one)).collect::<PyResult<Option<_>>>()
+            let number = |at: usize| Ok(at.into_pyobject(x.py())?.into_any());
+            let numbered = parts.iter_borrowed().enumerate();
+            numbered.map(|(at, one)| part(&one, &|| number(at))).collect::<PyResult<Option<_>>>()
         };
         let found = if is_plain(x) {
             return Ok(Some(Part::Same(x.clone())));
@@ -92,19 +107,18 @@ impl Maker {
             if dict.contains(intern!(x.py(), "typestr"))? {
                 return Ok(None);
             }
-            let parts = dict.iter().map(|(key, one)| Ok(part(&one)?.map(|part| (key, part))));
+            let parts = dict
+                .iter()
+                .map(|(key, one)| Ok(part(&one, &|| Ok(key.clone()))?.map(|part| (key, part))));
             parts.collect::<PyResult<Option<_>>>()?.map(Part::Dict)
         };
         let is_empty = arrays.len() == before;
         Ok(found.map(|found| if is_empty { Part::Same(x.clone()) } else { found }))
     }
 
-    /// Whether `x` is an array of another library, on a GPU. Where that cannot be said, `_trees.py` says why.
+    /// Whether `x` is an array of another library, on a GPU.
     fn is_foreign_on_gpu(&self, x: &Bound<'_, PyAny>, to_library: &ToLibrary) -> PyResult<bool> {
-        match self.is_foreign(x, to_library).and_then(|is| Ok(is && is_on_gpu(x)?)) {
-            Err(error) if error.is_instance_of::<PyException>(x.py()) => Ok(false),
-            found => found,
-        }
+        Ok(self.is_foreign(x, to_library)? && is_on_gpu(x)?)
     }
 }
 
@@ -152,9 +166,7 @@ impl<'py> Part<'py> {
         if let Some(mut item) = item_of(py, &error)
             && self.find(&mut item, &keys)?
         {
-            let trees = py.import(intern!(py, "cai_bridge._trees"))?;
-            // An error that cannot be shown stays as it is.
-            answered(py, trees.call_method1(intern!(py, "say_at"), (error.value(py), keys)))?;
+            return said_at(py, error, keys);
         }
         Ok(error)
     }
@@ -185,6 +197,13 @@ impl<'py> Part<'py> {
         }
         Ok(false)
     }
+}
+
+/// The error, with that place in front. One that cannot be shown stays as it is.
+fn said_at<'py>(py: Python<'py>, error: PyErr, keys: Bound<'py, PyList>) -> PyResult<PyErr> {
+    let trees = py.import(intern!(py, "cai_bridge._trees"))?;
+    answered(py, trees.call_method1(intern!(py, "say_at"), (error.value(py), keys)))?;
+    Ok(error)
 }
 
 /// Whether `x` is no array and holds none, as `PLAIN` of `_trees.py` has it.
