@@ -49,6 +49,14 @@ impl Handle {
         }
     }
 
+    /// Whether a stream handle can be this driver's. A simulated device knows all that it ever gave out.
+    pub fn may_have(&self, handle: u64) -> bool {
+        match self {
+            Self::Simulated(simulated) => simulated.gave_stream(handle),
+            Self::Cuda | Self::Borrowed(_) => true,
+        }
+    }
+
     /// Has the primary context of a GPU made, where it is not yet, as [`prepared`] does. What fails then fails
     /// again where the context is needed.
     pub fn open(&self, ordinal: i32, detach: impl FnOnce(Call<'_>)) {

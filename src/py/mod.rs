@@ -69,6 +69,7 @@ mod _core {
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
+    use super::streams::by_function::_ask_for_streams;
     use super::streams::current::_stream_of_cupy;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::driver::fork;
@@ -113,6 +114,7 @@ mod _core {
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
+        module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cai_bridge import convert
+from cai_bridge import convert, to_cai
 
 from . import streams
 from .converting import (
@@ -115,6 +115,20 @@ def test_what_warp_wrote_late_is_there(place: Place, note: Any, sink: str) -> No
     wrong = wrong_runs(place, one, other, RUNS)
     note(f"convert(warp -> {sink}): wrong {wrong}/{RUNS}")
     assert wrong == 0
+
+
+def test_warps_own_import_of_a_view_is_in_order_though_it_ignores_the_dicts_stream(
+    place: Place,
+) -> None:
+    one, other = WORKERS["torch"](place), Warp(place)
+    for value in range(1, RUNS + 1):
+        tensor = one.written(float(value))
+        with one.working(), other.working():
+            view = to_cai(tensor)
+            made = other.warp.array(data=view, dtype=other.warp.float32, device="cuda:0")
+            other.read(made)
+            del made, view
+        assert bool((other.seen() == float(value)).all())
 
 
 @pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import Library, _libraries, from_cai, register, to_cai
 
 from .streams import handle_of
 
@@ -75,6 +75,51 @@ def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(
     torch.cuda.synchronize()
     own.synchronize()
     assert (out == 1.0).all()
+    del again
+
+
+class Unnamed(Library):
+    """A library that is registered, and works on one stream of the driver's."""
+
+    name = "unnamed"
+    arrays = ("builtins:memoryview",)
+
+    def __init__(self, stream: int) -> None:
+        self.stream = stream
+
+    def current_stream(self, device: int) -> int:
+        return self.stream
+
+    def make(self, view: Any, stream: Any) -> Any:
+        raise NotImplementedError
+
+
+def test_a_registered_library_that_reads_unnamed_is_waited_for(
+    driver: Any, torch: Any, new_stream: Callable[..., int]
+) -> None:
+    producer, own = torch.cuda.Stream(), new_stream()
+    out = torch.zeros(WORDS, device="cuda")
+    torch.cuda.synchronize()
+    registered = dict(_libraries._registered)
+    register(Unnamed(own))
+    try:
+        x = full(torch, producer, 1.0)
+        ptr = x.data_ptr()
+        with torch.cuda.stream(producer):
+            view = to_cai(x)
+        del x
+        assert view.__cuda_array_interface__["stream"] == producer.cuda_stream
+        producer.synchronize()
+        driver.spin(own, SPIN_MS)
+        driver.copy(out.data_ptr(), view.ptr, 4 * WORDS, own)
+        view.release()
+        del view
+        again = reused(torch, producer, ptr)
+    finally:
+        _libraries._registered = registered
+        _libraries.ask_for_streams()
+    torch.cuda.synchronize()
+    assert out.eq(1.0).all().item()
     del again
 
 

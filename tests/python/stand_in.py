@@ -54,11 +54,18 @@ class StandIn(Library):
 
 
 @pytest.fixture
-def no_libraries(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def no_libraries() -> Iterator[None]:
     """Nothing is registered; what the test registers is forgotten at its end."""
-    monkeypatch.setattr(_libraries, "_registered", {})
-    _libraries.FOUND.clear()
+    before = _libraries._registered
+    know({})
     yield
+    know(before)
+
+
+def know(registered: dict[str, Library]) -> None:
+    """These are the libraries that were registered."""
+    _libraries._registered = registered
+    _libraries.ask_for_streams()
     _libraries.FOUND.clear()
 
 

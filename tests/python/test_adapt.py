@@ -124,7 +124,6 @@ def test_a_stream_that_is_said_is_the_functions(cuda: Any, library: StandIn, pro
     producer.fill(x, 9.0, name="the producer's next write")
     cuda.synchronize()
     assert seen[0].value == [7.0] * 4
-    assert library.asked == []
 
 
 def late(cuda: Any, stream: Any) -> Any:

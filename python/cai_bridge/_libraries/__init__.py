@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import sys
 import threading
@@ -9,7 +10,7 @@ import weakref
 from types import ModuleType
 from typing import Any, NoReturn
 
-from cai_bridge._core import CaiView, DLPackView, _Maker
+from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker
 from cai_bridge._trees import say_where
 
 from ._library import Library
@@ -35,6 +36,7 @@ FILES = {
 }
 
 _registered: dict[str, Library] = {}
+"""The libraries that were added, by their names."""
 FOUND: dict[Any, _Maker] = {}
 """What was looked up before: `convert` looks here first."""
 _unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
@@ -60,8 +62,29 @@ def register(library: Library) -> None:
     _check(library)
     with _lock:
         _registered = {**_registered, library.name: library}
+        ask_for_streams()
         FOUND.clear()
         _unknown_types.clear()
+
+
+def ask_for_streams() -> None:
+    """Name the libraries whose current streams are asked for where a user of memory is not named.
+
+    PyTorch and CuPy are asked by quicker ways.
+    """
+    registered = (functools.partial(_stream_of, one) for one in _registered.values())
+    _ask_for_streams([("warp", _warps_stream, True), *((None, one, False) for one in registered)])
+
+
+def _stream_of(library: Library, device: int) -> Any:
+    is_there = library.name in sys.modules or _may_be_there(library)
+    return library.maker.works_on(device) if is_there else None
+
+
+def _warps_stream(device: int) -> Any:
+    from ._warp import WARP
+
+    return WARP.current_stream(device) if WARP.has_started() else None
 
 
 def _check(library: Any) -> None:
@@ -194,3 +217,6 @@ def _unknown(to: Any) -> TypeError:
         f"to: got {kind}{shown}; allowed: the module, the name or an array type of "
         f"{', '.join(names)}, or of a library that you register"
     )
+
+
+ask_for_streams()

@@ -42,6 +42,9 @@ class Library:
     def current_stream(self, device: int) -> Any:
         """Return the stream that the library works on now on a GPU, as `to_cai` takes it.
 
+        The library keeps the stream alive as long as it works on it. The bridge also asks where
+        nobody named the user of an array, at the end of its view for example.
+
         None if there is no such stream: then the array that `make` returns must order its work.
         """
         return None

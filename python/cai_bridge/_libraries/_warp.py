@@ -4,11 +4,13 @@ Warp's own import of a CAI object ignores the dict's stream. Its constructor tak
 shape, strides and a deleter, which the array keeps, and what is sliced of it keeps the array. Read
 for this, in ``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py``
 (``array.__init__``, ``_init_from_ptr``, ``__del__``, ``ARRAY_MAX_DIMS``) and ``context.py``
-(``get_stream``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on the host.
+(``get_stream``, ``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on the
+host.
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ._library import Library
@@ -36,6 +38,11 @@ MOST_DIMENSIONS = 4
 class Warp(Library):
     name = "warp"
     arrays = ("warp:array",)
+
+    def has_started(self) -> bool:
+        """Tell whether Warp works already: to ask it for anything starts it, which takes long."""
+        context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
+        return getattr(context, "runtime", None) is not None
 
     def current_stream(self, device: int) -> Any:
         import warp

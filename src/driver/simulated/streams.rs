@@ -162,6 +162,11 @@ impl Simulated {
         })
     }
 
+    /// Whether a stream has or had this handle.
+    pub fn gave_stream(&self, handle: u64) -> bool {
+        self.lock().streams.known(handle).is_some()
+    }
+
     /// How reports name a stream.
     pub fn stream_name(&self, stream: Stream) -> Result<String> {
         self.make("cuStreamGetId", |state| {

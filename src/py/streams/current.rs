@@ -1,5 +1,5 @@
-//! The streams that imported libraries work on now: PyTorch's, CuPy's, and those of the simulated device's.
-//! Numba and JAX have no current stream.
+//! The streams that imported libraries work on now: PyTorch's, CuPy's, those of the simulated device's, and those of
+//! Warp and of libraries that were registered, which are asked by functions of Python's. Numba and JAX have no current stream.
 //!
 //! They are asked at each use, by the cheapest way that they have, and never imported. What a library raises
 //! is no answer; an interrupt passes through.
@@ -10,14 +10,17 @@ use std::ffi::{CStr, c_int, c_void};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
+use pyo3::types::{PyCapsule, PyType};
 
+use super::argument::Argument;
+use super::by_function::answers;
+use super::imported::library;
 use super::object::handle_of;
 use crate::device::{Device, Place};
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::stream::{Alive, Stream, Thread};
+use crate::stream::{Alive, Request, Stream, Thread};
 
 /// What a library does with the streams that dicts name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,29 +41,38 @@ pub(crate) fn each<'py>(
     place: Place,
     mut each: impl FnMut(Alive<'py>, StreamPolicy) -> PyResult<()>,
 ) -> PyResult<()> {
-    let mut found = |native: u64, takes| {
-        let stream = Stream::from_native(native, Thread::current());
+    let policy = |ignores| if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
+    let from_native = |native| Stream::from_native(native, Thread::current());
+    let mut found = |stream: Stream, takes| {
         // SAFETY: the library works on the stream now, in this thread, and so keeps it: PyTorch's and CuPy's
         // current streams are held by them until this thread sets another, before which whoever calls this is
-        // done with it; the simulated device outlives its own.
+        // done with it; the simulated device outlives its own; `Library.current_stream` asks the same of who
+        // registers a library.
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {
         Handle::Cuda => {
             if let Some(native) = torchs(py, place.ordinal)? {
-                found(native, StreamPolicy::Ignored)?;
+                found(from_native(native), StreamPolicy::Ignored)?;
             }
             if let Some(native) = cupys(py, place.ordinal)? {
-                found(native, StreamPolicy::Heeded)?;
+                found(from_native(native), StreamPolicy::Heeded)?;
             }
         }
         Handle::Simulated(_) | Handle::Borrowed(_) => {
             for (object, ignores) in simulated(py, place.ordinal)? {
-                let takes = if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
                 if let Some(native) = answered(py, handle_of(&object))? {
-                    found(native, takes)?;
+                    found(from_native(native), policy(ignores))?;
                 }
             }
+        }
+    }
+    for (answer, ignores) in answers(py, place.ordinal)? {
+        let parsed = answered(py, Argument::parse(Some(&answer)))?;
+        let Some(Request::On(stream)) = parsed.map(|argument| argument.request()) else { continue };
+        // A real library's is no answer while the device is simulated.
+        if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
+            found(stream, policy(ignores))?;
         }
     }
     Ok(())
@@ -101,8 +113,22 @@ pub(super) fn object<'py>(
             simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
         }
     };
-    for object in found {
-        if answered(py, handle_of(&object))? == Some(handle) {
+    with_handle(found, handle)
+}
+
+/// The same for the libraries that are asked by functions, which costs more.
+pub(super) fn object_by_function<'py>(
+    py: Python<'py>,
+    handle: u64,
+    ordinal: i32,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    with_handle(answers(py, ordinal)?.into_iter().map(|(answer, _)| answer).collect(), handle)
+}
+
+/// The first of some stream objects that names `handle`.
+fn with_handle(objects: Vec<Bound<'_, PyAny>>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
+    for object in objects {
+        if answered(object.py(), handle_of(&object))? == Some(handle) {
             return Ok(Some(object));
         }
     }
@@ -236,18 +262,4 @@ fn simulated(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bo
     let Some(testing) = library(py, name)? else { return Ok(vec![]) };
     let streams = testing.call_method1(intern!(py, "_current_streams"), (ordinal,));
     Ok(answered(py, streams.and_then(|streams| streams.extract()))?.unwrap_or_default())
-}
-
-/// A library that is imported. One that is half imported has no such attributes.
-pub(super) fn library<'py>(
-    py: Python<'py>,
-    name: &Bound<'py, PyString>,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
-    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
-        let modules = py.import("sys")?.getattr("modules")?;
-        Ok(modules.cast_into::<PyDict>()?.unbind())
-    });
-    let found = modules.and_then(|modules| modules.bind(py).get_item(name));
-    Ok(answered(py, found)?.flatten())
 }

@@ -118,6 +118,10 @@ pub(super) fn keep(
     if let Some(vouched) = StreamRef::vouched(py, driver, given)? {
         return Ok(KeepAlive::By(vouched));
     }
+    let object = current::object_by_function(py, handle, place.ordinal)?;
+    if let Some(keeper) = object.map(|object| keeper(&object)).transpose()?.flatten() {
+        return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
+    }
     Ok(if follows_legacy(driver, given)? {
         KeepAlive::StandIn(StreamRef::standing_in(place))
     } else {

@@ -1,9 +1,11 @@
 //! Streams as Python names them: what `stream=` may be, who keeps one alive, and what libraries work on.
 
 pub(crate) mod argument;
+pub(crate) mod by_function;
 mod context;
 pub(crate) mod current;
 mod exporter;
+mod imported;
 pub(crate) mod keep_alive;
 mod keeper;
 mod object;

@@ -108,7 +108,7 @@ pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
 }
 
 /// What the attributes of an object say, by `get`: PyTorch's id of a stream is an odd number for one of its pools,
-/// and the address of one that is external (torch 2.11); Numba's and others' `external`.
+/// and the address of one that is external (torch 2.11); Numba's and others' `external`; Warp's `owner` (release 1.19).
 fn says<'py>(
     py: Python<'py>,
     own: Lifetime,
@@ -121,10 +121,15 @@ fn says<'py>(
             Lifetime::Unknown
         });
     }
-    match get(intern!(py, "external"))? {
-        Some(external) if external.is_truthy()? => Ok(Lifetime::Unknown),
-        _ => Ok(own),
+    if get(intern!(py, "external"))?.map_or(Ok(false), |external| external.is_truthy())? {
+        return Ok(Lifetime::Unknown);
     }
+    let owner = get(intern!(py, "owner"))?;
+    Ok(if owner.is_some_and(|owner| owner.is(PyBool::new(py, false))) {
+        Lifetime::Unknown
+    } else {
+        own
+    })
 }
 
 /// What is known of a type of stream objects.
@@ -147,7 +152,8 @@ fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let plain = py.get_type::<PyAny>().getattr(intern!(py, "__getattribute__"))?;
     let is_plain = kind.getattr(intern!(py, "__getattribute__"))?.is(&plain)
         && !kind.hasattr(intern!(py, "__getattr__"))?;
-    Ok(if !is_plain || kind.hasattr(intern!(py, "external"))? {
+    let is_said = kind.hasattr(intern!(py, "external"))? || kind.hasattr(intern!(py, "owner"))?;
+    Ok(if !is_plain || is_said {
         Hint::Attribute
     } else if kind.getattr(intern!(py, "__dictoffset__"))?.extract::<isize>()? != 0 {
         Hint::InDict

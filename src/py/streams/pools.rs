@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::current::library;
+use super::imported::library;
 use crate::driver::Handle;
 use crate::py::interpreter::answered;
 

@@ -1,0 +1,21 @@
+//! Libraries that the program has imported. The bridge imports none of them.
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyString};
+
+use crate::py::interpreter::answered;
+
+/// A library that is imported. One that is half imported has no such attributes.
+pub(super) fn library<'py>(
+    py: Python<'py>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    static MODULES: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
+    let modules = MODULES.get_or_try_init(py, || -> PyResult<_> {
+        let modules = py.import("sys")?.getattr("modules")?;
+        Ok(modules.cast_into::<PyDict>()?.unbind())
+    });
+    let found = modules.and_then(|modules| modules.bind(py).get_item(name));
+    Ok(answered(py, found)?.flatten())
+}
