@@ -33,7 +33,7 @@ mod model;
 use std::fmt;
 
 pub use self::ending::Ending;
-pub use self::parties::Parties;
+pub use self::parties::{Parties, Streams};
 pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};
 use crate::error::Error;

@@ -1,18 +1,23 @@
 //! Whose streams an end is between, and the orders that it makes of them.
 
+use smallvec::SmallVec;
+
 use super::Settlement;
 use crate::driver::{Call, Handle};
 use crate::error::{Kind, Result};
 use crate::order::{self, Mark, Purpose};
 use crate::stream::{Alive, Elided};
 
+/// Some streams. An end seldom has more than two on a side, and allocates nothing for them.
+pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
+
 /// The streams of both sides, as far as they are known and alive.
 #[derive(Debug)]
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
-    pub users: Vec<Alive<'a>>,
+    pub users: Streams<'a>,
     /// The producer's, and those upstream. At least one.
-    pub producers: Vec<Alive<'a>>,
+    pub producers: Streams<'a>,
     /// Whether the first of these is the producer's own. Where it is not, but stands in for it, the
     /// producer may go on working on one that does not follow it.
     pub known: bool,

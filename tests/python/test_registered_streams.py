@@ -94,6 +94,20 @@ def test_the_stream_of_a_handle_is_kept_if_a_registered_library_works_on_it(
     assert seen.value == [7.0] * 4
 
 
+def test_the_stream_of_a_handle_is_not_kept_by_a_handle(
+    cuda: Any, library: StandIn, stream: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    library.streams[0] = stream.handle
+    x = made_on(cuda, cuda.stream("producer"), 7.0, "cai3")
+    view = to_cai(x, stream=stream.handle)
+    library.streams[0] = None
+    cuda.synchronize()
+    stream.destroy()
+    with caplog.at_level(logging.WARNING, logger="cai_bridge"):
+        del view
+    assert ["bare handle" in record.getMessage() for record in caplog.records] == [True]
+
+
 @pytest.mark.parametrize(
     "answer", [None, -1, 0, True, 1, 2, 3, 0x5000_1000, 2**63, "x", object(), ValueError("none")]
 )

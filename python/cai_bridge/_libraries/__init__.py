@@ -72,8 +72,8 @@ def ask_for_streams() -> None:
 
     PyTorch and CuPy are asked by quicker ways.
     """
-    registered = (functools.partial(_stream_of, one) for one in _registered.values())
-    _ask_for_streams([("warp", _warps_stream, True), *((None, one, False) for one in registered)])
+    registered = [functools.partial(_stream_of, one) for one in _registered.values()]
+    _ask_for_streams(_warps_stream, registered)
 
 
 def _stream_of(library: Library, device: int) -> Any:

@@ -8,7 +8,7 @@ use super::warned;
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::error::{Kind, Result};
-use crate::lease::{Failure, Holder, Parties, Settlement};
+use crate::lease::{Failure, Holder, Parties, Settlement, Streams};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, places_of, wait_for_all};
@@ -17,17 +17,15 @@ use crate::stream::{Alive, Elided, Stream};
 impl Holding {
     /// The streams that the producer works on, for others that are alive to be waited for there: the first
     /// stands in for it where it is unknown, which the flag says.
-    pub(crate) fn producers(
-        &self,
-        py: Python<'_>,
-    ) -> Result<(Vec<Alive<'_>>, bool), Failure<PyErr>> {
+    pub(crate) fn producers(&self, py: Python<'_>) -> Result<(Streams<'_>, bool), Failure<PyErr>> {
         let producer = self
             .producer
             .as_ref()
             .map(|producer| producer.confirm(py, &self.driver))
             .transpose()?
             .flatten();
-        let mut producers = vec![producer.unwrap_or(Alive::standing_in(self.place))];
+        let mut producers = Streams::new();
+        producers.push(producer.unwrap_or(Alive::standing_in(self.place)));
         let also = self.producer_also(py)?;
         let kept = self.upstream.iter().filter_map(KeepAlive::kept);
         let upstream = kept.map(|kept| kept.confirm(py, &self.driver));
@@ -52,7 +50,7 @@ impl Holding {
         py: Python<'a>,
         at: Place,
         users: &[Alive<'a>],
-        producers: &mut Vec<Alive<'a>>,
+        producers: &mut Streams<'a>,
     ) -> PyResult<Option<u64>> {
         let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
         let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
@@ -182,8 +180,9 @@ impl Holding {
         if let Some(at) = holding.lent {
             add(&mut users, Alive::legacy(at));
         }
-        let parties = Parties { users, producers, known };
-        match parties.settle(&holding.driver, |call| detach(py, call)) {
+        let settled =
+            Parties { users, producers, known }.settle(&holding.driver, |call| detach(py, call));
+        match settled {
             Ok(settled) => Ok(settled),
             Err(error) => {
                 if covered {
@@ -216,7 +215,7 @@ impl Holding {
     }
 }
 
-fn add<'a>(users: &mut Vec<Alive<'a>>, alive: Alive<'a>) {
+fn add<'a>(users: &mut Streams<'a>, alive: Alive<'a>) {
     if !users.iter().any(|user| user.is(alive)) {
         users.push(alive);
     }

@@ -6,7 +6,7 @@ use super::consumer::Consumer;
 use super::holding::Holding;
 use super::warned;
 use crate::error::Result;
-use crate::lease::Failure;
+use crate::lease::{Failure, Streams};
 use crate::py::streams::{KeepAlive, StreamRef};
 use crate::stream::{Alive, Stream};
 
@@ -17,8 +17,8 @@ impl Holding {
         &'a self,
         py: Python<'_>,
         producers: &[Alive<'a>],
-    ) -> Result<(Vec<Alive<'a>>, bool), Failure<PyErr>> {
-        let mut users = Vec::new();
+    ) -> Result<(Streams<'a>, bool), Failure<PyErr>> {
+        let mut users = Streams::new();
         let covered = match &self.consumer {
             Consumer::Nobody | Consumer::Unread | Consumer::Declined => false,
             Consumer::OnProducer(Some(kept))
@@ -31,7 +31,7 @@ impl Holding {
                 users.is_empty()
             }
             Consumer::OnProducer(_) => {
-                users.extend(producers.first());
+                users.extend(producers.first().copied());
                 false
             }
             Consumer::On(kept) => {

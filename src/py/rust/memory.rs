@@ -86,8 +86,7 @@ impl PythonMemory {
         let (mut holding, span) = (self.share(py)?, CallSpan::begin());
         let settled = holding.settle_with(py, Some(user))?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
-        let (producers, _) = holding.producers(py)?;
-        if let Some(producer) = producers.first() {
+        if let Some(producer) = holding.producers(py)?.0.first() {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
                 *ready = Ready::On(producer.stream());

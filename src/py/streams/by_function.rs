@@ -1,65 +1,86 @@
 //! Libraries that say by a function of Python's which stream they work on: Warp, and those that were registered.
 
+use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::PyBool;
 
 use super::imported::library;
+use super::object::handle_of;
 use crate::py::interpreter::{Answer, act, answered};
 
-/// A library, and what is asked of it.
-struct Asked {
-    /// The module without which it is not asked.
-    module: Option<Py<PyString>>,
-    /// Takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
-    function: Py<PyAny>,
-    /// Whether it ignores the streams of dicts.
-    ignores: bool,
+/// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
+struct Functions {
+    /// Asked where Warp is imported.
+    warp: Option<Py<PyAny>>,
+    registered: Vec<Py<PyAny>>,
 }
 
-static ASKED: Mutex<Vec<Asked>> = Mutex::new(Vec::new());
+static FUNCTIONS: Mutex<Functions> = Mutex::new(Functions { warp: None, registered: Vec::new() });
 
-fn asked() -> MutexGuard<'static, Vec<Asked>> {
-    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+fn functions() -> MutexGuard<'static, Functions> {
+    FUNCTIONS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Replaces the libraries: a tuple each of the module without which it is not asked, or None, the function, and
-/// whether the library ignores the streams of dicts.
+/// Replaces the functions.
 #[pyfunction]
 pub(crate) fn _ask_for_streams(
     py: Python<'_>,
-    libraries: Vec<(Option<Py<PyString>>, Py<PyAny>, bool)>,
+    warp: Py<PyAny>,
+    registered: Vec<Py<PyAny>>,
 ) -> Answer<'_> {
     act(py, || {
-        let of = |(module, function, ignores)| Asked { module, function, ignores };
-        let libraries = libraries.into_iter().map(of).collect();
-        let before = std::mem::replace(&mut *asked(), libraries);
+        let before = mem::replace(&mut *functions(), Functions { warp: Some(warp), registered });
         // After the mutex: to drop a function may run anything.
         drop(before);
         Ok(())
     })
 }
 
-/// What those answer that have a current stream on a GPU, and whether they ignore the streams of dicts.
-pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<(Bound<'_, PyAny>, bool)>> {
-    let libraries: Vec<_> = asked().iter().map(|one| one.clone_ref(py)).collect();
-    let mut answers = Vec::new();
-    for Asked { module, function, ignores } in libraries {
-        if let Some(module) = module
-            && library(py, module.bind(py))?.is_none()
-        {
-            continue;
+/// What a library answered.
+pub(super) struct Answered<'py> {
+    /// The stream, as the driver names it.
+    pub(super) native: u64,
+    /// Its object, if the library answered with one.
+    pub(super) object: Option<Bound<'py, PyAny>>,
+    /// Whether the library ignores the streams of dicts.
+    pub(super) ignores: bool,
+}
+
+/// What those answer that have a current stream on a GPU.
+pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
+    let has_warp = library(py, intern!(py, "warp"))?.is_some();
+    let asked: Vec<_> = {
+        let functions = functions();
+        if !has_warp && functions.registered.is_empty() {
+            return Ok(Vec::new());
         }
-        let answer = answered(py, function.bind(py).call1((ordinal,)))?;
-        answers.extend(answer.filter(|answer| !answer.is_none()).map(|answer| (answer, ignores)));
+        let warp = functions.warp.iter().filter(|_| has_warp).map(|function| (function, true));
+        let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
+        all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()
+    };
+    let mut answers = Vec::new();
+    for (function, ignores) in asked {
+        let Some(answer) = answered(py, function.bind(py).call1((ordinal,)))? else { continue };
+        let handle = answered(py, handle_of(&answer))?;
+        let (native, object) = match handle {
+            Some(native) => (native, Some(answer)),
+            None => match number(&answer)? {
+                Some(native) => (native, None),
+                None => continue,
+            },
+        };
+        answers.push(Answered { native, object, ignores });
     }
     Ok(answers)
 }
 
-impl Asked {
-    fn clone_ref(&self, py: Python<'_>) -> Self {
-        let module = self.module.as_ref().map(|module| module.clone_ref(py));
-        Self { module, function: self.function.clone_ref(py), ignores: self.ignores }
+/// The stream that an integer names; 0 names none, and 1 and 2 are the driver's own names of its default streams.
+fn number(answer: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    if answer.is_instance_of::<PyBool>() {
+        return Ok(None);
     }
+    Ok(answered(answer.py(), answer.extract())?.filter(|native| *native != 0))
 }

@@ -12,7 +12,6 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyType};
 
-use super::argument::Argument;
 use super::by_function::answers;
 use super::imported::library;
 use super::object::handle_of;
@@ -20,7 +19,7 @@ use crate::device::{Device, Place};
 use crate::dlpack::exchange::Table;
 use crate::driver::Handle;
 use crate::py::interpreter::{Answer, answered, entry};
-use crate::stream::{Alive, Request, Stream, Thread};
+use crate::stream::{Alive, Stream, Thread};
 
 /// What a library does with the streams that dicts name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,12 +66,11 @@ pub(crate) fn each<'py>(
             }
         }
     }
-    for (answer, ignores) in answers(py, place.ordinal)? {
-        let parsed = answered(py, Argument::parse(Some(&answer)))?;
-        let Some(Request::On(stream)) = parsed.map(|argument| argument.request()) else { continue };
+    for asked in answers(py, place.ordinal)? {
+        let stream = from_native(asked.native);
         // A real library's is no answer while the device is simulated.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
-            found(stream, policy(ignores))?;
+            found(stream, policy(asked.ignores))?;
         }
     }
     Ok(())
@@ -113,26 +111,22 @@ pub(super) fn object<'py>(
             simulated(py, ordinal)?.into_iter().map(|(object, _)| object).collect()
         }
     };
-    with_handle(found, handle)
-}
-
-/// The same for the libraries that are asked by functions, which costs more.
-pub(super) fn object_by_function<'py>(
-    py: Python<'py>,
-    handle: u64,
-    ordinal: i32,
-) -> PyResult<Option<Bound<'py, PyAny>>> {
-    with_handle(answers(py, ordinal)?.into_iter().map(|(answer, _)| answer).collect(), handle)
-}
-
-/// The first of some stream objects that names `handle`.
-fn with_handle(objects: Vec<Bound<'_, PyAny>>, handle: u64) -> PyResult<Option<Bound<'_, PyAny>>> {
-    for object in objects {
-        if answered(object.py(), handle_of(&object))? == Some(handle) {
+    for object in found {
+        if answered(py, handle_of(&object))? == Some(handle) {
             return Ok(Some(object));
         }
     }
     Ok(None)
+}
+
+/// The same for the libraries that are asked by functions, which costs more.
+pub(super) fn object_by_function(
+    py: Python<'_>,
+    handle: u64,
+    ordinal: i32,
+) -> PyResult<Option<Bound<'_, PyAny>>> {
+    let asked = answers(py, ordinal)?.into_iter().find(|asked| asked.native == handle);
+    Ok(asked.and_then(|asked| asked.object))
 }
 
 /// Numba's default stream: the legacy one or, by its setting, the per-thread one.

@@ -145,6 +145,7 @@ pub(super) fn to_gpu<'py>(
         Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
     };
     let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context);
+    drop(producers);
     // The copy reads the source, whatever becomes of the copy.
     source.settled(py, settled, CallSpan::begin());
     let copied = copied?;

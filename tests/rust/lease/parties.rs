@@ -31,7 +31,8 @@ fn settle(
     known: bool,
 ) -> Result<Settlement<Vec<Mark>>> {
     let named = |streams: &[Stream]| streams.iter().map(|stream| alive(*stream)).collect();
-    let parties = Parties { users: named(users), producers: named(producers), known };
+    let (users, producers) = (named(users), named(producers));
+    let parties = Parties { users, producers, known };
     parties.settle(&Handle::Simulated(Arc::clone(cuda)), |call| call())
 }
 
@@ -191,8 +192,9 @@ fn an_end_that_cannot_be_marked_beside_a_capture_is_settled_later_and_keeps_no_e
 fn the_marks_of_an_end_that_is_settled_later_are_forgotten() {
     let cuda = machine();
     let [user, stand_in] = [(); 2].map(|()| stream(&cuda, false));
-    let users = [user, stand_in].map(alive).to_vec();
-    let parties = Parties { users, producers: vec![alive(stand_in)], known: false };
+    let users = [user, stand_in].map(alive).into_iter().collect();
+    let parties =
+        Parties { users, producers: [alive(stand_in)].into_iter().collect(), known: false };
     let calls = Cell::new(0);
     let settled = parties.settle(&Handle::Simulated(Arc::clone(&cuda)), |call| {
         // Somebody begins a capture before the users' work is marked.
