@@ -4,8 +4,8 @@ Warp's own import of a CAI object ignores the dict's stream. Its constructor tak
 shape, strides and a deleter, which the array keeps, and what is sliced of it keeps the array. Read
 for this, in ``warp/_src`` of https://github.com/NVIDIA/warp, release 1.19: ``types.py``
 (``array.__init__``, ``_init_from_ptr``, ``__del__``, ``ARRAY_MAX_DIMS``) and ``context.py``
-(``get_stream``, ``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on the
-host.
+(``get_stream``, ``runtime``, ``Stream.__cuda_stream__``). The tests make arrays of Warp's own on
+the host.
 """
 
 from __future__ import annotations
