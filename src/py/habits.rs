@@ -27,6 +27,9 @@ pub(crate) enum Habit {
     DefaultStreamUnnamed,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
     NeverNamesStream,
+    /// It works on a default stream, unless it is told another, and ignores the streams of dicts. `library` is the
+    /// module that is imported where it is used.
+    IgnoresDicts,
 }
 
 /// A row of the table.
@@ -51,7 +54,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 12] = [
+pub(crate) const HABITS: [HabitRow; 15] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -64,6 +67,9 @@ pub(crate) const HABITS: [HabitRow; 12] = [
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("pylibraft", Habit::NeverNamesStream, "26.10", "tests/gpu/test_systems.py"),
+    known("pylibcudf", Habit::IgnoresDicts, "26.10", "tests/python/test_systems.py"),
+    known("pylibraft", Habit::IgnoresDicts, "26.10", "tests/gpu/test_systems.py"),
+    known("pyarrow._cuda", Habit::IgnoresDicts, "1.0", "tests/python/test_systems.py"),
 ];
 
 /// The table, for the test that each row's test exists: library, habit, version, test.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -76,6 +78,30 @@ def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(
     own.synchronize()
     assert (out == 1.0).all()
     del again
+
+
+@pytest.mark.parametrize("on", ["legacy", "per-thread", "blocking"])
+def test_default_streams_wait_where_a_library_is_imported_that_ignores_dicts(
+    driver: Any,
+    torch: Any,
+    new_stream: Callable[..., int],
+    monkeypatch: pytest.MonkeyPatch,
+    on: str,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pylibcudf", types.ModuleType("pylibcudf"))
+    reader = {"legacy": 1, "per-thread": 2}.get(on) or new_stream(0)
+    producer = torch.cuda.Stream()
+    out, x = torch.zeros(WORDS, device="cuda"), torch.zeros(WORDS, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(producer):
+        driver.spin(handle_of(producer), SPIN_MS)
+        x.fill_(1.0)
+        view = to_cai(x)
+    ptr = view.__cuda_array_interface__["data"][0]
+    driver.copy(out.data_ptr(), ptr, 4 * WORDS, reader)
+    torch.cuda.synchronize()
+    assert out.eq(1.0).all().item()
+    view.release()
 
 
 class Unnamed(Library):

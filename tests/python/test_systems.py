@@ -2,12 +2,15 @@
 
 In each direction: the values, the order at hand-over and at the end, and who keeps what. What is
 not minded by a system is told it by `to_cai(x, stream=s)` or `from_cai(x, stream=s)`. Unsaid there
-is a race into a system that ignores the dict's stream; out of one, the host waits.
+is a race into a system that ignores the dict's stream, unless the bridge knows that it works on
+default streams; out of one, the host waits.
 """
 
 from __future__ import annotations
 
 import gc
+import sys
+import types
 import weakref
 from typing import Any
 
@@ -86,6 +89,48 @@ def test_unsaid_it_is_right_where_the_system_minds_the_dict_and_else_a_race(cuda
     # The legacy default stream waits for no other stream of these.
     assert right == bool(system.minds), cuda.reports
     assert view.stream == hand.producer.handle
+
+
+@pytest.mark.parametrize("on", ["legacy", "per-thread", "blocking"])
+@pytest.mark.parametrize("module", ["pylibcudf", "pylibraft", "pyarrow._cuda"])
+def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_streams(
+    cuda, module, on, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    hand = Hand(cuda, Pylibcudf)
+    theirs = {"per-thread": cuda.default_stream(0, per_thread=True), "legacy": cuda.legacy}
+    hand.theirs = theirs.get(on) or cuda.stream("blocking", blocking=True)
+    view = hand.view()
+    taken = hand.taken(view)
+    seen = taken.read()
+    assert taken.cai["stream"] == hand.producer.handle
+    del taken, view
+    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+@pytest.mark.parametrize("captured", ["producer", "blocking", "another"])
+def test_a_dict_is_read_in_a_capture_though_the_default_stream_cannot_wait_there(
+    cuda, captured, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "pylibcudf", types.ModuleType("pylibcudf"))
+    hand = Hand(cuda, Pylibcudf)
+    others = {"blocking": cuda.stream("blocking", blocking=True), "another": cuda.stream("another")}
+    view = hand.view()
+    with cuda.capture(others.get(captured, hand.producer)):
+        cuda.clear_calls()
+        assert view.__cuda_array_interface__["stream"] == hand.producer.handle
+        waits = [one for one in cuda.calls if one.call == "cuStreamWaitEvent"]
+        assert len(waits) == (captured == "another")
+
+
+def test_the_default_stream_waits_for_no_other_where_nobody_ignores_dicts(cuda, monkeypatch):
+    hand = Hand(cuda, Pylibcudf)
+    view = hand.view()
+    cuda.clear_calls()
+    assert view.__cuda_array_interface__["stream"] == hand.producer.handle
+    assert called(cuda, "cuStreamWaitEvent") == []
 
 
 @each_taking

@@ -4,7 +4,23 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyString};
 
+use crate::py::habits::{HABITS, Habit};
 use crate::py::interpreter::answered;
+
+/// Whether a library is imported that works on a default stream and ignores the streams of dicts.
+pub(crate) fn ignores_dicts(py: Python<'_>) -> PyResult<bool> {
+    static NAMES: PyOnceLock<Vec<Py<PyString>>> = PyOnceLock::new();
+    let names = NAMES.get_or_init(py, || {
+        let known = HABITS.iter().filter(|known| known.habit == Habit::IgnoresDicts);
+        known.map(|known| PyString::intern(py, known.library).unbind()).collect()
+    });
+    for name in names {
+        if library(py, name.bind(py))?.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
 
 /// A library that is imported. One that is half imported has no such attributes.
 pub(super) fn library<'py>(

@@ -5,7 +5,7 @@ pub(crate) mod by_function;
 mod context;
 pub(crate) mod current;
 mod exporter;
-mod imported;
+pub(crate) mod imported;
 pub(crate) mod keep_alive;
 mod keeper;
 mod object;

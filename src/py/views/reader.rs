@@ -10,6 +10,7 @@ use crate::py::lease::Holding;
 use crate::py::source::ready_stream;
 use crate::py::streams::KeepAlive;
 use crate::py::streams::current::{self, StreamPolicy};
+use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
 
 /// The dict, as a door.
@@ -35,11 +36,18 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
         note(py, view, reader)?;
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
-                wait_for_producer(py, view, reader)
+                wait_for_producer(py, view, reader, |reader, from| reader || !from)
             }
             _ => Ok(()),
         }
     })?;
+    let legacy = Alive::legacy(view.at());
+    if let Ready::On(stream) = ready
+        && !legacy.is_at(stream, view.place)
+        && imported::ignores_dicts(py)?
+    {
+        wait_for_producer(py, view, legacy, |reader, from| !reader && !from)?;
+    }
     Ok(ready)
 }
 
@@ -74,9 +82,15 @@ fn note(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Makes `reader` wait for what the array is ready on, in a capture as well. A reader outside a capture is not
-/// drawn into the one that the array is part of: who reads need not be that library.
-fn wait_for_producer(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
+/// Makes `reader` wait for what the array is ready on, if it `may`: who reads need not be that library. It is told
+/// whether the two are in graph captures, the reader first. A reader outside a capture is never to be drawn into the one
+/// that the array is part of.
+fn wait_for_producer(
+    py: Python<'_>,
+    view: &View,
+    reader: Alive<'_>,
+    may: impl FnOnce(bool, bool) -> bool,
+) -> PyResult<()> {
     let holding = view.share(py)?;
     let ready = (view.ready, view.place);
     let Some(from) = ready_stream(py, DICT, &holding, ready, Some(reader))? else { return Ok(()) };
@@ -85,7 +99,7 @@ fn wait_for_producer(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult
         let why = (Kind::CaptureLegacy, "a reader of the dict");
         Ok::<_, PyErr>(order::check_captures(driver.get()?, &[stream], why).is_err())
     };
-    if is_captured(reader)? || !is_captured(from)? {
+    if may(is_captured(reader)?, is_captured(from)?) {
         let door = Purpose::hand_over(DICT);
         order::connect(door, driver, (from, reader), |call| detach(py, call))?;
     }
