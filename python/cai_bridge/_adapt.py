@@ -46,7 +46,8 @@ def adapt(
         that returns it at each call. Results are ready after that stream's work.
     readonly : bool, optional
         As in `convert`: with False you vouch that the function only reads, as JAX's arrays
-        require.
+        require. NumPy's arrays are copies, and read-only by default, since what the function
+        writes to them would be lost.
     returns : str, module, type or None, optional
         The library of the results: ``"like"`` the first array among the arguments, another
         library as in `convert`, or None to return them unchanged.
@@ -122,7 +123,7 @@ class _Call:
         self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
     ) -> None:
         self.library, self.stream, self.returns = _libraries.find(to), stream, returns
-        self.readonly = readonly
+        self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
         self.names = _names(function)
 
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Now:

@@ -130,7 +130,7 @@ kinds! {
     /// Strides in bytes that are not a whole number of elements.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.
-    StrideNegative: Buffer, "strides", "strides of 0 or more, or copy=True";
+    StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";
     /// A NULL pointer, though the array has elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
     /// A `byte_offset` that runs past the address space.
@@ -215,7 +215,7 @@ kinds! {
     /// Read-only memory, for a borrowed tensor, which has no read-only flag.
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, which has a read-only flag; or readonly=False, if you vouch that nobody writes";
     /// Read-only memory, for a library that may write to it.
-    ReadOnlyConverted: Buffer, "readonly", "a library that only reads; copy=True; or readonly=False, if you vouch that nobody writes";
+    ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
     /// A function takes another element type.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.

@@ -112,6 +112,21 @@ def test_without_an_array_among_the_arguments_results_stay_as_they_are(
     assert type(adapt(lambda: x, returns="stand_in")()) is Array
 
 
+def test_what_a_function_would_write_to_numpys_copy_is_refused_not_lost(
+    cuda: Any, producer: Any
+) -> None:
+    x = made_on(cuda, producer, 7.0)
+
+    def add_one(x: Any) -> float:
+        x += 1
+        return float(x[0])
+
+    with pytest.raises(ValueError, match="read-only"):
+        adapt(add_one, "numpy")(x)
+    assert adapt(add_one, "numpy", readonly=False)(x) == 8.0
+    assert adapt(lambda x: x[0], "numpy")(x) == 7.0
+
+
 def test_results_on_the_host_are_numpys_own(cuda: Any, producer: Any) -> None:
     x = made_on(cuda, producer, 7.0)
     made = adapt(lambda x: x.sum(), "numpy")(x)

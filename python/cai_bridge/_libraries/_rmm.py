@@ -36,12 +36,12 @@ class Rmm(Library):
         if view.__cuda_array_interface__["strides"] is not None:
             raise BufferError(
                 f"strides: got {view.strides}; allowed: C-contiguous arrays, for RMM's buffers are "
-                "bytes without gaps, or copy=True"
+                "bytes without gaps, or convert(..., copy=True)"
             )
         if view.ptr % ALIGNMENT:
             raise BufferError(
                 f"pointer: got {view.ptr:#x}; allowed: multiples of {ALIGNMENT}, as code "
-                "that takes RMM's buffers relies on, or copy=True"
+                "that takes RMM's buffers relies on, or convert(..., copy=True)"
             )
         on = _stream(view.stream, stream)
         if not view.nbytes:

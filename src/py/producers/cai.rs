@@ -269,7 +269,8 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
             Error::new(Kind::Protocol, "a DLPackView, which speaks only DLPack; to_cai takes it")
         }
         _ => {
-            let speaks = if types::speaks(x, intern!(py, "__dlpack__"))? {
+            let has_table = facts.table.is_some();
+            let speaks = if has_table || types::speaks(x, intern!(py, "__dlpack__"))? {
                 "which speaks only DLPack; to_cai and to_dlpack take it"
             } else {
                 "which has no __cuda_array_interface__"
