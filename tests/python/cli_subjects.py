@@ -79,5 +79,13 @@ class Contradicts:
         return {**self.array.__cuda_array_interface__, "shape": (2,)}
 
 
+class Malformed:
+    """Has elements, and no address."""
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**make((3,), "float32").__cuda_array_interface__, "data": (0, False)}
+
+
 def fails():
     raise RuntimeError("out of luck")

@@ -184,6 +184,21 @@ def test_inspect_of_one_protocol_has_nothing_to_compare(capsys):
     assert [one["door"] for one in told["said"]] == ["CAI"]
 
 
+@pytest.mark.parametrize("command", ["inspect", "check"])
+@pytest.mark.parametrize("file", ["./cli_subjects.py", "cli_subjects.py", "tests/cli_subjects"])
+def test_a_file_in_place_of_a_module_is_told_its_name(command, file, capsys):
+    assert main([command, f"{file}:array"]) == 2
+    said = capsys.readouterr().err
+    assert "allowed: a module before the colon, such as cli_subjects, as it is imported" in said
+
+
+def test_inspect_of_what_is_malformed_ends_with_1(capsys):
+    assert main(["inspect", "--simulated", "cli_subjects:Malformed()"]) == 1
+    printed = capsys.readouterr().out
+    assert "CAI, malformed: data[0]: got 0; allowed: the address of the first item" in printed
+    assert "nothing to compare" in printed
+
+
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_inspect_of_a_contradiction_ends_with_1(flags, capsys):
     assert main(["inspect", "--simulated", "cli_subjects:Contradicts()", *flags]) == 1

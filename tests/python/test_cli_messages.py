@@ -39,7 +39,7 @@ def named(monkeypatch, tmp_path):
 class Told:
     """Stands in for what was found of an array."""
 
-    agree = True
+    is_wrong = False
 
     def to_dict(self):
         return {"why": NAME}

@@ -117,7 +117,9 @@ def _add_doctor(made: argparse.ArgumentParser) -> None:
 
 
 def _add_inspect(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Exit status: 0, or 1 if the protocols contradict each other."
+    made.epilog = (
+        "Exit status: 0, or 1 if a protocol is malformed or the two contradict each other."
+    )
     made.add_argument(
         "subject",
         metavar="module:expression",

@@ -35,6 +35,11 @@ class Inspection:
         verdict = "The protocols agree." if self.agree else self.why
         return f"{self.description}\n\n{verdict}"
 
+    @property
+    def is_wrong(self) -> bool:
+        """Whether the protocols contradict each other, or one of them is malformed."""
+        return self.agree is False or any(said.problems for said in self.description)
+
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""
         return {**self.description.to_dict(), "agree": self.agree, "why": self.why}
@@ -70,7 +75,7 @@ def inspect(subject: str) -> Inspection:
 
 
 def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> int:
-    """Give what was found; fail where the protocols contradict each other."""
+    """Give what was found; fail where a protocol is malformed, or contradicts the other."""
     from cai_bridge.testing import simulated_cuda
 
     output.check_asked(path)
@@ -81,4 +86,4 @@ def run(subject: str, *, simulated: bool, as_json: bool, path: str | None) -> in
     if as_json:
         text = output.as_json(found.to_dict(), to_file=path is not None)
     output.give(text, path)
-    return FAILED if found.agree is False else OK
+    return FAILED if found.is_wrong else OK

@@ -22,6 +22,12 @@ def module_named(name: str, subject: str) -> ModuleType:
     UsageError
         It does not import.
     """
+    file = Path(name)
+    if file.suffix == ".py" or file.name != name:
+        raise UsageError(
+            f"got {subject!r}; allowed: a module before the colon, such as {file.stem}, as it is "
+            "imported"
+        )
     _look_here()
     with guarded(f"{subject!r} does not import: "):
         return importlib.import_module(name)
