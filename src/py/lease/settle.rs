@@ -84,7 +84,9 @@ impl Holding {
         }
         let nothing = match (also, self.nothing_to_order()) {
             (Some(_), _) => None,
-            (None, None) if self.is_on_producer_still(py)? => Some(Elided::SameStream),
+            (None, None) if self.is_on_producer_still(py)? || self.is_all_on_legacy(py)? => {
+                Some(Elided::SameStream)
+            }
             (None, nothing) => nothing,
         };
         let settled = match nothing {
@@ -128,6 +130,24 @@ impl Holding {
             && self.upstream.is_empty()
             && self.lent.is_none();
         Ok(asks && self.producer_stays(py)?)
+    }
+
+    /// Whether the consumer was never named, and whoever may be one works on the producer's own stream, the legacy
+    /// default one: what most programs do, without a list of streams.
+    fn is_all_on_legacy(&self, py: Python<'_>) -> Result<bool, Failure<PyErr>> {
+        let mut is_all = matches!(&self.consumer, Consumer::Unnamed(seen) if seen.is_empty())
+            && self.upstream.is_empty()
+            && self.lent.is_none()
+            && !self.producer_moves()
+            // Its own: the legacy stream may stand in for another producer's.
+            && self.is_producer(Alive::standing_in(self.at));
+        if is_all {
+            current::each(py, &self.driver, self.at, |alive, _| {
+                is_all &= alive.is(Alive::legacy(self.at));
+                Ok(())
+            })?;
+        }
+        Ok(is_all)
     }
 
     fn order(
