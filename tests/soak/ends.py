@@ -13,7 +13,7 @@ class Ends(Model):
 
     # --- who keeps a stream alive -----------------------------------------------------------------
 
-    def keep(self, argument: str) -> StreamRef | None:
+    def keep(self, argument: str, *, registered: bool = True) -> StreamRef | None:
         """Who keeps a stream alive that a call names: its object, or a library that works there.
 
         None where nobody does. For a blocking stream the legacy default stream stands in.
@@ -22,7 +22,7 @@ class Ends(Model):
         device, kind = self.lanes[stream]
         if s.is_default(stream):
             return StreamRef(stream)
-        if not bare or stream in self.working(device, owned=True):
+        if not bare or stream in self.working(device, owned=True, registered=registered):
             return StreamRef(stream, "object")
         if kind == "blocking" and not self.is_captured(stream):
             return StreamRef(f"L{device}")

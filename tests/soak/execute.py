@@ -14,6 +14,7 @@ from cai_bridge.testing import simulated_cuda
 
 from . import steps as s
 from .bridge import Bridge
+from .foreign import Registered
 from .machine import Failure, Machine, Wrong
 
 __all__ = ["Failure", "reported", "run"]
@@ -30,7 +31,8 @@ def run(
         with simulated_cuda(devices=2, check=False) as cuda:
             machine = Machine(cuda, model)
             try:
-                failure = _carried_out(program, machine, watch)
+                with Registered(machine):
+                    failure = _carried_out(program, machine, watch)
             finally:
                 # Before the device goes, with which everything ends that can.
                 cuda.clear_faults()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any, ClassVar
 
+from cai_bridge import Library, _libraries, register
 from cai_bridge.testing import _work
 from cai_bridge.testing._kit.dlpack_abi import (
     READ_ONLY,
@@ -33,6 +34,30 @@ class ExternalStream(SimulatedStream):
 
 def external(stream: SimulatedStream) -> ExternalStream:
     return ExternalStream._named(stream._session, stream.device, stream.handle)
+
+
+class Registered(Library):
+    """A library that is registered while a program runs, and works where the model has it."""
+
+    name = "soak"
+    arrays: ClassVar[tuple[str, ...]] = (f"{__name__}:Registered",)
+
+    def __init__(self, machine: Any) -> None:
+        self.machine = machine
+
+    def current_stream(self, device: int) -> Any:
+        return self.machine.stream(self.machine.model.works_there(device))
+
+    def make(self, view: Any, stream: Any) -> Any:
+        raise NotImplementedError
+
+    def __enter__(self) -> None:
+        self.before = _libraries._registered
+        register(self)
+
+    def __exit__(self, *_: object) -> None:
+        _libraries._registered = self.before
+        _libraries.ask_for_streams()
 
 
 def written(

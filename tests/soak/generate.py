@@ -67,6 +67,7 @@ CAPTURED: tuple[Callable[[Draw], s.Step | None], ...] = (
 )
 KINDS: dict[Callable[[Draw], object], int] = {
     Draw.new_stream: 4,
+    Draw.works: 6,
     Draw.chain: 12,
     Draw.unnamed: 8,
     Draw.nested: 6,

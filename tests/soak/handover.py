@@ -154,7 +154,7 @@ class HandOvers(Lives):
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
-        kept = self.keep(f"{pending}.handle")
+        kept = self.keep(f"{pending}.handle", registered=False)
         besides = kept.by if kept is not None and kept.stream == pending else None
         kept = StreamRef(pending, "exporter", besides)
         return view._replace(ready=pending, on=kept, home=kept)

@@ -211,6 +211,21 @@ class Model(Memory):
     def _run(self, step: s.Run) -> None:
         self.quiet = self.capture is None
 
+    def _works(self, step: s.Works) -> None:
+        wants(
+            step.stream is None or self.lanes[str(s.stream_of(step.stream))].device == step.device
+        )
+        self.registered.pop(step.device, None)
+        if step.stream is not None:
+            self.registered[step.device] = step.stream
+
+    def works_there(self, device: int) -> str | None:
+        """Name the stream that the registered library works on: one that is still there."""
+        argument = self.registered.get(device)
+        stream = s.stream_of(argument)
+        is_there = stream in self.named and stream not in {*self.closed, *self.lost}
+        return argument if is_there else None
+
     def _setdevice(self, step: s.SetDevice) -> None:
         self.device = step.device
 

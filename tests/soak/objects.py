@@ -104,6 +104,9 @@ class Objects:
     def _setdevice(self, step: s.SetDevice) -> None:
         self.cuda.set_device(step.device)
 
+    def _works(self, step: s.Works) -> None:
+        """Do nothing: the library asks the model."""
+
     def _close(self, step: s.Close) -> None:
         self.objects.pop(step.stream).destroy()
 

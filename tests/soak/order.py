@@ -74,6 +74,8 @@ class Order:
         self.quiet = True
         # The streams that libraries work on during a step; ".external" where they do not own it.
         self.current: tuple[str, ...] = ()
+        # And the one of each device that a registered library works on until it moves on.
+        self.registered: dict[int, str] = {}
         self.without: Left | None = None
         self.number = 0
         self.made: tuple[Made, ...] = ()
@@ -241,9 +243,12 @@ class Order:
             if place == device:
                 self.after[HOST] |= self.after[stream]
 
-    def working(self, device: int, *, owned: bool = False) -> list[str]:
+    def working(self, device: int, *, owned: bool = False, registered: bool = True) -> list[str]:
         """List the streams of a device that libraries work on: all, or those that they own."""
-        found = [name.partition(".") for name in self.current]
+        names = list(self.current)
+        if registered and (there := self.works_there(device)) is not None:
+            names.append(there)
+        found = [name.partition(".") for name in names]
         here = [one for one in found if self.lanes[one[0]].device == device]
         return [stream for stream, _, bare in here if not (owned and bare)]
 

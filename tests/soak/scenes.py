@@ -29,6 +29,14 @@ class Scenes(Parts):
         if views and self.chance(0.6):
             self.reuse([array, *views, *(read for read in reads if read)])
 
+    def works(self) -> s.Step:
+        """A registered library moves to another stream; none there is one of its own no more."""
+        device = int(self.chance(0.3))
+        streams = self.named("s", device)
+        if not streams or self.chance(0.1):
+            return s.Works(device, None)
+        return s.Works(device, self.pick(streams) + self.pick(("", "", ".handle", ".external")))
+
     def unnamed(self) -> None:
         """A dict or address is read by those who say nothing of where they work; all is dropped."""
         array = self.written()

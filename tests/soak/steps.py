@@ -67,6 +67,7 @@ __all__ = [
     "ToHost",
     "Tree",
     "Wait",
+    "Works",
     "is_default",
     "listing",
     "stream_of",
@@ -199,6 +200,17 @@ class Close(Step):
 
     def __str__(self) -> str:
         return f"{self.stream}.destroy()"
+
+
+@dataclass(frozen=True)
+class Works(Step):
+    """A library that was registered works on a stream of a device from now on, or on none."""
+
+    device: int
+    stream: str | None
+
+    def __str__(self) -> str:
+        return f"library.works_on[{self.device}] = {self.stream}"
 
 
 @dataclass(frozen=True)
