@@ -54,7 +54,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 15] = [
+pub(crate) const HABITS: [HabitRow; 16] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -69,6 +69,7 @@ pub(crate) const HABITS: [HabitRow; 15] = [
     known("pylibraft", Habit::NeverNamesStream, "26.10", "tests/gpu/test_systems.py"),
     known("pylibcudf", Habit::IgnoresDicts, "26.10", "tests/python/test_systems.py"),
     known("pylibraft", Habit::IgnoresDicts, "26.10", "tests/gpu/test_systems.py"),
+    known("cuda.compute", Habit::IgnoresDicts, "1.2.1", "tests/python/test_systems.py"),
     known("pyarrow._cuda", Habit::IgnoresDicts, "1.0", "tests/python/test_systems.py"),
 ];
 

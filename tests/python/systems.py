@@ -165,6 +165,22 @@ class PyArrow(Taking):
         return region(self.address, (self.size // itemsize,), desc["typestr"])
 
 
+class Compute(Taking):
+    """What the algorithms of cuda.compute make of their arguments.
+
+    https://github.com/NVIDIA/cccl, python/cuda_cccl/cuda/compute, cuda-cccl 1.2.1:
+    _utils/protocols.py and algorithms/_reduce.py. Each reads the dict for its address, and queues
+    its work on the stream that it is passed, else on the legacy default one. It keeps nothing.
+    """
+
+    name, keeps, on = "cuda.compute", False, "legacy"
+
+    def take(self, obj: Any) -> Region:
+        desc = obj.__cuda_array_interface__
+        assert desc["strides"] is None
+        return region(obj.__cuda_array_interface__["data"][0], obj.shape, desc["typestr"])
+
+
 class Dali(Taking):
     """``TensorGPU(obj)``, and what ``external_source`` makes of its arrays.
 
@@ -264,5 +280,5 @@ class Mpi4py(Taking):
 
 
 TAKING: tuple[type[Taking], ...] = (
-    *(Pylibcudf, Cudf, Raft, Ucxx, PyArrow, Dali, Cuml, Cusignal, ArrayViews, Mpi4py),
+    *(Pylibcudf, Cudf, Raft, Compute, Ucxx, PyArrow, Dali, Cuml, Cusignal, ArrayViews, Mpi4py),
 )

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from fakes import rows
 from specification import BLOCKS, called, taken_on
-from systems import TAKING, Mpi4py, Pylibcudf, Raft
+from systems import TAKING, Compute, Mpi4py, Pylibcudf, Raft
 from systems_out import MAKING, CudfColumn, PyArrowBuffer, floats
 
 from cai_bridge import HostSyncWarning, convert, from_cai, to_cai
@@ -92,7 +92,7 @@ def test_unsaid_it_is_right_where_the_system_minds_the_dict_and_else_a_race(cuda
 
 
 @pytest.mark.parametrize("on", ["legacy", "per-thread", "blocking"])
-@pytest.mark.parametrize("module", ["pylibcudf", "pylibraft", "pyarrow._cuda"])
+@pytest.mark.parametrize("module", ["pylibcudf", "pylibraft", "pyarrow._cuda", "cuda.compute"])
 def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_streams(
     cuda, module, on, monkeypatch
 ):
@@ -191,9 +191,10 @@ def test_the_array_lives_as_long_as_what_the_system_made_of_it(cuda, system):
     assert ptr
 
 
-def test_what_keeps_no_owner_is_used_in_a_with_block(cuda):
-    hand = Hand(cuda, Raft)
-    assert not Raft.keeps
+@pytest.mark.parametrize("system", [Raft, Compute])
+def test_what_keeps_no_owner_is_used_in_a_with_block(cuda, system):
+    hand = Hand(cuda, system)
+    assert not system.keeps
     with hand.view(stream=hand.theirs) as view:
         seen = hand.taken(view).read()
     hand.producer.fill(hand.x, 9.0)
