@@ -123,33 +123,49 @@ class _Call:
         self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
     ) -> None:
         self.library, self.stream, self.returns = _libraries.find(to), stream, returns
+        self.makes_views = self.library.view in self.library.types
         self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
         self.names = _names(function)
 
     def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Now:
         """Convert all arguments at once, for the ``with`` block of one call."""
-        leaves = _trees.Leaves()
-        names = self.names
-        if len(args) > len(names):
-            names = [*names, *(f"argument {n + 1}" for n in range(len(names), len(args)))]
-        plans = [_trees.plan(x, name, leaves) for x, name in zip(args, names, strict=False)]
-        named = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
         asked = self.stream
         stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
-        now = _Now(self._like(leaves), stream)
-        made = convert_leaves(
-            leaves, self.library, stream=stream, readonly=self.readonly, lent=now.lent
-        )
-        now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
-        new = iter(made)
-        now.left += [tuple(again(new) for again in plans)]
-        now.left += [{name: again(new) for name, again in named.items()}]
+        now = _Now(stream)
+        how = self.names, stream, self.readonly, now.lent
+        plain = self.library.maker.arguments((args, kwargs), *how)
+        if plain is not None:
+            now.left[:], first, made = plain
+            arrays = [first]
+        else:
+            arrays, made = self._by_plans(args, kwargs, now)
+        now.like = self._like(arrays)
+        if self.makes_views:
+            now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
         return now
 
-    def _like(self, leaves: _trees.Leaves) -> _libraries.Library | None:
+    def _by_plans(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], now: _Now
+    ) -> tuple[list[Any], list[Any]]:
+        """Convert arguments of all kinds. Gives their arrays, and what was made of them."""
+        leaves = _trees.Leaves()
+        by_place = [
+            _trees.plan(x, _trees.parameter(self.names, number), leaves)
+            for number, x in enumerate(args)
+        ]
+        by_name = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
+        made = convert_leaves(
+            leaves, self.library, stream=now.stream, readonly=self.readonly, lent=now.lent
+        )
+        new = iter(made)
+        now.left += [tuple(again(new) for again in by_place)]
+        now.left += [{name: again(new) for name, again in by_name.items()}]
+        return leaves.arrays, made
+
+    def _like(self, arrays: list[Any]) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)
-        return _libraries.of_array(leaves.arrays[0]) if leaves.arrays else None
+        return _libraries.of_array(arrays[0]) if arrays else None
 
 
 class _Now:
@@ -159,8 +175,9 @@ class _Now:
     given back when the ``with`` block is over.
     """
 
-    def __init__(self, like: _libraries.Library | None, stream: Any) -> None:
-        self.like, self.stream = like, stream
+    def __init__(self, stream: Any) -> None:
+        self.like: _libraries.Library | None = None
+        self.stream = stream
         self.left: list[Any] = []
         self.lent: list[Any] = []
         self.views: list[weakref.ref[CaiView | DLPackView]] = []
@@ -193,6 +210,10 @@ class _Now:
         _refuse_unfinished(result)
         if self.like is None:
             return result
+        if self.stream is None:
+            made = self.like.maker.result(result, "the result")
+            if made is not None:
+                return made
         leaves = _trees.Leaves()
         rebuild = _trees.plan(result, "the result", leaves)
         if not leaves.arrays:

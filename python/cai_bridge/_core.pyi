@@ -181,6 +181,15 @@ class _Maker:
         readonly: bool | None = None,
         lent: list[Any] | None = None,
     ) -> list[Any]: ...
+    def arguments(
+        self,
+        all: tuple[tuple[Any, ...], dict[str, Any]],  # noqa: A002 - the two kinds of arguments
+        names: list[str],
+        stream: _Stream,
+        readonly: bool | None,
+        lent: list[Callable[[], None]],
+    ) -> tuple[tuple[tuple[Any, ...], dict[str, Any]], Any, list[Any]] | None: ...
+    def result(self, x: Any, root: str) -> Any: ...
     def admit(
         self, xs: list[Any], stream: _Stream = None, readonly: bool | None = None
     ) -> None: ...

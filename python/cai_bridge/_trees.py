@@ -46,12 +46,24 @@ def path(place: Place) -> str:
     return "".join([place, *reversed(words)])
 
 
-def say_at(error: Exception, keys: list[Any]) -> None:
-    """Say where in lists, tuples and dicts an error's array is."""
-    place: Place = "x"
+def say_at(error: Exception, root: str | list[str], keys: list[Any]) -> None:
+    """Say where in lists, tuples and dicts an error's array is.
+
+    The root has a name; or it is a call's arguments by place and by name, and its names are those
+    of the parameters.
+    """
+    place: Place = root
+    if not isinstance(root, str):
+        by_name, first, *keys = keys
+        place = first if by_name else parameter(root, first)
     for key in keys:
         place = place, by_item, key
     say_where(error, path(place))
+
+
+def parameter(names: list[str], number: int) -> str:
+    """Name an argument that is passed by its place."""
+    return names[number] if number < len(names) else f"argument {number + 1}"
 
 
 def say_where(error: Exception, path: str) -> None:

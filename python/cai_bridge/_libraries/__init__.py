@@ -142,13 +142,15 @@ def of_array(x: Any) -> Library | None:
     """Find the library that makes arrays like `x`; None where none is known."""
     kind = type(x)
     try:
+        if kind in FOUND:
+            return find(kind)
         if kind in _unknown_types:
             return None
     except TypeError:
         # A type without a hash cannot be remembered, and `find` would not take it either.
         return None
     before = _registered
-    if kind in FOUND or _look_up(kind) is not None:
+    if _look_up(kind) is not None:
         return find(kind)
     with _lock:
         if _registered is before:

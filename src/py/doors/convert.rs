@@ -2,6 +2,7 @@
 //! way that is written here, and so do lists, tuples and dicts of arrays; other trees, copies and first calls go by
 //! Python (`_convert.py`), which comes back here with lists.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -77,7 +78,9 @@ pub(crate) fn convert<'py>(
             && detach.is_none()
             && let Some(maker) = known(to)?
             && let Some(made) = if is_container(x) {
-                maker.get().tree(x, stream, readonly)?
+                let root = intern!(py, "x").as_any();
+                let converted = maker.get().tree(x, root, (stream, readonly), None)?;
+                converted.map(|converted| converted.tree)
             } else {
                 maker.get().single(x, stream, readonly)?
             }

@@ -6,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyList, PyType};
+use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
 
 use super::Maybe;
 use super::call_argument::CallArgument;
@@ -69,6 +69,35 @@ impl Maker {
         lent: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
         entry(slf.py(), || slf.get().several(xs, stream, readonly, lent))
+    }
+
+    /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
+    /// it was, and what was made. None where they are not that plain. `names` are the parameters'; to `lent` a
+    /// [`CallArgument`] is added for each.
+    fn arguments<'py>(
+        slf: &Bound<'py, Self>,
+        all: &Bound<'py, PyTuple>,
+        names: &Bound<'py, PyAny>,
+        stream: Maybe<'_, 'py>,
+        readonly: Maybe<'_, 'py>,
+        lent: &Bound<'py, PyList>,
+    ) -> Answer<'py> {
+        let py = slf.py();
+        entry(py, || {
+            let converted = slf.get().tree(all, names, (stream, readonly), Some(lent))?;
+            let parts = converted.map(|it| (it.tree, it.first, it.made));
+            parts.into_pyobject(py)
+        })
+    }
+
+    /// Converts a result, which is named `root` where it is refused. None where it is not that plain.
+    fn result<'py>(
+        slf: &Bound<'py, Self>,
+        x: &Bound<'py, PyAny>,
+        root: &Bound<'py, PyAny>,
+    ) -> Answer<'py> {
+        let py = slf.py();
+        entry(py, || Ok(slf.get().converted_result(x, root)?.into_pyobject(py)?))
     }
 
     /// Refuses what arrays of the library's own, which come back as they are, cannot be asked for: views that were

@@ -35,15 +35,26 @@ enum Part<'py> {
     Dict(Vec<(Bound<'py, PyAny>, Self)>),
 }
 
+/// A tree that was converted.
+pub(super) struct Converted<'py> {
+    pub(super) tree: Bound<'py, PyAny>,
+    /// The first of its arrays, as it was.
+    pub(super) first: Bound<'py, PyAny>,
+    /// What was made of its arrays.
+    pub(super) made: Bound<'py, PyList>,
+}
+
 impl Maker {
     /// Converts the arrays of a tree, all or none, and makes the tree again of them; `None` where it is not that
-    /// plain, or has no arrays. What is refused is named by its place.
+    /// plain, or has no arrays. What is refused is named by its place, as `say_at` of `_trees.py` has it of `root`. To
+    /// `lent` a `CallArgument` is added for each.
     pub(super) fn tree<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
-    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        root: &Bound<'py, PyAny>,
+        (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+        lent: Option<&Bound<'py, PyList>>,
+    ) -> PyResult<Option<Converted<'py>>> {
         let py = x.py();
         let arrays = PyList::empty(py);
         let to_library = self.to_library(py)?;
@@ -53,14 +64,40 @@ impl Maker {
         let keys = PyList::empty(py);
         let tree = match self.apart(to_library, x, (&arrays, &keys), None) {
             Err(error) if error.is_instance_of::<PyException>(py) => {
-                return Err(said_at(py, error, keys)?);
+                return Err(said_at(error, root, keys)?);
             }
             tree => tree?,
         };
         let Some(tree) = tree.filter(|_| !arrays.is_empty()) else { return Ok(None) };
-        match self.several(&arrays, stream, readonly, None) {
-            Ok(made) => tree.again(py, &made.cast_into()?, &mut 0).map(Some),
-            Err(error) => Err(tree.named(py, error)?),
+        match self.several(&arrays, stream, readonly, lent) {
+            Ok(made) => {
+                let made = made.cast_into()?;
+                let tree = tree.again(py, &made, &mut 0)?;
+                Ok(Some(Converted { tree, first: arrays.get_item(0)?, made }))
+            }
+            Err(error) => Err(tree.named(root, error)?),
+        }
+    }
+
+    /// The same of a result, which may be one array.
+    pub(super) fn converted_result<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        root: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let py = x.py();
+        if is_container(x) {
+            let converted = self.tree(x, root, (None, None), None)?;
+            return Ok(converted.map(|converted| converted.tree));
+        }
+        if !self.is_foreign_on_gpu(x, self.to_library(py)?)? {
+            return Ok(None);
+        }
+        match self.single(x, None, None) {
+            Err(error) if error.is_instance_of::<PyException>(py) => {
+                Err(said_at(error, root, PyList::empty(py))?)
+            }
+            made => made,
         }
     }
 
@@ -161,12 +198,13 @@ impl<'py> Part<'py> {
     }
 
     /// An error with the place in front of the array that it is about, if it is about one.
-    fn named(&self, py: Python<'py>, error: PyErr) -> PyResult<PyErr> {
+    fn named(&self, root: &Bound<'py, PyAny>, error: PyErr) -> PyResult<PyErr> {
+        let py = root.py();
         let keys = PyList::empty(py);
         if let Some(mut item) = item_of(py, &error)
             && self.find(&mut item, &keys)?
         {
-            return said_at(py, error, keys);
+            return said_at(error, root, keys);
         }
         Ok(error)
     }
@@ -200,9 +238,14 @@ impl<'py> Part<'py> {
 }
 
 /// The error, with that place in front. One that cannot be shown stays as it is.
-fn said_at<'py>(py: Python<'py>, error: PyErr, keys: Bound<'py, PyList>) -> PyResult<PyErr> {
+fn said_at<'py>(
+    error: PyErr,
+    root: &Bound<'py, PyAny>,
+    keys: Bound<'py, PyList>,
+) -> PyResult<PyErr> {
+    let py = root.py();
     let trees = py.import(intern!(py, "cai_bridge._trees"))?;
-    answered(py, trees.call_method1(intern!(py, "say_at"), (error.value(py), keys)))?;
+    answered(py, trees.call_method1(intern!(py, "say_at"), (error.value(py), root, keys)))?;
     Ok(error)
 }
 
