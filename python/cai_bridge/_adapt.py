@@ -12,7 +12,7 @@ from typing import Any
 
 from . import _libraries, _trees
 from ._convert import convert_leaves, detached
-from ._core import CaiView, DLPackView
+from ._core import CaiView, DLPackView, _unraisable
 
 __all__ = ["adapt"]
 
@@ -187,15 +187,21 @@ class _Now:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # The traceback keeps them, for as long as somebody keeps that.
-        views = self.views if kind is not None else []
-        try:
-            for one in views:
-                if (view := one()) is not None:
-                    view.release()
-        finally:
-            self.left.clear()
-            for end in self.lent:
+        alive = [one() for one in self.views] if kind is not None else []
+        self.left.clear()
+        failed: BaseException | None = None
+        for end in [*(view.release for view in alive if view is not None), *self.lent]:
+            try:
                 end()
+            except BaseException as error:
+                # The others' memory goes back all the same.
+                failed = failed or error
+        if failed is None:
+            return
+        if kind is None or not isinstance(failed, Exception):
+            raise failed
+        # What the function raised goes before.
+        _unraisable(failed)
 
     def args(self) -> tuple[Any, ...]:
         return self.left.pop(0)  # type: ignore[no-any-return]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _libraries, _trees
@@ -30,9 +30,13 @@ def general(  # noqa: PLR0917 - called by Rust, by places
         return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
     if detach:
         x = detached(x)
+    given, later = [x], list[Callable[[], None]]()
     if copy is not None:
-        x = _copies([x], library, copy, stream, readonly)[0]
-    return library.maker.convert([x], stream, readonly)[0]
+        given = _copies(given, library, copy, stream, readonly, later)
+    made = library.maker.convert(given, stream, readonly)[0]
+    for consume in later:
+        consume()
+    return made
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
@@ -76,17 +80,20 @@ def convert_leaves(
             _trees.say_where(error, leaves.path(mine[item]))
         raise
     item = len(foreign)
+    later: list[Callable[[], None]] = []
     try:
         given = [arrays[number] for number in foreign] if own else list(arrays)
         if detach:
             given = [detached(array) for array in given]
         if copy is not None:
-            given = _copies(given, library, copy, stream, readonly)
+            given = _copies(given, library, copy, stream, readonly, later)
         if made_on is not None:
             for item, array in enumerate(given):
                 given[item] = _made_on(made_on, array)
         item = len(foreign)
         made = library.maker.convert(given, stream, readonly, lent)
+        for consume in later:
+            consume()
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
@@ -150,10 +157,19 @@ def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
     return array
 
 
-def _copies(
-    arrays: list[Any], library: Library, copy: bool, stream: Any, readonly: bool | None
+def _copies(  # noqa: PLR0917
+    arrays: list[Any],
+    library: Library,
+    copy: bool,
+    stream: Any,
+    readonly: bool | None,
+    later: list[Callable[[], None]],
 ) -> list[Any]:
-    """Copy the arrays of a tree; capsules last, since what is refused leaves them as they were."""
+    """Copy the arrays of a tree.
+
+    What is added to `later` consumes the capsules that were copied, when nothing can be refused
+    any more.
+    """
     library.maker.admit([], stream, readonly)
     if readonly and library.writes:
         return arrays  # refused whatever the library is given, a copy as well: so none is made
@@ -166,7 +182,9 @@ def _copies(
                 made[item] = _copied(x, library, copy, stream)
         if copy and capsules and library.name != "numpy":
             library.maker.admit([arrays[item] for item in capsules], stream)
-            taken = _libraries.find("dlpack").maker.convert([arrays[item] for item in capsules])
+            taken = _libraries.find("dlpack").maker.convert(
+                [arrays[item] for item in capsules], None, None, None, later
+            )
             for item, x in zip(capsules, taken, strict=True):
                 made[item] = _copied(x, library, copy, stream)
     except Exception as error:

@@ -27,6 +27,7 @@ __all__ = [
     "_stop_trace",
     "_stream_of_cupy",
     "_to_numpy",
+    "_unraisable",
     "convert",
     "from_cai",
     "to_cai",
@@ -180,6 +181,7 @@ class _Maker:
         stream: _Stream = None,
         readonly: bool | None = None,
         lent: list[Any] | None = None,
+        later: list[Callable[[], None]] | None = None,
     ) -> list[Any]: ...
     def arguments(
         self,
@@ -202,6 +204,7 @@ class _Ndarrays:
 
 def _is_on_gpu(x: Any) -> bool: ...
 def _stream_of_cupy(device: int) -> int: ...
+def _unraisable(error: BaseException) -> None: ...
 def _ask_for_streams(
     warp: Callable[[int], Any], registered: Sequence[Callable[[int], Any]]
 ) -> None: ...

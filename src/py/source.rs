@@ -77,15 +77,39 @@ pub(crate) fn ready_stream<'h>(
     (ready, place): (Ready, Place),
     to: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
+    let found = alive_or_waited(py, door, holding, (ready, place), to)?;
+    if let (Some(_), Some(to)) = (found, to)
+        && let Some(also) = holding.also_ready(py)?
+    {
+        let door = Purpose::hand_over(door);
+        order::connect(door, &holding.driver, (also, to), |call| detach(py, call))?;
+    }
+    Ok(found)
+}
+
+/// The same for the caller to make the orders: that stream, and the other one that the producer works on, too.
+pub(crate) fn ready_streams<'h>(
+    py: Python<'_>,
+    door: &'static str,
+    holding: &'h Holding,
+    ready: (Ready, Place),
+    to: Alive<'_>,
+) -> PyResult<Option<(Alive<'h>, Option<Alive<'h>>)>> {
+    let found = alive_or_waited(py, door, holding, ready, Some(to))?;
+    Ok(found.map(|alive| Ok::<_, PyErr>((alive, holding.also_ready(py)?))).transpose()?)
+}
+
+/// The stream that the memory is ready on, if it is alive; else the host has waited for all work there.
+fn alive_or_waited<'h>(
+    py: Python<'_>,
+    door: &'static str,
+    holding: &'h Holding,
+    (ready, place): (Ready, Place),
+    to: Option<Alive<'_>>,
+) -> PyResult<Option<Alive<'h>>> {
     let Ready::On(stream) = ready else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
-        Now::On(alive) => {
-            if let (Some(to), Some(also)) = (to, holding.also_ready(py)?) {
-                let door = Purpose::hand_over(door);
-                order::connect(door, &holding.driver, (also, to), |call| detach(py, call))?;
-            }
-            Ok(Some(alive))
-        }
+        Now::On(alive) => Ok(Some(alive)),
         Now::Nothing => Ok(None),
         Now::Gone => {
             look(py);

@@ -148,27 +148,36 @@ def test_a_library_that_is_not_imported_is_not_asked(
     assert 0 in library.asked
 
 
+@pytest.mark.parametrize("has_context", [True, False])
+@pytest.mark.parametrize("protocol", [True, False])
 @pytest.mark.parametrize("started", [True, False])
 def test_warp_which_ignores_the_dicts_stream_waits_on_its_own(
-    cuda: Any, no_libraries: None, monkeypatch: pytest.MonkeyPatch, started: bool
+    cuda: Any,
+    no_libraries: None,
+    monkeypatch: pytest.MonkeyPatch,
+    started: bool,
+    has_context: bool,
+    protocol: bool,
 ) -> None:
     asked = []
 
     def get_stream(device: str) -> Any:
         asked.append(device)
-        return warps
+        return warps if protocol else types.SimpleNamespace(cuda_stream=warps.handle)
 
     warps, producer = cuda.stream("Warp's"), cuda.stream("producer")
     warp: Any = types.ModuleType("warp")
     context: Any = types.ModuleType("warp._src.context")
-    warp.get_stream, context.runtime = get_stream, object() if started else None
+    devices = {"cuda:0": types.SimpleNamespace(has_context=has_context)}
+    runtime = types.SimpleNamespace(get_device=devices.__getitem__)
+    warp.get_stream, context.runtime = get_stream, runtime if started else None
     monkeypatch.setitem(sys.modules, "warp", warp)
     monkeypatch.setitem(sys.modules, "warp._src.context", context)
     x = made_on(cuda, producer, 7.0, "cai3")
     view = to_cai(x)
     assert view.__cuda_array_interface__["stream"] == producer.handle
-    if not started:
-        # To ask it would start it.
+    if not (started and has_context):
+        # To ask it would start it, or begin it on this GPU.
         assert asked == []
         return
     seen = warps.read(view, name="Warp's read")

@@ -276,13 +276,14 @@ from tests.soak_gpu.child import Task, run
 from tests.soak_gpu.draw import Setup
 from tests.soak_gpu.worlds import World
 
-convert_leaves = cai_bridge._adapt.convert_leaves
+converted = cai_bridge._adapt._Call.converted
 
-def unordered(leaves, library, **how):
-    return convert_leaves(leaves, library, **{**how, "stream": -1})
+def unordered(call, args, kwargs):
+    call.stream = -1
+    return converted(call, args, kwargs)
 
 if BROKEN:
-    cai_bridge._adapt.convert_leaves = unordered
+    cai_bridge._adapt._Call.converted = unordered
 drawn = Setup("unsaid", words=(6, 8), threads=1)
 tasks = [Task(seed, World("simulated"), 60.0, seed, drawn) for seed in range(8)]
 print(*{run(task).outcome for task in tasks}, flush=True)

@@ -41,7 +41,7 @@ FOUND: dict[Any, _Maker] = {}
 """What was looked up before: `convert` looks here first."""
 _unknown_types: weakref.WeakSet[type] = weakref.WeakSet()
 """Types of arrays that no library was found for, which takes a look at all installed packages."""
-_lock = threading.Lock()
+_lock = threading.RLock()
 """Held where one of these changes: what was looked up before a library came must not stay."""
 
 
@@ -61,10 +61,13 @@ def register(library: Library) -> None:
     global _registered  # noqa: PLW0603
     _check(library)
     with _lock:
+        # What is replaced is dropped after the lock: that may run anything.
+        before, found = _registered, dict(FOUND)
         _registered = {**_registered, library.name: library}
-        ask_for_streams()
         FOUND.clear()
         _unknown_types.clear()
+    ask_for_streams()
+    del before, found
 
 
 def ask_for_streams() -> None:
@@ -77,14 +80,18 @@ def ask_for_streams() -> None:
 
 
 def _stream_of(library: Library, device: int) -> Any:
-    is_there = library.name in sys.modules or _may_be_there(library)
-    return library.maker.works_on(device) if is_there else None
+    # To look at its types would import their modules, and here somebody reads or ends an array.
+    modules = [name.partition(":")[0] in sys.modules for name in library.arrays]
+    if library.view is None:
+        return library.maker.works_on(device) if all(modules) else None
+    is_there = library.name in sys.modules or any(modules) or "types" in vars(library)
+    return library.current_stream(device) if is_there else None
 
 
 def _warps_stream(device: int) -> Any:
     from ._warp import WARP
 
-    return WARP.current_stream(device) if WARP.has_started() else None
+    return WARP.stream_in_use(device)
 
 
 def _check(library: Any) -> None:

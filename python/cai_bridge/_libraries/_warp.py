@@ -39,10 +39,17 @@ class Warp(Library):
     name = "warp"
     arrays = ("warp:array",)
 
-    def has_started(self) -> bool:
-        """Tell whether Warp works already: to ask it for anything starts it, which takes long."""
+    def stream_in_use(self, device: int) -> Any:
+        """Give the current stream of a GPU that Warp works on already: to ask for another begins it.
+
+        The object, or the handle where a release of Warp has no ``__cuda_stream__``.
+        """
         context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
-        return getattr(context, "runtime", None) is not None
+        runtime = getattr(context, "runtime", None)
+        if runtime is None or not runtime.get_device(_device(device)).has_context:
+            return None
+        stream = self.current_stream(device)
+        return stream if hasattr(stream, "__cuda_stream__") else stream.cuda_stream
 
     def current_stream(self, device: int) -> Any:
         import warp

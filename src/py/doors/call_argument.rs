@@ -32,6 +32,12 @@ impl CallArgument {
     }
 }
 
+/// Reports an error that nobody can be given: one of an end, where the call had failed.
+#[pyfunction]
+pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
+    PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
+}
+
 #[pymethods]
 impl CallArgument {
     /// Makes the producer's stream wait for whoever works on the array, or on what was made of it, as far as that

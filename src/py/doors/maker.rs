@@ -6,7 +6,7 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
+use pyo3::types::{PyCFunction, PyCapsule, PyList, PyTuple, PyType};
 
 use super::Maybe;
 use super::call_argument::CallArgument;
@@ -19,6 +19,7 @@ use crate::device::Place;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
+use crate::py::lease::Unconsumed;
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
@@ -59,16 +60,18 @@ impl Maker {
     }
 
     /// Makes arrays of others, usable on `stream` or on the library's current one: all of them, or none. What
-    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`CallArgument`] is added for each.
-    #[pyo3(signature = (xs, stream=None, readonly=None, lent=None))]
+    /// is refused says in `_cai_bridge_item` which it was. To `lent` a [`CallArgument`] is added for each. To `later`
+    /// a function for each capsule that consumes it, which is done here without.
+    #[pyo3(signature = (xs, stream=None, readonly=None, lent=None, later=None))]
     fn convert<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
         stream: Maybe<'_, 'py>,
         readonly: Maybe<'_, 'py>,
         lent: Option<&Bound<'py, PyList>>,
+        later: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
-        entry(slf.py(), || slf.get().several(xs, stream, readonly, lent))
+        entry(slf.py(), || slf.get().several(xs, (stream, readonly), lent, later))
     }
 
     /// Converts the arrays among the arguments of a call, all or none: those by place, those by name, the first array as
@@ -146,6 +149,11 @@ impl Maker {
     }
 }
 
+/// A function that consumes a capsule.
+fn consumes(py: Python<'_>, capsule: Unconsumed) -> PyResult<Bound<'_, PyCFunction>> {
+    PyCFunction::new_closure(py, None, None, move |args, _| capsule.consume(args.py()))
+}
+
 impl Maker {
     pub(super) fn to_library(&self, py: Python<'_>) -> PyResult<&ToLibrary> {
         self.to_library.get_or_try_init(py, || ToLibrary::of(self.library.bind(py)))
@@ -185,9 +193,9 @@ impl Maker {
     pub(super) fn several<'py>(
         &self,
         xs: &Bound<'py, PyList>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
+        (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
         lent: Option<&Bound<'py, PyList>>,
+        later: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let py = xs.py();
         let to_library = self.to_library(py)?;
@@ -224,10 +232,8 @@ impl Maker {
                     .map_err(|error| at_item(py, error, item))?;
             }
         }
-        // Last: what is refused before leaves capsules as they were.
-        for (item, source) in sources.iter_mut().enumerate() {
-            dlpack::consume(py, source).map_err(|error| at_item(py, error, item))?;
-        }
+        let unconsumed: Vec<_> =
+            sources.iter_mut().map(|source| dlpack::consume_later(py, source)).collect();
         let made = PyList::empty(py);
         for (item, mut source) in sources.into_iter().enumerate() {
             let at = consumers_place(&source.array, source.place);
@@ -239,6 +245,14 @@ impl Maker {
                 lent.append(Bound::new(py, watched.made(&array))?)?;
             }
             made.append(array)?;
+        }
+        // Last: what is refused before leaves capsules as they were.
+        for (item, capsule) in unconsumed.into_iter().enumerate() {
+            let Some(capsule) = capsule else { continue };
+            match later {
+                None => capsule.consume(py).map_err(|error| at_item(py, error, item))?,
+                Some(later) => later.append(consumes(py, capsule)?)?,
+            }
         }
         Ok(made.into_any())
     }

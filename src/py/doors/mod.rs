@@ -12,7 +12,7 @@ pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 mod tree;
 
-pub(crate) use call_argument::CallArgument;
+pub(crate) use call_argument::{_unraisable, CallArgument};
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 

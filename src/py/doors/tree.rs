@@ -69,7 +69,7 @@ impl Maker {
             tree => tree?,
         };
         let Some(tree) = tree.filter(|_| !arrays.is_empty()) else { return Ok(None) };
-        match self.several(&arrays, stream, readonly, lent) {
+        match self.several(&arrays, (stream, readonly), lent, None) {
             Ok(made) => {
                 let made = made.cast_into()?;
                 let tree = tree.again(py, &made, &mut 0)?;

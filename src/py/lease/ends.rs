@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 
+use super::generation;
 use super::holding::Holding;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
@@ -119,8 +120,8 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
 pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
     // After a panic it stays: dropping it would be without an order.
     let mut ending = ManuallyDrop::new(ending);
-    let tag = ending.holder().tag;
-    let outcome = outcome(py, &mut ending);
+    let (tag, of) = (ending.holder().tag, ending.holder().generation);
+    let outcome = generation::end(of, || outcome(py, &mut ending));
     let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);

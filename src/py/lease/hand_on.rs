@@ -79,13 +79,14 @@ impl Holding {
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
-    /// Notes such a stream.
-    pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) {
-        if let Consumer::Unnamed(seen) = &mut self.consumer
-            && known.add_to(seen)
-        {
+    /// Notes such a stream. It comes back where nothing is to be noted: to drop it may run anything.
+    pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) -> Option<KeepAlive> {
+        let Consumer::Unnamed(seen) = &mut self.consumer else { return Some(known) };
+        let left = known.add_to(seen);
+        if left.is_none() {
             self.note_use(py);
         }
+        left
     }
 
     /// Consumers that are not named work at `at`.

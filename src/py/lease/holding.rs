@@ -7,10 +7,12 @@
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
 
 use super::consumer::Consumer;
 use super::conversion::Member;
-use super::tensor::Tensor;
+use super::generation;
+use super::tensor::{Tensor, Unconsumed};
 use crate::buffer::Buffer;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -45,6 +47,7 @@ pub(crate) struct Holding {
     pub(super) conversion: Option<Box<Member>>,
     /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
+    pub(super) generation: u32,
 }
 
 /// What is held.
@@ -77,6 +80,15 @@ impl Holding {
         }
     }
 
+    /// The same where that tensor is in its capsule, which is the object, until it is consumed.
+    pub(crate) fn take_later(&mut self, py: Python<'_>) -> Option<Unconsumed> {
+        let Owner::Array(object, tensor) = &mut self.held else { return None };
+        let capsule = object.bind(py).cast::<PyCapsule>().ok()?.clone().unbind();
+        let (later, unconsumed) = Tensor::in_capsule(capsule);
+        *tensor = later;
+        Some(unconsumed)
+    }
+
     /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Owner::Copy`].
     pub(crate) fn copy(
         buffer: Buffer,
@@ -106,6 +118,7 @@ impl Holding {
             lent: None,
             conversion: None,
             tag: (End::Call, 0),
+            generation: generation::now(),
         })
     }
 
@@ -154,6 +167,7 @@ impl Holding {
             lent: None,
             conversion: None,
             tag: (End::Call, self.tag.1),
+            generation: generation::now(),
         })
     }
 

@@ -3,6 +3,7 @@
 mod consumer;
 mod conversion;
 mod ends;
+mod generation;
 mod hand_on;
 mod holding;
 mod orders;
@@ -17,4 +18,5 @@ mod watch;
 pub(crate) use ends::{_end, _settle, look, look_at_all};
 pub(crate) use holding::{Holding, Tenant};
 pub(crate) use orders::Orders;
+pub(crate) use tensor::Unconsumed;
 pub(crate) use watch::Watch;

@@ -11,6 +11,7 @@ use crate::error::{Kind, Result};
 use crate::lease::{Failure, Holder, Parties, Settlement, Streams};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
+use crate::py::streams::current::Objects;
 use crate::py::streams::{KeepAlive, StreamRef, WaitReason, current, places_of, wait_for_all};
 use crate::stream::{Alive, Elided, Stream};
 
@@ -45,12 +46,13 @@ impl Holding {
     /// consumer has named one of them as its own, in `users`, or a library works on it now at `at`. Returns one of
     /// which that is not known: then the host has to wait. Nothing of Python's may run after it that might let a
     /// stream go.
-    pub(crate) fn add_unkept<'a>(
+    pub(crate) fn add_unkept<'a, 'py>(
         &self,
-        py: Python<'a>,
+        py: Python<'py>,
         at: Place,
         users: &[Alive<'a>],
         producers: &mut Streams<'a>,
+        objects: &'a Objects<'py>,
     ) -> PyResult<Option<u64>> {
         let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
         let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
@@ -65,7 +67,7 @@ impl Holding {
             find(&mut unkept, *user);
         }
         if !unkept.is_empty() {
-            current::each(py, &self.driver, at, |alive, _| {
+            current::each(py, &self.driver, at, objects, |alive, _| {
                 find(&mut unkept, alive);
                 Ok(())
             })?;
@@ -142,7 +144,8 @@ impl Holding {
             // Its own: the legacy stream may stand in for another producer's.
             && self.is_producer(Alive::standing_in(self.at));
         if is_all {
-            current::each(py, &self.driver, self.at, |alive, _| {
+            let objects = Objects::default();
+            current::each(py, &self.driver, self.at, &objects, |alive, _| {
                 is_all &= alive.is(Alive::legacy(self.at));
                 Ok(())
             })?;
@@ -155,10 +158,10 @@ impl Holding {
         py: Python<'_>,
         also: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        let holding = &*self;
+        let (holding, objects) = (&*self, Objects::default());
         let (mut producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;
-        let unkept = holding.add_unkept(py, holding.at, &users, &mut producers)?;
+        let unkept = holding.add_unkept(py, holding.at, &users, &mut producers, &objects)?;
         if let Some(also) = also {
             add(&mut users, also);
         }
@@ -169,10 +172,16 @@ impl Holding {
                 !producer.stands_in() && producer.is(Alive::legacy(holding.at))
             });
             users.push(if legacy { Alive::legacy } else { Alive::standing_in }(holding.at));
-            current::each(py, &holding.driver, holding.at, |alive, _| {
+            let asked = current::each(py, &holding.driver, holding.at, &objects, |alive, _| {
                 add(&mut users, alive);
                 Ok(())
-            })?;
+            });
+            if let Err(interrupt) = asked {
+                let known = KeepAlive::of_each(py, &holding.driver, &users);
+                drop((users, producers));
+                self.note_all(py, known);
+                return Err(interrupt.into());
+            }
         }
         let user = if covered { holding.uncovered(&users) } else { None };
         let lost = user.or(unkept.map(|handle| (handle, None)));
@@ -206,13 +215,18 @@ impl Holding {
             Ok(settled) => Ok(settled),
             Err(error) => {
                 if covered {
-                    // Whoever tries again may be another thread, with other current streams.
-                    for known in KeepAlive::of_libraries(py, &holding.driver, holding.at)? {
-                        self.note(py, known);
-                    }
+                    let known = KeepAlive::of_libraries(py, &holding.driver, holding.at)?;
+                    self.note_all(py, known);
                 }
                 Err(error.into())
             }
+        }
+    }
+
+    /// Notes where libraries work now: whoever tries again may be another thread, with other current streams.
+    fn note_all(&mut self, py: Python<'_>, known: Vec<KeepAlive>) {
+        for known in known {
+            drop(self.note(py, known));
         }
     }
 

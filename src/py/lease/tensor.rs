@@ -1,15 +1,36 @@
-//! A producer's managed tensor, which has one holder or is shared.
+//! A producer's managed tensor, which has one holder or is shared. It may be in its capsule still, which is what a
+//! refusal leaves it in.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use dlpark::python::ImportedDlpack;
+use pyo3::prelude::*;
+use pyo3::types::PyCapsule;
+
+use crate::dlpack::capsule;
 
 pub(super) enum Tensor {
     None,
     /// Another holder has it, or there is none.
     Elsewhere,
     Sole(ImportedDlpack),
-    Shared(Arc<ImportedDlpack>),
+    /// Empty as long as the tensor is in its capsule.
+    Shared(Arc<OnceLock<ImportedDlpack>>),
+}
+
+/// A capsule whose tensor is to be taken out.
+#[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
+pub(crate) struct Unconsumed {
+    capsule: Py<PyCapsule>,
+    tensor: Arc<OnceLock<ImportedDlpack>>,
+}
+
+impl Unconsumed {
+    /// Takes the tensor out, for all that hold it. Where none does any more, its deleter is called here.
+    pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
+        drop(self.tensor.set(capsule::take(self.capsule.bind(py))?));
+        Ok(())
+    }
 }
 
 impl std::fmt::Debug for Tensor {
@@ -24,6 +45,12 @@ impl std::fmt::Debug for Tensor {
 }
 
 impl Tensor {
+    /// The tensor that is in `capsule` still.
+    pub(super) fn in_capsule(capsule: Py<PyCapsule>) -> (Self, Unconsumed) {
+        let tensor = Arc::new(OnceLock::new());
+        (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
+    }
+
     /// Another holder of the same.
     pub(super) fn share(&mut self) -> Self {
         let shared = match std::mem::replace(self, Self::None) {
@@ -31,7 +58,7 @@ impl Tensor {
                 *self = none;
                 return Self::None;
             }
-            Self::Sole(managed) => Arc::new(managed),
+            Self::Sole(managed) => Arc::new(OnceLock::from(managed)),
             Self::Shared(managed) => managed,
         };
         *self = Self::Shared(Arc::clone(&shared));

@@ -26,7 +26,7 @@ use crate::error::{Error, Kind, Result};
 use crate::order;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::lease::Holding;
+use crate::py::lease::{Holding, Unconsumed};
 use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, StreamRef, current};
@@ -142,6 +142,11 @@ pub(crate) fn consume(py: Python<'_>, source: &mut Source) -> PyResult<()> {
         source.holding.take(capsule::take(capsule.bind(py).cast::<PyCapsule>()?)?);
     }
     Ok(())
+}
+
+/// The capsule that `source` came as, whose tensor is taken out when all is done that may be refused.
+pub(crate) fn consume_later(py: Python<'_>, source: &mut Source) -> Option<Unconsumed> {
+    if source.by == By::Capsule { source.holding.take_later(py) } else { None }
 }
 
 /// An array that was read, and is not held yet.

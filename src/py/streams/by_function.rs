@@ -1,5 +1,6 @@
 //! Libraries that say by a function of Python's which stream they work on: Warp, and those that were registered.
 
+use std::cell::Cell;
 use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,6 +10,7 @@ use pyo3::types::PyBool;
 
 use super::imported::library;
 use super::object::handle_of;
+use super::voucher::is_unasked;
 use crate::py::interpreter::{Answer, act, answered};
 
 /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
@@ -49,7 +51,28 @@ pub(super) struct Answered<'py> {
     pub(super) ignores: bool,
 }
 
-/// What those answer that have a current stream on a GPU.
+thread_local! {
+    /// Whether a function is asked just now on this thread: it may itself read or end an array.
+    static ASKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Until dropped a function is asked.
+struct AskingGuard;
+
+impl AskingGuard {
+    /// `None` where one is asked already.
+    fn begin() -> Option<Self> {
+        (!ASKING.replace(true)).then(|| Self)
+    }
+}
+
+impl Drop for AskingGuard {
+    fn drop(&mut self) {
+        ASKING.set(false);
+    }
+}
+
+/// What those answer that have a current stream on a GPU. Asked by one of them, nobody answers.
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     let has_warp = library(py, intern!(py, "warp"))?.is_some();
     let asked: Vec<_> = {
@@ -60,6 +83,9 @@ pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>
         let warp = functions.warp.iter().filter(|_| has_warp).map(|function| (function, true));
         let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
         all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()
+    };
+    let Some(_asking) = AskingGuard::begin().filter(|_| !is_unasked()) else {
+        return Ok(Vec::new());
     };
     let mut answers = Vec::new();
     for (function, ignores) in asked {

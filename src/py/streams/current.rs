@@ -5,6 +5,7 @@
 //! is no answer; an interrupt passes through.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_int, c_void};
 
 use pyo3::intern;
@@ -30,23 +31,29 @@ pub(crate) enum StreamPolicy {
     Ignored,
 }
 
+/// The objects of the streams that [`each`] names, where a library has one: another thread may give it up.
+#[derive(Debug, Default)]
+pub(crate) struct Objects<'py>(RefCell<Vec<Bound<'py, PyAny>>>);
+
 /// Calls `each` with the stream that each imported library works on now at `place`, and what it does with
 /// those that dicts name.
 ///
-/// The streams are good as long as this thread runs no code that sets another.
-pub(crate) fn each<'py>(
+/// The streams are good as long as this thread runs no code that sets another, and `objects` is there.
+pub(crate) fn each<'a, 'py>(
     py: Python<'py>,
     driver: &Handle,
     place: Place,
-    mut each: impl FnMut(Alive<'py>, StreamPolicy) -> PyResult<()>,
+    objects: &'a Objects<'py>,
+    mut each: impl FnMut(Alive<'a>, StreamPolicy) -> PyResult<()>,
 ) -> PyResult<()> {
     let policy = |ignores| if ignores { StreamPolicy::Ignored } else { StreamPolicy::Heeded };
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
         // SAFETY: the library works on the stream now, in this thread, and so keeps it: PyTorch's and CuPy's
         // current streams are held by them until this thread sets another, before which whoever calls this is
-        // done with it; the simulated device outlives its own; `Library.current_stream` asks the same of who
-        // registers a library.
+        // done with it; the simulated device outlives its own. Warp's and a registered library's may be another
+        // thread's to give up: `objects` has its object. `Library.current_stream` asks who registers a library
+        // for one, or for a handle that stays.
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {
@@ -70,6 +77,7 @@ pub(crate) fn each<'py>(
         let stream = from_native(asked.native);
         // A real library's is no answer while the device is simulated.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
+            objects.0.borrow_mut().extend(asked.object);
             found(stream, policy(asked.ignores))?;
         }
     }

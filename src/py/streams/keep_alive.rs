@@ -34,12 +34,18 @@ impl KeepAlive {
         driver: &Handle,
         place: Place,
     ) -> PyResult<Vec<Self>> {
-        let mut found = Vec::new();
-        current::each(py, driver, place, |alive, _| {
+        let (mut found, objects) = (Vec::new(), current::Objects::default());
+        current::each(py, driver, place, &objects, |alive, _| {
             found.extend(Self::of_library(py, driver, alive)?);
             Ok(())
         })?;
         Ok(found)
+    }
+
+    /// The same of those that are known already. One that cannot be asked about now is left out.
+    pub(crate) fn of_each(py: Python<'_>, driver: &Handle, known: &[Alive<'_>]) -> Vec<Self> {
+        let kept = known.iter().filter_map(|alive| Self::of_library(py, driver, *alive).ok());
+        kept.flatten().collect()
     }
 
     /// What keeps a stream that a library works on now; `None` where the legacy default stream stands in for it.
@@ -63,13 +69,13 @@ impl KeepAlive {
         }
     }
 
-    /// Adds it to `known`, unless that has its stream. Whether it was added.
-    pub(crate) fn add_to(self, known: &mut Vec<Self>) -> bool {
-        let is_new = !known.iter().any(|other| other.stream() == self.stream());
-        if is_new {
-            known.push(self);
+    /// Adds it to `known`, unless that has its stream: then it comes back. To drop it may run anything.
+    pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
+        if known.iter().any(|other| other.stream() == self.stream()) {
+            return Some(self);
         }
-        is_new
+        known.push(self);
+        None
     }
 
     /// Whether it is the stream `other`.

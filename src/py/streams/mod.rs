@@ -19,4 +19,5 @@ pub(crate) use exporter::exports;
 pub(crate) use keep_alive::KeepAlive;
 pub(crate) use object::handle_of;
 pub(crate) use reference::{Now, StreamRef};
+pub(crate) use voucher::unasked;
 pub(crate) use wait::{WaitReason, check_host_wait, places_of, wait_for_all};

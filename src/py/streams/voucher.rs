@@ -1,5 +1,7 @@
 //! Objects that vouch for a stream for as long as they live.
 
+use std::cell::Cell;
+
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -49,7 +51,7 @@ impl Voucher {
         py: Python<'_>,
         ask: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Option<R>>,
     ) -> PyResult<Option<R>> {
-        let Some(object) = self.object(py) else { return Ok(None) };
+        let Some(object) = self.object(py).filter(|_| !UNASKED.get()) else { return Ok(None) };
         Ok(answered(py, ask(object))?.flatten())
     }
 
@@ -62,6 +64,23 @@ impl Voucher {
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
         visit.call(&self.object)
     }
+}
+
+thread_local! {
+    static UNASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether nobody is asked just now on this thread.
+pub(super) fn is_unasked() -> bool {
+    UNASKED.get()
+}
+
+/// Runs `call`; to that nobody who would be asked vouches for a stream.
+pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
+    let before = UNASKED.replace(true);
+    let answer = call();
+    UNASKED.set(before);
+    answer
 }
 
 fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<bool> {

@@ -90,8 +90,9 @@ pub(crate) fn check_host_wait(
     place: Place,
     why: (Kind, &str),
 ) -> std::result::Result<(), Failure<PyErr>> {
+    let objects = current::Objects::default();
     let mut known = Vec::new();
-    current::each(py, driver, place, |alive, _| {
+    current::each(py, driver, place, &objects, |alive, _| {
         known.push(alive);
         Ok(())
     })?;

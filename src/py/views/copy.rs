@@ -26,6 +26,7 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_stream};
+use crate::py::streams::current::Objects;
 use crate::py::streams::{
     Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
 };
@@ -99,7 +100,7 @@ pub(super) fn to_gpu<'py>(
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
     // Held until the copy is done, or ordered before the producer's next use of its memory.
-    let mut source = Tenant::new(view.share(py)?);
+    let (mut source, objects) = (Tenant::new(view.share(py)?), Objects::default());
     let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
     let (holding, argument) = (&*holding, asked.argument);
     let at = place(view, ordinal)?;
@@ -116,7 +117,7 @@ pub(super) fn to_gpu<'py>(
     order::check_captures(view.driver.get()?, &first, CAPTURED)?;
     let context = context_keeper(py, view, on)?;
     let (mut producers, known) = holding.producers(py)?;
-    let unkept = holding.add_unkept(py, at, &[on], &mut producers)?;
+    let unkept = holding.add_unkept(py, at, &[on], &mut producers, &objects)?;
     let span = CallSpan::begin();
     let buffer = detach(py, || {
         let before = || {

@@ -7,7 +7,7 @@ use crate::error::Kind;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::source::ready_stream;
+use crate::py::source::{ready_stream, ready_streams};
 use crate::py::streams::KeepAlive;
 use crate::py::streams::current::{self, StreamPolicy};
 use crate::py::streams::imported;
@@ -32,7 +32,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     if !unnamed {
         return Ok(ready);
     }
-    current::each(py, &view.driver, view.at(), |reader, takes| {
+    let objects = current::Objects::default();
+    current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
         note(py, view, reader)?;
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
@@ -66,7 +67,8 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
 /// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
-        current::each(py, &view.driver, view.at(), |reader, _| note(py, view, reader))?;
+        let objects = current::Objects::default();
+        current::each(py, &view.driver, view.at(), &objects, |reader, _| note(py, view, reader))?;
     }
     Ok(())
 }
@@ -77,7 +79,8 @@ fn note(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
         && view.held(|holding| holding.has_to_note(reader))?
         && let Some(known) = KeepAlive::of_library(py, &view.driver, reader)?
     {
-        view.held(|holding| holding.note(py, known))?;
+        // What is left is dropped here, not where the view is locked.
+        drop(view.held(|holding| holding.note(py, known))?);
     }
     Ok(())
 }
@@ -89,19 +92,27 @@ fn wait_for_producer(
     py: Python<'_>,
     view: &View,
     reader: Alive<'_>,
-    may: impl FnOnce(bool, bool) -> bool,
+    may: impl Fn(bool, bool) -> bool,
 ) -> PyResult<()> {
     let holding = view.share(py)?;
     let ready = (view.ready, view.place);
-    let Some(from) = ready_stream(py, DICT, &holding, ready, Some(reader))? else { return Ok(()) };
+    let Some((from, also)) = ready_streams(py, DICT, &holding, ready, reader)? else {
+        return Ok(());
+    };
     let driver = &view.driver;
     let is_captured = |stream| {
         let why = (Kind::CaptureLegacy, "a reader of the dict");
-        Ok::<_, PyErr>(order::check_captures(driver.get()?, &[stream], why).is_err())
+        match order::check_captures(driver.get()?, &[stream], why) {
+            Err(error) if error.kind() != Kind::CaptureLegacy => Err(error),
+            answer => Ok(answer.is_err()),
+        }
     };
-    if may(is_captured(reader)?, is_captured(from)?) {
-        let door = Purpose::hand_over(DICT);
-        order::connect(door, driver, (from, reader), |call| detach(py, call))?;
+    let is_readers = is_captured(reader)?;
+    for from in also.into_iter().chain([from]) {
+        if may(is_readers, is_captured(from)?) {
+            let door = Purpose::hand_over(DICT);
+            order::connect(door, driver, (from, reader), |call| detach(py, call))?;
+        }
     }
     Ok(())
 }
