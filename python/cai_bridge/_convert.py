@@ -34,8 +34,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     if copy is not None:
         given = _copies(given, library, copy, stream, readonly, later)
     made = library.maker.convert(given, stream, readonly)[0]
-    for consume in later:
-        consume()
+    _consume(later)
     return made
 
 
@@ -92,8 +91,7 @@ def convert_leaves(
                 given[item] = _made_on(made_on, array)
         item = len(foreign)
         made = library.maker.convert(given, stream, readonly, lent)
-        for consume in later:
-            consume()
+        _consume(later)
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
@@ -209,6 +207,12 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
     on = library.maker.works_on(view.device[1], said)
     # Whoever takes the capsule waits for the legacy default stream.
     return view.__dlpack__(stream=1 if on is None else on, max_version=(1, 3), copy=True)
+
+
+def _consume(later: list[Callable[[], None]]) -> None:
+    """Consume the capsules that were copied."""
+    for consume in later:
+        consume()
 
 
 def _made_on(stream: Any, x: Any) -> Any:

@@ -105,7 +105,7 @@ kinds! {
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
     /// `<V2` or `|V1`, and nothing says which type that is.
-    DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or dtype='bfloat16' for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
+    DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
     /// Zero lanes.

@@ -96,7 +96,7 @@ pub(crate) fn ready_streams<'h>(
     to: Alive<'_>,
 ) -> PyResult<Option<(Alive<'h>, Option<Alive<'h>>)>> {
     let found = alive_or_waited(py, door, holding, ready, Some(to))?;
-    Ok(found.map(|alive| Ok::<_, PyErr>((alive, holding.also_ready(py)?))).transpose()?)
+    found.map(|alive| Ok((alive, holding.also_ready(py)?))).transpose()
 }
 
 /// The stream that the memory is ready on, if it is alive; else the host has waited for all work there.

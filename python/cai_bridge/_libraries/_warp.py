@@ -40,7 +40,7 @@ class Warp(Library):
     arrays = ("warp:array",)
 
     def stream_in_use(self, device: int) -> Any:
-        """Give the current stream of a GPU that Warp works on already: to ask for another begins it.
+        """Give the current stream of a GPU that Warp works on already; to ask begins another.
 
         The object, or the handle where a release of Warp has no ``__cuda_stream__``.
         """

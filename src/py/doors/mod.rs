@@ -8,6 +8,7 @@ mod item;
 mod library;
 mod maker;
 mod ndarray;
+mod several;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 mod tree;

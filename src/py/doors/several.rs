@@ -1,0 +1,92 @@
+//! Several arrays at once: all of them are converted, or none.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyCFunction, PyList};
+
+use super::Maybe;
+use super::call_argument::CallArgument;
+use super::consumer_stream::ConsumerStream;
+use super::item::{at_item, refuse_twice};
+use super::library::DOOR;
+use super::maker::Maker;
+use super::to_cai::export;
+use crate::device::Place;
+use crate::py::flag;
+use crate::py::lease::Unconsumed;
+use crate::py::producers::dlpack;
+use crate::py::source::consumers_place;
+use crate::py::streams::Argument;
+
+impl Maker {
+    /// Converts arrays, as `convert` of Python's object does.
+    pub(super) fn several<'py>(
+        &self,
+        xs: &Bound<'py, PyList>,
+        (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+        lent: Option<&Bound<'py, PyList>>,
+        later: Option<&Bound<'py, PyList>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = xs.py();
+        let to_library = self.to_library(py)?;
+        let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
+        let said = Argument::parse(stream)?;
+        let mut sources = Vec::with_capacity(xs.len());
+        for (item, x) in xs.iter().enumerate() {
+            let taken = to_library.take(&x, readonly, &said);
+            sources.push(taken.map_err(|error| at_item(py, error, item))?);
+        }
+        refuse_twice(&sources, xs)?;
+        let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
+        for source in &sources {
+            let ordinal = consumers_place(&source.array, source.place).ordinal;
+            if streams.iter().all(|asked| asked.ordinal != ordinal) {
+                streams.push(ConsumerStream::of(
+                    self.library.bind(py),
+                    to_library,
+                    ordinal,
+                    stream,
+                )?);
+            }
+        }
+        // Of none where the caller has said one for all; its object is asked once.
+        let current = if stream.is_some() { &[][..] } else { &streams[..] };
+        let arguments =
+            current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
+        let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
+        let mut ordered = Vec::new();
+        for (item, source) in sources.iter_mut().enumerate() {
+            let at = consumers_place(&source.array, source.place);
+            if let Some(argument) = of(at).map(|known| arguments.get(known).unwrap_or(&said)) {
+                export(DOOR, py, source, argument, Some(&mut ordered))
+                    .map_err(|error| at_item(py, error, item))?;
+            }
+        }
+        let held = |(item, source)| Some((item, dlpack::consume_later(py, source)?));
+        let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
+        let made = PyList::empty(py);
+        for (item, mut source) in sources.into_iter().enumerate() {
+            let at = consumers_place(&source.array, source.place);
+            let answer = of(at).and_then(|known| streams[known].answer.as_ref());
+            let watched = lent.map(|_| CallArgument::of(py, &mut source)).transpose()?;
+            let array = self.make(py, to_library, source, readonly, answer);
+            let array = array.map_err(|error| at_item(py, error, item))?;
+            if let (Some(lent), Some(watched)) = (lent, watched) {
+                lent.append(Bound::new(py, watched.made(&array))?)?;
+            }
+            made.append(array)?;
+        }
+        // Last: what is refused before leaves capsules as they were.
+        for (item, capsule) in unconsumed {
+            match later {
+                None => capsule.consume(py).map_err(|error| at_item(py, error, item))?,
+                Some(later) => later.append(consumes(py, capsule)?)?,
+            }
+        }
+        Ok(made.into_any())
+    }
+}
+
+/// A function that consumes a capsule.
+fn consumes(py: Python<'_>, capsule: Unconsumed) -> PyResult<Bound<'_, PyCFunction>> {
+    PyCFunction::new_closure(py, None, None, move |args, _| capsule.consume(args.py()))
+}
