@@ -243,12 +243,19 @@ def test_read_only_memory_is_refused_for_a_library_that_writes(
 ) -> None:
     x = cuda.array([1.0] * 4, speaks=speaks, readonly=True)
     assert_refused(row, convert, x, to)
-    assert_refused(row, convert, cuda.array(shape=4), to, readonly=True)
     assert x.exports == 0
     assert convert(x, to, readonly=False) is not None
     copied = convert(x, to, copy=True)
     cuda.synchronize()
     assert (copied.view.ptr if to == "stand_in" else copied.data_ptr()) != x.ptr
+
+
+@each("refusals", "object", object="array, readonly=True")
+@pytest.mark.parametrize("to", ["stand_in", "tvm_ffi"])
+def test_a_library_that_writes_is_given_nothing_as_read_only(
+    cuda: Any, library: StandIn, row: Any, to: str
+) -> None:
+    assert_refused(row, convert, cuda.array(shape=4), to, readonly=True)
 
 
 @each("refusals", "object", object="reversed array")

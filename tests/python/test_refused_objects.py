@@ -132,6 +132,7 @@ MAKERS = {
 ELSEWHERE = {
     *TORCH,
     *("no driver", "failing driver", "a stream of another device", "read-only array"),
+    "array, readonly=True",
     *("reversed array", "view for NumPy"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     *("a silent dict during a capture", "a copy during a capture"),
