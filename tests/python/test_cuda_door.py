@@ -304,3 +304,39 @@ def test_the_work_of_a_context_that_is_gone_is_let_go_of() -> None:
         assert _core._settle() == 0
     """)
     assert "could not be given back in order" in told
+
+
+def test_a_stream_of_torchs_pool_that_another_thread_takes_while_it_is_listed_is_of_the_pool() -> (
+    None
+):
+    said = run(
+        """
+        import types
+        made = 0
+
+        class PoolStream:
+            @staticmethod
+            def priority_range():
+                return (0, 0)
+
+            def __init__(self, device, priority):
+                global made
+                # The third of the pool goes to another thread while this one lists it.
+                made += 2 if made == 2 else 1
+                self.cuda_stream = 0x5000_0000 + 16 * ((made - 1) % 4)
+
+        torch = types.ModuleType("torch")
+        torch.Tensor = type("Tensor", (), {})
+        torch.cuda = types.ModuleType("torch.cuda")
+        torch.cuda.Stream, torch.cuda.is_initialized = PoolStream, lambda: True
+        sys.modules["torch"], sys.modules["torch.cuda"] = torch, torch.cuda
+        for number in range(4):
+            view = to_cai(Array(stream=1), stream=0x5000_0000 + 16 * number)
+            view.release()
+        print(calls("cuCtxSynchronize"))
+        view = to_cai(Array(stream=1), stream=0x5000_1000)
+        view.release()
+        print(calls("cuCtxSynchronize"))
+        """
+    )
+    assert said.split() == ["0", "1"]

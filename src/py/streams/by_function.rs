@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyBool;
+use pyo3::types::{PyBool, PyInt};
 
 use super::imported::library;
 use super::object::handle_of;
@@ -89,24 +89,26 @@ pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>
     };
     let mut answers = Vec::new();
     for (function, ignores) in asked {
-        let Some(answer) = answered(py, function.bind(py).call1((ordinal,)))? else { continue };
-        let handle = answered(py, handle_of(&answer))?;
-        let (native, object) = match handle {
-            Some(native) => (native, Some(answer)),
-            None => match number(&answer)? {
-                Some(native) => (native, None),
-                None => continue,
-            },
-        };
-        answers.push(Answered { native, object, ignores });
+        let answer = answered(py, function.bind(py).call1((ordinal,)))?;
+        if let Some(answer) = answer.filter(|answer| !answer.is_none())
+            && let Some((native, is_object)) = named_by(&answer)?
+        {
+            answers.push(Answered { native, object: is_object.then_some(answer), ignores });
+        }
     }
     Ok(answers)
 }
 
-/// The stream that an integer names; 0 names none, and 1 and 2 are the driver's own names of its default streams.
-fn number(answer: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    if answer.is_instance_of::<PyBool>() {
-        return Ok(None);
+/// The stream that an answer names, and whether as a stream object. Of the integers 0 names none, and 1 and 2 are the
+/// driver's own names of its default streams.
+fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<Option<(u64, bool)>> {
+    let py = answer.py();
+    if !answer.is_instance_of::<PyInt>()
+        && let Some(native) = answered(py, handle_of(answer))?
+    {
+        return Ok(Some((native, true)));
     }
-    Ok(answered(answer.py(), answer.extract())?.filter(|native| *native != 0))
+    let number = answered(py, answer.extract::<u64>())?;
+    let is_stream = |number: &u64| *number != 0 && !answer.is_instance_of::<PyBool>();
+    Ok(number.filter(is_stream).map(|number| (number, false)))
 }

@@ -1,5 +1,5 @@
 //! The streams that imported libraries work on now: PyTorch's, CuPy's, those of the simulated device's, and those of
-//! Warp and of libraries that were registered, which are asked by functions of Python's. Numba and JAX have no current stream.
+//! Warp and of libraries that were registered, which are asked by functions of Python's. Numba and JAX have none.
 //!
 //! They are asked at each use, by the cheapest way that they have, and never imported. What a library raises
 //! is no answer; an interrupt passes through.
