@@ -73,8 +73,8 @@ def adapt(
     )
     if function is None:
         return again
-    if isinstance(function, staticmethod):
-        return staticmethod(again(function.__func__))
+    if isinstance(function, staticmethod | classmethod):
+        return type(function)(again(function.__func__))
     if not callable(function):
         hint = ""
         if isinstance(function, str | ModuleType):
@@ -228,13 +228,14 @@ class _Now:
 
 
 def _refuse_unfinished(result: Any) -> None:
-    """Close and refuse a result that is a generator or a coroutine, whose work is still to come."""
+    """Refuse a result whose work is still to come; a generator or a coroutine is closed."""
     kind = type(result)
     # What `contextlib.contextmanager` makes holds one.
     inner = result.gen if kind.__module__ == "contextlib" and hasattr(result, "gen") else result
     if not isinstance(inner, (GeneratorType, CoroutineType, AsyncGeneratorType)):
-        return
-    if isinstance(inner, AsyncGeneratorType):
+        if not hasattr(kind, "__await__"):
+            return
+    elif isinstance(inner, AsyncGeneratorType):
         with contextlib.suppress(StopIteration):
             inner.aclose().send(None)
     else:

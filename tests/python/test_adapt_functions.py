@@ -56,6 +56,11 @@ def test_a_method_is_adapted_in_its_class_and_bound(cuda: Any, library: StandIn)
         def static_inside(x: Any) -> Any:
             return type(x)
 
+        @adapt(to="stand_in")
+        @classmethod
+        def of_class_inside(cls, x: Any) -> Any:
+            return cls, type(x)
+
         def plain(self, x: Any) -> Any:
             return self, type(x)
 
@@ -68,7 +73,7 @@ def test_a_method_is_adapted_in_its_class_and_bound(cuda: Any, library: StandIn)
     assert Model.static(x) is Array
     assert Model.static_inside(x) is model.static_inside(x) is Array
     assert model.static_inside([x]) is list
-    assert model.of_class(x) == (Model, Array)
+    assert model.of_class(x) == Model.of_class_inside(x) == (Model, Array)
     assert adapt(model.plain, "stand_in")(x) == (model, Array)
     assert adapt(model, "stand_in")(x) == (model, Array)
     partial = functools.partial(model.plain)

@@ -151,6 +151,21 @@ def test_a_generator_that_a_coroutine_returns_is_refused(cuda: Any) -> None:
         asyncio.run(adapt(function)(cuda.array([1.0])))
 
 
+def test_a_task_that_a_function_has_begun_is_refused(cuda: Any) -> None:
+    x = cuda.array([1.0])
+
+    async def work(view: Any) -> Any:
+        await asyncio.sleep(0)
+        return view.ndim
+
+    async def program() -> None:
+        with pytest.raises(TypeError, match=r"^function: got one that returned a Task; "):
+            adapt(lambda view: asyncio.create_task(work(view)))(x)
+
+    asyncio.run(program())
+    assert x.exports == 0
+
+
 def test_the_default_streams_of_two_gpus_are_two(cuda: Any) -> None:
     home = cuda.stream("home", device=0)
     array = cuda.array([1.0] * 4, speaks="cai3", stream=home, memory="managed", name="x")
