@@ -31,9 +31,13 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     if detach:
         x = detached(x)
     given, later = [x], list[Callable[[], None]]()
-    if copy is not None:
-        given = _copies(given, library, copy, stream, readonly, later)
-    made = library.maker.convert(given, stream, readonly)[0]
+    try:
+        if copy is not None:
+            given = _copies(given, library, copy, stream, readonly, later)
+        made = library.maker.convert(given, stream, readonly)[0]
+    except Exception as error:
+        error.__dict__.pop("_cai_bridge_item", None)
+        raise
     _consume(later)
     return made
 

@@ -390,3 +390,82 @@ def test_a_capsule_that_is_converted_is_consumed(
     del made
     cuda.synchronize()
     assert x.exports == 0
+
+
+def test_a_view_of_a_capsule_that_was_refused_is_a_released_one(
+    cuda: Any, no_libraries: None
+) -> None:
+    kept = []
+
+    class Keeps(Refuses):
+        def make(self, view: Any, stream: Any) -> Any:
+            kept.append(view)
+            return super().make(view, stream)
+
+    register(Keeps({0: cuda.stream("own")}))
+    (x, good), (_, bad) = capsule(cuda, (4,)), capsule(cuda, (2, 2))
+    with pytest.raises(BufferError, match="ndim: got 2"):
+        convert([good, bad], "stand_in")
+    # The capsules have the memory again, for whoever is next.
+    for view in kept:
+        with pytest.raises(BufferError, match="released"):
+            view.__cuda_array_interface__  # noqa: B018 - it is read
+        with pytest.raises(BufferError, match="released"):
+            convert(view, "dlpack")
+    assert convert(good, "cai").ptr == x.ptr
+
+
+def test_a_capsule_that_is_consumed_meanwhile_costs_no_other(cuda: Any, no_libraries: None) -> None:
+    class Takes(Refuses):
+        def make(self, view: Any, stream: Any) -> Any:
+            if "used" not in repr(second):
+                to_cai(second)
+            return super().make(view, stream)
+
+    register(Takes({0: cuda.stream("own")}))
+    (x, first), (_, second) = capsule(cuda, (4,)), capsule(cuda, (4,))
+    with pytest.raises(ValueError, match=r"x\[1\]: capsule: got "):
+        convert([first, second], "stand_in")
+    assert convert(first, "cai").ptr == x.ptr
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("copy", [None, True])
+def test_an_error_about_one_capsule_has_nothing_of_ours(cuda: Any, copy: Any) -> None:
+    _, used = capsule(cuda, (4,))
+    assert convert(used, "cai").ndim == 1
+    with pytest.raises(ValueError, match="capsule: got a consumed one") as caught:
+        convert(used, "cai", copy=copy)
+    assert vars(caught.value) == {}
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("shape", ["one", "list"])
+def test_a_result_whose_device_cannot_be_asked_is_named(
+    cuda: Any, no_libraries: None, shape: str
+) -> None:
+    class Array:
+        def __dlpack__(self, **_: Any) -> Any:
+            raise AssertionError("nobody asks")
+
+        def __dlpack_device__(self) -> Any:
+            raise Fails("no device")
+
+    result = Array() if shape == "one" else [Array()]
+    x = cuda.array([1.0], speaks="cai")
+    register(StandIn({0: cuda.legacy}))
+    for _ in range(2):
+        with pytest.raises(Fails, match=r"^the result(\[0\])?: no device"):
+            adapt(lambda _: result, "cai", returns="stand_in")(x)
+    cuda.synchronize()
+
+
+def test_a_module_whose_import_is_blocked_is_no_library(
+    cuda: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pylibcudf", None)
+    view = to_cai(made_on(cuda, cuda.stream("producer"), 7.0, "cai3"))
+    cuda.clear_calls()
+    assert view.__cuda_array_interface__["version"] == 3
+    assert all(record.call != "cuStreamWaitEvent" for record in cuda.calls)
+    view.release()

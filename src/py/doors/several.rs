@@ -76,6 +76,9 @@ impl Maker {
             made.append(array)?;
         }
         // Last: what is refused before leaves capsules as they were.
+        for (item, capsule) in &unconsumed {
+            capsule.check(py).map_err(|error| at_item(py, error, *item))?;
+        }
         for (item, capsule) in unconsumed {
             match later {
                 None => capsule.consume(py).map_err(|error| at_item(py, error, item))?,

@@ -90,10 +90,11 @@ impl Maker {
             let converted = self.tree(x, root, (None, None), None)?;
             return Ok(converted.map(|converted| converted.tree));
         }
-        if !self.is_foreign_on_gpu(x, self.to_library(py)?)? {
-            return Ok(None);
-        }
-        match self.single(x, None, None) {
+        let single = || {
+            let is_one = self.is_foreign_on_gpu(x, self.to_library(py)?)?;
+            if is_one { self.single(x, None, None) } else { Ok(None) }
+        };
+        match single() {
             Err(error) if error.is_instance_of::<PyException>(py) => {
                 Err(said_at(error, root, PyList::empty(py))?)
             }

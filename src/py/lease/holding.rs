@@ -89,6 +89,11 @@ impl Holding {
         Some(unconsumed)
     }
 
+    /// Whether a refusal left the tensor in its capsule: the memory is not held any more.
+    pub(crate) fn is_lost(&self) -> bool {
+        matches!(&self.held, Owner::Array(_, tensor) if tensor.is_lost())
+    }
+
     /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Owner::Copy`].
     pub(crate) fn copy(
         buffer: Buffer,

@@ -14,21 +14,34 @@ pub(super) enum Tensor {
     /// Another holder has it, or there is none.
     Elsewhere,
     Sole(ImportedDlpack),
-    /// Empty as long as the tensor is in its capsule.
-    Shared(Arc<OnceLock<ImportedDlpack>>),
+    Shared(Arc<Later>),
 }
 
-/// A capsule whose tensor is to be taken out.
+/// Empty as long as the tensor is in its capsule; `None` where it is left there.
+type Later = OnceLock<Option<ImportedDlpack>>;
+
+/// A capsule whose tensor is to be taken out. Where it is not, whatever holds it has lost its memory.
 #[allow(missing_debug_implementations, reason = "a tensor of dlpark's has none")]
 pub(crate) struct Unconsumed {
     capsule: Py<PyCapsule>,
-    tensor: Arc<OnceLock<ImportedDlpack>>,
+    tensor: Arc<Later>,
+}
+
+impl Drop for Unconsumed {
+    fn drop(&mut self) {
+        let _ = self.tensor.set(None);
+    }
 }
 
 impl Unconsumed {
+    /// Refuses a capsule that somebody else has consumed meanwhile.
+    pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
+        capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
+    }
+
     /// Takes the tensor out, for all that hold it. Where none does any more, its deleter is called here.
     pub(crate) fn consume(&self, py: Python<'_>) -> PyResult<()> {
-        drop(self.tensor.set(capsule::take(self.capsule.bind(py))?));
+        drop(self.tensor.set(Some(capsule::take(self.capsule.bind(py))?)));
         Ok(())
     }
 }
@@ -51,6 +64,11 @@ impl Tensor {
         (Self::Shared(Arc::clone(&tensor)), Unconsumed { capsule, tensor })
     }
 
+    /// Whether it is left in its capsule, for others.
+    pub(super) fn is_lost(&self) -> bool {
+        matches!(self, Self::Shared(tensor) if matches!(tensor.get(), Some(None)))
+    }
+
     /// Another holder of the same.
     pub(super) fn share(&mut self) -> Self {
         let shared = match std::mem::replace(self, Self::None) {
@@ -58,7 +76,7 @@ impl Tensor {
                 *self = none;
                 return Self::None;
             }
-            Self::Sole(managed) => Arc::new(OnceLock::from(managed)),
+            Self::Sole(managed) => Arc::new(Later::from(Some(managed))),
             Self::Shared(managed) => managed,
         };
         *self = Self::Shared(Arc::clone(&shared));

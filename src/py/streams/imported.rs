@@ -33,5 +33,6 @@ pub(super) fn library<'py>(
         Ok(modules.cast_into::<PyDict>()?.unbind())
     });
     let found = modules.and_then(|modules| modules.bind(py).get_item(name));
-    Ok(answered(py, found)?.flatten())
+    // None in its place blocks an import.
+    Ok(answered(py, found)?.flatten().filter(|module| !module.is_none()))
 }

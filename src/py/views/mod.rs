@@ -107,7 +107,9 @@ impl View {
 
     /// Looks at what holds the memory, unless it was released. `look` must not come back to this view.
     pub(crate) fn held<R>(&self, look: impl FnOnce(&mut Holding) -> R) -> Result<R> {
-        self.lease.with(|tenant| tenant.holding().map(look)).flatten().ok_or_else(released)
+        let held =
+            |tenant: &mut Tenant| tenant.holding().filter(|holding| !holding.is_lost()).map(look);
+        self.lease.with(held).flatten().ok_or_else(released)
     }
 
     /// Notes in what holds the memory that somebody reads. Whether that is a consumer that named no stream, of an
@@ -143,7 +145,7 @@ impl View {
 
     /// Refuses a view that was released.
     pub(crate) fn check_leased(&self) -> Result<()> {
-        if self.lease.is_leased() { Ok(()) } else { Err(released()) }
+        self.held(|_| ())
     }
 
     /// DLPack's pair.
