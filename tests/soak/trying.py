@@ -46,8 +46,11 @@ class Trying:
         """Order one of the accesses that a step has to come after."""
         if self.model.capture is not None:
             return False
-        bit = unordered.missing & -unordered.missing
-        first, then = self.model.places[bit.bit_length() - 1], unordered.place
+        number = (unordered.missing & -unordered.missing).bit_length() - 1
+        if number >= len(self.model.places):
+            # An access of the step itself.
+            return False
+        first, then = self.model.places[number], unordered.place
         usable = {name for name in (first, then) if s.is_default(name) or name in self.model.named}
         if self.random.random() < 0.1 or first not in usable:
             return self.push(s.Sync(None))
