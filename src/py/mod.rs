@@ -8,6 +8,8 @@
 
 mod errors;
 
+mod local;
+
 mod native;
 
 mod by_type;

@@ -24,6 +24,13 @@ def full(torch: Any, stream: Any, value: float) -> Any:
         return torch.full((WORDS,), value, device="cuda")
 
 
+def lent(torch: Any, producer: Any, take: Any) -> tuple[Any, int]:
+    """A view of an array of the producer's that nobody else holds, and its address."""
+    x = full(torch, producer, 1.0)
+    with torch.cuda.stream(producer):
+        return take(x), x.data_ptr()
+
+
 def reused(torch: Any, stream: Any, ptr: int) -> Any:
     """The producer's next array, which its allocator makes of the block that went back."""
     gc.collect()
@@ -38,11 +45,7 @@ def test_a_reader_under_a_stream_object_that_keeps_nothing_is_waited_for(
     producer, own = torch.cuda.Stream(), new_stream()
     out = torch.zeros(WORDS, device="cuda")
     torch.cuda.synchronize()
-    x = full(torch, producer, 1.0)
-    ptr = x.data_ptr()
-    with torch.cuda.stream(producer):
-        view = to_cai(x)
-    del x
+    view, ptr = lent(torch, producer, to_cai)
     with torch.cuda.stream(torch.cuda.ExternalStream(own)):
         taken = torch.as_tensor(view, device="cuda")
         driver.spin(own, SPIN_MS)
@@ -62,11 +65,7 @@ def test_work_with_the_address_on_a_librarys_current_stream_is_waited_for(
     producer, own = torch.cuda.Stream(), cupy.cuda.Stream(non_blocking=True)
     out = cupy.zeros(WORDS, dtype=np.float32)
     torch.cuda.synchronize()
-    x = full(torch, producer, 1.0)
-    ptr = x.data_ptr()
-    with torch.cuda.stream(producer):
-        view = from_cai(x)
-    del x
+    view, ptr = lent(torch, producer, from_cai)
     producer.synchronize()
     with own:
         driver.spin(handle_of(own), SPIN_MS)
@@ -129,11 +128,7 @@ def test_a_registered_library_that_reads_unnamed_is_waited_for(
     registered = dict(_libraries._registered)
     register(Unnamed(own))
     try:
-        x = full(torch, producer, 1.0)
-        ptr = x.data_ptr()
-        with torch.cuda.stream(producer):
-            view = to_cai(x)
-        del x
+        view, ptr = lent(torch, producer, to_cai)
         assert view.__cuda_array_interface__["stream"] == producer.cuda_stream
         producer.synchronize()
         driver.spin(own, SPIN_MS)

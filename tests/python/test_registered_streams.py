@@ -38,6 +38,13 @@ def reads_on(stream: Any, view: Any, producer: Any) -> Any:
     return stream.read(view, name="the library's read")
 
 
+def seen_before_the_next_write(cuda: Any, producer: Any, x: Any, seen: Any) -> Any:
+    """What a reader has seen, when the producer has written again and all is done."""
+    producer.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    return seen.value
+
+
 def test_the_producer_waits_for_a_registered_library_that_was_not_named(
     cuda: Any, library: StandIn, stream: Any
 ) -> None:
@@ -46,9 +53,7 @@ def test_the_producer_waits_for_a_registered_library_that_was_not_named(
     view = to_cai(x)
     seen = reads_on(stream, view, producer)
     del view
-    producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert seen_before_the_next_write(cuda, producer, x, seen) == [7.0] * 4
 
 
 @pytest.mark.unchecked
@@ -89,9 +94,7 @@ def test_the_stream_of_a_handle_is_kept_if_a_registered_library_works_on_it(
         del view
     assert not caplog.records
     assert all(record.call != "cuCtxSynchronize" for record in cuda.calls)
-    producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert seen_before_the_next_write(cuda, producer, x, seen) == [7.0] * 4
 
 
 def test_the_stream_of_a_handle_is_not_kept_by_a_handle(
@@ -126,9 +129,7 @@ def test_what_is_no_stream_of_this_driver_is_no_answer(
         view = to_cai(x)
         seen = reads_on(reader, view, producer)
         del view
-    producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert seen_before_the_next_write(cuda, producer, x, seen) == [7.0] * 4
 
 
 def test_a_library_that_is_not_imported_is_not_asked(
@@ -182,9 +183,7 @@ def test_warp_which_ignores_the_dicts_stream_waits_on_its_own(
         return
     seen = warps.read(view, name="Warp's read")
     del view
-    producer.fill(x, 9.0, name="the producer's next write")
-    cuda.synchronize()
-    assert seen.value == [7.0] * 4
+    assert seen_before_the_next_write(cuda, producer, x, seen) == [7.0] * 4
 
 
 def test_what_was_registered_before_is_asked_no_more(

@@ -80,12 +80,12 @@ def ask_for_streams() -> None:
 
 
 def _stream_of(library: Library, device: int) -> Any:
-    # To look at its types would import their modules, and here somebody reads or ends an array.
-    modules = [name.partition(":")[0] in sys.modules for name in library.arrays]
-    if library.view is None:
-        return library.maker.works_on(device) if all(modules) else None
-    is_there = library.name in sys.modules or any(modules) or "types" in vars(library)
-    return library.current_stream(device) if is_there else None
+    if library.view is not None:
+        is_there = library.name in sys.modules or _may_be_there(library)
+        return library.current_stream(device) if is_there else None
+    # Its maker imports the modules of its types, and here somebody reads or ends an array.
+    are_there = all(name.partition(":")[0] in sys.modules for name in library.arrays)
+    return library.maker.works_on(device) if are_there else None
 
 
 def _warps_stream(device: int) -> Any:

@@ -40,9 +40,10 @@ class Warp(Library):
     arrays = ("warp:array",)
 
     def stream_in_use(self, device: int) -> Any:
-        """Give the current stream of a GPU that Warp works on already; to ask begins another.
+        """Give the current stream of a GPU that Warp already works on, else None.
 
-        The object, or the handle where a release of Warp has no ``__cuda_stream__``.
+        To ask Warp about any other GPU would start it there. Its streams are objects, or handles in
+        releases whose streams have no ``__cuda_stream__``.
         """
         context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
         runtime = getattr(context, "runtime", None)

@@ -1,12 +1,16 @@
-//! How many ends lie around the making of a holder: a producer that makes an array of ours whenever it is asked would
-//! be asked at the end of each, without an end.
+//! Generations of holders, so that ends come to an end.
+//!
+//! A producer may make a view of its own array whenever the bridge asks it something. The end of that view asks the
+//! producer again, which makes another view, and so on. A holder that is made during an end is one generation younger
+//! than the holder that ends; from some generation on the bridge asks nobody.
 
 use std::cell::Cell;
 
+use crate::py::local::during;
 use crate::py::streams::unasked;
 
-/// From here on an end asks nobody: the host waits for a stream that somebody would have to vouch for.
-const LAST: u32 = 16;
+/// The first generation whose ends ask nobody. The host waits for a stream that somebody would have to vouch for.
+const UNASKED: u32 = 16;
 
 thread_local! {
     /// The generation of what is made now on this thread.
@@ -18,10 +22,9 @@ pub(super) fn now() -> u32 {
     NOW.get()
 }
 
-/// Runs the end of a holder of generation `of`.
-pub(super) fn end<R>(of: u32, end: impl FnOnce() -> R) -> R {
-    let before = NOW.replace(of.saturating_add(1));
-    let answer = if of < LAST { end() } else { unasked(end) };
-    NOW.set(before);
-    answer
+/// Runs the end of a holder of this generation.
+pub(super) fn end<R>(generation: u32, end: impl FnOnce() -> R) -> R {
+    during(&NOW, generation.saturating_add(1), || {
+        if generation < UNASKED { end() } else { unasked(end) }
+    })
 }

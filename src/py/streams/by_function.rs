@@ -12,6 +12,7 @@ use super::imported::library;
 use super::object::handle_of;
 use super::voucher::is_unasked;
 use crate::py::interpreter::{Answer, act, answered};
+use crate::py::local::during;
 
 /// The functions. Each takes a GPU's ordinal, and returns a stream as `stream=` takes it, or None.
 struct Functions {
@@ -56,22 +57,6 @@ thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Until dropped a function is asked.
-struct AskingGuard;
-
-impl AskingGuard {
-    /// `None` where one is asked already.
-    fn begin() -> Option<Self> {
-        (!ASKING.replace(true)).then(|| Self)
-    }
-}
-
-impl Drop for AskingGuard {
-    fn drop(&mut self) {
-        ASKING.set(false);
-    }
-}
-
 /// What those answer that have a current stream on a GPU. Asked by one of them, nobody answers.
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     let has_warp = library(py, intern!(py, "warp"))?.is_some();
@@ -84,19 +69,21 @@ pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>
         let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
         all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()
     };
-    let Some(_asking) = AskingGuard::begin().filter(|_| !is_unasked()) else {
+    if ASKING.get() || is_unasked() {
         return Ok(Vec::new());
-    };
-    let mut answers = Vec::new();
-    for (function, ignores) in asked {
-        let answer = answered(py, function.bind(py).call1((ordinal,)))?;
-        if let Some(answer) = answer.filter(|answer| !answer.is_none())
-            && let Some((native, is_object)) = named_by(&answer)?
-        {
-            answers.push(Answered { native, object: is_object.then_some(answer), ignores });
-        }
     }
-    Ok(answers)
+    during(&ASKING, true, || {
+        let mut answers = Vec::new();
+        for (function, ignores) in asked {
+            let answer = answered(py, function.bind(py).call1((ordinal,)))?;
+            if let Some(answer) = answer.filter(|answer| !answer.is_none())
+                && let Some((native, is_object)) = named_by(&answer)?
+            {
+                answers.push(Answered { native, object: is_object.then_some(answer), ignores });
+            }
+        }
+        Ok(answers)
+    })
 }
 
 /// The stream that an answer names, and whether as a stream object. Of the integers 0 names none, and 1 and 2 are the

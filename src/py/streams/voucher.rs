@@ -9,6 +9,7 @@ use pyo3::types::{PyType, PyWeakrefMethods, PyWeakrefReference};
 
 use crate::py::by_type::ByType;
 use crate::py::interpreter::answered;
+use crate::py::local::during;
 use crate::py::native;
 
 /// An object that vouches for a stream, which is held.
@@ -77,10 +78,7 @@ pub(super) fn is_unasked() -> bool {
 
 /// Runs `call`; to that nobody who would be asked vouches for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
-    let before = UNASKED.replace(true);
-    let answer = call();
-    UNASKED.set(before);
-    answer
+    during(&UNASKED, true, call)
 }
 
 fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<bool> {
