@@ -64,6 +64,17 @@ class Warp:
         return self.out.numpy()
 
 
+def copying(warp: Any) -> Any:
+    """A kernel of Warp's that copies an array."""
+
+    @warp.kernel
+    def copy(a: warp.array(dtype=warp.float32), b: warp.array(dtype=warp.float32)):
+        i = warp.tid()
+        b[i] = a[i]
+
+    return copy
+
+
 class Rmm(ByDriver):
     """RMM, whose buffers the driver copies from."""
 
@@ -106,6 +117,61 @@ def test_the_producers_next_write_comes_after_the_consumers_read(
     )
     note(f"convert({source} -> {sink}), at the end: wrong {wrong}/{RUNS}")
     assert wrong == 0
+
+
+@pytest.mark.parametrize("sink", ["torch", "cupy", "numba"])
+def test_warps_next_write_comes_after_the_consumers_read(
+    place: Place, note: Any, sink: str
+) -> None:
+    one, other = Warp(place), WORKERS[sink](place)
+    wrong = overtaken(place, one, other, RUNS, lambda array: converted(one, other, array))
+    note(f"convert(warp -> {sink}), at the end: wrong {wrong}/{RUNS}")
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("sink", ["torch", "cupy"])
+def test_warps_allocator_gets_its_memory_back_after_the_consumers_read(
+    place: Place, note: Any, sink: str
+) -> None:
+    one, other = Warp(place), WORKERS[sink](place)
+    wrong, again = 0, 0
+    for value in range(1, RUNS + 1):
+        with one.working():
+            array = one.warp.full(WORDS, float(value), dtype=one.warp.float32, device="cuda:0")
+        place.driver.synchronize()
+        made, at = converted(one, other, array), array.ptr
+        place.driver.spin(handle_of(other.stream), LATE_MS)
+        other.read(made)
+        with one.working():
+            del made, array
+            gc.collect()
+            next_one = one.warp.full(WORDS, -1.0, dtype=one.warp.float32, device="cuda:0")
+        wrong += not bool((other.seen() == value).all())
+        again += next_one.ptr == at
+    note(f"Warp's memory, freed while {sink} reads: wrong {wrong}/{RUNS}, used again {again}")
+    assert wrong == 0
+
+
+@pytest.mark.parametrize("captured", [False, True])
+def test_warps_kernels_take_views_and_converted_arrays(place: Place, captured: bool) -> None:
+    one, other = WORKERS["torch"](place), Warp(place)
+    warp = other.warp
+    kernel = copying(warp)
+    for value in range(1, RUNS + 1):
+        tensor = one.written(float(value))
+        with one.working(), other.working():
+            source: Any = convert(tensor, warp) if captured else to_cai(tensor)
+            launch = {"dim": WORDS, "inputs": [source, other.out], "device": "cuda:0"}
+            if captured:
+                with warp.ScopedCapture(device="cuda:0") as capture:
+                    warp.launch(kernel, **launch)
+                warp.capture_launch(capture.graph)
+                del capture
+            else:
+                warp.launch(kernel, **launch)
+            del source, launch
+        one.write(-1.0)
+        assert bool((other.seen() == float(value)).all())
 
 
 @pytest.mark.parametrize("sink", ["torch", "cupy", "numba"])

@@ -1,8 +1,8 @@
 """The real systems that the specifications name, beside those that the other files have.
 
-mpi4py, pylibraft, cuCIM, ucxx and cuda.core, each where it is installed: what PyTorch or CuPy wrote
-late on a side stream is what they read, what they write is what the other reads, and the producer's
-next write comes after their read. They take no notice of the dict's stream.
+mpi4py, pylibraft, cuda.compute, cuCIM, ucxx and cuda.core, each where it is installed: what PyTorch
+or CuPy wrote late on a side stream is what they read, what they write is what the other reads, and
+the producer's next write comes after their read. They take no notice of the dict's stream.
 """
 
 from __future__ import annotations
@@ -140,9 +140,11 @@ class Raft:
 
         self.stream, self.rmat = Stream(), rmat
         self.resources = DeviceResources(stream=self.stream)
+        self.on_default = DeviceResources()
 
-    def edges(self, out: Any, probabilities: Any) -> None:
-        self.rmat(out, probabilities, self.SCALE, self.SCALE, seed=7, handle=self.resources)
+    def edges(self, out: Any, probabilities: Any, resources: Any = None) -> None:
+        using = resources or self.resources
+        self.rmat(out, probabilities, self.SCALE, self.SCALE, seed=7, handle=using)
 
 
 @pytest.fixture
@@ -165,9 +167,10 @@ def test_raft_reads_what_was_written_late_and_torch_reads_what_raft_wrote(
         expected.append(edges.clone())
     driver.synchronize()
     assert not bool((expected[0] == expected[1]).all())
-    wrong = {"stream": 0, "-1": 0}
+    wrong = {"stream": 0, "unsaid": 0, "-1": 0}
     for how in wrong:
-        said = raft.stream if how == "stream" else -1
+        said: Any = {"stream": raft.stream, "unsaid": None, "-1": -1}[how]
+        resources = raft.on_default if how == "unsaid" else raft.resources
         for _ in range(RUNS):
             late.copy_(other)
             edges = torch.zeros((2000, 2), dtype=torch.int32, device="cuda")
@@ -176,13 +179,13 @@ def test_raft_reads_what_was_written_late_and_torch_reads_what_raft_wrote(
             with torch.cuda.stream(producer.stream):
                 late.copy_(one)
                 with to_cai(late, stream=said) as read, to_cai(edges, stream=said) as written:
-                    raft.edges(written, read)
+                    raft.edges(written, read, resources)
                 late.copy_(other)  # torch's next write, on its stream
                 seen = edges.clone()
             driver.synchronize()
             wrong[how] += not bool((seen == expected[0]).all())
-    note(f"rmat of RAFT: wrong {wrong['stream']}/{RUNS}, {wrong['-1']} without the order")
-    assert wrong["stream"] == 0
+    note(f"rmat of RAFT: wrong of {RUNS}: {wrong}")
+    assert (wrong["stream"], wrong["unsaid"]) == (0, 0)
     assert wrong["-1"] != 0, "nothing went wrong without the order: the case shows nothing"
 
 
@@ -211,6 +214,37 @@ def test_rafts_own_array_is_taken_on_the_stream_that_is_said(
     _settle()
     gc.collect()
     assert gone() is None
+
+
+# --- cuda.compute ---------------------------------------------------------------------------------
+
+
+def test_cuda_compute_reads_what_was_written_late_though_nothing_is_said(
+    producer: Producer, torch: Any, note: Any
+) -> None:
+    compute = pytest.importorskip("cuda.compute")
+    out, nothing = torch.zeros(1, device="cuda"), np.zeros(1, np.float32)
+
+    def add_up(view: Any) -> None:
+        with to_cai(out) as total:
+            compute.reduce_into(
+                d_in=view, d_out=total, num_items=WORDS, op=compute.OpKind.PLUS, h_init=nothing
+            )
+
+    add_up(to_cai(producer.array))  # compiled here
+    wrong = {"unsaid": 0, "-1": 0}
+    for how in wrong:
+        said = {} if how == "unsaid" else {"stream": -1}
+        for _ in range(RUNS):
+            value = producer.written()
+            with producer.cai(**said) as view:
+                add_up(view)
+            producer.overwritten()
+            torch.cuda.synchronize()
+            wrong[how] += abs(out.item() - WORDS * value) > 1.0
+    note(f"reduce_into of cuda.compute: wrong of {RUNS}: {wrong}")
+    assert wrong["unsaid"] == 0
+    assert wrong["-1"] != 0, "nothing went wrong without the order: the case shows nothing"
 
 
 # --- cuCIM ----------------------------------------------------------------------------------------

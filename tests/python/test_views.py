@@ -217,6 +217,21 @@ def test_attributes_are_read_only_and_there_are_no_others(cuda):
                 setattr(view, name, None)
 
 
+@pytest.mark.parametrize("view", [to_cai, from_cai])
+@pytest.mark.parametrize("shape", [(3, 2), (0, 2)])
+def test_a_view_has_the_length_of_its_first_dimension_and_is_true(view, shape, cuda):
+    made = view(cuda.array(np.zeros(shape), speaks="cai"))
+    assert (len(made), bool(made)) == (shape[0], True)
+
+
+@pytest.mark.parametrize("view", [to_cai, from_cai])
+def test_a_view_of_no_dimensions_has_no_length_and_is_true(view, cuda):
+    made = view(cuda.array(np.zeros(()), speaks="cai"))
+    with pytest.raises(TypeError, match="a view of no dimensions has no length"):
+        len(made)
+    assert made
+
+
 @pytest.mark.parametrize("kind", [CaiView, DLPackView])
 def test_views_are_made_by_the_two_functions_only(kind):
     with pytest.raises(TypeError):

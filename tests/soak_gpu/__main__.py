@@ -18,7 +18,7 @@ from .generate import first, program
 from .libraries.faults import FAULTS
 from .shrink import cut_down
 from .totals import Totals
-from .worlds import World
+from .worlds import MEMORY, World
 
 SHOWN = 3
 START_S = 300.0
@@ -47,6 +47,7 @@ class Soak:
         return {
             "manner": self.asked.manner,
             "control": self.asked.control,
+            "memory": self.asked.memory,
             "place": self.asked.place,
             "seed": self.asked.seed,
             "libraries": list(self.libraries),
@@ -61,6 +62,7 @@ class Soak:
         words += ["--control"] if self.asked.control else []
         words += [f"--{self.asked.place}"] if self.asked.place != "gpu" else []
         words += ["--plant", self.asked.plant] if self.asked.plant else []
+        words += ["--memory", self.asked.memory] if self.asked.memory != "pools" else []
         return " ".join(words)
 
     def start(self) -> str | None:
@@ -171,6 +173,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--shrink", type=float, default=60.0, help="seconds for cutting failures down")
     add("--stop-after", type=int, default=10, help="begin no more after so many failures")
     add("--json", type=Path, metavar="FILE", help="write the totals there, while it runs too")
+    add("--memory", choices=MEMORY, default="pools", help="where the libraries get theirs")
     add("--dry", dest="place", action="store_const", const="dry", help="over stand-ins alone")
     add("--simulated", dest="place", action="store_const", const="simulated", help=SIMULATED)
     parser.set_defaults(place="gpu")
@@ -187,7 +190,7 @@ def main(given: list[str] | None = None) -> int:
     if reason is not None:
         print(f"{reason}; --dry and --simulated need none", file=sys.stderr)
         return 2
-    world = World(asked.place, asked.control, asked.plant)
+    world = World(asked.place, asked.control, asked.plant, asked.memory)
     with Crew(world, asked.jobs, asked.limit) as crew:
         soak = Soak(asked, crew)
         reason = soak.start()

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from . import zygote
 from .child import Outcome, Task
-from .worlds import World
+from .worlds import MEMORY, World
 
 ENVIRONMENT = {
     # More queues to the device than streams: two streams in one queue would wait for each other.
@@ -58,7 +58,7 @@ class Crew:
     def _start(self, later: list[str]) -> None:
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        environment = dict(ENVIRONMENT)
+        environment = {**ENVIRONMENT, **MEMORY[self.world.memory]}
         environment["JAX_COMPILATION_CACHE_DIR"] = str(self._folder / "jax")
         environment["NUMBA_CACHE_DIR"] = str(self._folder / "numba")
         if self.world.place != "gpu":

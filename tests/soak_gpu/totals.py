@@ -41,7 +41,9 @@ class Totals:
 
     @property
     def label(self) -> str:
-        return f"{self.asked['manner']}{', control' if self.asked['control'] else ''}"
+        memory = self.asked.get("memory", "pools")
+        told = [self.asked["manner"], *["control"] * self.asked["control"]]
+        return ", ".join(told + [memory] * (memory != "pools"))
 
     def add(self, outcome: Outcome) -> None:
         self.programs += 1

@@ -13,6 +13,16 @@ from .step import STREAMS
 
 PLACES = ("gpu", "dry", "simulated")
 
+# Where the libraries get their memory: what each is told, for PyTorch and JAX before its import.
+MEMORY: dict[str, dict[str, str]] = {
+    "pools": {},
+    "async": {
+        "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync",
+        "XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async",
+    },
+    "segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
+}
+
 
 @dataclass(frozen=True)
 class World:
@@ -27,11 +37,16 @@ class World:
         Whether arrays are handed over without a bridge; not on the simulated device.
     fault : str
         What is planted in the stand-ins over NumPy; empty for nothing.
+    memory : str
+        Where the libraries get memory from on a GPU: ``"pools"``, their own; ``"async"``, the
+        driver's pool (`cuMemAllocAsync`), by PyTorch, CuPy and JAX; or ``"segments"``, PyTorch's
+        expandable segments (`cuMemMap`).
     """
 
     place: str = "gpu"
     control: bool = False
     fault: str = ""
+    memory: str = "pools"
 
 
 @dataclass(frozen=True)
@@ -59,13 +74,15 @@ def entered(world: World, drawn: Program) -> Iterator[Inside]:
             late = {name: simulated.Adapter(name, cuda) for name in drawn.libraries}
             yield Inside(late, simulated.Bridge(), lambda: [str(one) for one in cuda.reports[:1]])
     else:
-        yield Inside(_warmed_up(drawn), between)
+        yield Inside(_warmed_up(drawn, world.memory), between)
 
 
-def _warmed_up(drawn: Program) -> dict[str, Any]:
+def _warmed_up(drawn: Program, memory: str) -> dict[str, Any]:
     from .libraries import load
 
     libraries = {name: load(name)() for name in drawn.libraries}
+    for adapter in libraries.values():
+        adapter.use_memory(memory)
     for words in sorted({getattr(step, "words", 0) for step in drawn.steps} - {0}):
         for name, adapter in libraries.items():
             adapter.warm_up(words, STREAMS.get(name, {}))

@@ -52,6 +52,19 @@ impl View {
         entry(py, || Ok(self.array.cai_shape().as_slice().len()))
     }
 
+    /// The first extent; of no dimensions it is refused. Warp's arrays are made of nothing else.
+    fn __len__(&self) -> PyResult<usize> {
+        let shape = self.array.cai_shape();
+        let first = shape.as_slice().first().and_then(|extent| usize::try_from(*extent).ok());
+        first.ok_or_else(|| PyTypeError::new_err("len: a view of no dimensions has no length"))
+    }
+
+    /// A view is true, whatever its length.
+    #[staticmethod]
+    const fn __bool__() -> bool {
+        true
+    }
+
     /// The number of items.
     #[getter]
     fn size<'py>(&self, py: Python<'py>) -> Answer<'py> {

@@ -53,6 +53,9 @@ class Adapter:
         self.driver = gpu.load()
         self.driver.use_primary()
 
+    def use_memory(self, kind: str) -> None:
+        """Take memory of a kind of `worlds.MEMORY`, where no variable has said it already."""
+
     # Streams.
 
     def new_stream(self, kind: str) -> Any:

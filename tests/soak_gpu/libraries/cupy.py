@@ -17,6 +17,10 @@ class Adapter(adapter.Adapter):
 
     name = "cupy"
 
+    def use_memory(self, kind: str) -> None:
+        if kind == "async":
+            cupy.cuda.set_allocator(cupy.cuda.MemoryAsyncPool().malloc)
+
     def new_stream(self, kind: str) -> Any:
         if kind == "default":
             return cupy.cuda.Stream.null

@@ -15,6 +15,14 @@ class Adapter(adapter.Adapter):
 
     name = "torch"
 
+    def use_memory(self, kind: str) -> None:
+        found = "async" if torch.cuda.get_allocator_backend() == "cudaMallocAsync" else "pools"
+        if found == "pools":
+            torch.zeros(1, device="cuda")
+            segments = torch.cuda.memory_snapshot()
+            found = "segments" if any(one["is_expandable"] for one in segments) else "pools"
+        assert found == kind, f"torch's memory comes from {found}"
+
     def new_stream(self, kind: str) -> Any:
         return torch.cuda.Stream() if kind == "pool" else torch.cuda.default_stream()
 
