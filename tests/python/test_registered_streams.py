@@ -162,16 +162,20 @@ def test_warp_which_ignores_the_dicts_stream_waits_on_its_own(
 ) -> None:
     asked = []
 
-    def get_stream(device: str) -> Any:
-        asked.append(device)
-        return warps if protocol else types.SimpleNamespace(cuda_stream=warps.handle)
+    class Gpu:
+        def __init__(self) -> None:
+            self.has_context = has_context
+
+        @property
+        def stream(self) -> Any:
+            asked.append(self)  # here Warp begins on this GPU
+            return warps if protocol else types.SimpleNamespace(cuda_stream=warps.handle)
 
     warps, producer = cuda.stream("Warp's"), cuda.stream("producer")
     warp: Any = types.ModuleType("warp")
     context: Any = types.ModuleType("warp._src.context")
-    devices = {"cuda:0": types.SimpleNamespace(has_context=has_context)}
-    runtime = types.SimpleNamespace(get_device=devices.__getitem__)
-    warp.get_stream, context.runtime = get_stream, runtime if started else None
+    runtime = types.SimpleNamespace(get_device={"cuda:0": Gpu()}.__getitem__)
+    context.runtime = runtime if started else None
     monkeypatch.setitem(sys.modules, "warp", warp)
     monkeypatch.setitem(sys.modules, "warp._src.context", context)
     x = made_on(cuda, producer, 7.0, "cai3")

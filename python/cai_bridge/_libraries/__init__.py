@@ -14,6 +14,7 @@ from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker
 from cai_bridge._trees import say_where
 
 from ._library import Library
+from ._warp import WARP
 
 __all__ = ["Library", "find", "of_array", "register"]
 
@@ -76,7 +77,7 @@ def ask_for_streams() -> None:
     PyTorch and CuPy are asked by quicker ways.
     """
     registered = [functools.partial(_stream_of, one) for one in _registered.values()]
-    _ask_for_streams(_warps_stream, registered)
+    _ask_for_streams(WARP.stream_in_use, registered)
 
 
 def _stream_of(library: Library, device: int) -> Any:
@@ -86,12 +87,6 @@ def _stream_of(library: Library, device: int) -> Any:
     # Its maker imports the modules of its types, and here somebody reads or ends an array.
     are_there = all(name.partition(":")[0] in sys.modules for name in library.arrays)
     return library.maker.works_on(device) if are_there else None
-
-
-def _warps_stream(device: int) -> Any:
-    from ._warp import WARP
-
-    return WARP.stream_in_use(device)
 
 
 def _check(library: Any) -> None:

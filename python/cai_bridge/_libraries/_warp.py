@@ -45,11 +45,15 @@ class Warp(Library):
         To ask Warp about any other GPU would start it there. Its streams are objects, or handles in
         releases whose streams have no ``__cuda_stream__``.
         """
-        context = sys.modules.get("warp._src.context") or sys.modules.get("warp.context")
+        modules = sys.modules
+        context = modules.get("warp._src.context") or modules.get("warp.context")
         runtime = getattr(context, "runtime", None)
-        if runtime is None or not runtime.get_device(_device(device)).has_context:
+        if runtime is None:
             return None
-        stream = self.current_stream(device)
+        gpu = runtime.get_device(_device(device))
+        if not gpu.has_context:
+            return None
+        stream = gpu.stream
         return stream if hasattr(stream, "__cuda_stream__") else stream.cuda_stream
 
     def current_stream(self, device: int) -> Any:

@@ -177,7 +177,7 @@ impl Holding {
                 Ok(())
             });
             if let Err(interrupt) = asked {
-                let known = KeepAlive::of_each(py, &holding.driver, &users);
+                let known = KeepAlive::of_each(py, &holding.driver, &users, &objects);
                 drop((users, producers));
                 self.note_all(py, known);
                 return Err(interrupt.into());

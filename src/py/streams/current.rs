@@ -33,7 +33,15 @@ pub(crate) enum StreamPolicy {
 
 /// The objects of the streams that [`each`] names, where a library has one: another thread may give it up.
 #[derive(Debug, Default)]
-pub(crate) struct Objects<'py>(RefCell<Vec<Bound<'py, PyAny>>>);
+pub(crate) struct Objects<'py>(RefCell<Vec<(Stream, Bound<'py, PyAny>)>>);
+
+impl<'py> Objects<'py> {
+    /// That of `stream`, if its library was asked by a function and answered with one.
+    pub(super) fn of(&self, stream: Stream) -> Option<Bound<'py, PyAny>> {
+        let objects = self.0.borrow();
+        objects.iter().find(|(one, _)| *one == stream).map(|(_, object)| object.clone())
+    }
+}
 
 /// Calls `each` with the stream that each imported library works on now at `place`, and what it does with
 /// those that dicts name.
@@ -77,7 +85,7 @@ pub(crate) fn each<'a, 'py>(
         let stream = from_native(asked.native);
         // A real library's is no answer while the device is simulated.
         if !matches!(stream, Stream::Handle(handle) if !driver.may_have(handle)) {
-            objects.0.borrow_mut().extend(asked.object);
+            objects.0.borrow_mut().extend(asked.object.map(|object| (stream, object)));
             found(stream, policy(asked.ignores))?;
         }
     }

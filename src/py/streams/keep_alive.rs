@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::context::follows_legacy;
-use super::current;
+use super::current::{self, Objects};
 use super::keeper::{Keeper, keeper};
 use super::reference::StreamRef;
 use crate::device::Place;
@@ -34,30 +34,37 @@ impl KeepAlive {
         driver: &Handle,
         place: Place,
     ) -> PyResult<Vec<Self>> {
-        let (mut found, objects) = (Vec::new(), current::Objects::default());
+        let (mut found, objects) = (Vec::new(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
-            found.extend(Self::of_library(py, driver, alive)?);
+            found.extend(Self::of_library(py, driver, alive, &objects)?);
             Ok(())
         })?;
         Ok(found)
     }
 
     /// The same of those that are known already. One that cannot be asked about now is left out.
-    pub(crate) fn of_each(py: Python<'_>, driver: &Handle, known: &[Alive<'_>]) -> Vec<Self> {
-        let kept = known.iter().filter_map(|alive| Self::of_library(py, driver, *alive).ok());
-        kept.flatten().collect()
+    pub(crate) fn of_each<'py>(
+        py: Python<'py>,
+        driver: &Handle,
+        known: &[Alive<'_>],
+        objects: &Objects<'py>,
+    ) -> Vec<Self> {
+        let kept = |alive: &Alive<'_>| Self::of_library(py, driver, *alive, objects).ok();
+        known.iter().filter_map(kept).flatten().collect()
     }
 
     /// What keeps a stream that a library works on now; `None` where the legacy default stream stands in for it.
-    pub(crate) fn of_library(
-        py: Python<'_>,
+    /// `objects` are those that the library was just named with.
+    pub(crate) fn of_library<'py>(
+        py: Python<'py>,
         driver: &Handle,
         alive: Alive<'_>,
+        objects: &Objects<'py>,
     ) -> PyResult<Option<Self>> {
         if alive.stream() == Stream::Legacy {
             return Ok(None);
         }
-        let known = keep(py, driver, alive, None)?;
+        let known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
         Ok((!matches!(known, Self::StandIn(_))).then_some(known))
     }
 

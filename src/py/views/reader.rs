@@ -9,7 +9,7 @@ use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::{ready_stream, ready_streams};
 use crate::py::streams::KeepAlive;
-use crate::py::streams::current::{self, StreamPolicy};
+use crate::py::streams::current::{self, Objects, StreamPolicy};
 use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
 
@@ -32,9 +32,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     if !unnamed {
         return Ok(ready);
     }
-    let objects = current::Objects::default();
+    let objects = Objects::default();
     current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
-        note(py, view, reader)?;
+        note(py, view, reader, &objects)?;
         match (takes, ready) {
             (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, reader, |reader, from| reader || !from)
@@ -67,17 +67,24 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
 /// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
-        let objects = current::Objects::default();
-        current::each(py, &view.driver, view.at(), &objects, |reader, _| note(py, view, reader))?;
+        let objects = Objects::default();
+        current::each(py, &view.driver, view.at(), &objects, |reader, _| {
+            note(py, view, reader, &objects)
+        })?;
     }
     Ok(())
 }
 
 /// Notes the stream that a reader's library works on, for the end.
-fn note(py: Python<'_>, view: &View, reader: Alive<'_>) -> PyResult<()> {
+fn note<'py>(
+    py: Python<'py>,
+    view: &View,
+    reader: Alive<'_>,
+    objects: &Objects<'py>,
+) -> PyResult<()> {
     if reader.stream() != Stream::Legacy
         && view.held(|holding| holding.has_to_note(reader))?
-        && let Some(known) = KeepAlive::of_library(py, &view.driver, reader)?
+        && let Some(known) = KeepAlive::of_library(py, &view.driver, reader, objects)?
     {
         // What is left is dropped here, not where the view is locked.
         drop(view.held(|holding| holding.note(py, known))?);
