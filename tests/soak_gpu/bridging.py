@@ -85,6 +85,7 @@ class Take(Step):
         made = {
             "asarray": f"cupy.asarray({source})",
             "memory": f"ndarray_over(UnownedMemory({source}.ptr, owner={source}))",
+            "array": f"wp.array(data={source}, dtype=wp.float32, copy=False)",
             "as_tensor": f"torch.as_tensor({source}, device='cuda')",
             "as_cuda_array": f"cuda.as_cuda_array({source})",
             "no_sync": f"cuda.as_cuda_array({source}, sync=False)",

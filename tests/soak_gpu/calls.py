@@ -11,6 +11,7 @@ from .calling import LIKE, Call
 from .clocks import Clock, join
 from .handles import Access, Block, Lease, Thing, library_of, wants
 from .labour import PRODUCERS, Labour
+from .step import HAVE_CURRENT
 
 KNOWN_STREAM = {"torch", "tvm_ffi", "numba"}
 """The libraries whose arrays name the stream that is to wait at an end."""
@@ -69,7 +70,7 @@ class Calls(Labour):
         else:
             self._has_name(step.back, library)
             # There is one current stream of a library.
-            current = library != source.library or library not in {"torch", "cupy"}
+            current = library != source.library or library not in HAVE_CURRENT
             wants(current or step.back == source.stream)
         return library
 
@@ -118,7 +119,7 @@ class Calls(Labour):
     def _is_exporting(self, array: Thing, at: str | None, thread: int) -> None:
         """The exporter names its library's current stream, which must be the array's."""
         wants(array.names_its_stream, "its dict names another stream")
-        if array.library not in {"torch", "cupy"}:
+        if array.library not in HAVE_CURRENT:
             wants(at is None)
             return
         assert array.stream is not None

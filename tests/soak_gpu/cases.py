@@ -71,7 +71,27 @@ RIGHT |= {
         replace(NEW, at=None, back=None, readonly=False),
     ),
 }
+WARP = p.NewStream("w5", "warp", "blocking")
+OF_WARP = (WARP, p.Make("x1", "warp", "w5", 64, 1), p.ToCai("v2", "x1", "t1", at="w5"))
+RIGHT |= {
+    "Warp's array, which the default stream's side gives back": (
+        *(*OF_WARP, BY_TORCH, READ, p.Release("v2"), p.Write("x1", 9)),
+    ),
+    "a capsule for Warp": (
+        *(WARP, MAKE, p.FromCai("v2", "x1", at="t1")),
+        *(p.Take("y3", "v2", "warp", "from_dlpack", "w5"), READ),
+    ),
+}
 WRONG = {
+    "a second stream of Warp's": (WARP, replace(WARP, name="w6")),
+    "an export on another stream than Warp's": (*OF_WARP[:2], replace(OF_WARP[2], at=None)),
+    "Warp by a dict that names another stream": (
+        *(WARP, CUPY, p.ToCai("v2", "x1", at="c2"), p.Take("y3", "v2", "warp", "array", "w5")),
+    ),
+    "read-only memory for Warp": (
+        *(WARP, p.Make("x1", "jax", None, 64, 1), p.ToCai("v2", "x1"), p.FromCai("v5", "v2")),
+        p.Take("y3", "v5", "warp", "from_dlpack", "w5"),
+    ),
     "a function that is given a stream that is not current": (MAKE, replace(CALL, at=None)),
     "a function of the array's own library": (
         *(MAKE, replace(CALL, library="torch", stream="t1")),

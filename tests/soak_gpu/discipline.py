@@ -29,14 +29,17 @@ made of it through the bridge.
   the hand-over, or at the end. Elsewhere the bridge promises a warning, so the host waits first.
 - What the host has waited for is over for every stream.
 
-- Python's collector may clear arrays of CuPy and Numba before the views that hold them, where only
-  garbage refers to both; so no array of theirs becomes garbage together with what keeps it. A view
-  that is garbage does not ask them for their stream any more: the legacy default one stands in.
+- Python's collector may clear arrays of CuPy, Numba and Warp before the views that hold them, where
+  only garbage refers to both; so no array of theirs becomes garbage together with what keeps it. A
+  view that is garbage does not ask them for their stream any more: the legacy default one stands
+  in.
 
 Habits of libraries, which are not the bridge's to mend: JAX's arrays are never written, and JAX
 lets go of what it took over when it next gets to it, so only the host can tell when it has read.
 A Numba array that was taken over from a dict exports that dict's stream, whichever it is worked on.
-JAX takes read-only memory only where `readonly=False` vouches for it, `torch.as_tensor` never.
+JAX takes read-only memory only where `readonly=False` vouches for it, `torch.as_tensor` and Warp
+never. Warp frees memory on its current stream, which is that of all threads: it has one stream, in
+programs of one thread.
 
 Threads run side by side. What one does counts for another once the two have met (see `clocks`).
 """
@@ -55,6 +58,7 @@ OF_DICTS = {
     "torch": {"as_tensor"},
     "cupy": {"asarray", "memory"},
     "numba": {"as_cuda_array", "no_sync", "argument"},
+    "warp": {"array"},
 }
 OF_TENSORS = {
     "torch": {"from_dlpack", "asked", "capsule", "convert"},
@@ -62,6 +66,7 @@ OF_TENSORS = {
     "numba": {"convert"},
     "jax": {"from_dlpack", "convert"},
     "tvm_ffi": {"from_dlpack", "convert"},
+    "warp": {"from_dlpack", "convert"},
 }
 
 
@@ -171,7 +176,8 @@ class Discipline(Calls):
             wants(step.how in OF_TENSORS.get(step.library, ()) and step.how != "capsule")
             wants(step.how != "asked" or self.manner == "told")
             wants(step.library != "jax" or not source.readonly)
-            writes = step.how == "convert" and step.library != "jax"
+            # Warp asks for a capsule that cannot say that it is read-only.
+            writes = step.library == "warp" or (step.how == "convert" and step.library != "jax")
             wants(not (writes and source.readonly))
             made.names_its_stream = step.library != "numba"
             back = "never" if step.library == "jax" else _lease(source).back
@@ -192,7 +198,8 @@ class Discipline(Calls):
             wants(step.stream == view.told, "the view is for another stream")
         else:
             wants(step.how not in {"memory", "no_sync"}, "nobody waits")
-            wants(step.library != "torch" or self.manner == "unsaid", "torch does not wait")
+            waits = step.library not in {"torch", "warp"}
+            wants(waits or self.manner == "unsaid", "it does not wait")
         wants(step.library != "torch" or not view.readonly)
         if step.library == "numba":
             wants(step.how != "argument" or self.kinds[step.stream or ""] == "blocking")

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from . import program as p
 from .clocks import Refused, Unmet
 from .discipline import SPEAK_CAI, Discipline
-from .handles import Thing
-from .step import STREAMS
+from .handles import Thing, library_of
+from .step import HAVE_CURRENT, STREAMS
 
 WORDS = (1024, 1 << 18, 1 << 19)
 SPINS = (0.0, 0.0, 0.0, 0.2, 0.5, 1.0, 1.5)
@@ -50,9 +50,10 @@ class Drawing:
         self.random = random.Random(f"{seed} {setup.manner}")
         self.pick = self.random.choice
         self.setup, self.manner = setup, setup.manner
-        self.threads = min(self.pick((1, 1, 1, 2, 2, 3)), setup.threads)
-        self.account = Discipline(self.manner, self.threads)
+        threads = min(self.pick((1, 1, 1, 2, 2, 3)), setup.threads)
         self.libraries = self._libraries()
+        self.threads = 1 if "warp" in self.libraries else threads
+        self.account = Discipline(self.manner, self.threads)
         self.words = self.random.sample(setup.words, self.pick((1, 1, 2)))
         self.steps: list[p.Step] = []
         self.made = 0
@@ -60,7 +61,7 @@ class Drawing:
     def _libraries(self) -> tuple[str, ...]:
         """Choose some, a producer that can be written among them. JAX takes long to start."""
         there = self.setup.libraries
-        seldom = {"jax": 0.35, "numba": 0.7, "tvm_ffi": 0.5}
+        seldom = {"jax": 0.35, "numba": 0.7, "tvm_ffi": 0.5, "warp": 0.5}
         chosen = {one for one in there if self.chance(seldom.get(one, 0.85))}
         for one in ("torch", "cupy", "numba"):
             if len(chosen) < 2 or not chosen & set(STREAMS):
@@ -135,7 +136,7 @@ class Drawing:
 
     def exporting(self, array: Thing, thread: int) -> str | None:
         """Name the stream that has to be made current for an export, where it is not."""
-        if array.library not in {"torch", "cupy"} or array.stream is None:
+        if array.library not in HAVE_CURRENT or array.stream is None:
             return None
         current = self.account.current(thread, array.stream[0])
         return None if current == array.stream and self.chance(0.7) else array.stream
@@ -244,7 +245,7 @@ class Drawing:
 
     def enter(self) -> p.Step | None:
         thread = self.thread()
-        streams = [one for one in self.account.kinds if one[0] in "tc"]
+        streams = [one for one in self.account.kinds if library_of(one) in HAVE_CURRENT]
         if not streams or len(self.account.entered[thread]) > 3:
             return None
         return p.Enter(self.pick(streams), thread=thread)

@@ -7,7 +7,7 @@ from .clocks import Clock, Refused, after, is_before, join
 from .handles import Access, Lease, Thing, closure, is_ordered_by_legacy, wants
 from .step import Step, is_handle, stream_of
 
-TAKEN_APART = {"cupy", "numba"}
+TAKEN_APART = {"cupy", "numba", "warp"}
 """Their arrays let go of their memory when Python's collector clears them, whoever holds them."""
 
 

@@ -10,7 +10,7 @@ from .discipline import OF_DICTS, OF_TENSORS, SPEAK_CAI
 from .draw import LATE, SPINS, Drawing, Setup
 from .handles import Block, Thing
 from .labour import PRODUCERS
-from .step import STREAMS
+from .step import HAVE_CURRENT, STREAMS
 
 MOST_BLOCKS, MOST_HANDLES, TRIES = 5, 12, 4
 
@@ -21,9 +21,10 @@ class Draw(Drawing):
     def new_streams(self) -> None:
         for library in self.libraries:
             kinds = list(STREAMS.get(library, ()))
-            plain = {"torch": "pool", "cupy": "non_blocking", "numba": "blocking"}.get(library)
-            for number in range(self.pick((2, 3)) if kinds else 0):
-                kind = self.pick(kinds) if number and self.chance(0.4) else str(plain)
+            plain = {"torch": "pool", "cupy": "non_blocking"}.get(library, "blocking")
+            many = 1 if library == "warp" else self.pick((2, 3))
+            for number in range(many if kinds else 0):
+                kind = self.pick(kinds) if number and self.chance(0.4) else plain
                 self.push(p.NewStream(self.name(library[0]), library, kind))
 
     # --- handing on -------------------------------------------------------------------------------
@@ -136,7 +137,7 @@ class Draw(Drawing):
         stream, returns = self.stream(library), self.pick([LIKE, LIKE, *others])
         to = source.library if returns == LIKE else returns
         back = stream if to == library else self.stream(to)
-        back = source.stream if to == source.library and to in {"torch", "cupy"} else back
+        back = source.stream if to == source.library and to in HAVE_CURRENT else back
         thread = self.thread(source)
         new, both = does != "write", does == "both"
         return p.Call(

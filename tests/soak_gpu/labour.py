@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from .clocks import Clock, after, is_before, join
 from .ends import Ends
-from .handles import Access, Block, Thing, wants
-from .step import STREAMS
+from .handles import Access, Block, Thing, library_of, wants
+from .step import HAVE_CURRENT, STREAMS
 from .work import Enter, Leave, Make, Meet, NewStream, Read, Reuse, Sync, Write
 
-PRODUCERS = {"torch", "cupy", "numba", "jax"}
+PRODUCERS = {"torch", "cupy", "numba", "jax", "warp"}
 
 
 class Labour(Ends):
@@ -21,6 +21,9 @@ class Labour(Ends):
     def _newstream(self, step: NewStream, now: Clock) -> None:
         wants(step.kind in STREAMS[step.library] and step.name[0] == step.library[0])
         wants(not self.accesses and step.thread == 0, "streams are made first")
+        # Warp's current stream is that of all threads; it frees memory on whichever is current.
+        alone = len(self.clocks) == 1 and "w" not in {name[0] for name in self.kinds}
+        wants(step.library != "warp" or alone, "Warp has one stream, and one thread")
         self.kinds[step.name] = step.kind
 
     def _meet(self, step: Meet, now: Clock) -> None:
@@ -28,7 +31,7 @@ class Labour(Ends):
         self.clocks[step.thread] = join(now, self.clocks[step.other])
 
     def _enter(self, step: Enter, now: Clock) -> None:
-        wants(step.stream in self.kinds and step.stream[0] in "tc")
+        wants(step.stream in self.kinds and library_of(step.stream) in HAVE_CURRENT)
         self.entered[step.thread].append(step.stream)
 
     def _leave(self, step: Leave, now: Clock) -> None:

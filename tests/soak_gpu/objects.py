@@ -15,10 +15,7 @@ from . import bridging as b
 from . import program as p
 from .doors import Asked
 from .judging import Counts, Reads
-from .step import OF_STREAM, is_handle, stream_of
-
-# The libraries that have a current stream, by the letters of their streams.
-CURRENT = "tc"
+from .step import HAVE_CURRENT, OF_STREAM, is_handle, stream_of
 
 
 class Origin(NamedTuple):
@@ -224,7 +221,7 @@ class Objects:
         """Make streams the current ones of their libraries, where they are not."""
         with contextlib.ExitStack() as stack:
             for name in streams:
-                if name is None or name[0] not in CURRENT:
+                if name is None or OF_STREAM[name[0]] not in HAVE_CURRENT:
                     continue
                 entered = [one for one, _ in self.entered[thread] if one[0] == name[0]]
                 if self.doors.shares_current or name not in entered[-1:]:

@@ -1,7 +1,7 @@
 """What all steps of a program have, and the words that they are written in.
 
-Streams are named by their library: `t1` torch, `c2` CuPy, `n3` Numba. JAX and tvm-ffi work on one
-that has no name here: JAX on its own, tvm-ffi on the legacy default stream.
+Streams are named by their library: `t1` torch, `c2` CuPy, `n3` Numba, `w4` Warp. JAX and tvm-ffi
+work on one that has no name here: JAX on its own, tvm-ffi on the legacy default stream.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from typing import ClassVar
 
 from ..soak import step as simulated
 
-LIBRARIES = ("torch", "cupy", "numba", "jax", "tvm_ffi")
-OF_STREAM = {"t": "torch", "c": "cupy", "n": "numba"}
+LIBRARIES = ("torch", "cupy", "numba", "jax", "tvm_ffi", "warp")
+OF_STREAM = {"t": "torch", "c": "cupy", "n": "numba", "w": "warp"}
+HAVE_CURRENT = ("torch", "cupy", "warp")
+"""The libraries that have a current stream, which one sets."""
 REFERENCES = {"source", "stream", "at", "back", "current", "view", "array", "what"}
 
 # How a stream of a kind is made, and how it is ordered beside the legacy default stream.
@@ -24,6 +26,7 @@ STREAMS = {
         "default": "cupy.cuda.Stream.null",
     },
     "numba": {"blocking": "cuda.stream()", "default": "cuda.default_stream()"},
+    "warp": {"blocking": "wp.Stream()"},
 }
 ORDERED_BY_LEGACY = {"blocking", "default"}
 
@@ -65,12 +68,13 @@ def said(argument: Argument) -> str:
     if name is None or not is_handle(argument):
         return str(name)
     word = {"torch": "{}.cuda_stream", "cupy": "{}.ptr", "numba": "int({})"}
+    word["warp"] = "{}.cuda_stream"
     return word[OF_STREAM[name[0]]].format(name)
 
 
 def inside(*streams: str | None) -> str:
     """Write the ``with`` that makes streams the current ones of their libraries."""
-    words = {"t": "torch.cuda.stream({})", "c": "{}"}
+    words = {"t": "torch.cuda.stream({})", "c": "{}", "w": "wp.ScopedStream({})"}
     found = [words[name[0]].format(name) for name in streams if name and name[0] in words]
     return f"with {', '.join(found)}: " if found else ""
 

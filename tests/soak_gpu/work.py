@@ -40,6 +40,7 @@ class Make(Step):
             "cupy": f"cupy.full({self.words}, {self.value}, 'f4')",
             "numba": f"full(cuda.device_array({self.words}, 'f4', stream={self.stream}),"
             f" {self.value})",
+            "warp": f"wp.full({self.words}, {self.value}.0, dtype=wp.float32)",
             "jax": f"full({self.words}, {self.value} + nothing{' late' if self.spin else ''})",
         }[self.library]
         spin = "" if self.library == "jax" else late(self.spin, self.stream)

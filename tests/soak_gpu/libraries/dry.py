@@ -152,7 +152,7 @@ class Adapter(adapter.Adapter):
     def take(self, how: str, source: Any, stream: Any) -> Any:
         if how == "argument":
             return source
-        by_dict = how in {"asarray", "memory", "as_tensor", "as_cuda_array", "no_sync"}
+        by_dict = how in {"asarray", "memory", "as_tensor", "as_cuda_array", "no_sync", "array"}
         source = source if by_dict or isinstance(source, Array) else source.__dlpack__()
         # A tensor keeps the producer, whatever becomes of the view.
         kept = source if by_dict or isinstance(source, Array) else source.keeps

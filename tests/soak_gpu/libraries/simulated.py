@@ -29,6 +29,7 @@ from cai_bridge.testing._work import region_of_dict
 from .. import doors
 from ..bridging import ToCai
 from ..discipline import OF_DICTS
+from ..step import HAVE_CURRENT
 from . import adapter
 
 SPEAKS = {
@@ -36,9 +37,10 @@ SPEAKS = {
     "cupy": ("dlpack", "cai3"),
     "numba": ("cai3",),
     "jax": ("dlpack-legacy",),
+    "warp": ("dlpack",),
 }
-# Torch does not, but what nobody named a stream for the bridge has it wait for.
-WAIT = {"asarray", "as_cuda_array", "argument", "as_tensor"}
+# Torch and Warp do not, but what nobody named a stream for the bridge has them wait for.
+WAIT = {"asarray", "as_cuda_array", "argument", "as_tensor", "array"}
 
 
 def device() -> SimulatedCuda:
@@ -93,7 +95,14 @@ class OfJax(WithTensor):
         return super().__dlpack__(stream=stream)
 
 
-BASES = {"torch": WithDict, "tvm_ffi": WithDict, "numba": WithDict, "cupy": WithBoth, "jax": OfJax}
+BASES = {
+    "torch": WithDict,
+    "tvm_ffi": WithDict,
+    "numba": WithDict,
+    "cupy": WithBoth,
+    "jax": OfJax,
+    "warp": WithTensor,
+}
 TAKEN: dict[str, type[Any]] = {
     name: type(f"Of_{name}", (base,), {}) for name, base in BASES.items()
 }
@@ -153,7 +162,7 @@ class Adapter(adapter.Adapter):
     def works_on(self, stream: Any) -> Iterator[None]:
         working = self.library.working
         before = working.__dict__.copy()
-        if self.name in {"torch", "cupy"} and stream is not None:
+        if self.name in HAVE_CURRENT and stream is not None:
             working.stream = stream
         try:
             yield
@@ -215,7 +224,7 @@ class Adapter(adapter.Adapter):
 
         The stream is named by its object: here no library vouches for its handles.
         """
-        version = {} if self.name == "jax" else {"max_version": (1, 0)}
+        version = {} if self.name in {"jax", "warp"} else {"max_version": (1, 0)}
         capsule = source.__dlpack__(stream=stream, **version)
         read = read_capsule(capsule)
         region = Region(read.ptr, read.shape or (), (4,), "float32", 4)

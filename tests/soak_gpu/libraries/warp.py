@@ -1,0 +1,59 @@
+"""Warp."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import Any
+
+import warp as wp
+
+from . import adapter
+
+GPU = "cuda:0"
+
+
+class Adapter(adapter.Adapter):
+    """Arrays of the driver's pool, which Warp allocates and frees on its current stream."""
+
+    name = "warp"
+
+    def start(self) -> None:
+        super().start()
+        wp.config.quiet = True
+        wp.init()
+
+    def new_stream(self, kind: str) -> Any:
+        return wp.Stream(GPU)
+
+    def on(self, stream: Any) -> AbstractContextManager[Any]:
+        entered: AbstractContextManager[Any] = wp.ScopedStream(stream, sync_enter=False)
+        return entered
+
+    def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
+        with self.on(stream):
+            self.spin(stream, spin)
+            return wp.full(words, float(value), dtype=wp.float32, device=GPU)
+
+    def fill(self, array: Any, words: int, value: int, stream: Any, spin: float) -> None:
+        with self.on(stream):
+            self.spin(stream, spin)
+            array.fill_(float(value))
+
+    def copy(self, array: Any, words: int, stream: Any, spin: float) -> Any:
+        with self.on(stream):
+            self.spin(stream, spin)
+            return wp.clone(array)
+
+    def values(self, copied: Any) -> Any:
+        return copied.numpy()
+
+    def pointer(self, array: Any) -> int | None:
+        return int(array.ptr)
+
+    def take(self, how: str, source: Any, stream: Any) -> Any:
+        if how == "array":
+            return wp.array(data=source, dtype=wp.float32, device=GPU, copy=False)
+        return wp.from_dlpack(source)
+
+    def take_natively(self, how: str, source: Any, stream: Any) -> Any:
+        return self.take(how, source, stream)
