@@ -6,6 +6,8 @@ SEED ?= 0
 SOAK_SECONDS ?= 180
 SECONDS ?= 300
 MANNERS ?= told handles unsaid
+# Where the libraries of soak-gpu get their memory: pools, async or segments.
+MEMORY ?= pools
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGE := $(VENV)/package
@@ -103,7 +105,7 @@ gpu: $(VENV)/.extensions  ## Run the GPU tests; PYTHON=... is the interpreter wi
 soak-gpu: $(VENV)/.extensions  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
 	status=0; for manner in $(MANNERS); do \
 		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak_gpu \
-			--manner $$manner --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
+			--manner $$manner --memory $(MEMORY) --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
 
 bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
