@@ -10,7 +10,7 @@ import tables
 from capsules import HandMade
 from fakes import only_cai, without_warning
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import DriverError, convert, from_cai, to_cai
 
 MAIN = "host threads / MainThread"
 
@@ -213,6 +213,9 @@ def test_what_is_refused_is_a_slice_with_the_error(traced, cuda):
         for call in (
             lambda: to_cai(3),
             lambda: from_cai(3),
+            lambda: convert(3, "cai"),
+            lambda: convert(cuda.array(shape=4), "no such library"),
+            lambda: convert([cuda.array(shape=4), released[0]], "tvm_ffi"),
             lambda: to_cai(cuda.array(shape=4), stream=0),
             lambda: released[0].__cuda_array_interface__,
             released[1].__dlpack__,
@@ -225,6 +228,7 @@ def test_what_is_refused_is_a_slice_with_the_error(traced, cuda):
     assert [(name, error.split(":")[0]) for name, error in seen] == [
         ("to_cai", "TypeError"),
         ("from_cai", "TypeError"),
+        *(("convert", error) for error in ("TypeError", "TypeError", "BufferError")),
         ("to_cai", "ValueError"),
         ("__cuda_array_interface__", "BufferError"),
         ("__dlpack__", "BufferError"),

@@ -5,7 +5,7 @@ from copies import taken
 from fakes import only_cai
 from traces import Trace
 
-from cai_bridge import from_cai, to_cai, trace
+from cai_bridge import convert, from_cai, to_cai, trace
 
 INTERRUPTS = [KeyboardInterrupt, SystemExit, MemoryError]
 
@@ -34,6 +34,7 @@ def on(stream, device=0):
 FLAGS = {
     "to_cai": lambda cuda: to_cai(cuda.array(shape=4), readonly="yes"),
     "from_cai": lambda cuda: from_cai(only_cai(cuda.array(shape=4)), readonly="yes"),
+    "convert": lambda cuda: convert(cuda.array(shape=4), "cai", readonly="yes"),
     "__dlpack__": lambda cuda: from_cai(only_cai(cuda.array(shape=4))).__dlpack__(copy="yes"),
 }
 

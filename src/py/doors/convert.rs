@@ -8,10 +8,12 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
 use super::Maybe;
+use super::library::DOOR;
 use super::maker::Maker;
 use super::tree::is_container;
 use crate::py::flag;
 use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::observe::CallSpan;
 
 /// Convert an array of any library to an array of another, over the same memory.
 ///
@@ -69,28 +71,39 @@ pub(crate) fn convert<'py>(
     readonly: Maybe<'_, 'py>,
     detach: Maybe<'_, 'py>,
 ) -> Answer<'py> {
+    let (py, span) = (x.py(), CallSpan::begin());
+    entry(py, || {
+        let converted = converted(x, to, (stream, readonly), (copy, detach));
+        converted.map_err(|error| span.refused(DOOR, error))
+    })
+}
+
+fn converted<'py>(
+    x: &Bound<'py, PyAny>,
+    to: &Bound<'py, PyAny>,
+    (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+    (copy, detach): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+) -> Answer<'py> {
     static GENERAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = x.py();
-    entry(py, || {
-        let copy = flag::parse("copy", copy)?;
-        let detach = flag::parse("detach", detach)?;
-        if copy.is_none()
-            && detach.is_none()
-            && let Some(maker) = known(to)?
-            && let Some(made) = if is_container(x) {
-                let root = intern!(py, "x").as_any();
-                let converted = maker.get().tree(x, root, (stream, readonly), None)?;
-                converted.map(|converted| converted.tree)
-            } else {
-                maker.get().single(x, stream, readonly)?
-            }
-        {
-            return Ok(made);
+    let copy = flag::parse("copy", copy)?;
+    let detach = flag::parse("detach", detach)?;
+    if copy.is_none()
+        && detach.is_none()
+        && let Some(maker) = known(to)?
+        && let Some(made) = if is_container(x) {
+            let root = intern!(py, "x").as_any();
+            let converted = maker.get().tree(x, root, (stream, readonly), None)?;
+            converted.map(|converted| converted.tree)
+        } else {
+            maker.get().single(x, stream, readonly)?
         }
-        GENERAL
-            .import(py, "cai_bridge._convert", "general")?
-            .call1((x, to, stream, copy, readonly, detach))
-    })
+    {
+        return Ok(made);
+    }
+    GENERAL
+        .import(py, "cai_bridge._convert", "general")?
+        .call1((x, to, stream, copy, readonly, detach))
 }
 
 /// The library that `to` was found to name before.
