@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import weakref
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, ModuleType
+from types import ModuleType
 from typing import Any
 
-from . import _libraries, _trees
-from ._convert import convert_leaves, detached
-from ._core import CaiView, DLPackView, _unraisable
+from . import _libraries
+from ._calls import Call
+from ._convert import detached
 
 __all__ = ["adapt"]
 
@@ -29,10 +27,12 @@ def adapt(
     """Make a function for one library's arrays take any library's, and return the caller's.
 
     Also a decorator: ``@adapt(to="cupy")``. Arguments that are arrays on a GPU, or trees of them,
-    are converted for the call; all others pass as they are. When the call has returned, or raised,
-    the memory is the caller's again: the stream of each array waits for the function's work, also
-    where the function keeps or returns what it was given, or what it made of a view that it was
-    given.
+    are converted for the call; all others pass as they are, and so does the ``self`` of a method.
+    A container with arrays is passed as a copy: what the function adds to it is lost.
+
+    When the call has returned, or raised, the memory is the caller's again: the stream of each
+    array waits for the function's work, also where the function keeps or returns what it was given,
+    or what it made of a view that it was given.
 
     Parameters
     ----------
@@ -50,7 +50,8 @@ def adapt(
         writes to them would be lost.
     returns : str, module, type or None, optional
         The library of the results: ``"like"`` the first array among the arguments, another
-        library as in `convert`, or None to return them unchanged.
+        library as in `convert`, or None to return them unchanged. Results on the host stay there:
+        with ``to="numpy"`` the caller gets NumPy's arrays, whatever this says.
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
         with the gradients of the results and then the arguments; it returns a gradient, or None,
@@ -98,164 +99,33 @@ def adapt(
         if returns != "like":
             raise TypeError(f"returns: got {returns!r:.80}; allowed: 'like', if backward= is given")
         return _differentiable(function, backward, to, stream)
-    call = _Call(function, to, stream, readonly, returns)
-    if any(map(inspect.iscoroutinefunction, both)):
+    call = Call(function, to, stream, readonly, returns)
+    adapts = _awaited if any(map(inspect.iscoroutinefunction, both)) else _called
+    return adapts(function, call, 1 if _is_method(function, call.names) else 0)
 
-        @functools.wraps(function)
-        async def awaited(*args: Any, **kwargs: Any) -> Any:
-            with call.converted(args, kwargs) as now:
-                return now.give(await function(*now.args(), **now.kwargs()))
 
-        return awaited
-
+def _called(function: Any, call: Call, kept: int) -> Callable[..., Any]:
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> Any:
-        with call.converted(args, kwargs) as now:
+        with call.converted(args, kwargs, kept) as now:
             return now.give(function(*now.args(), **now.kwargs()))
 
     return called
 
 
-class _Call:
-    """What is done before and after every call of a function."""
+def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
+    @functools.wraps(function)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        with call.converted(args, kwargs, kept) as now:
+            return now.give(await function(*now.args(), **now.kwargs()))
 
-    def __init__(
-        self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
-    ) -> None:
-        self.library, self.stream, self.returns = _libraries.find(to), stream, returns
-        self.makes_views = self.library.view in self.library.types
-        self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
-        self.names = _names(function)
-
-    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Now:
-        """Convert all arguments at once, for the ``with`` block of one call."""
-        asked = self.stream
-        stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
-        now = _Now(stream)
-        how = self.names, stream, self.readonly, now.lent
-        plain = self.library.maker.arguments((args, kwargs), *how)
-        if plain is not None:
-            now.left[:], first, made = plain
-            arrays = [first]
-        else:
-            arrays, made = self._by_plans(args, kwargs, now)
-        now.like = self._like(arrays)
-        if self.makes_views:
-            now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
-        return now
-
-    def _by_plans(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], now: _Now
-    ) -> tuple[list[Any], list[Any]]:
-        """Convert arguments of all kinds. Gives their arrays, and what was made of them."""
-        leaves = _trees.Leaves()
-        by_place = [
-            _trees.plan(x, _trees.parameter(self.names, number), leaves)
-            for number, x in enumerate(args)
-        ]
-        by_name = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
-        made = convert_leaves(
-            leaves, self.library, stream=now.stream, readonly=self.readonly, lent=now.lent
-        )
-        new = iter(made)
-        now.left += [tuple(again(new) for again in by_place)]
-        now.left += [{name: again(new) for name, again in by_name.items()}]
-        return leaves.arrays, made
-
-    def _like(self, arrays: list[Any]) -> _libraries.Library | None:
-        if self.returns != "like":
-            return None if self.returns is None else _libraries.find(self.returns)
-        return _libraries.of_array(arrays[0]) if arrays else None
+    return awaited
 
 
-class _Now:
-    """One call: its arguments, which are handed out once, and what comes of its result.
-
-    The function alone holds the arguments: what it drops has ended when it returns. What is left is
-    given back when the ``with`` block is over.
-    """
-
-    def __init__(self, stream: Any) -> None:
-        self.like: _libraries.Library | None = None
-        self.stream = stream
-        self.left: list[Any] = []
-        self.lent: list[Any] = []
-        self.views: list[weakref.ref[CaiView | DLPackView]] = []
-
-    def __enter__(self) -> _Now:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # The traceback keeps them, for as long as somebody keeps that.
-        alive = [one() for one in self.views] if kind is not None else []
-        self.left.clear()
-        failed: BaseException | None = None
-        for end in [*(view.release for view in alive if view is not None), *self.lent]:
-            try:
-                end()
-            except BaseException as error:
-                # The others' memory goes back all the same.
-                failed = failed or error
-        if failed is None:
-            return
-        if kind is None or not isinstance(failed, Exception):
-            raise failed
-        # What the function raised goes before.
-        _unraisable(failed)
-
-    def args(self) -> tuple[Any, ...]:
-        return self.left.pop(0)  # type: ignore[no-any-return]
-
-    def kwargs(self) -> dict[str, Any]:
-        return self.left.pop(0)  # type: ignore[no-any-return]
-
-    def give(self, result: Any) -> Any:
-        """Convert what came of the call, which was made on its stream if there is one."""
-        if type(result) in _trees.PLAIN:
-            return result
-        _refuse_unfinished(result)
-        if self.like is None:
-            return result
-        if self.stream is None:
-            made = self.like.maker.result(result, "the result")
-            if made is not None:
-                return made
-        leaves = _trees.Leaves()
-        rebuild = _trees.plan(result, "the result", leaves)
-        if not leaves.arrays:
-            return result
-        return rebuild(iter(convert_leaves(leaves, self.like, made_on=self.stream)))
-
-
-def _refuse_unfinished(result: Any) -> None:
-    """Refuse a result whose work is still to come; a generator or a coroutine is closed."""
-    kind = type(result)
-    # What `contextlib.contextmanager` makes holds one.
-    inner = result.gen if kind.__module__ == "contextlib" and hasattr(result, "gen") else result
-    if not isinstance(inner, (GeneratorType, CoroutineType, AsyncGeneratorType)):
-        if not hasattr(kind, "__await__"):
-            return
-    elif isinstance(inner, AsyncGeneratorType):
-        with contextlib.suppress(StopIteration):
-            inner.aclose().send(None)
-    else:
-        inner.close()
-    raise TypeError(
-        f"function: got one that returned a {kind.__name__}; allowed: functions whose work is done "
-        "when they return, and coroutine functions"
-    )
-
-
-def _names(function: Any) -> list[str]:
-    """Name the parameters that take arguments by their places, as far as the function says."""
-    import inspect
-
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return []
-    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [one.name for one in parameters if one.kind in by_place]
+def _is_method(function: Any, names: list[str]) -> bool:
+    """Tell whether a function is written as a method: in a class, with `self` before all else."""
+    around = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")
 
 
 def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import sys
 from collections.abc import Callable, Iterable
-from types import FunctionType
+from types import FunctionType, MemberDescriptorType
 from typing import Any
 
 _field = ".{}".format
@@ -26,21 +27,57 @@ Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list
 def parts_of(x: Any) -> Parts | None:
     """Give a container's keys and parts, how a key is shown, and what makes it again; else None."""
     kind = type(x)
+    found: Parts
     if isinstance(x, dict):
-        return list(x), list(x.values()), by_item, lambda new: _refilled(x, new)
-    if isinstance(x, list):
-        return range(len(x)), x, by_item, lambda new: _relisted(x, new)
-    if isinstance(x, tuple):
+        items = list(kind.items(x))
+        keys = [key for key, _ in items]
+        parts = [part for _, part in items]
+        found = keys, parts, by_item, lambda new: _refilled(x, keys, new)
+    elif isinstance(x, list):
+        found = range(len(x)), x, by_item, lambda new: _relisted(x, new)
+    elif isinstance(x, tuple):
         if hasattr(kind, "_fields") and hasattr(kind, "_make"):
             return kind._fields, x, _field, lambda new: _renamed(x, new)
-        return range(len(x)), x, by_item, tuple if kind is tuple else lambda new: _retupled(x, new)
-    if hasattr(kind, "__dataclass_fields__"):
-        import dataclasses  # noqa: PLC0415
+        found = range(len(x)), x, by_item, tuple if kind is tuple else lambda new: _retupled(x, new)
+    elif hasattr(kind, "__dataclass_fields__"):
+        names = _fields(x)
+        own = [getattr(x, name) for name in names]
+        return names, own, _field, lambda new: _renewed(x, names, new)
+    else:
+        return _registered(x, kind)
+    return _with_fields(x, found) if hasattr(kind, "__dataclass_fields__") else found
 
-        names = [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
-        parts = [getattr(x, name) for name in names]
-        return names, parts, _field, lambda new: _renewed(x, names, new)
-    return _registered(x, kind)
+
+def _fields(x: Any) -> list[str]:
+    import dataclasses  # noqa: PLC0415
+
+    return [field.name for field in dataclasses.fields(x) if hasattr(x, field.name)]
+
+
+def _with_fields(x: Any, found: Parts) -> Parts:
+    """Add the fields of a dataclass that is a dict, a list or a tuple as well.
+
+    A field may have what is an item, too: then it gets that item's array.
+    """
+    keys, parts, shown, again = found
+    keys, parts = list(keys), list(parts)
+    items = {id(part): number for number, part in enumerate(parts)}
+    places = [(shown, key) for key in keys]
+    numbers: dict[str, int] = {}
+    for name in _fields(x):
+        field = getattr(x, name)
+        numbers[name] = items.get(id(field), len(parts))
+        if numbers[name] == len(parts):
+            parts.append(field)
+            places.append((_field, name))
+
+    def made(new: list[Any]) -> Any:
+        other = again(new[: len(keys)])
+        for name, number in numbers.items():
+            object.__setattr__(other, name, new[number])
+        return other
+
+    return places, parts, lambda place: place[0](place[1]), made
 
 
 def _renamed(x: Any, parts: list[Any]) -> Any:
@@ -62,9 +99,17 @@ def _retupled(x: tuple[Any, ...], parts: list[Any]) -> Any:
     return made
 
 
-def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:
-    made = copy.copy(x)
-    for key, part in zip(x, parts, strict=True):
+def _refilled(x: dict[Any, Any], keys: list[Any], parts: list[Any]) -> Any:
+    if type(x) is dict:
+        return dict(zip(keys, parts, strict=True))
+    made = _copied(x)
+    # A dict whose keys are its attributes.
+    if getattr(x, "__dict__", None) is x:
+        object.__setattr__(made, "__dict__", made)
+    # What it has got or lost meanwhile does not count.
+    if list(made) != keys:
+        made.clear()
+    for key, part in zip(keys, parts, strict=True):
         made[key] = part
     return made
 
@@ -72,16 +117,43 @@ def _refilled(x: dict[Any, Any], parts: list[Any]) -> Any:
 def _relisted(x: list[Any], parts: list[Any]) -> Any:
     if type(x) is list:
         return parts
-    made = copy.copy(x)
+    made = _copied(x)
     made[:] = parts
     return made
 
 
-def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
+def _copied(x: Any) -> Any:
     made = copy.copy(x)
+    if made is x:
+        kind = type(x).__name__
+        raise TypeError(
+            f"container: got a {kind} whose copy is itself; allowed: a container that copy.copy() "
+            "gives another of, such as a dict, a list or a dataclass"
+        )
+    return made
+
+
+def _renewed(x: Any, names: list[str], parts: list[Any]) -> Any:
+    try:
+        made = object.__new__(type(x))
+    except TypeError:
+        made = _copied(x)  # exceptions, and what else C makes, are made by their own
+    else:
+        _share(x, made)
     for name, part in zip(names, parts, strict=True):
         object.__setattr__(made, name, part)
     return made
+
+
+def _share(x: Any, made: Any) -> None:
+    """Give a new object what another of its class has, which may refuse to be copied."""
+    if type(x).__dictoffset__:
+        made.__dict__.update(x.__dict__)
+    for kind in type(x).__mro__:
+        for slot in vars(kind).values():
+            if isinstance(slot, MemberDescriptorType):
+                with contextlib.suppress(AttributeError):
+                    slot.__set__(made, slot.__get__(x))
 
 
 def _registered(x: Any, kind: type) -> Parts | None:

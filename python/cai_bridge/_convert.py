@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import from_cai, to_cai, to_dlpack
+from ._core import from_cai, to_dlpack
 from ._libraries import Library
 
-__all__ = ["convert_leaves", "detached", "general"]
+__all__ = ["consume", "convert_leaves", "detached", "general"]
 
 
 def general(  # noqa: PLR0917 - called by Rust, by places
@@ -38,7 +38,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
     except Exception as error:
         error.__dict__.pop("_cai_bridge_item", None)
         raise
-    _consume(later)
+    consume(later)
     return made
 
 
@@ -46,12 +46,16 @@ def _tree(x: Any, library: Library, **how: Any) -> Any:
     # An array on the host is one of NumPy's own.
     leaves = _trees.Leaves(library.types if library.name == "numpy" else ())
     rebuild = _trees.plan(x, "x", leaves)
-    return rebuild(iter(convert_leaves(leaves, library, **how)))
+    later: list[Callable[[], None]] = []
+    made = rebuild(iter(convert_leaves(leaves, library, later, **how)))
+    consume(later)
+    return made
 
 
 def convert_leaves(
     leaves: _trees.Leaves,
     library: Library,
+    later: list[Callable[[], None]],
     *,
     stream: Any = None,
     copy: bool | None = None,
@@ -62,6 +66,7 @@ def convert_leaves(
 ) -> list[Any]:
     """Convert the arrays of a tree, all or none; what is refused says where it was.
 
+    What is added to `later` consumes the capsules among them: see `consume`.
     With `made_on` their pending work is on that stream, whatever stream their library has now.
     With `lent` they are for one call, at whose end what was added to that list is called.
     """
@@ -83,7 +88,6 @@ def convert_leaves(
             _trees.say_where(error, leaves.path(mine[item]))
         raise
     item = len(foreign)
-    later: list[Callable[[], None]] = []
     try:
         given = [arrays[number] for number in foreign] if own else list(arrays)
         if detach:
@@ -91,11 +95,11 @@ def convert_leaves(
         if copy is not None:
             given = _copies(given, library, copy, stream, readonly, later)
         if made_on is not None:
-            for item, array in enumerate(given):
-                given[item] = _made_on(made_on, array)
-        item = len(foreign)
-        made = library.maker.convert(given, stream, readonly, lent)
-        _consume(later)
+            # Work on that stream is pending on them, and they go back to it.
+            for item, view in enumerate(_taken(given, later)):
+                given[item] = from_cai(view, stream=made_on)
+            item = len(foreign)
+        made = library.maker.convert(given, stream, readonly, lent, later)
     except Exception as error:
         item = error.__dict__.pop("_cai_bridge_item", item)
         if item < len(foreign):
@@ -106,7 +110,8 @@ def convert_leaves(
     owned = [arrays[number] for number in mine]
     if made_on is not None:
         # Other arrays of the same memory, for their order alone.
-        library.maker.convert([_made_on(made_on, detached(array)) for array in owned], None, False)
+        views = _taken([*map(detached, owned)], later)
+        library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
     kept = iter(_own(owned, library, stream, copy, readonly, lent))
     converted = iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
@@ -167,11 +172,7 @@ def _copies(  # noqa: PLR0917
     readonly: bool | None,
     later: list[Callable[[], None]],
 ) -> list[Any]:
-    """Copy the arrays of a tree.
-
-    What is added to `later` consumes the capsules that were copied, when nothing can be refused
-    any more.
-    """
+    """Copy the arrays of a tree. What is added to `later` consumes its capsules."""
     library.maker.admit([], stream, readonly)
     if readonly and library.writes:
         return arrays  # refused whatever the library is given, a copy as well: so none is made
@@ -213,15 +214,15 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
     return view.__dlpack__(stream=1 if on is None else on, max_version=(1, 3), copy=True)
 
 
-def _consume(later: list[Callable[[], None]]) -> None:
-    """Consume the capsules that were copied."""
+def consume(later: list[Callable[[], None]]) -> None:
+    """Consume the capsules that were converted, when nothing can be refused any more."""
     for consume in later:
         consume()
 
 
-def _made_on(stream: Any, x: Any) -> Any:
-    """Give a view of an array that work on that stream is pending on, and that goes back to it."""
-    return from_cai(to_cai(x, stream=-1), stream=stream)
+def _taken(arrays: list[Any], later: list[Callable[[], None]]) -> list[Any]:
+    """Take arrays in as views that nothing is pending on."""
+    return _libraries.find("cai").maker.convert(arrays, -1, None, None, later)
 
 
 def detached(x: Any) -> Any:

@@ -98,8 +98,8 @@ class DLPackView(_View):
     __dlpack_c_exchange_api__: Final[CapsuleType]
     def __dlpack__(
         self,
-        *,
         stream: _Stream = None,
+        *,
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,

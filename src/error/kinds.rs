@@ -179,7 +179,8 @@ kinds! {
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
     /// A wait on the host during a capture.
     CaptureHostWait: Driver, "graph capture", "stream= with the array's stream, or with -1 if nothing is pending; or a hand-over before the capture begins";
-
+    /// A wait on the host during a capture, for a consumer that names no stream and may read on the CPU.
+    CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
     /// A wait on the host at an end during a capture, for a stream that nothing keeps alive.
     CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
@@ -216,6 +217,8 @@ kinds! {
     ReadOnlyBorrowed: Buffer, "readonly", "a managed tensor, which has a read-only flag; or readonly=False, if you vouch that nobody writes";
     /// Read-only memory, for a library that may write to it.
     ReadOnlyConverted: Buffer, "readonly", "a library that only reads; convert(..., copy=True); or readonly=False, if you vouch that nobody writes";
+    /// `readonly=True` for a library that cannot be told.
+    ReadOnlyAsked: Buffer, "readonly", "a library that only reads, or None";
     /// A function takes another element type.
     ElementType: Type, "dtype", "the element type that the function takes";
     /// An array that is not C-contiguous, for a function without strides.

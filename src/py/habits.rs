@@ -27,6 +27,10 @@ pub(crate) enum Habit {
     DefaultStreamUnnamed,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
     NeverNamesStream,
+    /// The same, and its dict has None as `stream`.
+    AlwaysNamesNone,
+    /// Its `__dlpack__` orders nothing, whatever stream it is asked for.
+    OrdersNothing,
     /// It works on a default stream, unless it is told another, and ignores the streams of dicts. `library` is the
     /// module that is imported where it is used.
     IgnoresDicts,
@@ -54,7 +58,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 16] = [
+pub(crate) const HABITS: [HabitRow; 23] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -71,6 +75,13 @@ pub(crate) const HABITS: [HabitRow; 16] = [
     known("pylibraft", Habit::IgnoresDicts, "26.10", "tests/gpu/test_systems.py"),
     known("cuda.compute", Habit::IgnoresDicts, "1.2.1", "tests/python/test_systems.py"),
     known("pyarrow._cuda", Habit::IgnoresDicts, "1.0", "tests/python/test_systems.py"),
+    known("pycuda", Habit::IgnoresDicts, "2026.1", "tests/python/test_systems.py"),
+    known("nvcv", Habit::IgnoresDicts, "0.15", "tests/python/test_systems.py"),
+    known("cvcuda", Habit::IgnoresDicts, "0.15", "tests/python/test_systems.py"),
+    known("pycuda", Habit::AlwaysNamesNone, "2026.1", "tests/python/test_systems.py"),
+    known("nvcv", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
+    known("cvcuda", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
+    known("holoscan", Habit::IgnoresDicts, "3.10", "tests/python/test_systems.py"),
 ];
 
 /// The table, for the test that each row's test exists: library, habit, version, test.

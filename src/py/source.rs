@@ -130,6 +130,7 @@ pub(crate) fn hand_over(
     (ready, place): (Ready, Place),
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
+    look(py);
     let mut from = None;
     if plan(ready, argument.request()).is_none() {
         from = ready_stream(py, door, holding, (ready, place), argument.alive(at))?;
@@ -140,7 +141,8 @@ pub(crate) fn hand_over(
     hand_over_from(py, door, &holding.driver, (ready, place, from), (argument, at))
 }
 
-/// The same from a stream that the caller knows to be alive.
+/// The same from a stream that the caller knows to be alive. Nothing of Python's runs in between that might let that
+/// stream go.
 pub(crate) fn hand_over_from(
     py: Python<'_>,
     door: &'static str,
@@ -148,7 +150,6 @@ pub(crate) fn hand_over_from(
     (ready, place, from): (Ready, Place, Option<Alive<'_>>),
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
-    look(py);
     let door = Purpose::hand_over(door);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {

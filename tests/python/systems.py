@@ -7,6 +7,7 @@ it was read. What they work on is memory of the simulated device, by streams of 
 from __future__ import annotations
 
 import functools
+import json
 import operator
 from typing import Any, ClassVar
 
@@ -41,8 +42,8 @@ class Exporting:
 class Taking:
     """What a library makes of an object, and the stream that it works on.
 
-    `minds` tells what it does about the dict's stream: nothing, ``"works on it"``, or ``"the host
-    waits"``. `keeps` tells whether it holds the object.
+    `minds` tells what it does about the dict's stream: nothing, ``"works on it"``, ``"its stream
+    waits"``, or ``"the host waits"``. `keeps` tells whether it holds the object.
     """
 
     name: ClassVar[str]
@@ -258,6 +259,97 @@ class ArrayViews(Taking):
         return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
 
 
+class PyCuda(Taking):
+    """A kernel's argument: the dict's address.
+
+    https://github.com/inducer/pycuda, pycuda/driver.py, 2026.1: ``_build_arg_buf`` and
+    ``function_call``. A launch without a stream is on the legacy default one. It keeps nothing.
+    """
+
+    name, keeps, on = "PyCUDA", False, "legacy"
+
+    def take(self, obj: Any) -> Region:
+        cai = getattr(obj, "__cuda_array_interface__", None)
+        assert cai
+        return region(cai["data"][0], cai["shape"], cai["typestr"], cai.get("strides"))
+
+
+class CvCuda(Taking):
+    """``cvcuda.as_tensor(obj)``, which asks for the dict before DLPack.
+
+    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv, 0.15: ExternalBuffer.cpp and Stream.cpp. It
+    holds the object, reads no stream, and works on the current stream of its own, which is the
+    legacy default one at first. An object with DLPack alone is asked as ``__dlpack__(1)``.
+    """
+
+    name, on = "CV-CUDA", "legacy"
+
+    def take(self, obj: Any) -> Region:
+        if not hasattr(obj, "__cuda_array_interface__"):
+            self.capsule = obj.__dlpack__(1)
+            tensor = capsules.read(self.capsule)
+            assert tensor.name == "dltensor"
+            return region(tensor.ptr, tensor.shape, "<f4")
+        iface = obj.__cuda_array_interface__
+        assert type(iface) is dict
+        assert type(iface["data"]) is type(iface["shape"]) is tuple
+        assert iface["version"] >= 2
+        self.obj, self.iface = obj, iface
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class Holoscan(Taking):
+    """``holoscan.core.Tensor.as_tensor(obj)`` of an object with a dict.
+
+    https://github.com/nvidia-holoscan/holoscan-sdk, python/holoscan/core/tensor.cpp, 3.10:
+    ``from_array_interface`` and ``process_array_interface_stream``. It makes the dict's stream wait
+    for the legacy default one, and not the other way round. It holds the object.
+    """
+
+    name, on = "Holoscan", "legacy"
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        if iface.get("stream") is not None:
+            self.cuda.stream_of(iface["stream"]).wait(self.cuda.legacy.record())
+        self.obj = obj
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class CuTile(Taking):
+    """An argument of ``cuda.tile.launch(stream, ...)``.
+
+    https://github.com/NVIDIA/cutile-python, cext/tile_kernel.cpp: the dict's typestr, shape, data
+    and strides are read, for a launch on the stream that it is passed. It keeps nothing.
+    """
+
+    name, keeps = "cuTile", False
+
+    def take(self, obj: Any) -> Region:
+        iface = obj.__cuda_array_interface__
+        assert type(iface) is dict
+        return region(iface["data"][0], iface["shape"], iface["typestr"], iface.get("strides"))
+
+
+class Xgboost(Taking):
+    """The data of a ``DMatrix``, and of ``inplace_predict``: the dict, as JSON.
+
+    https://github.com/dmlc/xgboost, 3.5: python-package/xgboost/data.py and
+    src/data/array_interface.cu. Its stream, the per-thread default one, waits for the dict's; with
+    the legacy one it is in order anyway.
+    """
+
+    name, minds, keeps, on = "XGBoost", "its stream waits", False, "per-thread"
+
+    def take(self, obj: Any) -> Region:
+        iface = json.loads(json.dumps(obj.__cuda_array_interface__))
+        assert iface["version"] <= 3
+        assert obj.dtype.hasobject is False
+        if iface.get("stream") not in {None, 1}:
+            self.stream.wait(self.cuda.stream_of(iface["stream"]).record())
+        return region(iface["data"][0], tuple(obj.shape), iface["typestr"])
+
+
 class Mpi4py(Taking):
     """What mpi4py makes of a buffer argument: DLPack before CAI, and no order by either.
 
@@ -281,4 +373,5 @@ class Mpi4py(Taking):
 
 TAKING: tuple[type[Taking], ...] = (
     *(Pylibcudf, Cudf, Raft, Compute, Ucxx, PyArrow, Dali, Cuml, Cusignal, ArrayViews, Mpi4py),
+    *(PyCuda, CvCuda, Holoscan, CuTile, Xgboost),
 )

@@ -113,6 +113,41 @@ class UcxxBuffer(Making):
         return {**AS_BYTES, "data": (ptr, False), "version": 2}
 
 
+class PycudaArray(Making):
+    """``GPUArray``: version 3, and None as its stream, whatever is pending.
+
+    https://github.com/inducer/pycuda, pycuda/gpuarray.py, 2026.1.
+    """
+
+    name, unsaid, module = "PyCUDA", "host", "pycuda.gpuarray"
+
+    def interface(self, ptr: int) -> dict[str, Any]:
+        data = {"strides": (4,), "data": (ptr, False), "stream": None}
+        return {**AS_FLOATS, **data, "version": 3}
+
+
+class CvcudaBuffer(Making):
+    """``ExternalBuffer``, which ``Tensor.cuda()`` returns.
+
+    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv/ExternalBuffer.cpp, 0.15: version 2, and a
+    ``__dlpack__`` that takes a stream and orders nothing.
+    """
+
+    name, unsaid, module = "CV-CUDA", "host", "nvcv"
+
+    def made(self, ptr: int) -> Any:
+        asked = {
+            "__module__": self.module,
+            "__cuda_array_interface__": property(lambda _: self.interface(ptr)),
+            "__dlpack__": lambda _, stream=None: self.bytes.__dlpack__(stream=-1),
+            "__dlpack_device__": lambda _: (2, 0),
+        }
+        return type("ExternalBuffer", (), asked)()
+
+    def interface(self, ptr: int) -> dict[str, Any]:
+        return {**AS_FLOATS, "strides": (4,), "data": (ptr, False), "version": 2}
+
+
 class CucimImage(Making):
     """``CuImage``, whose dict is an attribute of the instance, and always names stream 1.
 
@@ -207,6 +242,7 @@ class PyArrowBuffer(NumbaOf):
 
 MAKING: tuple[type[Making], ...] = (
     *(RmmBuffer, PylibcudfColumn, CudfColumn, RaftArray, UcxxBuffer, CucimImage),
+    *(PycudaArray, CvcudaBuffer),
     *(DaliTensor, CumlArray, CusignalShared, PyArrowBuffer),
 )
 

@@ -165,3 +165,54 @@ def test_a_view_that_comes_back_is_ready_on_the_functions_stream(cuda: Any, retu
     read = cuda.consumer(kind, reader).read(made)
     cuda.synchronize()
     assert read.value == [3.0] * 4
+
+
+@pytest.mark.parametrize("what", ["the argument", "the caller's array", "a tree"])
+@pytest.mark.parametrize("returns", ["cai", "dlpack"])
+def test_a_reader_on_the_stream_that_a_result_names_is_waited_for(
+    cuda: Any, producer: Any, what: str, returns: str
+) -> None:
+    x, own = made_on(cuda, producer, 7.0, "cai3"), cuda.stream("own")
+    functions = {
+        "the argument": lambda a: a,
+        "the caller's array": lambda a: x,
+        "a tree": lambda a: [a],
+    }
+    made = adapt(functions[what], stream=own, returns=returns)(x)
+    made = to_cai(made[0] if what == "a tree" else made)
+    assert made.__cuda_array_interface__["stream"] == own.handle
+    read = own.read(made)
+    del made
+    producer.fill(x, 9.0)
+    cuda.synchronize()
+    assert read.value == [7.0] * 4
+    assert x.exports == 0
+
+
+@pytest.mark.parametrize("returns", ["cai", "dlpack", "stand_in"])
+def test_a_result_makes_its_stream_wait_for_nothing_more(
+    cuda: Any, library: StandIn, producer: Any, returns: str
+) -> None:
+    own = cuda.stream("own")
+    result = cuda.array([1.0] * 4, speaks="cai3", stream=cuda.stream("its library's"))
+    cuda.clear_calls()
+    made = adapt(lambda: result, stream=own, returns=returns)()
+    waits = [one.stream for one in cuda.calls if one.call == "cuStreamWaitEvent"]
+    # The stand-in's stream has to wait for it.
+    assert waits == ([library.streams[0].handle] if returns == "stand_in" else [])
+    del made
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn"])
+def test_a_view_that_comes_back_from_a_stream_is_the_same_array(
+    cuda: Any, memory: str, dtype: str
+) -> None:
+    for shape in ((2, 3), (0, 3)):
+        x = cuda.array(fill=0.0, shape=shape, dtype=dtype, memory=memory, speaks="dlpack")
+        made = adapt(lambda a: a, "dlpack", stream=cuda.stream("own"))(to_dlpack(x))
+        given = to_dlpack(x)
+        for name in ("ptr", "shape", "strides", "dtype", "typestr", "readonly"):
+            assert getattr(made, name) == getattr(given, name)
+        assert made.__dlpack_device__() == given.__dlpack_device__()

@@ -123,3 +123,40 @@ def test_an_error_about_one_capsule_has_nothing_of_ours(cuda: Any, copy: Any) ->
         convert(used, "cai", copy=copy)
     assert vars(caught.value) == {}
     cuda.synchronize()
+
+
+class Frozen(dict):  # type: ignore[type-arg]
+    def __setitem__(self, key: Any, part: Any) -> None:
+        raise TypeError("may not be changed")
+
+
+WAYS = {
+    "a tree": lambda tree, own: convert(tree, "cai"),
+    "numpy": lambda tree, own: convert(tree, "numpy"),
+    "a copy": lambda tree, own: convert(tree, "cai", copy=True),
+    "an argument": lambda tree, own: adapt(lambda tree: tree)(tree),
+    "a result": lambda tree, own: adapt(lambda: tree, returns="cai")(),
+    "a result of a stream": lambda tree, own: adapt(lambda: tree, returns="cai", stream=own)(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_a_container_that_cannot_be_made_again_costs_no_capsule(cuda: Any, way: Any) -> None:
+    x, kept = capsule(cuda, (4,))
+    y, own = cuda.array([1.0] * 4), cuda.stream("own")
+    with pytest.raises(TypeError, match=r"\[1\]: may not be changed$"):
+        way([kept, Frozen(a=y)], own)
+    cuda.synchronize()
+    assert (x.exports, y.exports) == (1, 0)
+    assert convert(kept, "cai").ptr == x.ptr
+
+
+def test_a_result_that_is_refused_costs_no_capsule_and_is_named(cuda: Any) -> None:
+    x, kept = capsule(cuda, (4,))
+    other = cuda.stream("other", device=1)
+    with pytest.raises(ValueError, match=r"^the result\[0\]: stream: got "):
+        adapt(lambda: [kept], returns="cai", stream=other)()
+    with pytest.raises(ValueError, match=r"^the result\[1\]: capsule: got one that is there twice"):
+        adapt(lambda: [kept, kept], returns="cai", stream=cuda.stream("own"))()
+    assert convert(kept, "cai").ptr == x.ptr
+    cuda.synchronize()

@@ -116,6 +116,7 @@ def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
         ("name", {"name": "a.b"}, "'a.b'"),
         ("arrays", {"arrays": "stand_in:Array"}, "'stand_in:Array'"),
         ("arrays", {"arrays": ("stand_in",)}, r"\('stand_in',\)"),
+        ("arrays", {"arrays": (":Array",)}, r"\(':Array',\)"),
         ("arrays", {"arrays": (), "view": None}, r"\(\)"),
         ("view", {"view": int}, "<class 'int'>"),
         ("make", {"make": Library.make}, "<bound method .+"),

@@ -39,7 +39,7 @@ NAMED = {
     *("Numba", "CuPy", "PyTorch", "JAX", "mpi4py", "RMM", "cuDF, pylibcudf", "RAFT (pylibraft)"),
     *("cuML", "cuSignal", "PyArrow CUDA", "ArrayViews", "AMSO memory class"),
     *("Warp", "cuCIM", "ucxx", "NVIDIA DALI", "cuda.core", "tvm-ffi"),
-    "cuda.compute (CCCL)",
+    *("cuda.compute (CCCL)", "CV-CUDA", "Holoscan", "PyCUDA", "cuTile", "XGBoost"),
 }
 
 

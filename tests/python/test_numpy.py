@@ -7,8 +7,10 @@ import textwrap
 import ml_dtypes
 import numpy as np
 import pytest
+from fakes import assert_refused, each
+from moving import host_waits
 
-from cai_bridge import convert, to_cai
+from cai_bridge import convert, to_cai, to_dlpack
 
 SOURCES = {
     "of floats": np.arange(6.0).reshape(2, 3),
@@ -51,6 +53,63 @@ def test_streams_fill_from_arrays_of_numpys(cuda):
     assert x.tolist() == [[7.0, 7.0], [7.0, 7.0]]
     with pytest.raises(ValueError, match=r"data: got the shape \(3, 2\); allowed: \(2, 2\)"):
         mine.fill(x, np.ones((3, 2)))
+
+
+OF_THE_HOST = pytest.mark.parametrize("memory", ["pinned", "managed"])
+
+
+@OF_THE_HOST
+@pytest.mark.parametrize("speaks", ["cai3", "exchange", "dlpack"])
+@pytest.mark.parametrize("moves", [False, True])
+def test_memory_that_the_cpu_reaches_is_ready_when_numpy_has_it(memory, speaks, moves, cuda):
+    mine, then = cuda.stream(), cuda.stream()
+    x = cuda.array([0.0] * 4, memory=memory, speaks=speaks, stream=mine)
+    with cuda.current_stream(mine):
+        mine.fill(x, 7.0)
+        view = to_dlpack(x)
+    if moves and speaks == "cai3":
+        then.wait(mine.record())
+        then.fill(x, 8.0)
+    seen = np.from_dlpack(view)
+    assert seen.ctypes.data == x.ptr
+    assert seen.tolist() == [8.0 if moves and speaks == "cai3" else 7.0] * 4
+    del view, seen
+
+
+@OF_THE_HOST
+def test_the_host_waits_for_nothing_where_nothing_is_pending(memory, cuda):
+    other = cuda.array([0.0], memory=memory)
+    cuda.stream().fill(other, 1.0)
+    view = to_dlpack(cuda.array([5.0] * 4, memory=memory, speaks="cai3"))
+    assert view.stream is None
+    assert np.from_dlpack(view).tolist() == [5.0] * 4
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("stream", [1, 2, -1])
+@OF_THE_HOST
+def test_nor_for_a_consumer_that_names_its_stream(memory, stream, cuda):
+    mine = cuda.stream()
+    x = cuda.array([0.0] * 4, memory=memory, speaks="cai3", stream=mine)
+    mine.fill(x, 7.0)
+    to_dlpack(x).__dlpack__(stream=stream)
+    to_dlpack(x).__dlpack__(dl_device=(2, 0))
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+
+
+@OF_THE_HOST
+@each("refusals", "object", kind="CaptureHostReader")
+def test_nor_during_a_capture(row, memory, cuda):
+    mine, captured = cuda.stream(blocking=False), cuda.stream("captured", blocking=False)
+    x = cuda.array([0.0] * 4, memory=memory, speaks="cai3", stream=mine)
+    mine.fill(x, 7.0)
+    view = to_dlpack(x)
+    with cuda.current_stream(captured), cuda.capture(captured):
+        assert_refused(row, np.from_dlpack, view)
+        view.__dlpack__(stream=mine)  # as the message says
+    assert np.from_dlpack(view).tolist() == [7.0] * 4
 
 
 @pytest.mark.parametrize("kind", ["U1", "O", "M8[s]", "i4,f4"])

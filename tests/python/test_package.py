@@ -131,7 +131,7 @@ def test_signatures_are_the_contracts():
         "(x, stream=None, readonly=None, owner=None, device=None, dtype=None)"
     )
     assert str(inspect.signature(DLPackView.__dlpack__)) == (
-        "(self, /, *, stream=None, max_version=None, dl_device=None, copy=None)"
+        "(self, /, stream=None, *, max_version=None, dl_device=None, copy=None)"
     )
 
 

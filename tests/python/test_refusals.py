@@ -225,11 +225,11 @@ def test_a_view_refuses_an_argument_and_exports_afterwards(row, cuda):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda x: from_cai(only_cai(x)).__dlpack__(None),
+        lambda x: from_cai(only_cai(x)).__dlpack__(None, (1, 0)),
         lambda x: to_cai(),
     ],
 )
-def test_dlpack_takes_keywords_only_and_a_conversion_an_object(call, cuda):
+def test_dlpack_takes_but_its_stream_by_position_and_a_conversion_an_object(call, cuda):
     with pytest.raises(TypeError):
         call(cuda.array(shape=4))
 
@@ -281,3 +281,17 @@ def test_a_view_is_not_made_of_a_tensor_that_is_refused(row, cuda):
     else:
         assert_refused(row, tables.to_object, DLPackView, tensor)
     assert tensor.deleted == 1
+
+
+def test_a_dict_is_not_its_own_owner(cuda):
+    array = cuda.array([1.0], speaks=(), name="x")
+    said = interface(array)
+    with pytest.raises(ValueError, match="owner: got the dict itself; allowed: the object that"):
+        from_cai(said, owner=said)
+
+    class Owning(dict):
+        """One that has the owner as an attribute."""
+
+    owning = Owning(said)
+    owning.owner = array
+    assert from_cai(owning, owner=owning).owner is owning

@@ -136,6 +136,7 @@ ELSEWHERE = {
     *("reversed array", "view for NumPy"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     *("a silent dict during a capture", "a copy during a capture"),
+    "managed memory for a consumer without a stream during a capture",
     *("an array in a fork", "a view in a fork"),
     "an end during a capture whose consumer was a bare handle",
     "an array and a stream that is none",

@@ -209,6 +209,32 @@ def test_an_empty_array_needs_no_memory(cuda):
     assert out.ptr == 0
 
 
+def test_a_process_ends_while_other_threads_call_the_extension(tmp_path):
+    script = tmp_path / "ends.py"
+    script.write_text(
+        "import rust_extension, threading, time\n"
+        "from cai_bridge.testing import simulated_cuda\n"
+        "cuda = simulated_cuda(check=False).__enter__()\n"
+        "x = cuda.array([1.0, 2.0], speaks='cai3')\n"
+        "class Slow:\n"
+        "    @property\n"
+        "    def __cuda_array_interface__(self):\n"
+        "        time.sleep(0.002)\n"
+        "        return x.__cuda_array_interface__\n"
+        "def work():\n"
+        "    while True:\n"
+        "        rust_extension.saxpy(2.0, Slow(), Slow())\n"
+        "for _ in range(3):\n"
+        "    threading.Thread(target=work, daemon=True).start()\n"
+        "time.sleep(0.05)\n"
+    )
+    for _ in range(3):
+        ended = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, timeout=60, check=False
+        )
+        assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_a_process_ends_with_results_that_are_still_used(tmp_path):
     script = tmp_path / "ends.py"
     script.write_text(

@@ -271,19 +271,19 @@ def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
 
 UNORDERED = """
 import os
-import cai_bridge._adapt
+import cai_bridge._calls
 from tests.soak_gpu.child import Task, run
 from tests.soak_gpu.draw import Setup
 from tests.soak_gpu.worlds import World
 
-converted = cai_bridge._adapt._Call.converted
+converted = cai_bridge._calls.Call.converted
 
-def unordered(call, args, kwargs):
+def unordered(call, *given):
     call.stream = -1
-    return converted(call, args, kwargs)
+    return converted(call, *given)
 
 if BROKEN:
-    cai_bridge._adapt._Call.converted = unordered
+    cai_bridge._calls.Call.converted = unordered
 drawn = Setup("unsaid", words=(6, 8), threads=1)
 tasks = [Task(seed, World("simulated"), 60.0, seed, drawn) for seed in range(8)]
 print(*{run(task).outcome for task in tasks}, flush=True)

@@ -17,15 +17,27 @@ from typing import Any
 import pytest
 from fakes import rows
 from specification import BLOCKS, called, taken_on
-from systems import TAKING, Compute, Mpi4py, Pylibcudf, Raft
+from systems import (
+    TAKING,
+    Compute,
+    CuTile,
+    CvCuda,
+    Holoscan,
+    Mpi4py,
+    PyCuda,
+    Pylibcudf,
+    Raft,
+    Xgboost,
+)
 from systems_out import MAKING, CudfColumn, PyArrowBuffer, floats
 
 from cai_bridge import HostSyncWarning, convert, from_cai, to_cai
-from cai_bridge._core import _settle
+from cai_bridge._core import _habits, _settle
 
 SEEN = [7.0] * 8
 each_taking = pytest.mark.parametrize("system", TAKING, ids=lambda system: system.name)
 each_making = pytest.mark.parametrize("system", MAKING, ids=lambda system: system.name)
+WITHOUT_DICTS = {row[0] for row in _habits() if row[1] == "IgnoresDicts"}
 ANSWERS = "ignore::cai_bridge.HostSyncWarning"
 
 
@@ -92,7 +104,7 @@ def test_unsaid_it_is_right_where_the_system_minds_the_dict_and_else_a_race(cuda
 
 
 @pytest.mark.parametrize("on", ["legacy", "per-thread", "blocking"])
-@pytest.mark.parametrize("module", ["pylibcudf", "pylibraft", "pyarrow._cuda", "cuda.compute"])
+@pytest.mark.parametrize("module", WITHOUT_DICTS)
 def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_streams(
     cuda, module, on, monkeypatch
 ):
@@ -105,6 +117,31 @@ def test_unsaid_it_is_right_where_a_system_is_imported_that_works_on_default_str
     seen = taken.read()
     assert taken.cai["stream"] == hand.producer.handle
     del taken, view
+    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+@pytest.mark.parametrize(
+    ("module", "system"), [("pycuda", PyCuda), ("cvcuda", CvCuda), ("holoscan", Holoscan)]
+)
+def test_unsaid_a_system_that_works_on_the_legacy_default_stream_is_in_order(
+    cuda, module, system, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, types.ModuleType(module))
+    hand = Hand(cuda, system)
+    with hand.view() as view:
+        seen = hand.taken(view).read()
+    hand.producer.fill(hand.x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert seen.value == SEEN
+
+
+def test_cv_cuda_takes_a_view_of_dlpack_whose_stream_it_passes_by_position(cuda):
+    hand = Hand(cuda, CvCuda)
+    taken = hand.taken(from_cai(hand.view()))
+    seen = taken.read()
+    del taken
     hand.producer.fill(hand.x, 9.0, name="the producer's next write")
     cuda.synchronize()
     assert seen.value == SEEN
@@ -191,7 +228,7 @@ def test_the_array_lives_as_long_as_what_the_system_made_of_it(cuda, system):
     assert ptr
 
 
-@pytest.mark.parametrize("system", [Raft, Compute])
+@pytest.mark.parametrize("system", [Raft, Compute, PyCuda, CuTile, Xgboost])
 def test_what_keeps_no_owner_is_used_in_a_with_block(cuda, system):
     hand = Hand(cuda, system)
     assert not system.keeps
@@ -237,7 +274,7 @@ def how_to_say(system: Any, stream: Any) -> dict[str, Any]:
 
 def view_of(system: Any, made: Any, **how: Any) -> Any:
     """A DLPack view of a system's array."""
-    if hasattr(made.array, "__dlpack__"):
+    if hasattr(made.array, "__dlpack__") and system.unsaid != "host":
         return from_cai(to_cai(made.array), **how)
     return from_cai(made.array, **how)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from scenes import again, once_more
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import from_cai, to_cai, to_dlpack
 from cai_bridge._core import _settle
 from cai_bridge.conformance import in_another_thread
 
@@ -239,3 +239,17 @@ def test_a_reader_on_the_producers_stream_is_waited_for_by_another_that_was_decl
     declared.fill(array, 2.0)
     cuda.synchronize()
     assert not cuda.reports
+
+
+@pytest.mark.parametrize("door", [from_cai, to_dlpack])
+def test_a_reader_on_the_stream_that_a_dict_names_is_waited_for(door: Any, cuda: Any) -> None:
+    theirs, declared = cuda.stream("theirs"), cuda.stream("declared")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=theirs)
+    declared.wait(theirs.record())
+    view = to_cai(door(to_cai(x), stream=declared))
+    assert view.__cuda_array_interface__["stream"] == declared.handle
+    seen = declared.read(view)
+    del view
+    theirs.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4

@@ -289,7 +289,10 @@ class Ends(Model):
 
     def _vouched_by_nobody(self, name: str) -> None:
         """An exporter that is garbage, too, vouches for no stream that would have to be touched."""
-        view = self.views[name]
+        asked = self.views[name]
+        view = asked._replace(upstream=tuple(k for k in asked.upstream if k.by != "exporter"))
+        if view != asked:
+            self.change(name, view)
         home, settled = view.home, view.user.kind == "home" and not view.upstream
         if home is None or home.by != "exporter" or settled:
             return

@@ -35,10 +35,24 @@ class Exports(Copies):
         gpus = view.gpus or step.device is not None
         stream = self.asked(step.stream, at, gpus=gpus)
         argument = f"L{at}" if step.stream is None else step.stream
+        if step.stream is None and not gpus:
+            self._wait_for_a_reader(view)
         if step.stream != -1:
             self.hand_over(view, stream or f"L{at}")
         user = self.user(argument, view.home)
         return view.handed_on(user)._replace(at=at, gpus=gpus, lent=False)
+
+    def _wait_for_a_reader(self, view: View) -> None:
+        """A consumer without a stream may read on the CPU what that reaches: the host waits."""
+        if view.ready is None:
+            return
+        first = self.readied(view)
+        if first is None:
+            self.wait_for_device(self.gone_at(view))
+            return
+        also = self.also(view.on, view)
+        for stream in (first,) if also is None else (first, also):
+            self.wait_for_device(self.lanes[stream].device)
 
     def _asked_device(self, view: View, device: int | None) -> int:
         """Tell where a consumer works that asks for a GPU, which has to reach the memory."""
@@ -138,6 +152,8 @@ class Exports(Copies):
             return self._reads_dict(step, view, kind)
         wants(kind not in NO_READONLY or not view.readonly)
         on = legacy if kind in LEGACY_KINDS else own
+        if kind == "dlpack-none" and not (view.gpus or step.device is not None):
+            self._wait_for_a_reader(view)
         self.hand_over(view, on)
         return on
 
@@ -176,18 +192,23 @@ class Exports(Copies):
             return ready
         if trusting is not None and ready not in {None, trusting}:
             self._wait_for_producer(view, trusting)
-        self._noted_reader(name, {"unread", "unnamed"})
+        on = view.on
+        own = on is None or on == view.home or s.is_default(on.stream)
+        self._noted_reader(name, {"unread", "unnamed"}, None if own else on)
         return ready
 
-    def _noted_reader(self, name: str, kinds: set[str]) -> None:
+    def _noted_reader(self, name: str, kinds: set[str], named: StreamRef | None = None) -> None:
         """Somebody reads a dict or an address who says nothing of where he works.
 
+        He may work on the stream that the dict has `named`, where that is not the producer's.
         Libraries may work on streams that nothing keeps; a blocking one is the legacy stream's.
         """
         view = self.views[name]
         if view.user.kind not in kinds or self.arrays[view.array].empty:
             return
         seen = view.user.seen
+        if named is not None and named not in seen:
+            seen += (named,)
         for stream in self.working(view.at):
             kept = self.keep(f"{stream}.handle")
             if kept is None and self.lanes[stream].kind == "non-blocking":

@@ -73,6 +73,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.nested: 6,
     Draw.ended: 6,
     Draw.moving: 8,
+    Draw.declared: 4,
     Draw.elsewhere: 5,
     Draw.tree: 4,
     Draw.call: 6,

@@ -98,7 +98,7 @@ class HandOvers(Lives):
         if array.says("dlpack") is not None:
             ready = self._asked_for(step, array)
             on = None if ready is None else StreamRef(ready)
-            return view._replace(ready=ready, on=on, tensor=True)
+            return view._replace(ready=ready, on=on, tensor=True, upstream=self._of_dict(array))
         if array.says("cai") in SILENT:
             if not array.empty:
                 self.wait_for_device(device)
@@ -146,6 +146,13 @@ class HandOvers(Lives):
             return None
         self.makes_ready(array, stream or legacy)
         return None if array.empty else stream or legacy
+
+    def _of_dict(self, array: Array) -> tuple[StreamRef, ...]:
+        """The stream that the dict names of an array that speaks DLPack, too."""
+        if array.says("cai") != "cai3" or array.empty or array.pending is None:
+            return ()
+        wants(self.lanes[array.pending].device == array.device, "its streams are elsewhere")
+        return (StreamRef(array.pending, "exporter"),)
 
     def _by_dict(self, view: View) -> View:
         """A dict that names a stream, which its exporter keeps."""

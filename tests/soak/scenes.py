@@ -154,6 +154,28 @@ class Scenes(Parts):
             self.push(self.pick((s.Close, s.Drop))(far))
         self.reuse([name for name in names if name in self.model.named])
 
+    # --- on the stream that a dict names ----------------------------------------------------------
+
+    def declared(self) -> None:
+        """A view is said to be ready on another stream, and whoever reads its dict works there."""
+        array = self.written()
+        if array is None:
+            return
+        works_on = self.works_on(array, self.at(array))
+        names = [array, self.pushed(s.ToCai(self.name("v"), array, None, None, works_on)) or ""]
+        pending = self.model.arrays[array].pending
+        if not names[1] or pending is None:
+            return
+        stream = self.stream(self.at(names[1]))
+        self.push(s.Wait(stream, pending))
+        names += [self.pushed(s.FromCai(self.name("v"), names[1], stream)) or ""]
+        if names[2]:
+            names += [self.pushed(s.ToCai(self.name("v"), names[2])) or ""]
+        if names[-1]:
+            seen = s.Consume(self.name("p"), names[-1], "cai-enqueues", stream)
+            names += [self.pushed(seen) or ""]
+        self.reuse([name for name in names if name in self.model.named])
+
     # --- exporters that move ----------------------------------------------------------------------
 
     def moved(self, array: str) -> None:

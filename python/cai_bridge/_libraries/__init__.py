@@ -101,7 +101,7 @@ def _check(library: Any) -> None:
         refuse("name", "the name of a module, or of the package that it is in")
     arrays = library.arrays
     if not isinstance(arrays, tuple) or not all(
-        isinstance(one, str) and one.partition(":")[2] for one in arrays
+        isinstance(one, str) and all(one.partition(":")) for one in arrays
     ):
         refuse("arrays", 'a tuple of "module:type"')
     if not (library.view is None or library.view is CaiView or library.view is DLPackView):

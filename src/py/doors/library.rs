@@ -93,9 +93,11 @@ impl ToLibrary {
         let mut source = take_in(DOOR, x, &*facts(x)?, (&Argument::UNSPECIFIED, said))?;
         source.array = source.array.with_readonly(readonly);
         if self.writes && source.array.readonly() {
-            let asked = readonly == Some(true);
-            let got = if asked { "True for a library that may write" } else { "read-only memory" };
-            return Err(Error::new(Kind::ReadOnlyConverted, got).into());
+            let (kind, got) = match readonly {
+                Some(_) => (Kind::ReadOnlyAsked, "True for a library that may write"),
+                None => (Kind::ReadOnlyConverted, "read-only memory"),
+            };
+            return Err(Error::new(kind, got).into());
         }
         // PyTorch ends the process where its exchange API meets them (torch 2.11).
         let strides = source.array.layout().strides();

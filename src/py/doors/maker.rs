@@ -10,10 +10,10 @@ use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
 
 use super::Maybe;
 use super::consumer_stream::ConsumerStream;
+use super::hand_over::export;
 use super::item::at_item;
 use super::library::{Class, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
-use super::to_cai::export;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
@@ -120,7 +120,7 @@ impl Maker {
                     Err(_) if x.is_instance_of::<PyCapsule>() => {
                         dlpack::check_capsule(&x, &argument)
                     }
-                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyConverted, OWN).into()),
+                    Err(_) if refused => Err(Error::new(Kind::ReadOnlyAsked, OWN).into()),
                     Err(_) => Ok(()),
                 };
                 admitted.map_err(|error| at_item(py, error, item))
@@ -178,7 +178,7 @@ impl Maker {
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         // A stream object is asked once.
         let argument = if stream.is_some() { said } else { asked.argument()? };
-        export(DOOR, py, &mut source, &argument, None)?;
+        export(DOOR, py, &mut source, &argument)?;
         self.make(py, to_library, source, readonly, asked.answer.as_ref()).map(Some)
     }
 

@@ -6,15 +6,15 @@ use pyo3::types::{PyCFunction, PyList};
 use super::Maybe;
 use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
+use super::hand_over::export_all;
 use super::item::{at_item, refuse_twice};
 use super::library::DOOR;
 use super::maker::Maker;
-use super::to_cai::export;
 use crate::device::Place;
 use crate::py::flag;
 use crate::py::lease::Unconsumed;
 use crate::py::producers::dlpack;
-use crate::py::source::consumers_place;
+use crate::py::source::{Source, consumers_place};
 use crate::py::streams::Argument;
 
 impl Maker {
@@ -53,14 +53,12 @@ impl Maker {
         let arguments =
             current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
-        let mut ordered = Vec::new();
-        for (item, source) in sources.iter_mut().enumerate() {
-            let at = consumers_place(&source.array, source.place);
-            if let Some(argument) = of(at).map(|known| arguments.get(known).unwrap_or(&said)) {
-                export(DOOR, py, source, argument, Some(&mut ordered))
-                    .map_err(|error| at_item(py, error, item))?;
-            }
-        }
+        let place = |source: &Source| consumers_place(&source.array, source.place);
+        let argument = |known: usize| arguments.get(known).unwrap_or(&said);
+        let of_each: Vec<_> =
+            sources.iter().map(|source| of(place(source)).map(argument)).collect();
+        export_all(DOOR, py, &mut sources, &of_each)
+            .map_err(|(item, error)| at_item(py, error, item))?;
         let held = |(item, source)| Some((item, dlpack::consume_later(py, source)?));
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
         let made = PyList::empty(py);

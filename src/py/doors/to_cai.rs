@@ -3,23 +3,19 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
+use super::hand_over::export;
 use super::{Maybe, tell};
-use crate::device::Place;
 use crate::error::{Error, Kind};
-use crate::order::{self, Purpose};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{cai, dlpack, types};
-use crate::py::source::{
-    Source, check_argument, consumers_place, hand_over_from, ready_for, ready_stream,
-};
+use crate::py::source::Source;
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
-use crate::stream::{Elided, Request, Stream, plan};
 
 const DOOR: &str = "to_cai";
 
@@ -179,7 +175,7 @@ fn again(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let mut source = view.unwrap(py)?;
-    export(door, py, &mut source, argument, None)?;
+    export(door, py, &mut source, argument)?;
     Ok(source)
 }
 
@@ -199,57 +195,6 @@ fn from_dict(
         dtype: None,
     };
     let mut source = cai::import(x, facts, &options)?;
-    export(door, x.py(), &mut source, argument, None)?;
+    export(door, x.py(), &mut source, argument)?;
     Ok(source)
-}
-
-/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work.
-pub(super) type Pair = (Stream, bool, Place, Place);
-
-/// An array whose readiness is known: the order for the consumer, and what its dict then says. One event orders
-/// all the arrays of a call that are ready on the same stream: `ordered` has the pairs that were ordered in it.
-pub(super) fn export(
-    door: &'static str,
-    py: Python<'_>,
-    source: &mut Source,
-    argument: &Argument<'_, '_>,
-    ordered: Option<&mut Vec<Pair>>,
-) -> PyResult<()> {
-    let at = consumers_place(&source.array, source.place);
-    let (ready, request) = (source.ready, argument.request());
-    let driver = &source.holding.driver;
-    let at = check_argument(&source.array, driver, argument, at)?;
-    let waits = plan(ready, request).is_none();
-    let from = if waits {
-        let to = argument.alive(at);
-        ready_stream(py, door, &source.holding, (ready, source.place), to)?
-    } else {
-        None
-    };
-    // By the stream that is waited for, not by the one that was named: the legacy stream may stand in for that.
-    let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at));
-    match (ordered, pair) {
-        (Some(ordered), Some(pair)) if ordered.contains(&pair) => {
-            let together = || request.stream();
-            order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
-        }
-        // Nothing is pending any more: the host has waited, or the producer says so.
-        (_, None) if waits => {}
-        (ordered, pair) => {
-            hand_over_from(py, door, driver, (ready, source.place, from), (argument, at))?;
-            if let Some(ordered) = ordered {
-                ordered.extend(pair);
-            }
-        }
-    }
-    if source.array.ptr() != 0
-        && (request != Request::Unspecified || !source.holding.has_consumer())
-    {
-        source.holding.hand_to(py, argument, at)?;
-    }
-    if let Request::On(_) = request {
-        source.holding.ready_for_consumer(py);
-    }
-    source.ready = ready_for(ready, request);
-    Ok(())
 }

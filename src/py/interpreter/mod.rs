@@ -36,16 +36,22 @@ pub(crate) fn entry<'py, R>(py: Python<'py>, call: impl FnOnce() -> PyResult<R>)
 where
     R: IntoPyObjectExt<'py>,
 {
-    if is_ending() {
-        return Err(PySystemExit::new_err(()));
-    }
-    let _inside = CallGuard::now();
-    or_no_memory(|| {
+    inside(|| {
         // An error that PyO3 has yet to make an object of would lack memory outside.
         call().and_then(|answer| answer.into_bound_py_any(py)).inspect_err(|error| {
             error.value(py);
         })
     })
+}
+
+/// The same of a call whose answer is for Rust.
+#[inline]
+pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
+    if is_ending() {
+        return Err(PySystemExit::new_err(()));
+    }
+    let _inside = CallGuard::now();
+    or_no_memory(call)
 }
 
 /// Runs `call`; a panic for lack of memory, which PyO3 has where an object cannot be made, is the

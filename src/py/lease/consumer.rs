@@ -12,7 +12,7 @@ pub(super) enum Consumer {
     Nobody,
     /// A consumer that wants no order (-1).
     Declined,
-    /// A consumer on the producer's own stream; and who keeps that one, if the producer may move to another.
+    /// A consumer on the producer's own stream; and who keeps that one, if it may be closed, or the producer move.
     OnProducer(Option<KeepAlive>),
     /// A reader of the dict; nobody has read it yet.
     Unread,

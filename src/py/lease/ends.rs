@@ -1,12 +1,11 @@
 //! Ends: an end is settled and its memory dropped, or kept until that is possible.
 //!
 //! Dropping a producer may run any code, and may end another holder of ours: a capsule in a chain of capsules,
-//! a view that the producer had. Such ends are queued and follow, so a long chain does not overflow the stack.
+//! a view that the producer had. Its orders are made at once; its references follow, so a long chain does not
+//! overflow the stack.
 //!
-//! The host never waits. Memory that must outlive work on a device is kept here, and later calls of the bridge
-//! check it again. With a real driver a background thread checks it when no call comes. The thread takes the
-//! interpreter's lock like any other thread, and the bridge stops it before the interpreter ends. Memory that
-//! is still here then leaks.
+//! Memory that must outlive work on a device is kept here, and later calls of the bridge check it again; with a
+//! real driver a thread does if no call comes. What is left at the end of the interpreter leaks.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -32,9 +31,17 @@ pub(super) struct Next {
     pub(super) span: CallSpan,
     /// Whether a log handler caused it: such ends are not logged.
     pub(super) quiet: bool,
+    /// What came of its orders, where these are made already.
+    outcome: Option<Outcome>,
 }
 
-/// What goes on on a thread.
+impl Next {
+    pub(super) const fn new(ending: Ending<Box<Holding>>, span: CallSpan) -> Self {
+        Self { ending, span, quiet: false, outcome: None }
+    }
+}
+
+/// What this thread is doing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Now {
     Nothing,
@@ -50,16 +57,21 @@ thread_local! {
     static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Queues `next` behind the end that is under way on this thread; gives it back where none is.
-pub(super) fn queued(next: Next) -> Option<Next> {
-    if NOW.get() == Now::Nothing {
-        return Some(next);
-    }
-    let mut next = Some(next);
+/// Whether an end is under way on this thread.
+pub(super) fn is_under_way() -> bool {
+    NOW.get() != Now::Nothing
+}
+
+/// Makes the orders of `next`: whoever caused it may go on with the memory. Its references go after what is under way.
+#[cold]
+pub(super) fn queued(py: Python<'_>, next: Next) -> Option<Next> {
+    // After a panic it stays.
+    let mut next = ManuallyDrop::new(Next { quiet: is_telling(), ..next });
+    next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
+    let mut next = Some(ManuallyDrop::into_inner(next));
     // A thread that is ending has no queue any more.
     let _ = FOLLOWING.try_with(|following| {
-        let next = next.take().map(|next| Next { quiet: is_telling(), ..next });
-        following.borrow_mut().extend(next);
+        following.borrow_mut().extend(next.take());
         NOW.set(Now::Followed);
     });
     next
@@ -117,11 +129,11 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
+pub(super) fn run(py: Python<'_>, Next { ending, span, outcome: made, .. }: Next) {
     // After a panic it stays: dropping it would be without an order.
     let mut ending = ManuallyDrop::new(ending);
-    let (tag, of) = (ending.holder().tag, ending.holder().generation);
-    let outcome = generation::end(of, || outcome(py, &mut ending));
+    let tag = ending.holder().tag;
+    let outcome = made.unwrap_or_else(|| outcome(py, &mut ending));
     let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);
@@ -133,8 +145,10 @@ pub(super) fn run(py: Python<'_>, Next { ending, span, .. }: Next) {
 
 /// Continues `ending`, and returns the outcome.
 fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
+    let of = ending.holder().generation;
     // If memory runs out, the end stays due.
-    if let Err(interrupt) = or_no_memory(|| ending.advance(py)) {
+    let advanced = generation::end(of, || or_no_memory(|| ending.advance(py)));
+    if let Err(interrupt) = advanced {
         interrupt.write_unraisable(py, None);
     }
     match ending.state() {
@@ -152,7 +166,6 @@ struct Pending {
     told: Condvar,
 }
 
-/// Messages to the background thread.
 #[derive(Default)]
 struct Watch {
     thread: Option<JoinHandle<()>>,
@@ -167,8 +180,7 @@ fn pending() -> Option<&'static Pending> {
     PENDING.get(number).map(|pending| pending.get_or_init(Pending::default))
 }
 
-/// How many a call asks: more than it adds, so that they become fewer once they can end, and no more, so
-/// that a call takes no longer where thousands wait for one piece of work.
+/// How many a call asks: more than it adds, and so few that a call takes no longer where thousands wait.
 const AT_A_CALL: usize = 4;
 
 /// How often the thread asks, at first and at last.
@@ -181,8 +193,7 @@ fn keep(ending: Ending<Box<Holding>>) {
     let ripens = matches!(ending.holder().driver, Handle::Cuda);
     let Some(pending) = pending() else {
         // A fork of a fork of a fork …: kept for good.
-        std::mem::forget(ending);
-        return;
+        return std::mem::forget(ending);
     };
     pending.queue.push(ending);
     if ripens {
@@ -220,7 +231,7 @@ pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
 impl Pending {
     #[cold]
     fn look(&self, py: Python<'_>, most: usize) {
-        let over = self.queue.ask(most, |ending| {
+        let is_over = |ending: &mut Ending<Box<Holding>>| {
             let span = CallSpan::begin();
             let outcome = match outcome(py, ending) {
                 Outcome::PutOff => return false,
@@ -229,8 +240,8 @@ impl Pending {
             };
             span.released(ending.holder().tag, outcome);
             true
-        });
-        flat(py, || drop(over));
+        };
+        flat(py, || drop(self.queue.ask(most, is_over)));
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -281,7 +292,7 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // It may be waiting for the lock.
+            // It may be waiting for the lock, or be in a destructor, where it must not be left.
             let _ = py.detach(|| thread.join());
         }
     }

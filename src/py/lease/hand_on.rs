@@ -7,7 +7,7 @@ use super::holding::Holding;
 use super::warned;
 use crate::device::Place;
 use crate::py::streams::{Argument, KeepAlive, StreamRef};
-use crate::stream::{Alive, Request};
+use crate::stream::{Alive, Request, Stream};
 
 impl Holding {
     /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
@@ -22,17 +22,35 @@ impl Holding {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
             (_, Some(alive)) if self.is_producer(alive) => {
-                let kept = self.producer_moves().then(|| argument.keep(py, &self.driver, at));
+                let kept = self.producer_may_change().then(|| argument.keep(py, &self.driver, at));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
             _ => match argument.keep(py, &self.driver, at)? {
-                Some(KeepAlive::By(kept) | KeepAlive::StandIn(kept)) => Consumer::On(kept),
-                Some(KeepAlive::Nobody(handle)) => Consumer::Unkept(handle, warned::here(py)?),
+                Some(kept) => consumer_on(py, kept)?,
                 None => Consumer::Nobody,
             },
         };
         self.hand_on(consumer);
         self.note_use(py);
+        Ok(())
+    }
+
+    /// The memory is read by work of the bridge on `on`, which `kept` keeps, or whoever keeps what the array is ready on.
+    pub(crate) fn hand_to_work(
+        &mut self,
+        py: Python<'_>,
+        kept: Option<&KeepAlive>,
+        on: Alive<'_>,
+    ) -> PyResult<()> {
+        let consumer = match kept {
+            Some(kept) => consumer_on(py, kept.clone_ref(py))?,
+            None => match self.keeper_of(on.stream()) {
+                Some(kept) => Consumer::On(kept.clone_ref(py)),
+                None => StreamRef::vouched(py, &self.driver, on)?
+                    .map_or(Consumer::Unkept(on.stream().handle(), None), Consumer::On),
+            },
+        };
+        self.hand_on(consumer);
         Ok(())
     }
 
@@ -75,8 +93,17 @@ impl Holding {
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
         let Consumer::Unnamed(seen) = &self.consumer else { return false };
         let settled =
-            self.upstream.is_empty() && self.is_producer(stream) && !self.producer_moves();
+            self.upstream.is_empty() && self.is_producer(stream) && !self.producer_may_change();
         !settled && !seen.iter().any(|known| known.is(stream))
+    }
+
+    /// Who keeps the stream that the array is ready on, where a reader may work there and nothing follows it: it is not
+    /// the producer's own.
+    pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KeepAlive> {
+        let Consumer::Unnamed(seen) = &self.consumer else { return None };
+        let kept = self.ready.as_ref().filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
+        let is_noted = |known: &KeepAlive| known.kept().is_some_and(|known| known.is_same(kept));
+        (!seen.iter().any(is_noted)).then(|| KeepAlive::By(kept.clone_ref(py)))
     }
 
     /// Notes such a stream. It comes back where nothing is to be noted: to drop it may run anything.
@@ -98,4 +125,12 @@ impl Holding {
             }
         }
     }
+}
+
+/// The consumer on a stream that was named just now, and that is kept so.
+fn consumer_on(py: Python<'_>, kept: KeepAlive) -> PyResult<Consumer> {
+    Ok(match kept {
+        KeepAlive::By(kept) | KeepAlive::StandIn(kept) => Consumer::On(kept),
+        KeepAlive::Nobody(handle) => Consumer::Unkept(handle, warned::here(py)?),
+    })
 }

@@ -19,7 +19,10 @@ impl Orders {
     pub(crate) fn of(holding: &Holding, py: Python<'_>, also: bool) -> Option<Self> {
         match &holding.held {
             Owner::Array(object, _) if also || holding.nothing_to_order().is_none() => {
-                let held = Owner::Array(object.clone_ref(py), Tensor::Elsewhere);
+                // Without a tensor the garbage collector may take the object apart.
+                let by_object = holding.is_by_object();
+                let tensor = if by_object { Tensor::None } else { Tensor::Elsewhere };
+                let held = Owner::Array(object.clone_ref(py), tensor);
                 let mut twin = holding.with_same_streams(py, held);
                 twin.lent = holding.lent;
                 Some(Self(twin))
@@ -31,9 +34,6 @@ impl Orders {
     /// The same for the garbage collector, which found the view, of memory that nothing but a Python object keeps.
     pub(crate) fn for_collector(holding: &Holding, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(holding, py, false)?;
-        if let Owner::Array(_, tensor) = &mut orders.0.held {
-            *tensor = Tensor::None;
-        }
         orders.0.collected();
         Some(orders)
     }

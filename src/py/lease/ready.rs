@@ -34,7 +34,7 @@ impl Holding {
     }
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
-    fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
+    pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
         self.ready.as_ref().or_else(producer)
     }
@@ -49,6 +49,12 @@ impl Holding {
     pub(crate) fn may_lose(&self, ready: Ready) -> bool {
         let keeper = ready.stream().and_then(|stream| self.keeper_of(stream));
         keeper.is_some_and(StreamRef::may_change)
+    }
+
+    /// Whether it can be closed, by others than the exporter of a dict.
+    pub(crate) fn may_close(&self, ready: Ready) -> bool {
+        let keeper = ready.stream().and_then(|stream| self.keeper_of(stream));
+        keeper.is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
     }
 
     /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
@@ -92,12 +98,12 @@ impl Holding {
         self.producer.as_ref().is_some_and(|producer| producer.is(stream))
     }
 
-    /// Whether the producer may move to another stream.
-    pub(super) fn producer_moves(&self) -> bool {
-        self.producer.as_ref().is_some_and(StreamRef::may_move)
+    /// Whether the producer's stream may be closed, or the producer move to another one.
+    pub(super) fn producer_may_change(&self) -> bool {
+        self.producer.as_ref().is_some_and(StreamRef::may_change)
     }
 
-    /// Whether it is on the same stream as ever.
+    /// Whether it is on the same stream as ever, which is alive.
     pub(crate) fn producer_stays(&self, py: Python<'_>) -> Result<bool, Failure<PyErr>> {
         self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, &self.driver))
     }

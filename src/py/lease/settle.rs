@@ -112,14 +112,14 @@ impl Holding {
         if self.lent.is_some_and(|at| {
             !self.is_producer(Alive::legacy(at))
                 || !self.upstream.is_empty()
-                || self.producer_moves()
+                || self.producer_may_change()
         }) {
             return None;
         }
         match &self.consumer {
             Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
             Consumer::Declined => Some(Elided::NotAsked),
-            Consumer::OnProducer(_) if self.upstream.is_empty() && !self.producer_moves() => {
+            Consumer::OnProducer(_) if self.upstream.is_empty() && !self.producer_may_change() => {
                 Some(Elided::SameStream)
             }
             _ => None,
@@ -140,7 +140,7 @@ impl Holding {
         let mut is_all = matches!(&self.consumer, Consumer::Unnamed(seen) if seen.is_empty())
             && self.upstream.is_empty()
             && self.lent.is_none()
-            && !self.producer_moves()
+            && !self.producer_may_change()
             // Its own: the legacy stream may stand in for another producer's.
             && self.is_producer(Alive::standing_in(self.at));
         if is_all {

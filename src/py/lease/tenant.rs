@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::ends::{Next, flat, look, queued, run};
+use super::ends::{Next, flat, is_under_way, look, queued, run};
 use super::holding::{Holding, Tenant};
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
@@ -26,7 +26,7 @@ impl Tenant {
     ) {
         if let Some(holding) = self.0.take() {
             let ending = Ending::settled(holding, settled);
-            flat(py, || run(py, Next { ending, span, quiet: false }));
+            flat(py, || run(py, Next::new(ending, span)));
         }
     }
 }
@@ -44,11 +44,13 @@ impl Drop for Tenant {
 /// Ends what is held; `enter` takes the interpreter's lock, unless there is no interpreter any more.
 fn end(holding: Box<Holding>, enter: impl FnOnce(&mut dyn FnMut(Python<'_>)) -> Option<()>) {
     let span = CallSpan::begin();
-    // Where an end is under way on this thread, that one has the lock.
-    let next = queued(Next { ending: Ending::new(holding), span, quiet: false });
-    let Some(mut next) = next.map(Some) else { return };
+    let mut next = Some(Next::new(Ending::new(holding), span));
     enter(&mut |py| {
-        look(py);
+        if is_under_way() {
+            next = next.take().and_then(|next| queued(py, next));
+        } else {
+            look(py);
+        }
         if let Some(first) = next.take() {
             flat(py, || run(py, first));
         }

@@ -68,7 +68,7 @@ pub(crate) fn import<'py>(
         let unnamed = default_stream(owner, of_owner)?;
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
-        silent = of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(py, "stream"))?;
+        silent = silence::never_names_stream(of_owner, &dict)?;
         cai_dict::decode(&dict, unnamed, name)?
     };
     check_dtype(options.dtype, decoded.dtype)?;
@@ -213,9 +213,12 @@ fn owner<'a, 'py>(
     facts: &Facts,
     owner: Option<&'a Bound<'py, PyAny>>,
 ) -> PyResult<&'a Bound<'py, PyAny>> {
+    let is_dict = facts.producer == ProducerKind::Dict;
     match owner {
-        _ if facts.producer == ProducerKind::Dict => {
-            owner.ok_or_else(|| Error::new(Kind::OwnerMissing, "None").into())
+        Some(owner) if is_dict && !(owner.is(x) && x.is_exact_instance_of::<PyDict>()) => Ok(owner),
+        _ if is_dict => {
+            let got = if owner.is_some() { "the dict itself" } else { "None" };
+            Err(Error::new(Kind::OwnerMissing, got).into())
         }
         _ if facts.producer == ProducerKind::Class => Err(types::a_class(x)),
         Some(_)

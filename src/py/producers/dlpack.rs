@@ -26,10 +26,10 @@ use crate::error::{Error, Kind, Result};
 use crate::order;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::lease::{Holding, Unconsumed};
+use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, StreamRef, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -43,6 +43,7 @@ pub(crate) fn exchange(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
+    look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
@@ -65,6 +66,7 @@ pub(crate) fn protocol(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
+    look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
@@ -75,8 +77,10 @@ pub(crate) fn protocol(
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }
-    let readonly = (facts.has(Habit::Immutable) && form == Form::Legacy).then_some(true);
-    let array = array.with_readonly(readonly);
+    // Of libraries that are known the dict is not asked: JAX would wait on the host.
+    let asks = facts.has_cai && !facts.is_known() && array.ptr() != 0;
+    let (named, readonly) = if asks { said(x)? } else { (None, facts.has(Habit::Immutable)) };
+    let array = array.with_readonly((readonly && form == Form::Legacy).then_some(true));
     let place = place(py, &driver, &array)?;
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
@@ -90,8 +94,18 @@ pub(crate) fn protocol(
     });
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
+    // At the end the stream that the dict names waits, too, or the one that it names then.
+    let exported = |named: Stream| {
+        let alive = current::named(py, named.handle(), place);
+        StreamRef::exported(&driver, alive, x, (true, None)).map(KeepAlive::By)
+    };
+    let upstream = named.map(exported).transpose()?;
     let read = Read { door, array, place, driver, told, producer, kept, by: By::Dlpack };
-    hold(x, read, argument, ready, || capsule::take(capsule).map(Some))
+    let mut source = hold(x, read, argument, ready, || capsule::take(capsule).map(Some))?;
+    if let Some(kept) = upstream {
+        source.holding.put_upstream(kept);
+    }
+    Ok(source)
 }
 
 /// Has a producer make its memory ready on the legacy default stream of `place`, by its `__dlpack__`.
@@ -114,6 +128,7 @@ pub(crate) fn capsule(
     argument: &Argument<'_, '_>,
 ) -> PyResult<Source> {
     let py = x.py();
+    look(py);
     let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
     let driver = driver::prepared(|call| detach(py, call))?;
     let place = place(py, &driver, &array)?;

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 use std::ffi::CString;
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::dlpack;
 use super::readiness::{Readiness, of_producer};
@@ -15,6 +17,7 @@ use super::types::{self, Facts, ProducerKind};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::py::errors::HostSyncWarning;
+use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, program_line};
 use crate::py::streams::{WaitReason, current, wait_for_all};
 use crate::py::text::type_name;
@@ -45,6 +48,14 @@ pub(super) fn settle(
         wait_for_all(py, "from_cai", driver, place, (WaitReason::SilentDict, to.as_slice()))?;
     }
     Ok((Ready::Nothing, None, None))
+}
+
+/// Whether the dict is one of a library's that says nothing of streams, of version 3 though it is.
+pub(super) fn never_names_stream(of_owner: &Facts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
+    if of_owner.has(Habit::AlwaysNamesNone) {
+        return Ok(true);
+    }
+    Ok(of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(dict.py(), "stream"))?)
 }
 
 /// More types without a stream than a program has.

@@ -54,7 +54,7 @@ pub(crate) struct Facts {
     pub(super) parts: Option<Parts>,
     /// What its library is known to do.
     habits: Vec<Habit>,
-    /// Whether the type defines `__dlpack__`.
+    /// Whether the type defines a `__dlpack__` to go by.
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
     pub(crate) has_cai: bool,
@@ -68,6 +68,11 @@ impl Facts {
             ProducerKind::Foreign => self.table.is_some() || self.has_dlpack || self.has_cai,
             ProducerKind::Capsule | ProducerKind::Dict | ProducerKind::Class => false,
         }
+    }
+
+    /// Whether something is known of the type's library.
+    pub(super) const fn is_known(&self) -> bool {
+        self.lazy.is_some() || self.parts.is_some() || !self.habits.is_empty()
     }
 
     /// Whether the type's library has the habit.
@@ -123,14 +128,16 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let module = attribute(kind, intern!(py, "__module__"))?.unwrap_or_default();
     let habits = habits::of(&module);
     let parts = Parts::of(x, kind, &habits)?;
+    let has_cai = speaks(kind, intern!(py, "__cuda_array_interface__"))?;
+    let by_cai = has_cai && habits.contains(&Habit::OrdersNothing);
     Ok(Facts {
         producer,
         table: Table::of(kind)?,
         lazy,
         parts,
         habits,
-        has_dlpack: speaks(kind, intern!(py, "__dlpack__"))?,
-        has_cai: speaks(kind, intern!(py, "__cuda_array_interface__"))?,
+        has_dlpack: !by_cai && speaks(kind, intern!(py, "__dlpack__"))?,
+        has_cai,
     })
 }
 

@@ -12,6 +12,7 @@ use crate::array::origin::{self, RustMemory, downcast};
 use crate::array::{Array, ArrayMut};
 use crate::dlpack::encode;
 use crate::error::{Error, Kind};
+use crate::py::interpreter::entry;
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, consumers_place};
 use crate::py::streams::{Argument, StreamRef};
@@ -141,7 +142,7 @@ impl<'py> IntoPyObject<'py> for &Array {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        view(py, self)?.into_object(py, ArrayView)?.into_bound_py_any(py)
+        entry(py, || view(py, self)?.into_object(py, ArrayView))
     }
 }
 
@@ -162,10 +163,12 @@ impl<'py> IntoPyObject<'py> for OneProtocol {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let view = view(py, &self.array)?;
-        match self.speaking {
-            Speaking::Dlpack => view.into_object(py, DLPackView)?.into_bound_py_any(py),
-            Speaking::Cai => view.into_object(py, CaiView)?.into_bound_py_any(py),
-        }
+        entry(py, || {
+            let view = view(py, &self.array)?;
+            match self.speaking {
+                Speaking::Dlpack => view.into_object(py, DLPackView)?.into_bound_py_any(py),
+                Speaking::Cai => view.into_object(py, CaiView)?.into_bound_py_any(py),
+            }
+        })
     }
 }

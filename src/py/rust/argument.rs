@@ -8,6 +8,7 @@ use super::memory::PythonMemory;
 use super::setup;
 use crate::array::{Array, ArrayMut, DeviceStream};
 use crate::py::doors::to_cai::source;
+use crate::py::interpreter::inside;
 
 impl DeviceStream {
     /// As [`DeviceStream::new`]; where the Python package has its simulated device in place, a stream of that.
@@ -30,8 +31,10 @@ impl DeviceStream {
     /// # fn main() {}
     /// ```
     pub fn in_python(py: Python<'_>, ordinal: i32) -> PyResult<Self> {
-        setup::ready(py)?;
-        Ok(Self::new(ordinal)?)
+        inside(|| {
+            setup::ready(py)?;
+            Ok(Self::new(ordinal)?)
+        })
     }
 }
 
@@ -44,9 +47,11 @@ impl FromPyObject<'_, '_> for Array {
     type Error = PyErr;
 
     fn extract(x: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
-        setup::ready(x.py())?;
-        let (descriptor, taken) = PythonMemory::new(source(DOOR, &x)?);
-        Ok(Self { descriptor, origin: Arc::new(taken) })
+        inside(|| {
+            setup::ready(x.py())?;
+            let (descriptor, taken) = PythonMemory::new(source(DOOR, &x)?);
+            Ok(Self { descriptor, origin: Arc::new(taken) })
+        })
     }
 }
 

@@ -69,6 +69,18 @@ pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> Py
     Ok(answered(py, same())?.unwrap_or(false))
 }
 
+/// The stream that the dict of `object` names, and whether its memory is read-only, where it says so.
+pub(crate) fn said(object: &Bound<'_, PyAny>) -> PyResult<(Option<Stream>, bool)> {
+    let py = object.py();
+    let Some(dict) = answered(py, interface(object))? else { return Ok((None, false)) };
+    let named = answered(py, pending(&dict))?.and_then(Ready::stream);
+    let readonly = || match dict.get_item(intern!(py, "data"))? {
+        Some(data) => data.get_item(1)?.is_truthy(),
+        None => Ok(false),
+    };
+    Ok((named, answered(py, readonly())?.unwrap_or(false)))
+}
+
 fn interface<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyDict>> {
     let dict = object.getattr(intern!(object.py(), "__cuda_array_interface__"))?;
     Ok(dict.cast_into::<PyDict>()?)

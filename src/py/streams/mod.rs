@@ -15,7 +15,7 @@ mod voucher;
 mod wait;
 
 pub(crate) use argument::Argument;
-pub(crate) use exporter::exports;
+pub(crate) use exporter::{exports, said};
 pub(crate) use keep_alive::KeepAlive;
 pub(crate) use object::handle_of;
 pub(crate) use reference::{Now, StreamRef};

@@ -159,13 +159,19 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether it is not an exporter's that names another one by now.
+    /// Whether it is neither closed nor an exporter's that names another one by now.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
                 Ok(self.also(py, driver)?.is_none())
             }
             Keeper::Exporter(exporter) => Ok(exporter.0.stays(py, self.stream)?),
+            Keeper::Object(voucher) => {
+                let stays = |object: &Bound<'_, PyAny>| {
+                    Ok((handle_of(object)? == self.stream.handle()).then_some(()))
+                };
+                Ok(voucher.ask(py, stays)?.is_some())
+            }
             _ => Ok(true),
         }
     }

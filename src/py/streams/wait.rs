@@ -23,6 +23,8 @@ pub(crate) enum WaitReason {
     OwnerCollected,
     /// The consumer's stream may be destroyed, at the end.
     ConsumerUnknown,
+    /// Whoever takes the array may read it on the CPU.
+    HostReader,
 }
 
 /// The host waits for all work at `place`. Refused if that would end a capture of a default stream, of a
@@ -54,6 +56,11 @@ pub(crate) fn wait_for_all(
             Kind::CaptureUnkept,
             "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
             "nothing keeps the consumer's stream alive; the host waited for the context",
+        ),
+        WaitReason::HostReader => (
+            Kind::CaptureHostReader,
+            "memory that the CPU reaches too, for a consumer without a stream, so the host would have to wait",
+            "the CPU may read the memory; the host waited for the context",
         ),
     };
     // The default ones are asked below.

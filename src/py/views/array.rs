@@ -23,7 +23,7 @@ impl ArrayView {
     }
 
     /// A capsule with the array, or with a copy of it, as of `DLPackView`.
-    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    #[pyo3(signature = (stream=None, *, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
         stream: Option<&Bound<'py, PyAny>>,

@@ -2,9 +2,8 @@
 //!
 //! A copy on a GPU is made on the consumer's stream, after what the array is ready on, in memory that was
 //! taken there, and is freed there in order; a copy in the host's memory is made on the producer's, and the
-//! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``,
-//! ``stream``). Which it is to be is [`super::export_request`]'s to say. Refused here are copies while a stream that
-//! they would be made on or after is being captured.
+//! host waits, since a consumer on the CPU has no stream (Python array API 2025.12, ``array.__dlpack__``). Which it is
+//! to be is [`super::export_request`]'s to say. Refused here are copies in a graph capture.
 
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::encode;
 use crate::driver::host::HostMemory;
-use crate::error::{Error, Kind, Result};
+use crate::error::{Kind, Result};
 use crate::lease::Settlement;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::{Answer, detach, entry};
@@ -30,7 +29,7 @@ use crate::py::streams::current::Objects;
 use crate::py::streams::{
     Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
 };
-use crate::stream::{Alive, Request, Stream};
+use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
 const CAPTURED: (Kind, &str) =
@@ -99,42 +98,46 @@ pub(super) fn to_gpu<'py>(
     ordinal: i32,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    // Held until the copy is done, or ordered before the producer's next use of its memory.
-    let (mut source, objects) = (Tenant::new(view.share(py)?), Objects::default());
-    let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
-    let (holding, argument) = (&*holding, asked.argument);
+    let (holding, objects, argument) = (view.share(py)?, Objects::default(), asked.argument);
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
         check_argument(&view.array, &view.driver, argument, at)?;
     }
     look(py);
-    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
-    let also = also_ready(py, holding, ready)?;
+    let kept = argument.keep(py, &view.driver, at)?;
+    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
+    let also = also_ready(py, &holding, ready)?;
     let (on, waiting) = queues(view, at, given, ready)?;
+    // The stream that it is made on is the one that was named.
+    let kept = kept.filter(|_| given.is_some() && waiting.is_none());
     let idle = Alive::legacy(view.place);
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
     order::check_captures(view.driver.get()?, &first, CAPTURED)?;
     let context = context_keeper(py, view, on)?;
     let (mut producers, known) = holding.producers(py)?;
     let unkept = holding.add_unkept(py, at, &[on], &mut producers, &objects)?;
-    let span = CallSpan::begin();
-    let buffer = detach(py, || {
+    let (span, source) = (CallSpan::begin(), reading(py, view, kept.as_ref(), on)?);
+    let mut queued = false;
+    let made = detach(py, || {
         let before = || {
             let mut ready = [ready, also].into_iter().flatten();
-            ready.try_for_each(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on)))
+            ready.try_for_each(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on)))?;
+            queued = true;
+            Ok(())
         };
         let after = || {
             let back = Purpose::give_back(DOOR);
             producers.iter().try_for_each(|producer| connect(back, view, (on, *producer)))
         };
-        let made = Buffer::filled(&view.driver, &view.array, on, before, after)?;
-        if let Some(to) = waiting.filter(|_| made.ptr() != 0) {
-            connect(Purpose::hand_over(DOOR), view, (on, to))?;
-        }
-        Ok::<_, Error>(made)
-    })?;
+        Buffer::filled(&view.driver, &view.array, on, before, after)
+    });
+    let (buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
+    let mut copied = held(py, view, (buffer, at), kept, on, context)?;
+    if let Some(to) = waiting.filter(|_| ptr != 0) {
+        detach(py, || connect(Purpose::hand_over(DOOR), view, (on, to)))?;
+    }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if unkept.is_some() && ptr != 0 {
         wait_for_all(py, DOOR, &view.driver, at, (WaitReason::ConsumerUnknown, &[on]))?;
@@ -145,49 +148,85 @@ pub(super) fn to_gpu<'py>(
         let driver = view.driver.get()?;
         Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
     };
-    let copied = holder(py, view, (buffer, at), argument, (on, waiting.is_some()), context);
     drop(producers);
-    // The copy reads the source, whatever becomes of the copy.
     source.settled(py, settled, CallSpan::begin());
-    let copied = copied?;
+    if let Some(holding) = copied.holding() {
+        // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
+        let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
+        hand_out(py, holding, (consumer, at))?;
+    }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     capsule(py, &array, false, asked.versioned, Box::new(copied))
 }
 
-/// The holder of a copy that was made `on` that stream, which another stream waits for if `apart`. The memory is
-/// freed on that stream if something keeps it, else on the legacy default stream, which waits for the copy now.
-fn holder(
+/// A holder of the array that is read on `on`, which `kept` keeps: it ends like any consumer that works there, unless
+/// it is told that the orders are made.
+fn reading(
+    py: Python<'_>,
+    view: &View,
+    kept: Option<&KeepAlive>,
+    on: Alive<'_>,
+) -> PyResult<Tenant> {
+    let mut holding = view.share(py)?;
+    holding.hand_to_work(py, kept, on)?;
+    Ok(Tenant::new(holding))
+}
+
+/// What was `made` of the array that `source` holds. If that failed, a part of the copy may be `queued` all the same.
+fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyResult<(T, Tenant)> {
+    match made {
+        Ok(made) => Ok((made, source)),
+        Err(error) => {
+            if !queued {
+                source.settled(py, Settlement::Done, CallSpan::begin());
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// The holder of a copy that was made `on` that stream. The memory is freed there if something keeps the stream, else on
+/// the legacy default one, which waits for the copy now.
+fn held(
     py: Python<'_>,
     view: &View,
     (buffer, at): (Buffer, Place),
-    argument: &Argument<'_, '_>,
-    (on, apart): (Alive<'_>, bool),
+    kept: Option<KeepAlive>,
+    on: Alive<'_>,
     context: Option<Box<Tenant>>,
 ) -> PyResult<Tenant> {
-    let named = matches!(argument.request(), Request::On(_)) && !apart;
-    let kept = if named {
-        argument.keep(py, &view.driver, at)?
-    } else {
-        Some(KeepAlive::of(py, &view.driver, on)?)
+    let kept = kept.map_or_else(|| KeepAlive::of(py, &view.driver, on), Ok);
+    let (producer, kept) = match kept {
+        Ok(KeepAlive::By(kept)) => (kept, None),
+        other => (StreamRef::legacy(at), Some(other)),
     };
-    let producer = if let Some(KeepAlive::By(kept)) = kept {
-        kept
-    } else {
+    let copied = Tenant::new(Holding::copy(buffer, &view.driver, at, producer, context));
+    if let Some(other) = kept {
         let legacy = Alive::legacy(at);
-        detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy)))?;
-        StreamRef::legacy(at)
-    };
-    let mut holding = Holding::copy(buffer, &view.driver, at, producer, context);
-    // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
-    let consumer = if named || apart { argument } else { &Argument::UNSPECIFIED };
+        if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy))) {
+            // Nothing says when the memory is free.
+            std::mem::forget(copied);
+            return Err(error.into());
+        }
+        other?;
+    }
+    Ok(copied)
+}
+
+/// The copy that `holding` holds is for the consumer that `argument` names.
+fn hand_out(
+    py: Python<'_>,
+    holding: &mut Holding,
+    (argument, at): (&Argument<'_, '_>, Place),
+) -> PyResult<()> {
     // Whoever takes a copy may work on a stream of another GPU.
-    let at = match consumer.alive(at) {
-        Some(stream) => order::place_of(view.driver.get()?, stream)?,
+    let at = match argument.alive(at) {
+        Some(stream) => order::place_of(holding.driver.get()?, stream)?,
         None => at,
     };
-    holding.hand_to(py, consumer, at)?;
+    holding.hand_to(py, argument, at)?;
     holding.read(py);
-    Ok(Tenant::new(holding))
+    Ok(())
 }
 
 /// A copy in the host's memory, which `copy` makes on the stream that it is given, as [`buffer::on_host`].
@@ -196,19 +235,22 @@ fn copied_to_host(
     view: &View,
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
-    let mut source = Tenant::new(view.share(py)?);
-    let Some(holding) = source.holding() else { return Err(Error::new(Kind::Released, "").into()) };
-    let ready = ready_stream(py, DOOR, holding, (view.ready, view.place), None)?;
-    let also = also_ready(py, holding, ready)?;
+    let holding = view.share(py)?;
+    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
+    let also = also_ready(py, &holding, ready)?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;
     let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
     check_host_wait(py, &view.driver, on.place(), why)?;
-    let span = CallSpan::begin();
-    let memory = detach(py, || {
+    let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);
+    let mut queued = false;
+    let made = detach(py, || {
         also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), view, (also, on)))?;
+        queued = true;
         copy(on)
-    })?;
+    });
+    let (memory, source) = read(py, source, queued, made)?;
+    source.settled(py, Settlement::Done, CallSpan::begin());
     let address = memory.as_ref().map_or(0, |memory| memory.address());
     span.copied(&view.array, address, (on.stream(), on.place().ordinal), true);
     Ok((address, memory))

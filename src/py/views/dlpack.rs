@@ -10,7 +10,7 @@ use super::export::{self, CapsuleRequest, DOOR};
 use super::export_request::{ExportRequest, Target, export_request};
 use super::{View, copy};
 use crate::descriptor::Descriptor;
-use crate::device::Device;
+use crate::device::{Device, MemoryKind};
 use crate::dlpack::encode;
 use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::driver;
@@ -37,8 +37,8 @@ pub(crate) struct DLPackView;
 impl DLPackView {
     /// A capsule with the array, or with a copy of it, usable on the consumer's stream.
     ///
-    /// The consumer's stream waits for the producer's by an event. The host waits only for a copy in
-    /// host memory.
+    /// The consumer's stream waits for the producer's by an event. The host waits for a copy in host
+    /// memory, and for pinned and managed memory if no stream is named: NumPy reads that on the CPU.
     ///
     /// Parameters
     /// ----------
@@ -79,7 +79,7 @@ impl DLPackView {
     /// non-blocking stream alive, the host waits then, with a warning: pass the stream object.
     ///
     /// DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
-    #[pyo3(signature = (*, stream=None, max_version=None, dl_device=None, copy=None))]
+    #[pyo3(signature = (stream=None, *, max_version=None, dl_device=None, copy=None))]
     fn __dlpack__<'py>(
         slf: &Bound<'py, Self>,
         stream: Option<&Bound<'py, PyAny>>,
@@ -123,7 +123,12 @@ fn hand_out<'py>(
     let wanted = export_request(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
     let asked = CapsuleRequest { argument: &argument, versioned };
     let capsule = match wanted {
-        ExportRequest::Own => export::share(py, view, &view.array, &asked),
+        ExportRequest::Own => {
+            if stream.is_none() && view.array.device().kind != MemoryKind::Device {
+                export::wait_for_host(py, view)?;
+            }
+            export::share(py, view, &view.array, &asked)
+        }
         ExportRequest::Shared(device) => {
             export::share(py, view, &view.array.clone().on(device), &asked)
         }

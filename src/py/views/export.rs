@@ -12,10 +12,11 @@ use crate::dlpack::encode;
 use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
+use crate::order;
 use crate::py::lease::Tenant;
 use crate::py::observe::End;
-use crate::py::source::{check_argument, consumers_place, hand_over};
-use crate::py::streams::Argument;
+use crate::py::source::{check_argument, consumers_place, hand_over, ready_stream};
+use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
 /// What makes the capsules, as a door.
 pub(super) const DOOR: &str = "__dlpack__";
@@ -50,6 +51,20 @@ pub(super) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
         return Ok(Place::gpu(array.device().id));
     }
     driver.locate(array.ptr()).map(Place::owning)
+}
+
+/// The host waits for what the array is ready on: a consumer that names no stream may read it on the CPU, as NumPy
+/// reads pinned and managed memory.
+pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
+    let holding = view.share(py)?;
+    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
+    let Some(ready) = ready else { return Ok(()) };
+    let mut streams = vec![ready];
+    streams.extend(holding.also_ready(py)?);
+    for place in places_of(&view.driver, order::place_of(view.driver.get()?, ready)?, &streams)? {
+        wait_for_all(py, DOOR, &view.driver, place, (WaitReason::HostReader, &streams))?;
+    }
+    Ok(())
 }
 
 /// A capsule with the view's memory, as `array` has it.

@@ -32,6 +32,9 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     if !unnamed {
         return Ok(ready);
     }
+    if let Some(known) = view.held(|holding| holding.ready_to_note(py))? {
+        drop(view.held(|holding| holding.note(py, known))?);
+    }
     let objects = Objects::default();
     current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
         note(py, view, reader, &objects)?;

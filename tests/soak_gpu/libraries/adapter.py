@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -66,6 +67,13 @@ class Adapter:
         """Make a stream the current one; Numba, JAX and tvm-ffi have none that one sets."""
         del stream
         return contextlib.nullcontext()
+
+    @contextlib.contextmanager
+    def late(self, stream: Any, milliseconds: float) -> Iterator[None]:
+        """Work on a stream, behind a kernel that holds it back."""
+        with self.on(stream):
+            self.spin(stream, milliseconds)
+            yield
 
     def works_on(self, stream: Any) -> AbstractContextManager[Any]:
         """Have `convert` find a stream as this library's; the libraries tell theirs themselves."""

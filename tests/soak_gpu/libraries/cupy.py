@@ -31,18 +31,15 @@ class Adapter(adapter.Adapter):
         return entered
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
-        with stream:
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return cupy.full(words, value, dtype=np.float32)
 
     def fill(self, array: Any, words: int, value: int, stream: Any, spin: float) -> None:
-        with stream:
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             array.fill(value)
 
     def copy(self, array: Any, words: int, stream: Any, spin: float) -> Any:
-        with stream:
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return array.copy()
 
     def values(self, copied: Any) -> Any:

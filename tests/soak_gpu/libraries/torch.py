@@ -31,18 +31,15 @@ class Adapter(adapter.Adapter):
         return made
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return torch.full((words,), float(value), dtype=torch.float32, device="cuda")
 
     def fill(self, array: Any, words: int, value: int, stream: Any, spin: float) -> None:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             array.fill_(float(value))
 
     def copy(self, array: Any, words: int, stream: Any, spin: float) -> Any:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return array.clone()
 
     def values(self, copied: Any) -> Any:

@@ -30,18 +30,15 @@ class Adapter(adapter.Adapter):
         return entered
 
     def full(self, words: int, value: int, stream: Any, spin: float) -> Any:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return wp.full(words, float(value), dtype=wp.float32, device=GPU)
 
     def fill(self, array: Any, words: int, value: int, stream: Any, spin: float) -> None:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             array.fill_(float(value))
 
     def copy(self, array: Any, words: int, stream: Any, spin: float) -> Any:
-        with self.on(stream):
-            self.spin(stream, spin)
+        with self.late(stream, spin):
             return wp.clone(array)
 
     def values(self, copied: Any) -> Any:

@@ -1,0 +1,164 @@
+"""Calls of adapted functions: their arguments are converted, and what comes of their results."""
+
+from __future__ import annotations
+
+import contextlib
+import weakref
+from collections.abc import Callable
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+from . import _libraries, _trees
+from ._convert import consume, convert_leaves
+from ._core import CaiView, DLPackView, _unraisable
+
+__all__ = ["Call"]
+
+
+class Call:
+    """What is done before and after every call of a function."""
+
+    def __init__(
+        self, function: Any, to: Any, stream: Any, readonly: bool | None, returns: Any
+    ) -> None:
+        self.library, self.stream, self.returns = _libraries.find(to), stream, returns
+        self.makes_views = self.library.view in self.library.types
+        self.readonly = True if readonly is None and self.library.name == "numpy" else readonly
+        self.names = _names(function)
+
+    def converted(self, args: tuple[Any, ...], kwargs: dict[str, Any], kept: int = 0) -> Now:
+        """Convert all arguments but the first `kept`, for the ``with`` block of one call."""
+        asked = self.stream
+        stream = asked() if callable(asked) and not hasattr(asked, "__cuda_stream__") else asked
+        now = Now(stream)
+        names = self.names
+        if kept:
+            own, args, names = args[:kept], args[kept:], names[kept:]
+        plain = self.library.maker.arguments((args, kwargs), names, stream, self.readonly, now.lent)
+        if plain is not None:
+            now.left[:], first, made = plain
+            arrays = [first]
+        else:
+            arrays, made = self._by_plans(args, kwargs, names, now)
+        if kept:
+            now.left[0] = own + now.left[0]
+        now.like = self._like(arrays)
+        if self.makes_views:
+            now.views = [weakref.ref(one) for one in made if isinstance(one, (CaiView, DLPackView))]
+        return now
+
+    def _by_plans(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], names: list[str], now: Now
+    ) -> tuple[list[Any], list[Any]]:
+        """Convert arguments of all kinds. Gives their arrays, and what was made of them."""
+        leaves = _trees.Leaves()
+        by_place = [
+            _trees.plan(x, _trees.parameter(names, number), leaves) for number, x in enumerate(args)
+        ]
+        by_name = {name: _trees.plan(x, name, leaves) for name, x in kwargs.items()}
+        later: list[Callable[[], None]] = []
+        how = {"stream": now.stream, "readonly": self.readonly, "lent": now.lent}
+        made = convert_leaves(leaves, self.library, later, **how)
+        new = iter(made)
+        now.left += [tuple(again(new) for again in by_place)]
+        now.left += [{name: again(new) for name, again in by_name.items()}]
+        consume(later)
+        return leaves.arrays, made
+
+    def _like(self, arrays: list[Any]) -> _libraries.Library | None:
+        if self.returns != "like":
+            return None if self.returns is None else _libraries.find(self.returns)
+        return _libraries.of_array(arrays[0]) if arrays else None
+
+
+class Now:
+    """One call: its arguments, which are handed out once, and what comes of its result.
+
+    The function alone holds the arguments: what it drops has ended when it returns. What is left is
+    given back when the ``with`` block is over.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self.like: _libraries.Library | None = None
+        self.stream = stream
+        self.left: list[Any] = []
+        self.lent: list[Any] = []
+        self.views: list[weakref.ref[CaiView | DLPackView]] = []
+
+    def __enter__(self) -> Now:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        # The traceback keeps them, for as long as somebody keeps that.
+        alive = [one() for one in self.views] if kind is not None else []
+        self.left.clear()
+        failed: BaseException | None = None
+        for end in [*(view.release for view in alive if view is not None), *self.lent]:
+            try:
+                end()
+            except BaseException as error:
+                # The others' memory goes back all the same.
+                failed = failed or error
+        if failed is None:
+            return
+        if kind is None or not isinstance(failed, Exception):
+            raise failed
+        # What the function raised goes before.
+        _unraisable(failed)
+
+    def args(self) -> tuple[Any, ...]:
+        return self.left.pop(0)  # type: ignore[no-any-return]
+
+    def kwargs(self) -> dict[str, Any]:
+        return self.left.pop(0)  # type: ignore[no-any-return]
+
+    def give(self, result: Any) -> Any:
+        """Convert what came of the call, which was made on its stream if there is one."""
+        if type(result) in _trees.PLAIN:
+            return result
+        _refuse_unfinished(result)
+        if self.like is None:
+            return result
+        if self.stream is None:
+            made = self.like.maker.result(result, "the result")
+            if made is not None:
+                return made
+        leaves = _trees.Leaves()
+        rebuild = _trees.plan(result, "the result", leaves)
+        if not leaves.arrays:
+            return result
+        later: list[Callable[[], None]] = []
+        made = rebuild(iter(convert_leaves(leaves, self.like, later, made_on=self.stream)))
+        consume(later)
+        return made
+
+
+def _refuse_unfinished(result: Any) -> None:
+    """Refuse a result whose work is still to come; a generator or a coroutine is closed."""
+    kind = type(result)
+    # What `contextlib.contextmanager` makes holds one.
+    inner = result.gen if kind.__module__ == "contextlib" and hasattr(result, "gen") else result
+    if not isinstance(inner, (GeneratorType, CoroutineType, AsyncGeneratorType)):
+        if not hasattr(kind, "__await__"):
+            return
+    elif isinstance(inner, AsyncGeneratorType):
+        with contextlib.suppress(StopIteration):
+            inner.aclose().send(None)
+    else:
+        inner.close()
+    raise TypeError(
+        f"function: got one that returned a {kind.__name__}; allowed: functions whose work is done "
+        "when they return, and coroutine functions"
+    )
+
+
+def _names(function: Any) -> list[str]:
+    """Name the parameters that take arguments by their places, as far as the function says."""
+    import inspect  # noqa: PLC0415
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    by_place = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [one.name for one in parameters if one.kind in by_place]

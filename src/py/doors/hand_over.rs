@@ -1,0 +1,148 @@
+//! Arrays whose readiness is known, for their consumers: one, or several at once.
+
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use crate::device::Place;
+use crate::order::{self, Purpose};
+use crate::py::lease::look;
+use crate::py::source::{
+    Source, check_argument, consumers_place, hand_over_from, ready_for, ready_stream,
+};
+use crate::py::streams::Argument;
+use crate::stream::{Alive, Elided, Request, Stream, plan};
+
+/// An array whose readiness is known: the order for the consumer, and what its dict then says.
+pub(super) fn export(
+    door: &'static str,
+    py: Python<'_>,
+    source: &mut Source,
+    argument: &Argument<'_, '_>,
+) -> PyResult<()> {
+    look(py);
+    let asked = ask(door, py, source, argument)?;
+    asked.order(door, py, source, None)?;
+    let at = asked.at;
+    hand_over_to(py, source, argument, at)
+}
+
+/// The same of several arrays, each for its argument, or `None` where it is for nobody yet. One event orders all that
+/// are ready on the same stream, so all are asked before it: whoever is asked may queue work. The number of the array
+/// comes with an error.
+pub(super) fn export_all(
+    door: &'static str,
+    py: Python<'_>,
+    sources: &mut [Source],
+    arguments: &[Option<&Argument<'_, '_>>],
+) -> Result<(), (usize, PyErr)> {
+    look(py);
+    let mut all: SmallVec<[_; 4]> = sources.iter().map(|_| None).collect();
+    // Last those whose stream can be closed: nothing else of Python's runs between that question and the order.
+    for closes in [false, true] {
+        for (item, source) in sources.iter().enumerate() {
+            if let Some(argument) = arguments[item]
+                && source.holding.may_close(source.ready) == closes
+            {
+                all[item] = Some(ask(door, py, source, argument).map_err(|error| (item, error))?);
+            }
+        }
+    }
+    let mut ordered = SmallVec::new();
+    for (item, source) in sources.iter().enumerate() {
+        if let Some(asked) = &all[item] {
+            asked.order(door, py, source, Some(&mut ordered)).map_err(|error| (item, error))?;
+        }
+    }
+    let places: SmallVec<[_; 4]> =
+        all.iter().map(|asked| asked.as_ref().map(|asked: &Asked<'_, '_>| asked.at)).collect();
+    drop(all);
+    for (item, source) in sources.iter_mut().enumerate() {
+        if let (Some(argument), Some(at)) = (arguments[item], places[item]) {
+            hand_over_to(py, source, argument, at).map_err(|error| (item, error))?;
+        }
+    }
+    Ok(())
+}
+
+/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work.
+type Pair = (Stream, bool, Place, Place);
+
+/// What is to be ordered for a consumer.
+struct Asked<'a, 'py> {
+    argument: &'a Argument<'a, 'py>,
+    /// Where the consumer works.
+    at: Place,
+    /// Whether it has to wait, and the stream that the array is ready on then, if something is pending still.
+    waits: bool,
+    from: Option<Alive<'a>>,
+}
+
+/// Asks which stream `source` is ready on.
+fn ask<'a, 'py>(
+    door: &'static str,
+    py: Python<'py>,
+    source: &'a Source,
+    argument: &'a Argument<'a, 'py>,
+) -> PyResult<Asked<'a, 'py>> {
+    let at = consumers_place(&source.array, source.place);
+    let at = check_argument(&source.array, &source.holding.driver, argument, at)?;
+    let waits = plan(source.ready, argument.request()).is_none();
+    let from = if waits {
+        let ready = (source.ready, source.place);
+        ready_stream(py, door, &source.holding, ready, argument.alive(at))?
+    } else {
+        None
+    };
+    Ok(Asked { argument, at, waits, from })
+}
+
+impl Asked<'_, '_> {
+    /// Makes the order, unless it is in `ordered`, which has the pairs that were ordered in the same call.
+    fn order(
+        &self,
+        door: &'static str,
+        py: Python<'_>,
+        source: &Source,
+        ordered: Option<&mut SmallVec<[Pair; 4]>>,
+    ) -> PyResult<()> {
+        let Self { argument, at, waits, from } = *self;
+        // By the stream that is waited for, not by the one that was named: the legacy stream may stand in for that.
+        let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at));
+        match (pair, ordered) {
+            (Some(pair), Some(ordered)) if ordered.contains(&pair) => {
+                let together = || argument.request().stream();
+                order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
+            }
+            // Nothing is pending any more: the host has waited, or the producer says so.
+            (None, _) if waits => {}
+            (_, ordered) => {
+                let (driver, ready) = (&source.holding.driver, (source.ready, source.place, from));
+                hand_over_from(py, door, driver, ready, (argument, at))?;
+                if let Some(ordered) = ordered {
+                    ordered.extend(pair);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The array is the consumer's from here on.
+fn hand_over_to(
+    py: Python<'_>,
+    source: &mut Source,
+    argument: &Argument<'_, '_>,
+    at: Place,
+) -> PyResult<()> {
+    let request = argument.request();
+    if source.array.ptr() != 0
+        && (request != Request::Unspecified || !source.holding.has_consumer())
+    {
+        source.holding.hand_to(py, argument, at)?;
+    }
+    if let Request::On(_) = request {
+        source.holding.ready_for_consumer(py);
+    }
+    source.ready = ready_for(source.ready, request);
+    Ok(())
+}

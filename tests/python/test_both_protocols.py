@@ -1,0 +1,148 @@
+"""Classes of one's own that speak both protocols: the bridge asks `__dlpack__`, and at the end the
+stream that the dict names waits, too.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from moving import host_waits
+
+from cai_bridge import convert, to_cai
+
+TAKEN = {
+    "to_cai": lambda x, stream: to_cai(x, stream=stream),
+    "to_cai, unsaid": lambda x, stream: to_cai(x),
+    "convert": lambda x, stream: convert(x, "dlpack", stream=stream),
+    "a tree": lambda x, stream: convert([x], "cai", stream=stream)[0],
+}
+each_way = pytest.mark.parametrize("way", TAKEN)
+
+
+class Own:
+    """A buffer that is used again and again, on a stream of its own or on another one."""
+
+    def __init__(self, cuda: Any, stream: Any) -> None:
+        self.array = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=stream, name="x")
+        self.stream, self.reads = stream, 0
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.array.__dlpack__(**wishes)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        self.reads += 1
+        return dict(self.array.__cuda_array_interface__, stream=self.stream.handle)
+
+
+def seen_by(cuda: Any, taken: Any, consumer: Any, way: str) -> Any:
+    if way != "to_cai, unsaid":
+        return consumer.read(taken, name="the consumer's read")
+    with cuda.current_stream(consumer):
+        assert taken.__cuda_array_interface__["stream"] == 1
+        consumer.wait(cuda.legacy.record())
+        return consumer.read(taken, name="the consumer's read")
+
+
+@each_way
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_next_write_in_place_comes_after_the_consumers_read(
+    cuda: Any, way: str, moves: bool
+) -> None:
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    own = Own(cuda, home)
+    home.fill(own.array, 7.0, name="the late write")
+    taken = TAKEN[way](own, consumer)
+    seen = seen_by(cuda, taken, consumer, way)
+    if moves:
+        own.stream = cuda.stream("then")
+        own.stream.wait(home.record())
+    del taken
+    own.stream.fill(own.array, 9.0, name="the next write")
+    assert host_waits(cuda) == 0
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@each_way
+def test_the_buffer_is_kept_until_the_consumer_is_done(cuda: Any, way: str) -> None:
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    own = Own(cuda, home)
+    taken = TAKEN[way](own, consumer)
+    seen = seen_by(cuda, taken, consumer, way)
+    del taken, own
+    gc.collect()
+    cuda.synchronize()
+    assert seen.value == [0.0] * 4
+
+
+class Silent(Own):
+    """Its dict is there, and says nothing of streams."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        interface = super().__cuda_array_interface__
+        return {name: interface[name] for name in interface if name != "stream"} | {"version": 2}
+
+
+class Failing(Own):
+    """Its dict is refused, as that of an array on the host would be."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise AttributeError("no dict today")
+
+
+@pytest.mark.parametrize("kind", [Silent, Failing])
+def test_without_a_stream_the_memory_is_kept_until_the_consumer_is_done(
+    cuda: Any, kind: type[Own]
+) -> None:
+    home, consumer = cuda.stream("home"), cuda.stream("consumer")
+    own = kind(cuda, home)
+    home.fill(own.array, 7.0)
+    view = to_cai(own, stream=consumer)
+    seen = consumer.read(view)
+    del view, own
+    gc.collect()
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+class Jaxs(Own):
+    """Of a library that is known: its dict would make the host wait."""
+
+
+Jaxs.__module__ = "jaxlib._jax"
+
+
+def test_a_library_that_is_known_is_not_asked_for_its_dict(cuda: Any) -> None:
+    own = Jaxs(cuda, cuda.stream("home"))
+    to_cai(own, stream=cuda.stream("consumer")).release()
+    assert own.reads == 0
+
+
+@pytest.mark.parametrize("legacy", [True, False])
+@pytest.mark.parametrize("readonly", [True, False])
+def test_what_a_legacy_capsule_cannot_say_of_writing_the_dict_says(
+    cuda: Any, legacy: bool, readonly: bool
+) -> None:
+    x = cuda.array([1.0] * 4, speaks=("dlpack-legacy" if legacy else "dlpack", "cai3"))
+
+    class Said(Own):
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]:
+            return dict(x.__cuda_array_interface__, data=(x.ptr, readonly))
+
+    own = Said(cuda, cuda.stream())
+    cuda.synchronize()
+    own.array = x
+    # A versioned capsule has a flag of its own.
+    assert to_cai(own).readonly == (readonly and legacy)
+    if readonly and legacy:
+        with pytest.raises(BufferError, match="read-only"):
+            convert(own, "dlpack").__dlpack__()
