@@ -94,6 +94,10 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// current one.
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context>;
 
+    /// `cuStreamGetId`: the number of a handle's stream, which no other stream of the process has, also a later one
+    /// that is given the handle; 0 where the driver does not tell.
+    fn stream_number(&self, stream: Alive<'_>) -> Result<u64>;
+
     /// `cuEventRecord`. May block.
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()>;
 

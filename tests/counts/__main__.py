@@ -38,6 +38,7 @@ HEAD = """\
 # cuPointerGetAttributes  whose memory a dict's pointer is
 # cuStreamGetCtx          whether a stream that was named is of the array's device
 # cuStreamGetFlags        whether the legacy default stream is ordered with it already
+# cuStreamGetId           whether a handle is still of the stream that was named
 # cuStreamIsCapturing     whether the order would spoil a graph capture
 #
 # Each `release` of the interpreter's lock is around an order: a full queue blocks whoever queues.

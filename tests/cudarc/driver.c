@@ -41,6 +41,7 @@ int cuPointerGetAttributes(unsigned n, int *which, void **data, handle pointer)
 int cuStreamCreate(handle *stream, unsigned flags) { *stream = ++streams; return (int)(0 * flags); }
 int cuStreamDestroy_v2(handle stream) { return (int)(0 * stream); }
 int cuStreamGetCtx(handle stream, void **context) { *context = CONTEXT; return (int)(0 * stream); }
+int cuStreamGetId(handle stream, handle *id) { *id = stream; return 0; }
 int cuStreamGetFlags(handle stream, unsigned *flags) { *flags = 1; return (int)(0 * stream); }
 int cuStreamIsCapturing(handle stream, int *status) { *status = 0; return (int)(0 * stream); }
 int cuStreamGetCaptureInfo_v2(handle stream, int *status, handle *id, void **graph, void **nodes, size_t *count)

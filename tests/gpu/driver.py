@@ -58,6 +58,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuGraphLaunch": (HANDLE, HANDLE),
     "cuGraphExecDestroy": (HANDLE,),
     "cuStreamGetCaptureInfo_v2": (HANDLE, OUT, OUT, OUT, OUT, OUT),
+    "cuStreamGetId": (HANDLE, OUT),
     "cuEventSynchronize": (HANDLE,),
     "cuMemAllocManaged": (OUT, SIZE, UINT),
     "cuMemGetInfo_v2": (OUT, OUT),

@@ -207,6 +207,26 @@ def test_for_a_bare_handle_that_nobody_keeps_the_host_waits_and_says_how_to_avoi
     assert (record.levelname, record.consumer) == ("WARNING", consumer)
 
 
+def test_for_a_bare_handle_that_another_stream_has_by_now_the_host_waits(
+    driver: Any, new_stream: Any, pending_cupy: Any
+) -> None:
+    array, pending, stream = pending_cupy
+    cupy = pytest.importorskip("cupy")
+    consumer = driver.stream()
+    with stream:
+        pending(20.0)
+        capsule = from_cai(array).__dlpack__(stream=consumer)
+    driver("cuStreamDestroy_v2", consumer)
+    another = new_stream()
+    if another != consumer:
+        pytest.skip("the driver has not given the handle to the next stream")
+    with cupy.cuda.ExternalStream(another):
+        start = time.perf_counter()
+        del capsule
+        waited = 1e3 * (time.perf_counter() - start)
+    assert waited > 5.0, f"{waited} of 20 ms: CuPy's stream was taken for the consumer's"
+
+
 def test_an_unordered_old_dict_holds_the_host_once_and_a_named_stream_avoids_it(
     driver: Any, note: Any, words: Any, new_stream: Any
 ) -> None:

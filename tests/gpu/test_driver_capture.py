@@ -94,6 +94,16 @@ def test_record_and_wait_between_two_streams_of_a_capture_forks_and_must_be_join
     assert unjoined.ended == UNJOINED
 
 
+def test_a_stream_that_is_captured_tells_its_number(
+    driver: Driver, new_stream: Callable[..., int], capture: Capturing
+) -> None:
+    stream = new_stream()
+    number = driver.get_of("cuStreamGetId", stream, ctypes.c_ulonglong)
+    with capture(stream) as outcome:
+        assert driver.get_of("cuStreamGetId", stream, ctypes.c_ulonglong) == number
+    assert outcome.ended == SUCCESS
+
+
 def test_an_event_used_in_a_capture_can_be_recorded_again_afterwards(
     driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
 ) -> None:

@@ -304,6 +304,23 @@ def test_a_stream_tells_its_context_and_whether_it_is_blocking(
         assert driver.get_of("cuStreamGetCtx", stream) == driver.primary
 
 
+def test_the_handle_of_a_destroyed_stream_is_the_next_ones_and_its_number_is_not(
+    driver: Driver,
+) -> None:
+    for flags in (BLOCKING, NON_BLOCKING):
+        for _ in range(20):
+            first = driver.stream(flags)
+            number = driver.get_of("cuStreamGetId", first, ctypes.c_ulonglong)
+            assert number == driver.get_of("cuStreamGetId", first, ctypes.c_ulonglong) != 0
+            driver.spin(first, 2.0)
+            driver("cuStreamDestroy_v2", first)
+            second = driver.stream(flags)
+            assert second == first, "the driver passes no handle on: the tests of that test nothing"
+            assert driver.get_of("cuStreamGetId", second, ctypes.c_ulonglong) != number
+            driver("cuStreamDestroy_v2", second)
+    driver.synchronize()
+
+
 def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -> None:
     driver.spin(PER_THREAD, 50.0)
     assert driver.is_pending(PER_THREAD)

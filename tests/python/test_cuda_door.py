@@ -169,6 +169,64 @@ def test_a_driver_from_before_contexts_had_numbers_works(tmp_path: Path) -> None
     )
 
 
+WORKS_THERE = """
+    import types
+    from cai_bridge import Library, register
+
+    HANDLE = 0x5000_1000
+    sys.modules["mine"] = types.ModuleType("mine")
+    sys.modules["mine"].Array = type("Array", (), {})
+
+    class Mine(Library):
+        name, arrays = "mine", ("mine:Array",)
+
+        def make(self, view, stream):
+            raise NotImplementedError
+
+        def current_stream(self, device):
+            return HANDLE
+
+    register(Mine())
+    view = to_cai(Array(stream=MINE), stream=HANDLE)
+"""
+
+
+def test_a_stream_with_another_number_is_not_the_one_that_had_its_handle() -> None:
+    run(
+        WORKS_THERE
+        + """
+    waits = calls("cuCtxSynchronize")
+    say("stream_id", 2)
+    view.release()
+    assert calls("cuCtxSynchronize") == waits + 1
+    """
+    )
+
+
+def test_a_stream_with_the_same_number_is_the_one_that_was_named() -> None:
+    run(
+        WORKS_THERE
+        + """
+    waits, records = calls("cuCtxSynchronize"), calls("cuEventRecord")
+    view.release()
+    assert calls("cuCtxSynchronize") == waits
+    assert calls("cuEventRecord") > records
+    """
+    )
+
+
+def test_a_driver_from_before_streams_had_numbers_takes_a_handle_for_the_stream(
+    tmp_path: Path,
+) -> None:
+    body = """
+    assert "cuStreamGetId" not in NAMES
+    waits = calls("cuCtxSynchronize")
+    view.release()
+    assert calls("cuCtxSynchronize") == waits
+    """
+    run(WORKS_THERE + body, without("cuStreamGetId", tmp_path))
+
+
 @pytest.mark.parametrize("symbol", symbols("CopyCalls"))
 def test_a_driver_without_a_copy_still_hands_memory_over(symbol: str, tmp_path: Path) -> None:
     run(

@@ -109,7 +109,9 @@ class Drawing(Trying):
         return self.new_stream_on(int(self.chance(0.3)))
 
     def new_stream_on(self, device: int) -> s.Step:
-        return s.NewStream(self.name("s"), device, self.pick((True, False)))
+        free = sorted(self.model.free_handles) if self.chance(0.6) else []
+        again = self.pick(free) if free else None
+        return s.NewStream(self.name("s"), device, self.pick((True, False)), again)
 
     def new_array(self, speaks: tuple[str, ...] | None = None) -> s.NewArray:
         device = int(self.chance(0.25))

@@ -35,6 +35,8 @@ class Model(Memory):
         self.by_hand: frozenset[str] = frozenset()
         # Streams that were destroyed while objects are around.
         self.closed: frozenset[str] = frozenset()
+        # Those of them whose handle no other stream has.
+        self.free_handles: frozenset[str] = frozenset()
         # What the bridge may hold until a consumer is done, and what is ordered before that.
         self.maybe: dict[str, int] = {}
         self.doubt: int | None = None
@@ -127,6 +129,8 @@ class Model(Memory):
 
     def _newstream(self, step: s.NewStream) -> None:
         wants(self.capture is None and step.device not in self.ended)
+        wants(step.again is None or step.again in self.free_handles)
+        self.free_handles -= {step.again}
         self.lane(step.name, step.device, "blocking" if step.blocking else "non-blocking")
         self._add(step.name)
 
@@ -243,6 +247,7 @@ class Model(Memory):
         seen = [one for name in self.holds if name in self.views for one in self._noted(name)]
         wants(stream not in seen, "a library works on it")
         self.closed |= {stream}
+        self.free_handles |= {stream}
         del self.named[stream]
         self._less(stream)
 

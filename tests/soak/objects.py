@@ -45,9 +45,15 @@ class Objects:
         self.arrays: dict[str, weakref.ref[Any]] = {}
         self.memory: dict[str, int] = {}
         self.pendings: dict[str, Any] = {}
+        self.closed: dict[str | None, Any] = {}
 
     def _newstream(self, step: s.NewStream) -> Any:
-        made = self.cuda.stream(step.name, device=step.device, blocking=step.blocking)
+        made = self.cuda.stream(
+            step.name,
+            device=step.device,
+            blocking=step.blocking,
+            handle_of=self.closed.get(step.again),
+        )
         self.handles[step.name] = made.handle
         return made
 
@@ -108,7 +114,8 @@ class Objects:
         """Do nothing: the library asks the model."""
 
     def _close(self, step: s.Close) -> None:
-        self.objects.pop(step.stream).destroy()
+        self.closed[step.stream] = self.objects.pop(step.stream)
+        self.closed[step.stream].destroy()
 
     def _reset(self, step: s.Reset) -> None:
         self.cuda.reset_device(step.device)

@@ -96,6 +96,10 @@ class Scenes(Parts):
         by_hand = kind == "capsule" and self.chance(0.5)
         read = self.pushed(s.Consume(self.name("p"), held, kind, stream, by_hand=by_hand))
         self.push(self.pick((s.Close, s.Drop))(stream))
+        if stream in self.model.free_handles and self.chance(0.7):
+            other = self.pushed(s.NewStream(self.name("s"), device, self.chance(0.3), stream))
+            if other is not None and self.chance(0.7):
+                self.push(s.Works(device, other))
         self.reuse([name for name in (array, view, held, read) if name in self.model.named])
 
     def copies(self) -> None:

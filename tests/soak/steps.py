@@ -76,13 +76,17 @@ __all__ = [
 
 @dataclass(frozen=True)
 class NewStream(Step):
+    """A stream, perhaps with the handle of one that was destroyed."""
+
     name: str
     device: int
     blocking: bool
-    simplest: ClassVar = {"device": 0, "blocking": False}
+    again: str | None = None
+    simplest: ClassVar = {"device": 0, "blocking": False, "again": None}
 
     def __str__(self) -> str:
         said = f"device={self.device}, blocking={self.blocking}"
+        said += f", handle_of={self.again}" if self.again else ""
         return f"{self.name} = cuda.stream({self.name!r}, {said})"
 
 

@@ -103,7 +103,12 @@ class SimulatedCuda(Queues, Findings):
             _work.raise_kept(self._session)
 
     def stream(
-        self, name: str | None = None, *, device: int | None = None, blocking: bool = False
+        self,
+        name: str | None = None,
+        *,
+        device: int | None = None,
+        blocking: bool = False,
+        handle_of: SimulatedStream | None = None,
     ) -> SimulatedStream:
         """Make a stream.
 
@@ -115,11 +120,20 @@ class SimulatedCuda(Queues, Findings):
             Its device; by default the current one.
         blocking : bool, optional
             Whether it is ordered with the legacy default stream.
+        handle_of : SimulatedStream, optional
+            A destroyed stream, whose handle the new one is given. CUDA does that at once, even
+            while work of the first is pending; here no other stream has the same handle.
         """
         _work.check_open(self._session)
         device = self._device(device)
         name = None if name is None else _checks.text("name", name)
-        handle = self._session.create_stream(device, _checks.flag("blocking", blocking), name)
+        handle = None
+        if handle_of is not None:
+            handle = a_stream(handle_of).handle
+            if not handle_of._destroyed:
+                _checks.refuse(ValueError, "handle_of", handle_of, "a destroyed stream")
+        blocking = _checks.flag("blocking", blocking)
+        handle = self._session.create_stream(device, blocking, name, handle)
         name = name or self._session.stream_name(device, handle)
         return SimulatedStream(self._session, device, handle, name)
 

@@ -138,9 +138,10 @@ calls! { Calls:
     );
 }
 
-calls! { LifeCalls:
+calls! { NumberCalls:
     raw {}
     ctx_get_id = cuCtxGetId: fn(context: CUcontext, id: *mut c_ulonglong);
+    stream_get_id = cuStreamGetId: fn(stream: CUstream, id: *mut c_ulonglong);
 }
 
 calls! { CopyCalls:

@@ -129,7 +129,7 @@ impl Driver for Cuda {
 
     /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
     fn life(&self, context: Context) -> Result<u64> {
-        let Some(calls) = &self.lives else { return Ok(0) };
+        let Some(calls) = &self.numbers else { return Ok(0) };
         let mut life = 0;
         // SAFETY: the driver knows a context that is gone by its address (CONTEXT_IS_DESTROYED, H200,
         // driver 580, 2026-11); `life` outlives the call.
@@ -200,6 +200,15 @@ impl Driver for Cuda {
         // SAFETY: `Alive` is the proof for the stream; `raw` outlives the call.
         unsafe { self.calls.stream_get_ctx(native(stream), &raw mut raw) }?;
         context(raw).ok_or_else(|| Error::new(Kind::DriverMissing, "a stream without a context"))
+    }
+
+    /// Before CUDA 12 the driver does not tell, and a stream is taken for the one that had its handle.
+    fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
+        let Some(calls) = &self.numbers else { return Ok(0) };
+        let mut number = 0;
+        // SAFETY: `Alive` is the proof for the stream; `number` outlives the call.
+        unsafe { calls.stream_get_id(native(stream), &raw mut number) }?;
+        Ok(number)
     }
 
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {

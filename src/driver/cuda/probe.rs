@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::calls::{Calls, CopyCalls, LifeCalls, start};
+use super::calls::{Calls, CopyCalls, NumberCalls, start};
 use crate::driver::Context;
 use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
@@ -14,8 +14,8 @@ use crate::error::{Error, Kind, Result};
 #[derive(Debug)]
 pub struct Cuda {
     pub(super) calls: Calls,
-    /// What tells the lives of contexts apart, since CUDA 12.
-    pub(super) lives: Option<LifeCalls>,
+    /// What tells contexts and streams from later ones of the same address, since CUDA 12.
+    pub(super) numbers: Option<NumberCalls>,
     pub(super) copies: Result<CopyCalls>,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
@@ -64,7 +64,7 @@ impl Cuda {
         }
         Ok(Self {
             calls,
-            lives: LifeCalls::load(library).ok(),
+            numbers: NumberCalls::load(library).ok(),
             copies: CopyCalls::load(library),
             primary: (0..count).map(|_| OnceLock::new()).collect(),
         })

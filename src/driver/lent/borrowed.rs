@@ -175,6 +175,10 @@ impl Driver for Borrowed {
         some(Op::StreamContext, self.one(Op::StreamContext, stream.native())?)
     }
 
+    fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
+        self.one(Op::StreamNumber, stream.native())
+    }
+
     fn record_event(&self, recorded: Event, stream: Alive<'_>) -> Result<()> {
         self.call(Op::Record, event(recorded, stream.native())).map(drop)
     }

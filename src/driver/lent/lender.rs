@@ -145,6 +145,7 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
         Op::WaitStream => machine.wait_stream(stream(first)).map(|()| none)?,
         Op::NewStream => one(machine.new_stream(ordinal(first)?)?),
         Op::EndStream => machine.end_stream(first).map(|()| none)?,
+        Op::StreamNumber => one(machine.stream_number(stream(first))?),
     })
 }
 

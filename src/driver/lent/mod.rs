@@ -11,7 +11,7 @@ pub mod lender;
 use std::ffi::c_void;
 
 /// The version of [`Table`]; another one is not called.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// The name of the capsule that the table travels in.
 pub const NAME: &std::ffi::CStr = c"cai_bridge.simulated_device";
@@ -141,4 +141,6 @@ ops! {
     NewStream = 20, "cuStreamCreate";
     /// Stream.
     EndStream = 21, "cuStreamDestroy";
+    /// Stream → its number.
+    StreamNumber = 22, "cuStreamGetId";
 }

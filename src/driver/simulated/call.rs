@@ -47,6 +47,7 @@ calls! {
     StreamSynchronize = "cuStreamSynchronize", nothing;
     StreamGetFlags = "cuStreamGetFlags", value;
     StreamGetCtx = "cuStreamGetCtx", value;
+    StreamGetId = "cuStreamGetId", value;
     StreamIsCapturing = "cuStreamIsCapturing", value;
     MemAllocAsync = "cuMemAllocAsync", value;
     MemFreeAsync = "cuMemFreeAsync", nothing;

@@ -228,6 +228,13 @@ impl Driver for Simulated {
         })
     }
 
+    fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
+        let stream = stream.named_here();
+        self.ask(Call::StreamGetId, Arguments::stream(stream), |state| {
+            state.native(stream).map(stream_table::StreamId::number)
+        })
+    }
+
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
         self.record_on(event, stream.named_here())
     }

@@ -7,12 +7,19 @@ use super::clock::{Clock, Lane};
 use crate::driver::Context;
 use crate::stream::Thread;
 
-/// Handles look like pointers, and are the same numbers in every run. None is used twice.
+/// Handles look like pointers, and are the same numbers in every run. None is used twice unless that is asked for.
 const FIRST: u64 = 0x5000_0000;
 const STEP: u64 = 0x10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct StreamId(usize);
+
+impl StreamId {
+    /// What the driver numbers it by; 0 is none.
+    pub(super) const fn number(self) -> u64 {
+        self.0 as u64 + 1
+    }
+}
 
 /// How a stream takes part in the legacy default stream's order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +80,9 @@ pub(super) struct StreamState {
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     all: Vec<StreamState>,
-    pub(super) handles: Vec<StreamId>,
+    handles: Vec<StreamId>,
+    /// How many were created, for their names.
+    created: usize,
     pub(super) legacy: HashMap<Context, StreamId>,
     pub(super) per_thread: HashMap<(Thread, Context), StreamId>,
     threads: Vec<Thread>,
@@ -144,16 +153,30 @@ impl Streams {
         blocking.retain(|other| self.all[other.0].alive);
     }
 
-    /// The handle of the stream that is made next.
-    pub(super) fn next_handle(&self) -> Option<u64> {
-        let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
-        FIRST.checked_add(offset)
+    /// Counts a stream that is created.
+    pub(super) const fn next_number(&mut self) -> usize {
+        self.created += 1;
+        self.created
     }
 
-    /// The stream that had or has the handle.
+    /// Gives a stream a handle that none had before.
+    pub(super) fn give_handle(&mut self, id: StreamId) -> Option<u64> {
+        let offset = u64::try_from(self.handles.len()).ok()?.checked_mul(STEP)?;
+        let handle = FIRST.checked_add(offset)?;
+        self.handles.push(id);
+        Some(handle)
+    }
+
+    /// Gives a stream the handle that another one had.
+    pub(super) fn pass_handle_on(&mut self, handle: u64, id: StreamId) {
+        if let Some(place) = place_of(handle).and_then(|place| self.handles.get_mut(place)) {
+            *place = id;
+        }
+    }
+
+    /// The last stream that had or has the handle.
     pub(super) fn known(&self, handle: u64) -> Option<StreamId> {
-        let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
-        self.handles.get(usize::try_from(offset / STEP).ok()?).copied()
+        self.handles.get(place_of(handle)?).copied()
     }
 
     /// The thread's number in reports: counted here, so that it is the same in every run.
@@ -164,4 +187,10 @@ impl Streams {
             self.threads.len() - 1
         }) + 1
     }
+}
+
+/// The place of a handle in the list of them.
+fn place_of(handle: u64) -> Option<usize> {
+    let offset = handle.checked_sub(FIRST).filter(|offset| offset % STEP == 0)?;
+    usize::try_from(offset / STEP).ok()
 }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 
 use super::warned;
-use crate::py::streams::{KeepAlive, StreamRef};
+use crate::py::streams::{KeepAlive, StreamName, StreamRef};
 
 /// Who works on the memory.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) enum Consumer {
     /// A consumer on that stream.
     On(StreamRef),
     /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
-    Unkept(u64, Option<warned::Line>),
+    Unkept(StreamName, Option<warned::Line>),
 }
 
 impl Consumer {
@@ -37,7 +37,7 @@ impl Consumer {
                 Self::Unnamed(seen.iter().map(|kept| kept.clone_ref(py)).collect())
             }
             Self::On(kept) => Self::On(kept.clone_ref(py)),
-            Self::Unkept(handle, line) => Self::Unkept(*handle, line.clone()),
+            Self::Unkept(name, line) => Self::Unkept(*name, line.clone()),
         }
     }
 }

@@ -31,7 +31,12 @@ impl Use {
                 None
             }
             (Consumer::On(kept), Consumer::On(other)) if kept.is_same(&other) => None,
-            (Consumer::Unkept(handle, _), Consumer::Unkept(other, _)) if *handle == other => None,
+            // By their handle: if that is another stream's by now, the first is not found at the end.
+            (Consumer::Unkept(name, _), Consumer::Unkept(other, _))
+                if name.stream() == other.stream() =>
+            {
+                None
+            }
             (Consumer::Nobody, Consumer::Nobody)
             | (Consumer::Declined, Consumer::Declined)
             | (Consumer::OnProducer(_), Consumer::OnProducer(_))

@@ -6,7 +6,7 @@ use super::consumer::Consumer;
 use super::holding::Holding;
 use super::warned;
 use crate::device::Place;
-use crate::py::streams::{Argument, KeepAlive, StreamRef};
+use crate::py::streams::{Argument, KeepAlive, StreamName, StreamRef};
 use crate::stream::{Alive, Request, Stream};
 
 impl Holding {
@@ -18,14 +18,21 @@ impl Holding {
         at: Place,
     ) -> PyResult<()> {
         self.at = at;
+        let keep = |alive| {
+            let mut kept = argument.keep(py, &self.driver, at)?;
+            if let Some(kept) = &mut kept {
+                kept.note_number(&self.driver, alive)?;
+            }
+            PyResult::Ok(kept)
+        };
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
             (_, Some(alive)) if self.is_producer(alive) => {
-                let kept = self.producer_may_change().then(|| argument.keep(py, &self.driver, at));
+                let kept = self.producer_may_change().then(|| keep(alive));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
-            _ => match argument.keep(py, &self.driver, at)? {
+            (_, Some(alive)) => match keep(alive)? {
                 Some(kept) => consumer_on(py, kept)?,
                 None => Consumer::Nobody,
             },
@@ -45,9 +52,15 @@ impl Holding {
         let consumer = match kept {
             Some(kept) => consumer_on(py, kept.clone_ref(py))?,
             None => match self.keeper_of(on.stream()) {
-                Some(kept) => Consumer::On(kept.clone_ref(py)),
-                None => StreamRef::vouched(py, &self.driver, on)?
-                    .map_or(Consumer::Unkept(on.stream().handle(), None), Consumer::On),
+                Some(kept) => {
+                    let mut kept = kept.clone_ref(py);
+                    kept.note_number(&self.driver, on)?;
+                    Consumer::On(kept)
+                }
+                None => StreamRef::vouched(py, &self.driver, on)?.map_or(
+                    Consumer::Unkept(StreamName::of(&self.driver, on)?, None),
+                    Consumer::On,
+                ),
             },
         };
         self.hand_on(consumer);
@@ -61,10 +74,10 @@ impl Holding {
             Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
                 // By its name, which matters only if the producer has left it.
                 let named = self.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
-                self.put_upstream(KeepAlive::Nobody(named.handle()));
+                self.put_upstream(KeepAlive::Nobody(StreamName::unnumbered(named)));
             }
             Consumer::OnProducer(Some(known)) => self.put_upstream(known),
-            Consumer::Unkept(handle, _) => self.put_upstream(KeepAlive::Nobody(handle)),
+            Consumer::Unkept(name, _) => self.put_upstream(KeepAlive::Nobody(name)),
             Consumer::Unnamed(seen) => {
                 for known in seen {
                     self.put_upstream(known);
@@ -131,6 +144,6 @@ impl Holding {
 fn consumer_on(py: Python<'_>, kept: KeepAlive) -> PyResult<Consumer> {
     Ok(match kept {
         KeepAlive::By(kept) | KeepAlive::StandIn(kept) => Consumer::On(kept),
-        KeepAlive::Nobody(handle) => Consumer::Unkept(handle, warned::here(py)?),
+        KeepAlive::Nobody(name) => Consumer::Unkept(name, warned::here(py)?),
     })
 }

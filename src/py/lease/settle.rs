@@ -57,6 +57,7 @@ impl Holding {
         let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
         let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
         unkept.retain(|stream| !producers.iter().any(|known| known.stream() == *stream));
+        // By the handle: where that is another stream's by now, its own is destroyed, and orders nothing any more.
         let mut find = |unkept: &mut Vec<Stream>, alive: Alive<'a>| {
             if unkept.contains(&alive.stream()) {
                 unkept.retain(|stream| *stream != alive.stream());
@@ -183,7 +184,14 @@ impl Holding {
                 return Err(interrupt.into());
             }
         }
-        let user = if covered { holding.uncovered(&users) } else { None };
+        let user = match if covered { holding.uncovered(&users) } else { Ok(None) } {
+            Ok(user) => user,
+            Err(error) => {
+                drop((users, producers));
+                self.note_libraries(py)?;
+                return Err(error.into());
+            }
+        };
         let lost = user.or(unkept.map(|handle| (handle, None)));
         let reason = match lost {
             Some(_) => Some(WaitReason::ConsumerUnknown),
@@ -215,12 +223,17 @@ impl Holding {
             Ok(settled) => Ok(settled),
             Err(error) => {
                 if covered {
-                    let known = KeepAlive::of_libraries(py, &holding.driver, holding.at)?;
-                    self.note_all(py, known);
+                    self.note_libraries(py)?;
                 }
                 Err(error.into())
             }
         }
+    }
+
+    fn note_libraries(&mut self, py: Python<'_>) -> Result<(), Failure<PyErr>> {
+        let known = KeepAlive::of_libraries(py, &self.driver, self.at)?;
+        self.note_all(py, known);
+        Ok(())
     }
 
     /// Notes where libraries work now: whoever tries again may be another thread, with other current streams.

@@ -5,10 +5,11 @@ use pyo3::prelude::*;
 use super::consumer::Consumer;
 use super::holding::Holding;
 use super::warned;
+use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::{Failure, Streams};
-use crate::py::streams::{KeepAlive, StreamRef};
-use crate::stream::{Alive, Stream};
+use crate::py::streams::{KeepAlive, StreamName, StreamRef};
+use crate::stream::Alive;
 
 impl Holding {
     /// The streams that the consumer is known to work on, and whether others have to stand in for what is
@@ -51,21 +52,36 @@ impl Holding {
 
     /// A consumer's stream, if nothing keeps it alive and it is not in `users`: a non-blocking one, which no
     /// other stream stands in for, and whose context still exists. And the line that named it.
-    pub(super) fn uncovered(&self, users: &[Alive<'_>]) -> Option<(u64, Option<&warned::Line>)> {
-        let lost = |kept: &StreamRef| kept.is_of_this_life(&self.driver).then(|| kept.stream());
+    pub(super) fn uncovered(
+        &self,
+        users: &[Alive<'_>],
+    ) -> Result<Option<(u64, Option<&warned::Line>)>> {
+        let lost = |kept: &StreamRef| kept.is_of_this_life(&self.driver).then(|| kept.name());
         let lost_of = |known: &KeepAlive| match known {
             KeepAlive::By(kept) | KeepAlive::StandIn(kept) => lost(kept),
-            KeepAlive::Nobody(handle) => Some(Stream::Handle(*handle)),
+            KeepAlive::Nobody(name) => Some(*name),
         };
-        let is_user = |stream: Stream| users.iter().any(|user| user.stream() == stream);
-        let found = |stream: Option<Stream>| stream.filter(|stream| !is_user(*stream));
-        let (stream, line) = match &self.consumer {
-            Consumer::Unkept(handle, line) => (found(Some(Stream::Handle(*handle))), line.as_ref()),
-            Consumer::On(kept) => (found(lost(kept)), None),
-            Consumer::OnProducer(Some(known)) => (found(lost_of(known)), None),
-            Consumer::Unnamed(seen) => (seen.iter().find_map(|known| found(lost_of(known))), None),
-            _ => return None,
+        let (names, line): (Vec<_>, _) = match &self.consumer {
+            Consumer::Unkept(name, line) => (vec![*name], line.as_ref()),
+            Consumer::On(kept) => (lost(kept).into_iter().collect(), None),
+            Consumer::OnProducer(Some(known)) => (lost_of(known).into_iter().collect(), None),
+            Consumer::Unnamed(seen) => (seen.iter().filter_map(lost_of).collect(), None),
+            _ => return Ok(None),
         };
-        stream.map(|stream| (stream.handle(), line))
+        for name in names {
+            if !is_one_of(name, users, &self.driver)? {
+                return Ok(Some((name.stream().handle(), line)));
+            }
+        }
+        Ok(None)
     }
+}
+
+fn is_one_of(name: StreamName, users: &[Alive<'_>], driver: &Handle) -> Result<bool> {
+    for user in users {
+        if name.is(driver, *user)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }

@@ -116,11 +116,25 @@ impl Session {
         entry(py, || Ok(self.0.current_stream(device)?))
     }
 
-    #[pyo3(signature = (device, blocking, name=None))]
-    fn create_stream(&self, device: i32, blocking: bool, name: Option<&str>) -> PyResult<u64> {
-        let handle = self.0.machine()?.create_stream(device, blocking)?;
+    /// `handle` is that of a stream that was destroyed.
+    #[pyo3(signature = (device, blocking, name=None, handle=None))]
+    fn create_stream(
+        &self,
+        device: i32,
+        blocking: bool,
+        name: Option<&str>,
+        handle: Option<u64>,
+    ) -> PyResult<u64> {
+        let machine = self.0.machine()?;
+        let handle = match handle {
+            Some(handle) => {
+                machine.create_stream_again(device, blocking, handle)?;
+                handle
+            }
+            None => machine.create_stream(device, blocking)?,
+        };
         if let Some(name) = name {
-            self.0.machine()?.name_stream(handle, name)?;
+            machine.name_stream(handle, name)?;
         }
         Ok(handle)
     }

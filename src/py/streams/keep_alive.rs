@@ -5,9 +5,11 @@ use pyo3::prelude::*;
 use super::context::follows_legacy;
 use super::current::{self, Objects};
 use super::keeper::{Keeper, keeper};
+use super::name::StreamName;
 use super::reference::StreamRef;
 use crate::device::Place;
 use crate::driver::Handle;
+use crate::error::Result;
 use crate::stream::{Alive, Stream};
 
 /// What can be done about a stream to use it later.
@@ -18,7 +20,7 @@ pub(crate) enum KeepAlive {
     /// It is a blocking stream that nothing keeps: the legacy default stream stands in for it.
     StandIn(StreamRef),
     /// Nothing keeps it.
-    Nobody(u64),
+    Nobody(StreamName),
 }
 
 impl KeepAlive {
@@ -64,8 +66,15 @@ impl KeepAlive {
         if alive.stream() == Stream::Legacy {
             return Ok(None);
         }
-        let known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
+        let mut known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
+        known.note_number(driver, alive)?;
         Ok((!matches!(known, Self::StandIn(_))).then_some(known))
+    }
+
+    /// Notes its number, to be known again at the end of a consumer's work; it is `alive` now.
+    #[inline]
+    pub(crate) fn note_number(&mut self, driver: &Handle, alive: Alive<'_>) -> Result<()> {
+        if let Self::By(kept) = self { kept.note_number(driver, alive) } else { Ok(()) }
     }
 
     /// The stream that is kept.
@@ -89,7 +98,7 @@ impl KeepAlive {
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
             Self::By(kept) | Self::StandIn(kept) => kept.is(other),
-            Self::Nobody(handle) => other.stream() == Stream::Handle(*handle),
+            Self::Nobody(name) => name.stream() == other.stream(),
         }
     }
 
@@ -97,7 +106,7 @@ impl KeepAlive {
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
             Self::By(kept) | Self::StandIn(kept) => (kept.stream(), Some(kept.place())),
-            Self::Nobody(handle) => (Stream::Handle(*handle), None),
+            Self::Nobody(name) => (name.stream(), None),
         }
     }
 
@@ -105,7 +114,7 @@ impl KeepAlive {
         match self {
             Self::By(kept) => Self::By(kept.clone_ref(py)),
             Self::StandIn(kept) => Self::StandIn(kept.clone_ref(py)),
-            Self::Nobody(handle) => Self::Nobody(*handle),
+            Self::Nobody(name) => Self::Nobody(*name),
         }
     }
 }
@@ -138,6 +147,6 @@ pub(super) fn keep(
     Ok(if follows_legacy(driver, given)? {
         KeepAlive::StandIn(StreamRef::standing_in(place))
     } else {
-        KeepAlive::Nobody(handle)
+        KeepAlive::Nobody(StreamName::of(driver, given)?)
     })
 }

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use super::context::{goes_on, life, life_at};
 use super::exporter::Exporter;
 use super::keeper::{Keeper, keeper};
+use super::name::StreamName;
 use super::object::handle_of;
 use super::{current, pools};
 use crate::array::RustStream;
@@ -33,12 +34,15 @@ use crate::stream::{Alive, Ready, Stream};
 /// A stream, where it is, and who keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    stream: Stream,
+    /// With its number where a consumer works there, who may close it.
+    name: StreamName,
     place: Place,
     /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
     life: u64,
     keeper: Keeper,
 }
+
+const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 
 /// What has become of a stream.
 #[derive(Debug)]
@@ -54,17 +58,18 @@ pub(crate) enum Now<'a> {
 impl StreamRef {
     /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
-        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::Always }
+        Self { name: LEGACY, place, life: 0, keeper: Keeper::Always }
     }
 
     /// The same, for a blocking stream of `place` that nothing keeps.
     pub(super) const fn standing_in(place: Place) -> Self {
-        Self { stream: Stream::Legacy, place, life: 0, keeper: Keeper::StandIn }
+        Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
     pub(super) fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
         let (stream, place) = (alive.stream(), alive.place());
-        Ok(Self { stream, place, life: life(driver, stream, place)?, keeper })
+        let name = StreamName::unnumbered(stream);
+        Ok(Self { name, place, life: life(driver, stream, place)?, keeper })
     }
 
     /// A stream that a library vouches for, by its handle.
@@ -91,7 +96,8 @@ impl StreamRef {
     pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
         let (stream, place) = (held.stream(), held.alive().place());
         let life = life(driver, stream, place)?;
-        Ok(Self { stream, place, life, keeper: Keeper::Rust(held) })
+        let name = StreamName::unnumbered(stream);
+        Ok(Self { name, place, life, keeper: Keeper::Rust(held) })
     }
 
     /// The stream that `exporter`'s dict names; `besides` is who keeps it, too.
@@ -135,7 +141,21 @@ impl StreamRef {
 
     /// Its name.
     pub(crate) const fn stream(&self) -> Stream {
-        self.stream
+        self.name.stream()
+    }
+
+    /// Its name, by which it is known again if it is closed while its consumer's work is pending.
+    pub(crate) const fn name(&self) -> StreamName {
+        self.name
+    }
+
+    /// Notes its number, if it may be closed; it is `alive` now.
+    #[inline]
+    pub(crate) fn note_number(&mut self, driver: &Handle, alive: Alive<'_>) -> Result<()> {
+        if self.may_change() {
+            self.name = StreamName::of(driver, alive)?;
+        }
+        Ok(())
     }
 
     /// Where it is.
@@ -165,10 +185,10 @@ impl StreamRef {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
                 Ok(self.also(py, driver)?.is_none())
             }
-            Keeper::Exporter(exporter) => Ok(exporter.0.stays(py, self.stream)?),
+            Keeper::Exporter(exporter) => Ok(exporter.0.stays(py, self.stream())?),
             Keeper::Object(voucher) => {
                 let stays = |object: &Bound<'_, PyAny>| {
-                    Ok((handle_of(object)? == self.stream.handle()).then_some(()))
+                    Ok((handle_of(object)? == self.stream().handle()).then_some(()))
                 };
                 Ok(voucher.ask(py, stays)?.is_some())
             }
@@ -178,14 +198,14 @@ impl StreamRef {
 
     /// Whether both name the same stream.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
-        let anywhere = matches!(self.stream, Stream::Handle(_));
-        self.stream == other.stream && (anywhere || self.place == other.place)
+        let anywhere = matches!(self.stream(), Stream::Handle(_));
+        self.stream() == other.stream() && (anywhere || self.place == other.place)
     }
 
     /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         let both_stand_in = other.stands_in() && matches!(self.keeper, Keeper::StandIn);
-        other.is_at(self.stream, self.place) && !both_stand_in
+        other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
     /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
@@ -217,9 +237,9 @@ impl StreamRef {
             Keeper::Exporter(exporter) if exporter.0.moves && exporter.1.is_some() => &exporter.0,
             _ => return Ok(None),
         };
-        let now = exporter.ask(py, self.stream)?.and_then(Ready::stream);
+        let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
         // By the driver's name: another thread's own default stream has the legacy one's here.
-        let before = self.said(self.stream).native();
+        let before = self.said(self.stream()).native();
         let other = now.map(|stream| self.said(stream)).filter(|now| now.native() != before);
         let lives = other.is_none() || goes_on(life_at(driver, self.place), exporter.life)?;
         Ok(other.filter(|_| lives))
@@ -227,23 +247,23 @@ impl StreamRef {
 
     /// What has become of it.
     pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
-        if !goes_on(life(driver, self.stream, self.place), self.life)? {
+        if !goes_on(life(driver, self.stream(), self.place), self.life)? {
             return Ok(Now::Gone);
         }
         let (keeper, exporter) = match &self.keeper {
             Keeper::Exporter(exporter) => (exporter.1.as_ref(), Some(&exporter.0)),
             keeper => (Some(keeper), None),
         };
-        let stream = match (keeper, self.stream) {
+        let stream = match (keeper, self.stream()) {
             (None | Some(Keeper::Exporter(_)), _) => None,
             (Some(Keeper::StandIn), _) => return Ok(Now::On(Alive::standing_in(self.place))),
-            (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream),
+            (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream()),
             (Some(Keeper::Object(voucher)), Stream::Handle(handle)) => voucher
-                .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream)))?,
-            _ => Some(self.stream),
+                .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream())))?,
+            _ => Some(self.stream()),
         };
         if let (None, Some(exporter)) = (stream, exporter) {
-            return Ok(match exporter.ask(py, self.stream)? {
+            return Ok(match exporter.ask(py, self.stream())? {
                 Some(Ready::On(stream)) => Now::On(self.said(stream)),
                 Some(Ready::Nothing) => Now::Nothing,
                 None => Now::Gone,
@@ -257,7 +277,7 @@ impl StreamRef {
 
     /// Whether the context that it belongs to is the one that it was then.
     pub(crate) fn is_of_this_life(&self, driver: &Handle) -> bool {
-        life(driver, self.stream, self.place).is_ok_and(|life| life == self.life)
+        life(driver, self.stream(), self.place).is_ok_and(|life| life == self.life)
     }
 
     /// Whether the garbage collector is about to end what keeps it.

@@ -54,6 +54,8 @@ pub(crate) struct Claims {
     pub(crate) stream_flags: AtomicU64,
     /// The identity of every context (`cuCtxGetId`).
     pub(crate) context_id: AtomicU64,
+    /// What the identity of every stream is above its handle (`cuStreamGetId`).
+    pub(crate) stream_id: AtomicU64,
     pub(crate) devices: AtomicU64,
     /// Whether a thread that made no context current has one all the same.
     pub(crate) current: AtomicU64,
@@ -68,6 +70,7 @@ pub(crate) static CLAIMS: Claims = Claims {
     capturing: AtomicU64::new(0),
     stream_flags: AtomicU64::new(1),
     context_id: AtomicU64::new(7),
+    stream_id: AtomicU64::new(1),
     devices: AtomicU64::new(2),
     current: AtomicU64::new(1),
     reached: AtomicU64::new(1),
@@ -82,6 +85,7 @@ impl Claims {
             b"capturing" => &self.capturing,
             b"stream_flags" => &self.stream_flags,
             b"context_id" => &self.context_id,
+            b"stream_id" => &self.stream_id,
             b"devices" => &self.devices,
             b"current" => &self.current,
             b"reached" => &self.reached,

@@ -122,6 +122,9 @@ entries! {
     }
     cuCtxSynchronize() {}
     cuCtxGetId(_context: Context, id: *mut u64) { put(id, CLAIMS.context_id.load(Relaxed)); }
+    cuStreamGetId(stream: Stream, id: *mut u64) {
+        put(id, CLAIMS.stream_id.load(Relaxed) + stream as usize as u64);
+    }
     cuStreamGetFlags(_stream: Stream, flags: *mut c_uint) {
         put(flags, CLAIMS.stream_flags.load(Relaxed) as c_uint);
     }

@@ -216,6 +216,7 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::StreamSynchronize => m.cuda.synchronize_stream(s),
         Call::StreamGetFlags => m.cuda.is_blocking(alive(s)).map(drop),
         Call::StreamGetCtx => m.cuda.stream_context(alive(s)).map(drop),
+        Call::StreamGetId => m.cuda.stream_number(alive(s)).map(drop),
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
         Call::MemAllocAsync => m.cuda.allocate(LENGTH, alive(s)).map(drop),
         Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, alive(s)).unwrap(), alive(s)),
