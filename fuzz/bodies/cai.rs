@@ -37,11 +37,12 @@ pub fn run(data: &[u8]) {
         masked: bytes.byte() > 250,
         structured: bytes.byte() > 250,
     };
-    check(&fields, name.as_deref(), bytes.pick(&unnamed));
+    let unnamed = bytes.pick(&unnamed);
+    check(&fields, name.as_deref(), Dialect { here: HERE, unnamed, declared: bytes.flag() });
 }
 
 /// Every reason to refuse a dict but its strides'.
-fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, unnamed: Option<Stream>) -> Vec<Kind> {
+fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, dialect: Dialect) -> Vec<Kind> {
     let mut reasons = Vec::new();
     if !(0..=3).contains(&fields.version) {
         reasons.push(Kind::CaiVersion);
@@ -54,7 +55,8 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, unnamed: Option<Stre
     }
     reasons.extend(dtype.err());
     match fields.stream {
-        Some(0) if fields.version == VERSION && unnamed.is_some() => {}
+        Some(0) if fields.version == VERSION && dialect.unnamed.is_some() => {}
+        Some(0 | -1) if dialect.declared => {}
         Some(0) => reasons.push(Kind::StreamZero),
         Some(-1) => reasons.push(Kind::StreamNoOrder),
         Some(value) if u64::try_from(value).is_err() => reasons.push(Kind::StreamNegative),
@@ -64,24 +66,24 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, unnamed: Option<Stre
 }
 
 /// What is pending, by the table of docs/guarantees.md.
-fn claim(fields: &Fields<'_>, unnamed: Option<Stream>) -> Claim {
-    match (fields.stream, fields.version, unnamed) {
+fn claim(fields: &Fields<'_>, dialect: Dialect) -> Claim {
+    match (fields.stream, fields.version, dialect.unnamed) {
         (None | Some(0), 3, Some(stream)) => Claim::Stated(Ready::On(stream)),
         (None, 3, None) => Claim::Stated(Ready::Nothing),
         (None, ..) => Claim::Silent,
+        (Some(0 | -1), ..) if dialect.declared => Claim::Silent,
         (Some(1), ..) => Claim::Stated(Ready::On(Stream::Legacy)),
         (Some(2), ..) => Claim::Stated(Ready::On(Stream::PerThread(HERE))),
         (Some(handle), ..) => Claim::Stated(Ready::On(Stream::Handle(handle.try_into().unwrap()))),
     }
 }
 
-fn check(fields: &Fields<'_>, name: Option<&str>, unnamed: Option<Stream>) {
-    let dialect = Dialect { here: HERE, unnamed };
+fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
     let decoded = decode(fields.clone(), dialect, || name.map(str::to_owned));
     let dtype = Typestr::parse(fields.typestr)
         .and_then(|read| read.resolve(fields.typestr, name))
         .map_err(|error| error.kind());
-    let mut reasons = reasons(fields, dtype, unnamed);
+    let mut reasons = reasons(fields, dtype, dialect);
     let layout = dtype.map(|dtype| {
         Layout::from_bytes(fields.shape.as_slice(), fields.strides.clone(), dtype.itemsize())
     });
@@ -94,7 +96,7 @@ fn check(fields: &Fields<'_>, name: Option<&str>, unnamed: Option<Stream>) {
             assert_eq!(reasons, [], "{fields:?}");
             let (ptr, readonly) = fields.data;
             let (dtype, layout) = (dtype.unwrap(), layout.unwrap().unwrap());
-            let (version, claim) = (fields.version, claim(fields, unnamed));
+            let (version, claim) = (fields.version, claim(fields, dialect));
             assert_eq!(decoded, Decoded { version, ptr, readonly, dtype, layout, claim });
             again(decoded);
         }
@@ -110,7 +112,7 @@ fn again(decoded: Decoded) {
     let fields = encode(&array, ready, HERE);
     assert_eq!((fields.version, fields.masked, fields.structured), (VERSION, false, false));
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
-    let dialect = Dialect { here: HERE, unnamed: None };
+    let dialect = Dialect { here: HERE, unnamed: None, declared: false };
     let read = decode(fields, dialect, || Some(dtype.name().to_owned())).unwrap();
     assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));
     assert_eq!((read.ptr == 0, read.claim), (array.layout().size() == 0, Claim::Stated(ready)));

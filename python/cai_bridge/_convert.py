@@ -22,7 +22,7 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 ) -> Any:
     """Convert whatever `convert` takes; one array of a known library does not come by here."""
     library = _libraries.find(to)
-    if isinstance(x, library.types):
+    if _is_own(x, library):
         if _asks(library, stream, readonly):
             library.maker.admit([x], stream, readonly)
         return _own([x], library, stream, copy, readonly)[0]
@@ -73,8 +73,8 @@ def convert_leaves(
     arrays = leaves.arrays
     first = dict(zip(map(type, arrays), arrays, strict=True))
     # A view goes on naming the stream that it was made for, so that another is made.
-    types = () if made_on is not None and _is_view(library) else library.types
-    own = {kind for kind, array in first.items() if isinstance(array, types)}
+    again = made_on is not None and _is_view(library)
+    own = {kind for kind, array in first.items() if not again and _is_own(array, library)}
     foreign: Sequence[int] = range(len(arrays))
     mine = []
     if own:
@@ -115,6 +115,18 @@ def convert_leaves(
     kept = iter(_own(owned, library, stream, copy, readonly, lent))
     converted = iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
+
+
+def _is_own(x: Any, library: Library) -> bool:
+    """Whether `x` is one of the library's own arrays.
+
+    Numba's arrays of pinned and managed memory are NumPy's by their type, but work on them may be
+    pending.
+    """
+    is_numpys = library.name == "numpy"
+    return isinstance(x, library.types) and not (
+        is_numpys and hasattr(type(x), "__cuda_array_interface__")
+    )
 
 
 def _is_view(library: Library) -> bool:

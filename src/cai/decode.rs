@@ -42,13 +42,15 @@ pub struct Dialect {
     /// The stream that its producer means where it names none, or 0; `None` for producers that keep to the
     /// specification.
     pub unnamed: Option<Stream>,
+    /// Whether the caller says the stream, so that 0 and -1, which name none, need not be understood.
+    pub declared: bool,
 }
 
 /// Checks `fields`. `type_name` is asked for the name of the element type where the typestr does
 /// not say which it is.
 pub fn decode(
     fields: Fields<'_>,
-    Dialect { here, unnamed }: Dialect,
+    Dialect { here, unnamed, declared }: Dialect,
     type_name: impl FnOnce() -> Option<String>,
 ) -> Result<Decoded> {
     if !(0..=super::VERSION).contains(&fields.version) {
@@ -71,6 +73,7 @@ pub fn decode(
             Claim::Stated(unnamed.map_or(Ready::Nothing, Ready::On))
         }
         (None, 0..=2) => Claim::Silent,
+        (Some(0 | -1), _) if declared => Claim::Silent,
         (stream, _) => Claim::Stated(Ready::from_cai(stream, here)?),
     };
     let (ptr, readonly) = fields.data;

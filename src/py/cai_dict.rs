@@ -20,13 +20,13 @@ use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
 
 /// Reads and checks `dict`. `unnamed` is the stream of arrays on the producer's default stream, where its
-/// dicts do not name it; `dtype_name` is asked where the typestr does not name one type.
+/// dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked where the typestr does not name one type.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
-    unnamed: Option<Stream>,
+    (unnamed, declared): (Option<Stream>, bool),
     dtype_name: impl FnOnce() -> PyResult<Option<String>>,
 ) -> PyResult<Decoded> {
-    let dialect = Dialect { here: Thread::current(), unnamed };
+    let dialect = Dialect { here: Thread::current(), unnamed, declared };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None)) {
         // Some spellings leave the type open, which takes asking the object: the long way.

@@ -31,6 +31,12 @@ pub(crate) enum Habit {
     AlwaysNamesNone,
     /// Its `__dlpack__` orders nothing, whatever stream it is asked for.
     OrdersNothing,
+    /// It hands out a dict that it read of another array before: nothing keeps the stream that the dict names.
+    StoresDict,
+    /// Its `__dlpack__` refuses every stream but None, which stands for the legacy default one.
+    TakesNoStream,
+    /// Its `__dlpack__` makes one capsule in an array's life; its dict says as much each time.
+    OneCapsule,
     /// It works on a default stream, unless it is told another, and ignores the streams of dicts. `library` is the
     /// module that is imported where it is used.
     IgnoresDicts,
@@ -39,7 +45,7 @@ pub(crate) enum Habit {
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
-    /// The first part of the names of its modules.
+    /// What the names of its modules begin with.
     pub(crate) library: &'static str,
     pub(crate) habit: Habit,
     /// The version that it was seen on.
@@ -58,7 +64,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 23] = [
+pub(crate) const HABITS: [HabitRow; 30] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -81,6 +87,13 @@ pub(crate) const HABITS: [HabitRow; 23] = [
     known("pycuda", Habit::AlwaysNamesNone, "2026.1", "tests/python/test_systems.py"),
     known("nvcv", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
     known("cvcuda", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
+    known("cuda.core._memory", Habit::OrdersNothing, "1.0", "tests/python/test_producers_known.py"),
+    known("cuml", Habit::StoresDict, "26.10", "tests/python/test_systems.py"),
+    known("pylibcudf", Habit::StoresDict, "26.10", "tests/python/test_producers_known.py"),
+    known("amrex", Habit::AlwaysNamesNone, "26.10", "tests/python/test_producers_known.py"),
+    known("tensorflow", Habit::Immutable, "2.20", "tests/python/test_producers_known.py"),
+    known("tensorflow", Habit::TakesNoStream, "2.20", "tests/python/test_producers_known.py"),
+    known("nvidia.nvimgcodec", Habit::OneCapsule, "0.6", "tests/python/test_producers_known.py"),
     known("holoscan", Habit::IgnoresDicts, "3.10", "tests/python/test_systems.py"),
 ];
 
@@ -92,8 +105,11 @@ pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     HABITS.iter().map(row).collect()
 }
 
-/// The habits of the library that a module of that name belongs to.
-pub(crate) fn of(module: &str) -> Vec<Habit> {
-    let library = module.split('.').next().unwrap_or_default();
-    HABITS.iter().filter(|known| known.library == library).map(|known| known.habit).collect()
+/// The habits of the libraries that modules of these names belong to.
+pub(crate) fn of(modules: &[String]) -> Vec<Habit> {
+    let is_of = |module: &str, library: &str| {
+        module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    };
+    let known = |row: &&HabitRow| modules.iter().any(|module| is_of(module, row.library));
+    HABITS.iter().filter(known).map(|row| row.habit).collect()
 }

@@ -129,8 +129,8 @@ class PycudaArray(Making):
 class CvcudaBuffer(Making):
     """``ExternalBuffer``, which ``Tensor.cuda()`` returns.
 
-    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv/ExternalBuffer.cpp, 0.15: version 2, and a
-    ``__dlpack__`` that takes a stream and orders nothing.
+    https://github.com/CVCUDA/CV-CUDA, python/mod_nvcv/ExternalBuffer.cpp, 0.15: version 2, in an
+    attribute of the object, and a ``__dlpack__`` that takes a stream and orders nothing.
     """
 
     name, unsaid, module = "CV-CUDA", "host", "nvcv"
@@ -138,11 +138,12 @@ class CvcudaBuffer(Making):
     def made(self, ptr: int) -> Any:
         asked = {
             "__module__": self.module,
-            "__cuda_array_interface__": property(lambda _: self.interface(ptr)),
             "__dlpack__": lambda _, stream=None: self.bytes.__dlpack__(stream=-1),
             "__dlpack_device__": lambda _: (2, 0),
         }
-        return type("ExternalBuffer", (), asked)()
+        made: Any = type("ExternalBuffer", (), asked)()
+        made.__cuda_array_interface__ = self.interface(ptr)
+        return made
 
     def interface(self, ptr: int) -> dict[str, Any]:
         return {**AS_FLOATS, "strides": (4,), "data": (ptr, False), "version": 2}
@@ -193,18 +194,15 @@ class CumlArray(Making):
     """``CumlArray``: CuPy's dict of when it was made, with strides.
 
     https://github.com/rapidsai/cuml, python/cuml/cuml/internals/array.py: so its stream is the one
-    that was CuPy's then. ArrayViews' ``cupy_ndarray`` hands out CuPy's own array, whose dict says
-    the same.
+    that was CuPy's then, which nothing of it keeps. ArrayViews' ``cupy_ndarray`` hands out CuPy's
+    own array, whose dict names CuPy's current stream.
     """
 
-    name, unsaid = "cuML", "right"
+    name, unsaid, module = "cuML", "host", "cuml.internals.array"
 
     def interface(self, ptr: int) -> dict[str, Any]:
         said = {"descr": [("", "<f4")], "strides": (4,), "version": 3}
         return {**AS_FLOATS, **said, "data": (ptr, False), "stream": self.stream.handle}
-
-    def made(self, ptr: int) -> Any:
-        return Exporting(self.interface(ptr), self.bytes, self.stream)
 
 
 class NumbaOf(Making):

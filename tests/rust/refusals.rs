@@ -66,7 +66,7 @@ fn fields(set: &Table) -> Option<Fields<'_>> {
 }
 
 fn dialect(unnamed: Option<Stream>) -> Dialect {
-    Dialect { here: Thread::current(), unnamed }
+    Dialect { here: Thread::current(), unnamed, declared: false }
 }
 
 #[test]
@@ -117,4 +117,24 @@ fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() 
     assert_eq!(claim(3, None, None).unwrap(), Claim::Stated(Ready::Nothing));
     assert_eq!(claim(3, Some(0), None).unwrap_err().kind().name(), "StreamZero");
     assert_eq!(claim(2, None, Some(Stream::Legacy)).unwrap(), Claim::Silent);
+}
+
+#[test]
+fn what_names_no_stream_need_not_be_understood_where_the_caller_says_one() {
+    for (stream, version) in [(0, 2), (0, 3), (-1, 3)] {
+        let fields = Fields {
+            shape: [2].into_iter().collect(),
+            strides: None,
+            typestr: "<f4",
+            data: (0x7000, false),
+            version,
+            stream: Some(stream),
+            masked: false,
+            structured: false,
+        };
+        let declared = Dialect { declared: true, ..dialect(None) };
+        let decoded = cai::decode(fields.clone(), declared, || None).unwrap();
+        assert_eq!(decoded.claim, Claim::Silent);
+        cai::decode(fields, dialect(None), || None).unwrap_err();
+    }
 }

@@ -82,6 +82,12 @@ impl ToLibrary {
         })
     }
 
+    /// Whether `x` is one of its own arrays. Numba's arrays of pinned and managed memory are derived from NumPy's, and
+    /// none of NumPy's own: work on them may be pending.
+    pub(super) fn has(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(x.is_instance(self.types.bind(x.py()))? && !(self.is_numpy && facts(x)?.has_cai))
+    }
+
     /// Takes an array in, ready where its producer works, with no consumer yet. A wait of the host would not end a
     /// capture of the stream that was `said` to be the consumer's.
     pub(super) fn take(

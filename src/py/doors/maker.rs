@@ -163,7 +163,7 @@ impl Maker {
         let to_library = self.to_library(py)?;
         if !self.is_foreign(x, to_library)? {
             let itself = stream.is_none() && readonly.is_none();
-            if !itself || !x.is_instance(to_library.types.bind(py))? {
+            if !itself || !to_library.has(x)? {
                 return Ok(None);
             }
             if let Ok(view) = x.cast::<View>() {
@@ -188,12 +188,12 @@ impl Maker {
         x: &Bound<'_, PyAny>,
         to_library: &ToLibrary,
     ) -> PyResult<bool> {
-        let (py, kind) = (x.py(), x.get_type());
+        let kind = x.get_type();
         let foreign = || self.foreign.lock().unwrap_or_else(PoisonError::into_inner);
         if foreign().iter().any(|known| known.is(&kind)) {
             return Ok(true);
         }
-        if x.is_instance(to_library.types.bind(py))? || !facts(x)?.is_array() {
+        if to_library.has(x)? || !facts(x)?.is_array() {
             return Ok(false);
         }
         let mut known = foreign();

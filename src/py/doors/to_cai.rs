@@ -8,7 +8,7 @@ use super::{Maybe, tell};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{Answer, entry};
+use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{cai, dlpack, types};
@@ -131,9 +131,11 @@ pub(super) fn take_in(
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             from_dict(door, x, facts, (argument, said))
         }
-        ProducerKind::Foreign if facts.has_dlpack || (!facts.has_cai && has_dlpack(x)?) => {
-            dlpack::protocol(door, x, facts, argument)
-        }
+        ProducerKind::Foreign if facts.has_dlpack => dlpack::protocol(door, x, facts, argument),
+        ProducerKind::Foreign if !facts.has_cai && has_dlpack(x)? => match stands_for(x)? {
+            Some(array) => take_in(door, &array, &*types::facts(&array)?, (argument, said)),
+            None => dlpack::protocol(door, x, facts, argument),
+        },
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
             from_dict(door, x, facts, (argument, said))
         }
@@ -160,6 +162,17 @@ const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arr
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
 fn has_dlpack(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     speaks(x, intern!(x.py(), "__dlpack__"))
+}
+
+/// The array whose `__dlpack__` an object has for its own, as flax's variables have: it says what the object cannot.
+fn stands_for<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let py = x.py();
+    let method = x.getattr(intern!(py, "__dlpack__"))?;
+    let Some(array) = answered(py, method.getattr(intern!(py, "__self__")))? else {
+        return Ok(None);
+    };
+    let other = !array.is(x) && facts(&array)?.is_array();
+    Ok(other.then_some(array))
 }
 
 /// The same for the other protocol.

@@ -84,5 +84,8 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
             _ => {}
         }
     }
+    if facts.has_cai && !facts.has_dlpack {
+        return Ok(true);
+    }
     Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
 }

@@ -57,7 +57,7 @@ impl Holding {
                     kept.note_number(&self.driver, on)?;
                     Consumer::On(kept)
                 }
-                None => StreamRef::vouched(py, &self.driver, on)?.map_or(
+                None => StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?.map_or(
                     Consumer::Unkept(StreamName::of(&self.driver, on)?, None),
                     Consumer::On,
                 ),

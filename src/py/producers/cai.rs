@@ -10,9 +10,10 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::device::{device_argument, locate};
+use super::dict_stream::DictStream;
 use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
-use super::readiness::{Readiness, declared, of_producer};
+use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
 use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
@@ -26,7 +27,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_argument};
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current, exports};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -66,10 +67,11 @@ pub(crate) fn import<'py>(
         options.decoded
     } else {
         let unnamed = default_stream(owner, of_owner)?;
+        let declared = options.stream.request() != Request::Unspecified;
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
-        cai_dict::decode(&dict, unnamed, name)?
+        cai_dict::decode(&dict, (unnamed, declared), name)?
     };
     check_dtype(options.dtype, decoded.dtype)?;
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -91,10 +93,14 @@ pub(crate) fn import<'py>(
         _ => None,
     };
     let ordered = matches!(options.consumer.request(), Request::On(_)) || ordering_wanted();
-    let work = Work { driver: &driver, place, owner, exports, ptr, of_owner, object };
+    let stores = of_owner.has(Habit::StoresDict);
+    let work = DictStream { driver: &driver, place, owner, exports, ptr, of_owner, object, stores };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => declared(py, options.door, options.stream, (&driver, there, place))?,
+        (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
+            work.stored(py, request, stream)?
+        }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
@@ -109,62 +115,6 @@ pub(crate) fn import<'py>(
     let ready = if elided { Ready::Nothing } else { ready };
     let holding = holding(owner, facts, (&driver, place), (producer, kept), options)?;
     Ok(Source { array, ready, holding, place, by: By::Cai(version) })
-}
-
-/// Whose stream a dict's array is ready on.
-struct Work<'a, 'py> {
-    driver: &'a Handle,
-    place: Place,
-    owner: &'a Bound<'py, PyAny>,
-    /// Whether it was read from the owner, which vouches for the stream that its own dict names.
-    exports: bool,
-    /// The address of the array.
-    ptr: u64,
-    of_owner: &'a Facts,
-    /// The object of the stream that the array is ready on, where it was read.
-    object: Option<&'a Bound<'py, PyAny>>,
-}
-
-impl Work<'_, '_> {
-    /// The stream that the dict names.
-    fn exported(&self, py: Python<'_>, door: &'static str, stream: Stream) -> PyResult<Readiness> {
-        match self.kept(py, stream)? {
-            Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
-            None if self.exports => Ok((Ready::On(stream), None, None)),
-            None => {
-                let alive = current::named(py, stream.handle(), self.place);
-                of_producer(py, door, self.driver, (alive, self.place), true)
-            }
-        }
-    }
-
-    /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
-    fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
-        let alive = current::named(py, stream.handle(), self.place);
-        if let (Some(object), Stream::Handle(_)) = (self.object, stream)
-            && let Some(kept) = StreamRef::by_object(self.driver, object, alive)?
-        {
-            return Ok(Some(kept));
-        }
-        let vouched = StreamRef::vouched(py, self.driver, alive)?;
-        // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
-        let moves = !self.of_owner.has(Habit::NamesCurrentStream)
-            && !self.of_owner.has(Habit::KeepsStreamObject);
-        if vouched.is_some() && !moves {
-            return Ok(vouched);
-        }
-        if self.of_owner.has(Habit::KeepsStreamObject)
-            && let Some(kept) = StreamRef::by_attribute(self.driver, self.owner, alive)?
-        {
-            return Ok(Some(kept));
-        }
-        // A dict by itself may be the owner's own.
-        let of_owner = || exports(self.owner, self.ptr, stream);
-        if self.exports || (moves && !self.owner.is_instance_of::<View>() && of_owner()?) {
-            return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
-        }
-        Ok(vouched)
-    }
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy

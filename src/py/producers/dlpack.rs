@@ -13,9 +13,9 @@ use pyo3::types::{PyCapsule, PyTuple};
 
 use super::device::check_exists;
 use super::dunder::ask;
-use super::guards;
 use super::readiness::of_producer;
 use super::types::Facts;
+use super::{guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form};
@@ -70,7 +70,7 @@ pub(crate) fn protocol(
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
-    let (answer, ready) = on_device(py, &driver, device, || ask(x, argument.request()))?;
+    let (answer, ready) = on_device(py, &driver, device, || ask(x, facts, argument.request()))?;
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
@@ -82,6 +82,10 @@ pub(crate) fn protocol(
     let (named, readonly) = if asks { said(x)? } else { (None, facts.has(Habit::Immutable)) };
     let array = array.with_readonly((readonly && form == Form::Legacy).then_some(true));
     let place = place(py, &driver, &array)?;
+    let silent = facts.has(Habit::OrdersNothing) && argument.request() != Request::NoOrder;
+    if silent && array.ptr() != 0 {
+        host_wait::wait(x, &driver, place, argument.alive(place))?;
+    }
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
@@ -117,7 +121,7 @@ pub(super) fn make_ready(
 ) -> PyResult<()> {
     guards::check(x, facts, None)?;
     let device = Some(Device::cuda(place.ordinal));
-    on_device(x.py(), driver, device, || ask(x, Request::Unspecified)).map(drop)
+    on_device(x.py(), driver, device, || ask(x, facts, Request::Unspecified)).map(drop)
 }
 
 /// A bare capsule, ready on the legacy default stream. A capsule with a copy is taken: its holder has asked

@@ -5,16 +5,20 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::types::Facts;
+use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
 use crate::stream::{Request, Stream};
 
 /// Asks for a capsule, and says what its memory is ready on.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
+    facts: &Facts,
     request: Request,
 ) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;
     match request {
+        _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
         Request::NoOrder => match call(x, None) {
             Ok((capsule, _)) => Ok((capsule, legacy)),
@@ -51,13 +55,20 @@ pub(super) fn call<'py>(
     x: &Bound<'py, PyAny>,
     stream: Option<Stream>,
 ) -> PyResult<(Bound<'py, PyAny>, bool)> {
+    match stream {
+        Some(stream) => call_with(x, stream.handle()),
+        None => call_with(x, -1),
+    }
+}
+
+fn call_with<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: impl IntoPyObject<'py>,
+) -> PyResult<(Bound<'py, PyAny>, bool)> {
     let py = x.py();
     let method = x.getattr(intern!(py, "__dlpack__"))?;
     let arguments = PyDict::new(py);
-    match stream {
-        Some(stream) => arguments.set_item(intern!(py, "stream"), stream.handle())?,
-        None => arguments.set_item(intern!(py, "stream"), -1)?,
-    }
+    arguments.set_item(intern!(py, "stream"), stream)?;
     arguments.set_item(intern!(py, "max_version"), (1, 3))?;
     let first = match method.call((), Some(&arguments)) {
         Err(error) if error.is_instance_of::<PyTypeError>(py) => error,

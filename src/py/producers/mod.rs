@@ -2,10 +2,12 @@
 
 pub(crate) mod cai;
 mod device;
+mod dict_stream;
 pub(crate) mod dlpack;
 mod dtype;
 mod dunder;
 mod guards;
+mod host_wait;
 mod ndarray;
 pub(crate) mod own_view;
 mod readiness;

@@ -136,7 +136,7 @@ impl Parts {
     /// Whether the attributes of `x` say what its dict does.
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
-        let by_dict = cai_dict::decode(&dict, None, || Ok(None))?;
+        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None))?;
         let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(false) };
         let broadcast = matches!(self.address, Address::Ctypes) && layout.0.strides().contains(&0);
         let same_layout =

@@ -3,24 +3,18 @@
 //! The bridge asks the type's exchange API, or its `__dlpack__`, which makes the memory ready on a stream. Without
 //! both the host waits, which is right and slow, with a warning once for each type.
 
-use std::collections::HashSet;
-use std::ffi::CString;
-use std::sync::{Mutex, PoisonError};
-
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::dlpack;
 use super::readiness::{Readiness, of_producer};
 use super::types::{self, Facts, ProducerKind};
+use super::{dlpack, host_wait};
 use crate::device::{Device, Place};
 use crate::driver::Handle;
-use crate::py::errors::HostSyncWarning;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{answered, program_line};
-use crate::py::streams::{WaitReason, current, wait_for_all};
-use crate::py::text::type_name;
+use crate::py::interpreter::answered;
+use crate::py::streams::current;
 use crate::stream::{Alive, Ready, Stream};
 
 /// The stream that an array of `owner` is ready on at `place`, for `door` and its consumer `to`, and whose it is: the producer's own, by
@@ -40,12 +34,12 @@ pub(super) fn settle(
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, (alive, place), true);
     }
-    if facts.has_dlpack && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
+    let orders = facts.has_dlpack && !facts.has(Habit::OrdersNothing);
+    if orders && answered(py, dlpack::make_ready(x, facts, driver, place))?.is_some() {
         return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
-        warn_once(owner)?;
-        wait_for_all(py, "from_cai", driver, place, (WaitReason::SilentDict, to.as_slice()))?;
+        host_wait::wait(owner, driver, place, to)?;
     }
     Ok((Ready::Nothing, None, None))
 }
@@ -56,27 +50,4 @@ pub(super) fn never_names_stream(of_owner: &Facts, dict: &Bound<'_, PyDict>) -> 
         return Ok(true);
     }
     Ok(of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(dict.py(), "stream"))?)
-}
-
-/// More types without a stream than a program has.
-const MOST: usize = 4096;
-
-fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
-    static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
-    let (py, name) = (owner.py(), type_name(owner)?);
-    let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    if warned().as_ref().is_some_and(|names| names.contains(&name) || names.len() >= MOST) {
-        return Ok(());
-    }
-    let text = format!(
-        "{name} exports a CUDA Array Interface that never names a stream, so the host waits for the device \
-         at every import, and nothing orders the producer's later writes in place after the consumer's work. \
-         Name its stream by from_cai(x, stream=...), or -1 if nothing is pending"
-    );
-    let text = CString::new(text).unwrap_or_default();
-    let level = program_line(py)?.map_or(1, |line| line.level);
-    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, level)?;
-    // Only now: if warnings are errors, the next import is refused as well.
-    warned().get_or_insert_default().insert(name);
-    Ok(())
 }

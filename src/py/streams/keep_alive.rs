@@ -1,15 +1,20 @@
 //! Who keeps a stream alive from here on, or what stands in for it. What is kept is a [`StreamRef`].
+#![allow(unsafe_code)]
 
+use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::context::follows_legacy;
 use super::current::{self, Objects};
 use super::keeper::{Keeper, keeper};
 use super::name::StreamName;
+use super::object::handle_of;
+use super::pools;
 use super::reference::StreamRef;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
+use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream};
 
 /// What can be done about a stream to use it later.
@@ -30,7 +35,7 @@ impl KeepAlive {
     }
 
     /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
-    /// stands in for another.
+    /// stands in for another, and one that cannot be asked about now.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -38,7 +43,7 @@ impl KeepAlive {
     ) -> PyResult<Vec<Self>> {
         let (mut found, objects) = (Vec::new(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
-            found.extend(Self::of_library(py, driver, alive, &objects)?);
+            found.extend(answered(py, Self::of_library(py, driver, alive, &objects))?.flatten());
             Ok(())
         })?;
         Ok(found)
@@ -119,6 +124,64 @@ impl KeepAlive {
     }
 }
 
+impl StreamRef {
+    /// `stream`, alive or not, if it is a default one, or one of a library that destroys none.
+    pub(crate) fn pooled(
+        py: Python<'_>,
+        driver: &Handle,
+        (stream, place): (Stream, Place),
+    ) -> PyResult<Option<Self>> {
+        if let Stream::Handle(handle) = stream
+            && !pools::has(py, driver, handle, place.ordinal)?
+        {
+            return Ok(None);
+        }
+        // SAFETY: a default stream, or one of a library that destroys none.
+        let alive = unsafe { Alive::kept(stream, place) };
+        Ok(Some(Self::new(driver, alive, Keeper::Always)?))
+    }
+
+    /// The stream of that name, if a library vouches for it.
+    pub(crate) fn vouched(
+        py: Python<'_>,
+        driver: &Handle,
+        (stream, place): (Stream, Place),
+    ) -> PyResult<Option<Self>> {
+        if let Some(pooled) = Self::pooled(py, driver, (stream, place))? {
+            return Ok(Some(pooled));
+        }
+        let object = current::object(py, driver, stream.handle(), place.ordinal)?;
+        let Some(object) = object else { return Ok(None) };
+        // SAFETY: the library works there now, and its object has just said that it has the stream.
+        let alive = unsafe { Alive::kept(stream, place) };
+        Self::by_object(driver, &object, alive)
+    }
+
+    /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
+    pub(crate) fn by_attribute(
+        driver: &Handle,
+        exporter: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let py = exporter.py();
+        let Some(object) = exporter.getattr_opt(intern!(py, "stream"))? else { return Ok(None) };
+        if answered(py, handle_of(&object))? != Some(alive.native()) {
+            return Ok(None);
+        }
+        Self::by_object(driver, &object, alive)
+    }
+
+    /// A stream that `object` has just named as its own, if that keeps it.
+    pub(crate) fn by_object(
+        driver: &Handle,
+        object: &Bound<'_, PyAny>,
+        alive: Alive<'_>,
+    ) -> PyResult<Option<Self>> {
+        let keeper = keeper(object)?;
+        Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
+    }
+}
+
 /// Who keeps `given`, which is of `object` where one was given, alive from here on.
 pub(super) fn keep(
     py: Python<'_>,
@@ -137,7 +200,7 @@ pub(super) fn keep(
     {
         return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
     }
-    if let Some(vouched) = StreamRef::vouched(py, driver, given)? {
+    if let Some(vouched) = StreamRef::vouched(py, driver, (given.stream(), place))? {
         return Ok(KeepAlive::By(vouched));
     }
     let object = current::object_by_function(py, handle, place.ordinal)?;

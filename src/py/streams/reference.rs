@@ -14,21 +14,18 @@
 #![allow(unsafe_code)]
 
 use pyo3::gc::{PyTraverseError, PyVisit};
-use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::context::{goes_on, life, life_at};
 use super::exporter::Exporter;
-use super::keeper::{Keeper, keeper};
+use super::keeper::Keeper;
 use super::name::StreamName;
 use super::object::handle_of;
-use super::{current, pools};
 use crate::array::RustStream;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::Failure;
-use crate::py::interpreter::answered;
 use crate::stream::{Alive, Ready, Stream};
 
 /// A stream, where it is, and who keeps it alive.
@@ -72,26 +69,6 @@ impl StreamRef {
         Ok(Self { name, place, life: life(driver, stream, place)?, keeper })
     }
 
-    /// A stream that a library vouches for, by its handle.
-    pub(crate) fn vouched(
-        py: Python<'_>,
-        driver: &Handle,
-        given: Alive<'_>,
-    ) -> PyResult<Option<Self>> {
-        let kept = |keeper| Ok(Some(Self::new(driver, given, keeper)?));
-        let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
-            return kept(Keeper::Always);
-        };
-        if pools::has(py, driver, handle, place.ordinal)? {
-            return kept(Keeper::Always);
-        }
-        let object = current::object(py, driver, handle, place.ordinal)?;
-        match object.map(|object| keeper(&object)).transpose()?.flatten() {
-            Some(keeper) => kept(keeper),
-            None => Ok(None),
-        }
-    }
-
     /// A stream that Rust holds.
     pub(crate) fn held(driver: &Handle, held: RustStream) -> Result<Self> {
         let (stream, place) = (held.stream(), held.alive().place());
@@ -113,30 +90,6 @@ impl StreamRef {
         let life = if at_default { life_at(driver, kept.place)? } else { kept.life };
         kept.keeper = Keeper::Exporter(Box::new((Exporter::new(exporter, moves, life)?, besides)));
         Ok(kept)
-    }
-
-    /// The stream that `exporter`'s dict names, kept by the object that it has as `stream`, if it is that one's.
-    pub(crate) fn by_attribute(
-        driver: &Handle,
-        exporter: &Bound<'_, PyAny>,
-        alive: Alive<'_>,
-    ) -> PyResult<Option<Self>> {
-        let py = exporter.py();
-        let Some(object) = exporter.getattr_opt(intern!(py, "stream"))? else { return Ok(None) };
-        if answered(py, handle_of(&object))? != Some(alive.native()) {
-            return Ok(None);
-        }
-        Self::by_object(driver, &object, alive)
-    }
-
-    /// A stream that `object` has just named as its own, if that keeps it.
-    pub(crate) fn by_object(
-        driver: &Handle,
-        object: &Bound<'_, PyAny>,
-        alive: Alive<'_>,
-    ) -> PyResult<Option<Self>> {
-        let keeper = keeper(object)?;
-        Ok(keeper.map(|keeper| Self::new(driver, alive, keeper)).transpose()?)
     }
 
     /// Its name.

@@ -1,0 +1,99 @@
+//! Whose stream a dict's array is ready on, and what keeps that stream.
+
+use pyo3::prelude::*;
+
+use super::readiness::{Readiness, of_producer};
+use super::types::Facts;
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::py::habits::Habit;
+use crate::py::streams::{StreamRef, WaitReason, current, exports, wait_for_all};
+use crate::py::views::View;
+use crate::stream::{Ready, Request, Stream};
+
+/// Whose stream a dict's array is ready on.
+pub(super) struct DictStream<'a, 'py> {
+    pub(super) driver: &'a Handle,
+    pub(super) place: Place,
+    pub(super) owner: &'a Bound<'py, PyAny>,
+    /// Whether it was read from the owner, which vouches for the stream that its own dict names.
+    pub(super) exports: bool,
+    /// The address of the array.
+    pub(super) ptr: u64,
+    pub(super) of_owner: &'a Facts,
+    /// The object of the stream that the array is ready on, where it was read.
+    pub(super) object: Option<&'a Bound<'py, PyAny>>,
+    /// Whether its library hands out dicts that it read before.
+    pub(super) stores: bool,
+}
+
+impl DictStream<'_, '_> {
+    /// The stream that the dict names.
+    pub(super) fn exported(
+        &self,
+        py: Python<'_>,
+        door: &'static str,
+        stream: Stream,
+    ) -> PyResult<Readiness> {
+        match self.kept(py, stream)? {
+            Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
+            None if self.exports => Ok((Ready::On(stream), None, None)),
+            None => {
+                let alive = current::named(py, stream.handle(), self.place);
+                of_producer(py, door, self.driver, (alive, self.place), true)
+            }
+        }
+    }
+
+    /// Whether the dict that names `stream` was read of another array before, whose stream may be destroyed by now.
+    pub(super) const fn is_stored(&self, stream: Stream) -> bool {
+        self.stores && matches!(stream, Stream::Handle(_))
+    }
+
+    /// The stream that such a dict names, if a library never destroys it. Else it is not touched: the host waits.
+    pub(super) fn stored(
+        &self,
+        py: Python<'_>,
+        request: Request,
+        stream: Stream,
+    ) -> PyResult<Readiness> {
+        let named = (stream, self.place);
+        if request != Request::NoOrder {
+            if let Some(pooled) = StreamRef::pooled(py, self.driver, named)? {
+                return Ok((Ready::On(stream), Some(pooled), None));
+            }
+            // Also where a library works there now: that stream may have the handle of one that was destroyed.
+            let why = (WaitReason::StreamGone, &[][..]);
+            wait_for_all(py, "from_cai", self.driver, self.place, why)?;
+        }
+        Ok((Ready::Nothing, StreamRef::vouched(py, self.driver, named)?, None))
+    }
+
+    /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.
+    pub(super) fn kept(&self, py: Python<'_>, stream: Stream) -> PyResult<Option<StreamRef>> {
+        let alive = current::named(py, stream.handle(), self.place);
+        if let (Some(object), Stream::Handle(_)) = (self.object, stream)
+            && let Some(kept) = StreamRef::by_object(self.driver, object, alive)?
+        {
+            return Ok(Some(kept));
+        }
+        let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
+        // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
+        let moves = !self.of_owner.has(Habit::NamesCurrentStream)
+            && !self.of_owner.has(Habit::KeepsStreamObject);
+        if vouched.is_some() && !moves {
+            return Ok(vouched);
+        }
+        if self.of_owner.has(Habit::KeepsStreamObject)
+            && let Some(kept) = StreamRef::by_attribute(self.driver, self.owner, alive)?
+        {
+            return Ok(Some(kept));
+        }
+        // A dict by itself may be the owner's own.
+        let of_owner = || exports(self.owner, self.ptr, stream);
+        if self.exports || (moves && !self.owner.is_instance_of::<View>() && of_owner()?) {
+            return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
+        }
+        Ok(vouched)
+    }
+}

@@ -1,0 +1,50 @@
+//! The host's wait for producers that say nothing of streams, with a warning once for each type.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::py::errors::HostSyncWarning;
+use crate::py::interpreter::program_line;
+use crate::py::streams::{WaitReason, wait_for_all};
+use crate::py::text::type_name;
+use crate::stream::Alive;
+
+/// The host waits for all that `owner`, which says nothing of streams, may have pending; `to` is its consumer.
+pub(super) fn wait(
+    owner: &Bound<'_, PyAny>,
+    driver: &Handle,
+    place: Place,
+    to: Option<Alive<'_>>,
+) -> PyResult<()> {
+    warn_once(owner)?;
+    let why = (WaitReason::SilentDict, to.as_slice());
+    Ok(wait_for_all(owner.py(), "from_cai", driver, place, why)?)
+}
+
+/// More types without a stream than a program has.
+const MOST: usize = 4096;
+
+fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
+    static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
+    let (py, name) = (owner.py(), type_name(owner)?);
+    let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    if warned().as_ref().is_some_and(|names| names.contains(&name) || names.len() >= MOST) {
+        return Ok(());
+    }
+    let text = format!(
+        "{name} never names a stream that its work is pending on, so the host waits for the device at every \
+         import, and nothing orders the producer's later writes in place after the consumer's work. Name its \
+         stream by from_cai(x, stream=...), or pass stream=-1 if nothing is pending"
+    );
+    let text = CString::new(text).unwrap_or_default();
+    let level = program_line(py)?.map_or(1, |line| line.level);
+    PyErr::warn(py, &py.get_type::<HostSyncWarning>(), &text, level)?;
+    // Only now: if warnings are errors, the next import is refused as well.
+    warned().get_or_insert_default().insert(name);
+    Ok(())
+}
