@@ -121,6 +121,8 @@ class StreamObject:
 class NumbaStream:
     """A stream of Numba's, which says in its own dict whether it is somebody else's."""
 
+    __module__ = "numba.cuda.cudadrv.driver"
+
     def __init__(self, handle: int) -> None:
         self.handle, self.external = handle, False
 

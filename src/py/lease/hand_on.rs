@@ -18,21 +18,14 @@ impl Holding {
         at: Place,
     ) -> PyResult<()> {
         self.at = at;
-        let keep = |alive| {
-            let mut kept = argument.keep(py, &self.driver, at)?;
-            if let Some(kept) = &mut kept {
-                kept.note_number(&self.driver, alive)?;
-            }
-            PyResult::Ok(kept)
-        };
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
             (_, Some(alive)) if self.is_producer(alive) => {
-                let kept = self.producer_may_change().then(|| keep(alive));
+                let kept = self.producer_may_change().then(|| argument.keep(py, &self.driver, at));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
-            (_, Some(alive)) => match keep(alive)? {
+            _ => match argument.keep(py, &self.driver, at)? {
                 Some(kept) => consumer_on(py, kept)?,
                 None => Consumer::Nobody,
             },
@@ -52,11 +45,7 @@ impl Holding {
         let consumer = match kept {
             Some(kept) => consumer_on(py, kept.clone_ref(py))?,
             None => match self.keeper_of(on.stream()) {
-                Some(kept) => {
-                    let mut kept = kept.clone_ref(py);
-                    kept.note_number(&self.driver, on)?;
-                    Consumer::On(kept)
-                }
+                Some(kept) => Consumer::On(kept.clone_ref(py)),
                 None => StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?.map_or(
                     Consumer::Unkept(StreamName::of(&self.driver, on)?, None),
                     Consumer::On,

@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 use super::device::check_exists;
 use super::dunder::ask;
 use super::readiness::of_producer;
-use super::types::Facts;
+use super::types::{self, Facts};
 use super::{guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -84,7 +84,8 @@ pub(crate) fn protocol(
     let place = place(py, &driver, &array)?;
     let silent = facts.has(Habit::OrdersNothing) && argument.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
-        host_wait::wait(x, &driver, place, argument.alive(place))?;
+        let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
+        host_wait::wait(x, has_dict, (&driver, place), argument.alive(place))?;
     }
     let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));

@@ -15,13 +15,14 @@ use crate::py::text::type_name;
 use crate::stream::Alive;
 
 /// The host waits for all that `owner`, which says nothing of streams, may have pending; `to` is its consumer.
+/// `has_dict` tells whether `from_cai` takes it.
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
-    driver: &Handle,
-    place: Place,
+    has_dict: bool,
+    (driver, place): (&Handle, Place),
     to: Option<Alive<'_>>,
 ) -> PyResult<()> {
-    warn_once(owner)?;
+    warn_once(owner, has_dict)?;
     let why = (WaitReason::SilentDict, to.as_slice());
     Ok(wait_for_all(owner.py(), "from_cai", driver, place, why)?)
 }
@@ -29,7 +30,7 @@ pub(super) fn wait(
 /// More types without a stream than a program has.
 const MOST: usize = 4096;
 
-fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
+fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<String>>> = Mutex::new(None);
     let (py, name) = (owner.py(), type_name(owner)?);
     let warned = || WARNED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -38,8 +39,9 @@ fn warn_once(owner: &Bound<'_, PyAny>) -> PyResult<()> {
     }
     let text = format!(
         "{name} never names a stream that its work is pending on, so the host waits for the device at every \
-         import, and nothing orders the producer's later writes in place after the consumer's work. Name its \
-         stream by from_cai(x, stream=...), or pass stream=-1 if nothing is pending"
+         import, and nothing orders the producer's later writes in place after the consumer's work. {}-1 if \
+         nothing is pending",
+        if has_dict { "Name its stream by from_cai(x, stream=...), or " } else { "Pass stream=" }
     );
     let text = CString::new(text).unwrap_or_default();
     let level = program_line(py)?.map_or(1, |line| line.level);

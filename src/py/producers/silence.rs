@@ -39,7 +39,7 @@ pub(super) fn settle(
         return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
-        host_wait::wait(owner, driver, place, to)?;
+        host_wait::wait(owner, true, (driver, place), to)?;
     }
     Ok((Ready::Nothing, None, None))
 }

@@ -13,7 +13,6 @@ use super::pools;
 use super::reference::StreamRef;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::error::Result;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream};
 
@@ -71,15 +70,8 @@ impl KeepAlive {
         if alive.stream() == Stream::Legacy {
             return Ok(None);
         }
-        let mut known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
-        known.note_number(driver, alive)?;
+        let known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
         Ok((!matches!(known, Self::StandIn(_))).then_some(known))
-    }
-
-    /// Notes its number, to be known again at the end of a consumer's work; it is `alive` now.
-    #[inline]
-    pub(crate) fn note_number(&mut self, driver: &Handle, alive: Alive<'_>) -> Result<()> {
-        if let Self::By(kept) = self { kept.note_number(driver, alive) } else { Ok(()) }
     }
 
     /// The stream that is kept.

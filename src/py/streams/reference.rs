@@ -31,7 +31,7 @@ use crate::stream::{Alive, Ready, Stream};
 /// A stream, where it is, and who keeps it alive.
 #[derive(Debug)]
 pub(crate) struct StreamRef {
-    /// With its number where a consumer works there, who may close it.
+    /// With its number where its object may be closed.
     name: StreamName,
     place: Place,
     /// The life of the handle's context: the stream ends with it, whatever keeps the stream.
@@ -65,7 +65,10 @@ impl StreamRef {
 
     pub(super) fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
         let (stream, place) = (alive.stream(), alive.place());
-        let name = StreamName::unnumbered(stream);
+        let name = match &keeper {
+            Keeper::Object(_) => StreamName::of(driver, alive)?,
+            _ => StreamName::unnumbered(stream),
+        };
         Ok(Self { name, place, life: life(driver, stream, place)?, keeper })
     }
 
@@ -84,8 +87,11 @@ impl StreamRef {
         exporter: &Bound<'_, PyAny>,
         (moves, besides): (bool, Option<Self>),
     ) -> PyResult<Self> {
-        let besides = besides.map(|kept| kept.keeper);
         let mut kept = Self::new(driver, alive, Keeper::Always)?;
+        let besides = besides.map(|besides| {
+            kept.name = besides.name;
+            besides.keeper
+        });
         let at_default = moves && kept.life == 0;
         let life = if at_default { life_at(driver, kept.place)? } else { kept.life };
         kept.keeper = Keeper::Exporter(Box::new((Exporter::new(exporter, moves, life)?, besides)));
@@ -100,15 +106,6 @@ impl StreamRef {
     /// Its name, by which it is known again if it is closed while its consumer's work is pending.
     pub(crate) const fn name(&self) -> StreamName {
         self.name
-    }
-
-    /// Notes its number, if it may be closed; it is `alive` now.
-    #[inline]
-    pub(crate) fn note_number(&mut self, driver: &Handle, alive: Alive<'_>) -> Result<()> {
-        if self.may_change() {
-            self.name = StreamName::of(driver, alive)?;
-        }
-        Ok(())
     }
 
     /// Where it is.
