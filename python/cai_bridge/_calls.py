@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import weakref
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
@@ -68,7 +69,11 @@ class Call:
     def _like(self, arrays: list[Any]) -> _libraries.Library | None:
         if self.returns != "like":
             return None if self.returns is None else _libraries.find(self.returns)
-        return _libraries.of_array(arrays[0]) if arrays else None
+        # Numba's arrays of pinned and managed memory are NumPy's by their type, but no results are.
+        for one in arrays:
+            if not _is_mapped(one):
+                return _libraries.of_array(one)
+        return None
 
 
 class Now:
@@ -131,6 +136,15 @@ class Now:
         made = rebuild(iter(convert_leaves(leaves, self.like, later, made_on=self.stream)))
         consume(later)
         return made
+
+
+def _is_mapped(x: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return (
+        numpy is not None
+        and isinstance(x, numpy.ndarray)
+        and hasattr(x, "__cuda_array_interface__")
+    )
 
 
 def _refuse_unfinished(result: Any) -> None:

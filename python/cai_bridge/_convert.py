@@ -125,7 +125,7 @@ def _is_own(x: Any, library: Library) -> bool:
     """
     is_numpys = library.name == "numpy"
     return isinstance(x, library.types) and not (
-        is_numpys and hasattr(type(x), "__cuda_array_interface__")
+        is_numpys and hasattr(x, "__cuda_array_interface__")
     )
 
 

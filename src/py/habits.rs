@@ -42,6 +42,39 @@ pub(crate) enum Habit {
     IgnoresDicts,
 }
 
+/// What of a class a habit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    /// Its `__dlpack__`.
+    Dlpack,
+    /// Its dict.
+    Cai,
+    /// Each of them.
+    Both,
+    /// Neither.
+    Library,
+}
+
+impl Habit {
+    const fn about(self) -> About {
+        match self {
+            Self::Immutable
+            | Self::IgnoresStream
+            | Self::OrdersNothing
+            | Self::TakesNoStream
+            | Self::OneCapsule => About::Dlpack,
+            Self::KeepsStreamObject
+            | Self::SilentDict
+            | Self::DefaultStreamUnnamed
+            | Self::NeverNamesStream
+            | Self::AlwaysNamesNone
+            | Self::StoresDict => About::Cai,
+            Self::NamesCurrentStream => About::Both,
+            Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
+        }
+    }
+}
+
 /// A row of the table.
 #[derive(Debug)]
 pub(crate) struct HabitRow {
@@ -105,11 +138,13 @@ pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
     HABITS.iter().map(row).collect()
 }
 
-/// The habits of the libraries that modules of these names belong to.
-pub(crate) fn of(modules: &[String]) -> Vec<Habit> {
-    let is_of = |module: &str, library: &str| {
-        module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
-    };
-    let known = |row: &&HabitRow| modules.iter().any(|module| is_of(module, row.library));
-    HABITS.iter().filter(known).map(|row| row.habit).collect()
+/// Whether a module of that name is of `library`.
+pub(crate) fn is_of(module: &str, library: &str) -> bool {
+    module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+}
+
+/// The habits where `are_of` tells whether what they are about is of a library.
+pub(crate) fn of(are_of: impl Fn(About, &str) -> bool) -> Vec<Habit> {
+    let known = HABITS.iter().filter(|row| are_of(row.habit.about(), row.library));
+    known.map(|row| row.habit).collect()
 }

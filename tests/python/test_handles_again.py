@@ -12,7 +12,8 @@ import capsules
 import pytest
 from test_dead_streams import Closing
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import DriverError, adapt, from_cai, to_cai
+from cai_bridge.conformance import in_another_thread
 
 WAIT = "cuCtxSynchronize"
 
@@ -108,3 +109,90 @@ def test_only_a_destroyed_stream_has_a_handle_to_pass_on(cuda: Any) -> None:
     with pytest.raises(DriverError, match="cuStreamCreate"):
         cuda.stream(handle_of=stream)
     del other
+
+
+class Reopened(Closing):
+    """A stream object that closes its stream and opens another, which is given the handle."""
+
+    def reopen(self, cuda: Any) -> None:
+        self.stream = again(cuda, self.stream)
+
+
+def test_an_object_that_opened_another_stream_does_not_have_the_first(cuda: Any) -> None:
+    home = cuda.stream("home")
+    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
+    named = Reopened(cuda.stream("the consumer's"))
+    view = to_cai(x, stream=named)
+    seen = named.stream.read(view, name="the read")
+    named.reopen(cuda)
+    cuda.clear_calls()
+    view.release()
+    assert WAIT in calls(cuda)
+    home.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+def test_nor_has_a_producers(cuda: Any) -> None:
+    named, mine = Reopened(cuda.stream("the producer's")), cuda.stream("mine")
+    x = cuda.array([0.0] * 8, speaks=(), name="x")
+    named.stream.fill(x, 7.0, name="the write")
+    dictionary = {"shape": (8,), "typestr": "<f4", "data": (x.ptr, False), "version": 3}
+    view = from_cai(dictionary, owner=x, stream=named)
+    named.reopen(cuda)
+    seen = mine.read(to_cai(view, stream=mine), name="the read")
+    cuda.synchronize()
+    assert seen.value == [7.0] * 8
+
+
+@pytest.mark.parametrize("named", ["handle", "object"])
+@pytest.mark.parametrize("between", [False, True])
+def test_uses_of_two_streams_with_one_handle_are_two(named: str, between: bool, cuda: Any) -> None:
+    """Of a call's array, at the end of the call, in whatever order they are noted there."""
+    home = cuda.stream("home")
+    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
+    seen, kept = list[Any](), list[Any]()
+
+    def function(array: Any) -> None:
+        # What is released meanwhile leaves its place to the last.
+        first = to_cai(array, stream=-1) if between else None
+        stream = cuda.stream("first")
+        for _ in range(2):
+            said = Closing(stream)
+            view = to_cai(array, stream=stream.handle if named == "handle" else said)
+            seen.append(stream.read(view, name="a read"))
+            kept.extend([view, said, stream])
+            if len(seen) == 1:
+                said.close()
+                stream = again(cuda, stream)
+        if first is not None:
+            first.release()
+
+    adapt(function, to="cai")(x)
+    home.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert [one.value for one in seen] == [[1.0] * 8] * 2
+    kept.clear()
+
+
+@pytest.mark.parametrize("also", ["cuStreamGetId", "cuCtxGetId"])
+def test_an_end_that_cannot_ask_knows_the_libraries_streams_when_it_is_tried_again(
+    also: str, cuda: Any
+) -> None:
+    home, other = cuda.stream("home"), cuda.stream("a library's")
+    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
+    view = to_cai(x)
+    assert view.__cuda_array_interface__["stream"] == home.handle
+    other.wait(home.record())
+    seen = other.read(view, name="the read")
+    with cuda.current_stream(other):
+        for nth in range(1, 9):
+            cuda.fail(also, nth)
+        cuda.fail("cuEventRecord", 1)
+        with pytest.raises(DriverError):
+            view.release()
+        cuda.clear_faults()
+    in_another_thread(view.release)
+    home.fill(x, 9.0, name="the producer's next write")
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8

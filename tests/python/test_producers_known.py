@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import weakref
 from typing import Any
 
 import capsules
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 from fakes import only_cai
 
-from cai_bridge import HostSyncWarning, adapt, convert, from_cai, to_cai, to_dlpack
+from cai_bridge import DriverError, HostSyncWarning, adapt, convert, from_cai, to_cai, to_dlpack
 
 SEEN = [7.0] * 4
 WAIT = "cuCtxSynchronize"
@@ -83,6 +84,35 @@ def test_it_does_not_wait_if_the_caller_asks_for_no_order(cuda: Any) -> None:
     assert WAIT not in [call.call for call in cuda.calls]
 
 
+def test_nor_if_convert_is_told_that_nothing_is_pending(cuda: Any) -> None:
+    buffer = a_buffer(cuda.array([7.0] * 4, speaks=()), "cuda.core._memory._buffer")
+    cuda.clear_calls()
+    convert(buffer, "cai", stream=-1)
+    assert WAIT not in [call.call for call in cuda.calls]
+
+
+@silent
+@pytest.mark.parametrize("how", ["to_cai", "convert", "list"])
+@pytest.mark.parametrize("what", ["buffer", "stored"])
+def test_a_capture_of_the_consumers_stream_is_not_ended(what: str, how: str, cuda: Any) -> None:
+    on, mine = cuda.stream("theirs"), cuda.stream("mine")
+    memory = written(cuda, on)
+    x = (
+        a_buffer(memory, "cuda.core._memory._buffer")
+        if what == "buffer"
+        else stored(cuda, "cuml.internals.array", on)
+    )
+    with cuda.capture(mine):
+        with pytest.raises(DriverError, match="graph capture"):
+            {
+                "to_cai": lambda: to_cai(x, stream=mine),
+                "convert": lambda: convert(x, "cai", stream=mine),
+                "list": lambda: convert([x], "cai", stream=mine),
+            }[how]()
+        mine.fill(cuda.array([0.0], speaks=(), name="other"), 1.0)
+    cuda.synchronize()
+
+
 def test_a_strided_memory_view_is_no_buffer(cuda: Any) -> None:
     """It is of another module, `cuda.core._memoryview`, and is made for a stream."""
     view = a_buffer(written(cuda, cuda.legacy), "cuda.core._memoryview")
@@ -102,6 +132,55 @@ def test_a_class_that_is_derived_from_a_librarys_has_its_habits(cuda: Any) -> No
     base = named("pycuda.gpuarray", __cuda_array_interface__=dict_of(memory, stream=None))
     derived = type("Array", (base,), {"__module__": "reikna.cluda.cuda"})()
     assert seen_by(cuda, mine, to_cai(derived, stream=mine)) == SEEN
+
+
+def test_a_class_that_defines_its_dict_anew_is_taken_at_its_word(cuda: Any) -> None:
+    on, mine = cuda.stream("theirs"), cuda.stream("mine")
+    memory = written(cuda, on)
+    base = named("pycuda.gpuarray", __cuda_array_interface__=dict_of(memory, stream=None))
+    own = {"__module__": "somebody", "__cuda_array_interface__": dict_of(memory, stream=on.handle)}
+    derived = type("Array", (base,), own)()
+    cuda.clear_calls()
+    view = to_cai(derived, stream=mine)
+    assert WAIT not in [call.call for call in cuda.calls]
+    assert seen_by(cuda, mine, view) == SEEN
+    view.release()
+
+
+def test_a_class_that_defines_its_dlpack_anew_is_asked_for_it(cuda: Any) -> None:
+    """As one that has work of its own pending, which its ``__dlpack__`` flushes."""
+    on, mine = cuda.stream("theirs"), cuda.stream("mine")
+    memory = cuda.array([0.0] * 4, speaks=(), stream=on)
+    base = named(
+        "cupy",
+        __dlpack__=lambda _, stream=None: capsule_of(memory),
+        __dlpack_device__=lambda _: (2, 0),
+        __cuda_array_interface__=dict_of(memory, stream=on.handle),
+    )
+
+    def flushed(_: Any, stream: Any = None) -> Any:
+        on.fill(memory, 7.0, name="what was pending")
+        cuda.stream_of(stream).wait(on.record())
+        return capsule_of(memory)
+
+    derived = type("Lazy", (base,), {"__module__": "somebody", "__dlpack__": flushed})()
+    assert seen_by(cuda, mine, to_cai(derived, stream=mine)) == SEEN
+
+
+def test_a_buffer_that_orders_itself_is_not_waited_for(cuda: Any) -> None:
+    on, mine = cuda.stream("theirs"), cuda.stream("mine")
+    memory = written(cuda, on)
+
+    def ordered(_: Any, *, stream: Any = None, max_version: Any = None) -> Any:
+        cuda.stream_of(stream).wait(on.record())
+        return capsule_of(memory)
+
+    buffer = type(a_buffer(memory, "cuda.core._memory._buffer"))
+    derived = type("Ordered", (buffer,), {"__module__": "somebody", "__dlpack__": ordered})()
+    cuda.clear_calls()
+    view = to_cai(derived, stream=mine)
+    assert WAIT not in [call.call for call in cuda.calls]
+    assert seen_by(cuda, mine, view) == SEEN
 
 
 @silent
@@ -179,6 +258,38 @@ def test_an_adapted_function_gets_what_it_asks_for_of_them(cuda: Any) -> None:
     cuda.synchronize()
 
 
+class Without(np.ndarray):  # type: ignore[type-arg]
+    """``ManagedNDArray`` again: what NumPy made of one, as by ``x * 2``, has no ``gpu_data``."""
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        raise AttributeError("gpu_data")
+
+
+def test_what_numpy_made_of_them_is_numpys_own(cuda: Any) -> None:
+    made, x = np.ones(3).view(Without), cuda.array([1.0], speaks="cai3")
+    assert convert(made, "numpy") is made
+    assert convert([made], "numpy")[0] is made
+    tree = convert({"x": x, "made": made}, "cai")
+    assert tree["made"] is made
+    assert type(tree["x"]).__name__ == "CaiView"
+    got: list[Any] = []
+    adapt(lambda *all: got.extend(all), to="cai")(x, made)
+    assert got[1] is made
+    got.clear()
+    with pytest.raises(BufferError, match="CPU memory"):
+        to_cai(made)
+    for array in (managed(cuda, "managed"), made):
+        assert (convert(array, "numpy") is array) == (array is made)
+    cuda.synchronize()
+
+
+def test_the_results_of_a_function_that_got_one_first_are_no_copies(cuda: Any) -> None:
+    x, array = cuda.array([1.0], speaks="cai3"), managed(cuda, "managed")
+    assert type(adapt(lambda _, x: x, to="cai")(array, x)).__name__ == "CaiView"
+    cuda.synchronize()
+
+
 def test_arrays_of_numpys_own_stay_themselves() -> None:
     mine = np.ones(3)
     assert convert(mine, "numpy") is mine
@@ -214,14 +325,29 @@ def test_a_variable_around_an_immutable_array_is_read_only(way: str, cuda: Any) 
     assert made.readonly
 
 
-def test_what_stands_for_an_array_may_go_before_it(cuda: Any) -> None:
+def test_what_stands_for_an_array_is_the_owner(cuda: Any) -> None:
+    """Its end may give the memory to others."""
     x = cuda.array([7.0] * 4, speaks="dlpack", name="x")
     param = Param(x)
+    gone = weakref.ref(param)
     view = to_cai(param)
-    assert view.owner is x
+    assert view.owner is param
     del param, x
     gc.collect()
+    assert gone() is not None
     assert seen_by(cuda, cuda.legacy, view) == SEEN
+    view.release()
+    gc.collect()
+    assert gone() is None
+
+
+def test_what_stands_for_an_array_says_where_it_is_itself(cuda: Any) -> None:
+    class OnTheHost(Param):
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+    with pytest.raises(BufferError, match="CPU memory"):
+        to_cai(OnTheHost(cuda.array([7.0], speaks="dlpack")))
 
 
 # --- dicts that were stored -----------------------------------------------------------------------

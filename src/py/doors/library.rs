@@ -11,7 +11,7 @@ use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::lease::Tenant;
 use crate::py::observe::{CallSpan, End, HandOver};
-use crate::py::producers::types::facts;
+use crate::py::producers::types::{facts, speaks};
 use crate::py::source::Source;
 use crate::py::streams::Argument;
 use crate::py::text::tuple_text;
@@ -85,7 +85,12 @@ impl ToLibrary {
     /// Whether `x` is one of its own arrays. Numba's arrays of pinned and managed memory are derived from NumPy's, and
     /// none of NumPy's own: work on them may be pending.
     pub(super) fn has(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
-        Ok(x.is_instance(self.types.bind(x.py()))? && !(self.is_numpy && facts(x)?.has_cai))
+        let py = x.py();
+        if !x.is_instance(self.types.bind(py))? {
+            return Ok(false);
+        }
+        let has_more = self.is_numpy && facts(x)?.is_numpys;
+        Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
     /// Takes an array in, ready where its producer works, with no consumer yet. A wait of the host would not end a

@@ -131,10 +131,15 @@ pub(super) fn take_in(
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
             from_dict(door, x, facts, (argument, said))
         }
-        ProducerKind::Foreign if facts.has_dlpack => dlpack::protocol(door, x, facts, argument),
+        ProducerKind::Foreign if facts.has_dlpack => {
+            dlpack::protocol(door, x, (facts, facts), (argument, said))
+        }
         ProducerKind::Foreign if !facts.has_cai && has_dlpack(x)? => match stands_for(x)? {
-            Some(array) => take_in(door, &array, &*types::facts(&array)?, (argument, said)),
-            None => dlpack::protocol(door, x, facts, argument),
+            Some(array) => {
+                let known = types::facts(&array)?;
+                dlpack::protocol(door, x, (facts, &known), (argument, said))
+            }
+            None => dlpack::protocol(door, x, (facts, facts), (argument, said)),
         },
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
             from_dict(door, x, facts, (argument, said))

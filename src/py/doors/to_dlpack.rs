@@ -1,5 +1,6 @@
 //! `to_dlpack`: an array of whatever protocol, as DLPack has it. And where an array is.
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
@@ -10,7 +11,7 @@ use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
-use crate::py::producers::types::{ProducerKind, facts};
+use crate::py::producers::types::{ProducerKind, facts, speaks};
 use crate::py::views::DLPackView;
 
 const DOOR: &str = "to_dlpack";
@@ -84,8 +85,8 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
             _ => {}
         }
     }
-    if facts.has_cai && !facts.has_dlpack {
-        return Ok(true);
+    if facts.is_numpys {
+        return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
     Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
 }

@@ -31,12 +31,7 @@ impl Use {
                 None
             }
             (Consumer::On(kept), Consumer::On(other)) if kept.is_same(&other) => None,
-            // By their handle: if that is another stream's by now, the first is not found at the end.
-            (Consumer::Unkept(name, _), Consumer::Unkept(other, _))
-                if name.stream() == other.stream() =>
-            {
-                None
-            }
+            (Consumer::Unkept(name, _), Consumer::Unkept(other, _)) if *name == other => None,
             (Consumer::Nobody, Consumer::Nobody)
             | (Consumer::Declined, Consumer::Declined)
             | (Consumer::OnProducer(_), Consumer::OnProducer(_))

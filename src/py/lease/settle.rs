@@ -92,13 +92,19 @@ impl Holding {
             }
             (None, nothing) => nothing,
         };
-        let settled = match nothing {
-            Some(why) => {
-                let on = || self.producer.as_ref().map(StreamRef::stream);
-                order::elided(Purpose::give_back("release"), self.place, why, on);
-                Settlement::Done
+        let settled = if let Some(why) = nothing {
+            let on = || self.producer.as_ref().map(StreamRef::stream);
+            order::elided(Purpose::give_back("release"), self.place, why, on);
+            Settlement::Done
+        } else {
+            let ordered = self.order(py, also);
+            if let Err(Failure::Failed(_)) = ordered
+                && matches!(self.consumer, Consumer::Unnamed(_))
+            {
+                let known = KeepAlive::of_libraries(py, &self.driver, self.at)?;
+                self.note_all(py, known);
             }
-            None => self.order(py, also)?,
+            ordered?
         };
         if let Owner::Copy(buffer, _) = &self.held
             && buffer.ptr() != 0
@@ -184,14 +190,7 @@ impl Holding {
                 return Err(interrupt.into());
             }
         }
-        let user = match if covered { holding.uncovered(&users) } else { Ok(None) } {
-            Ok(user) => user,
-            Err(error) => {
-                drop((users, producers));
-                self.note_libraries(py)?;
-                return Err(error.into());
-            }
-        };
+        let user = if covered { holding.uncovered(&users)? } else { None };
         let lost = user.or(unkept.map(|handle| (handle, None)));
         let reason = match lost {
             Some(_) => Some(WaitReason::ConsumerUnknown),
@@ -217,23 +216,8 @@ impl Holding {
         if let Some(at) = holding.lent {
             add(&mut users, Alive::legacy(at));
         }
-        let settled =
-            Parties { users, producers, known }.settle(&holding.driver, |call| detach(py, call));
-        match settled {
-            Ok(settled) => Ok(settled),
-            Err(error) => {
-                if covered {
-                    self.note_libraries(py)?;
-                }
-                Err(error.into())
-            }
-        }
-    }
-
-    fn note_libraries(&mut self, py: Python<'_>) -> Result<(), Failure<PyErr>> {
-        let known = KeepAlive::of_libraries(py, &self.driver, self.at)?;
-        self.note_all(py, known);
-        Ok(())
+        let parties = Parties { users, producers, known };
+        Ok(parties.settle(&holding.driver, |call| detach(py, call))?)
     }
 
     /// Notes where libraries work now: whoever tries again may be another thread, with other current streams.

@@ -99,7 +99,7 @@ pub(crate) fn import<'py>(
         _ if array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => declared(py, options.door, options.stream, (&driver, there, place))?,
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
-            work.stored(py, request, stream)?
+            work.stored(py, stream, (request, ordered, options.consumer.alive(place)))?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)

@@ -9,7 +9,7 @@ use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::streams::{StreamRef, WaitReason, current, exports, wait_for_all};
 use crate::py::views::View;
-use crate::stream::{Ready, Request, Stream};
+use crate::stream::{Alive, Ready, Request, Stream};
 
 /// Whose stream a dict's array is ready on.
 pub(super) struct DictStream<'a, 'py> {
@@ -50,23 +50,27 @@ impl DictStream<'_, '_> {
         self.stores && matches!(stream, Stream::Handle(_))
     }
 
-    /// The stream that such a dict names, if a library never destroys it. Else it is not touched: the host waits.
+    /// The stream that such a dict names, if a library never destroys it. Else it is not touched: where it has to be
+    /// `ordered`, the host waits. Also if a library works there now: that stream may have the handle of one that was
+    /// destroyed.
     pub(super) fn stored(
         &self,
         py: Python<'_>,
-        request: Request,
         stream: Stream,
+        (request, ordered, to): (Request, bool, Option<Alive<'_>>),
     ) -> PyResult<Readiness> {
-        let named = (stream, self.place);
-        if request != Request::NoOrder {
-            if let Some(pooled) = StreamRef::pooled(py, self.driver, named)? {
-                return Ok((Ready::On(stream), Some(pooled), None));
-            }
-            // Also where a library works there now: that stream may have the handle of one that was destroyed.
-            let why = (WaitReason::StreamGone, &[][..]);
+        let pooled = StreamRef::pooled(py, self.driver, (stream, self.place))?;
+        if request == Request::NoOrder {
+            return Ok((Ready::Nothing, pooled, None));
+        }
+        if pooled.is_some() {
+            return Ok((Ready::On(stream), pooled, None));
+        }
+        if ordered {
+            let why = (WaitReason::StreamGone, to.as_slice());
             wait_for_all(py, "from_cai", self.driver, self.place, why)?;
         }
-        Ok((Ready::Nothing, StreamRef::vouched(py, self.driver, named)?, None))
+        Ok((Ready::Nothing, None, None))
     }
 
     /// The same, if something keeps it: by the specification the exporter does; CuPy's arrays do not.

@@ -58,19 +58,20 @@ pub(crate) fn exchange(
     hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
 }
 
-/// By `__dlpack__`.
+/// By `__dlpack__`. `known` are the facts of the array that it is of; `consumer` is the stream that was said to be the consumer's, whatever is
+/// asked for.
 pub(crate) fn protocol(
     door: &'static str,
     x: &Bound<'_, PyAny>,
-    facts: &Facts,
-    argument: &Argument<'_, '_>,
+    (facts, known): (&Facts, &Facts),
+    (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
 ) -> PyResult<Source> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
-    let (answer, ready) = on_device(py, &driver, device, || ask(x, facts, argument.request()))?;
+    let (answer, ready) = on_device(py, &driver, device, || ask(x, known, argument.request()))?;
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
@@ -78,16 +79,16 @@ pub(crate) fn protocol(
         decode::check_own(flags)?;
     }
     // Of libraries that are known the dict is not asked: JAX would wait on the host.
-    let asks = facts.has_cai && !facts.is_known() && array.ptr() != 0;
-    let (named, readonly) = if asks { said(x)? } else { (None, facts.has(Habit::Immutable)) };
+    let asks = facts.has_cai && !known.is_known() && array.ptr() != 0;
+    let (named, readonly) = if asks { said(x)? } else { (None, known.has(Habit::Immutable)) };
     let array = array.with_readonly((readonly && form == Form::Legacy).then_some(true));
     let place = place(py, &driver, &array)?;
-    let silent = facts.has(Habit::OrdersNothing) && argument.request() != Request::NoOrder;
+    let silent = known.has(Habit::OrdersNothing) && consumer.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
-        host_wait::wait(x, has_dict, (&driver, place), argument.alive(place))?;
+        host_wait::wait(x, has_dict, (&driver, place), consumer.alive(place))?;
     }
-    let work = if facts.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
+    let work = if known.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);

@@ -1,5 +1,6 @@
 //! Taking an array in: what its type is known to do, and the ways that it can come.
 
+mod bases;
 pub(crate) mod cai;
 mod device;
 mod dict_stream;

@@ -46,8 +46,10 @@ pub(super) fn settle(
 
 /// Whether the dict is one of a library's that says nothing of streams, of version 3 though it is.
 pub(super) fn never_names_stream(of_owner: &Facts, dict: &Bound<'_, PyDict>) -> PyResult<bool> {
-    if of_owner.has(Habit::AlwaysNamesNone) {
-        return Ok(true);
+    let is_none = of_owner.has(Habit::AlwaysNamesNone);
+    if !is_none && !of_owner.has(Habit::NeverNamesStream) {
+        return Ok(false);
     }
-    Ok(of_owner.has(Habit::NeverNamesStream) && !dict.contains(intern!(dict.py(), "stream"))?)
+    let named = dict.get_item(intern!(dict.py(), "stream"))?;
+    Ok(named.is_none_or(|named| is_none && named.is_none()))
 }

@@ -4,16 +4,16 @@ use std::rc::Rc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
+use super::bases::Bases;
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
-use crate::py::interpreter::answered;
 use crate::py::native::Question;
-use crate::py::text::{attribute, class_name};
+use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
 
 /// How a producer speaks.
@@ -59,6 +59,8 @@ pub(crate) struct Facts {
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
     pub(crate) has_cai: bool,
+    /// Whether it does, and is derived from NumPy's array: objects without a dict are NumPy's own.
+    pub(crate) is_numpys: bool,
 }
 
 impl Facts {
@@ -127,11 +129,12 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         _ => None,
     };
     let bases = Bases::of(kind)?;
-    let habits = habits::of(&bases.modules);
+    let habits = habits::of(|about, library| bases.are_of(about, library));
     let parts = Parts::of(x, kind, &habits)?;
     let has_cai = speaks(kind, intern!(py, "__cuda_array_interface__"))?;
     // NumPy's own `__dlpack__` says that the memory is the CPU's.
-    let by_cai = has_cai && (bases.is_numpys || habits.contains(&Habit::OneCapsule));
+    let is_numpys = has_cai && bases.is_numpys;
+    let by_cai = is_numpys || (has_cai && habits.contains(&Habit::OneCapsule));
     Ok(Facts {
         producer,
         table: Table::of(kind)?,
@@ -140,33 +143,8 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         habits,
         has_dlpack: !by_cai && speaks(kind, intern!(py, "__dlpack__"))?,
         has_cai,
+        is_numpys,
     })
-}
-
-/// What a type and those that it is derived from say.
-struct Bases {
-    /// The modules that they are of: a class of a program's own has the habits of the library that it is derived from.
-    modules: Vec<String>,
-    /// Whether NumPy's array is among them, as in Numba's for pinned and managed memory.
-    is_numpys: bool,
-}
-
-impl Bases {
-    fn of(kind: &Bound<'_, PyType>) -> PyResult<Self> {
-        let py = kind.py();
-        let all = answered(py, kind.getattr(intern!(py, "__mro__")))?;
-        let all = all.and_then(|all| all.cast_into::<PyTuple>().ok());
-        let mut found = Self { modules: Vec::new(), is_numpys: false };
-        for base in all.iter().flatten() {
-            let module = attribute(&base, intern!(py, "__module__"))?.unwrap_or_default();
-            let is_array = || attribute(&base, intern!(py, "__name__"));
-            found.is_numpys |= module == "numpy" && is_array()?.as_deref() == Some("ndarray");
-            if !found.modules.contains(&module) {
-                found.modules.push(module);
-            }
-        }
-        Ok(found)
-    }
 }
 
 /// Whether it has the attribute. One that is None says that it has not, as with `__hash__`.

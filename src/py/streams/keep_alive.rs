@@ -34,7 +34,7 @@ impl KeepAlive {
     }
 
     /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
-    /// stands in for another, and one that cannot be asked about now.
+    /// stands in for another. One that cannot be asked about now is nobody's.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,
@@ -42,7 +42,9 @@ impl KeepAlive {
     ) -> PyResult<Vec<Self>> {
         let (mut found, objects) = (Vec::new(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
-            found.extend(answered(py, Self::of_library(py, driver, alive, &objects))?.flatten());
+            let known = answered(py, Self::of_library(py, driver, alive, &objects))?;
+            let unasked = || Some(Self::Nobody(StreamName::unasked(alive.stream())));
+            found.extend(known.unwrap_or_else(unasked));
             Ok(())
         })?;
         Ok(found)
@@ -82,9 +84,17 @@ impl KeepAlive {
         }
     }
 
+    /// The stream's name, or that of what stands in for it, and where it is, as far as that is known.
+    fn name(&self) -> (StreamName, Option<Place>) {
+        match self {
+            Self::By(kept) | Self::StandIn(kept) => (kept.name(), Some(kept.place())),
+            Self::Nobody(name) => (*name, None),
+        }
+    }
+
     /// Adds it to `known`, unless that has its stream: then it comes back. To drop it may run anything.
     pub(crate) fn add_to(self, known: &mut Vec<Self>) -> Option<Self> {
-        if known.iter().any(|other| other.stream() == self.stream()) {
+        if known.iter().any(|other| other.name() == self.name()) {
             return Some(self);
         }
         known.push(self);

@@ -8,7 +8,7 @@ use crate::stream::{Alive, Stream};
 ///
 /// The driver gives the handle of a destroyed stream to the next one at once, even while work of the first is pending
 /// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
     /// 0 where the driver does not tell.
@@ -24,6 +24,11 @@ impl StreamName {
     /// A stream's name, without its number.
     pub(crate) const fn unnumbered(stream: Stream) -> Self {
         Self { stream, number: 0 }
+    }
+
+    /// The name of a stream that could not be asked about: no stream that is met later is known to be this one.
+    pub(crate) const fn unasked(stream: Stream) -> Self {
+        Self { stream, number: u64::MAX }
     }
 
     /// The name alone.

@@ -135,8 +135,8 @@ fn says<'py>(
 /// What is known of a type of stream objects.
 fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<(Hint, Lifetime)> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
-    let never_closed =
-        habits::of(std::slice::from_ref(&module)).contains(&Habit::NeverClosesStreams);
+    let never_closed = habits::of(|_, library| habits::is_of(&module, library))
+        .contains(&Habit::NeverClosesStreams);
     let own = if never_closed { Lifetime::WhileHeld } else { Lifetime::UntilClosed };
     Ok((place(kind)?, own))
 }

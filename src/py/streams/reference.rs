@@ -129,8 +129,11 @@ impl StreamRef {
         matches!(&self.keeper, Keeper::Exporter(exporter) if exporter.0.moves)
     }
 
-    /// Whether it is neither closed nor an exporter's that names another one by now.
+    /// Whether it is neither closed nor an exporter's that names another one by now. With its context all its work ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
+        if !goes_on(life(driver, self.stream(), self.place), self.life)? {
+            return Ok(true);
+        }
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
                 Ok(self.also(py, driver)?.is_none())
@@ -140,7 +143,9 @@ impl StreamRef {
                 let stays = |object: &Bound<'_, PyAny>| {
                     Ok((handle_of(object)? == self.stream().handle()).then_some(()))
                 };
-                Ok(voucher.ask(py, stays)?.is_some())
+                // SAFETY: the object, which is held as long as `self`, has just said that it has the stream.
+                let alive = || unsafe { Alive::kept(self.stream(), self.place) };
+                Ok(voucher.ask(py, stays)?.is_some() && self.name.is(driver, alive())?)
             }
             _ => Ok(true),
         }
@@ -149,7 +154,7 @@ impl StreamRef {
     /// Whether both name the same stream.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let anywhere = matches!(self.stream(), Stream::Handle(_));
-        self.stream() == other.stream() && (anywhere || self.place == other.place)
+        self.name == other.name && (anywhere || self.place == other.place)
     }
 
     /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
@@ -221,8 +226,13 @@ impl StreamRef {
         }
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
         // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
-        let alive = stream.map(|stream| unsafe { Alive::kept(stream, self.place) });
-        Ok(alive.map_or(Now::Gone, Now::On))
+        let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
+            return Ok(Now::Gone);
+        };
+        // Its object may have closed it, and opened another one that was given the handle.
+        let may_differ = matches!(keeper, Some(Keeper::Object(_)));
+        let is_same = !may_differ || self.name.is(driver, alive)?;
+        Ok(if is_same { Now::On(alive) } else { Now::Gone })
     }
 
     /// Whether the context that it belongs to is the one that it was then.
