@@ -79,7 +79,9 @@ def test_one_stream_for_both_pays_nothing(door, kind):
         cuda.clear_calls()
         let_go(holder)
         del holder
-        assert cuda.calls == []
+        # Of a stream that an object keeps, the driver is asked whether it is still the same one.
+        asked = {"cuCtxGetId", "cuStreamGetId"}
+        assert [call for call in cuda.calls if call.call not in asked] == []
         again(scene)
         cuda.synchronize()
         assert pending.value == [1.0] * 8

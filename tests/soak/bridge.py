@@ -21,8 +21,13 @@ class Bridge(HandOvers):
         # One of the bridge's own for CAI would come back as it is.
         wants(all(part.converts for part in step.parts))
         views = [self._imported(part) for part in step.parts]
+        start = len(self.made)
         for part, view in zip(step.parts, views, strict=True):
+            before = len(self.made)
             self._made_of(part, view)
+            # All are asked, and waited for by the host, before the first order.
+            if any(one.whose == "host" for one in self.made[before:]):
+                wants(not any(one.whose == "edge" for one in self.made[start:before]))
 
     def _call(self, step: s.Call) -> None:
         """The memory is the caller's again after the call, whatever the function keeps."""

@@ -131,9 +131,6 @@ impl StreamRef {
 
     /// Whether it is neither closed nor an exporter's that names another one by now. With its context all its work ended.
     pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
-        if !goes_on(life(driver, self.stream(), self.place), self.life)? {
-            return Ok(true);
-        }
         match &self.keeper {
             Keeper::Exporter(exporter) if exporter.1.is_some() => {
                 Ok(self.also(py, driver)?.is_none())
@@ -145,7 +142,11 @@ impl StreamRef {
                 };
                 // SAFETY: the object, which is held as long as `self`, has just said that it has the stream.
                 let alive = || unsafe { Alive::kept(self.stream(), self.place) };
-                Ok(voucher.ask(py, stays)?.is_some() && self.name.is(driver, alive())?)
+                let is_same = || {
+                    let goes_on = goes_on(life(driver, self.stream(), self.place), self.life)?;
+                    Ok::<_, Failure<PyErr>>(!goes_on || self.name.is(driver, alive())?)
+                };
+                Ok(voucher.ask(py, stays)?.is_some() && is_same()?)
             }
             _ => Ok(true),
         }
