@@ -72,7 +72,7 @@ mod _core {
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::streams::by_function::_ask_for_streams;
-    use super::streams::current::_stream_of_cupy;
+    use super::streams::libraries::_stream_of_cupy;
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::driver::fork;
 

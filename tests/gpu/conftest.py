@@ -27,6 +27,12 @@ from . import driver as cuda_driver
 if not hasattr(np, "row_stack"):
     np.row_stack = np.vstack  # type: ignore[attr-defined]
 
+# As torch was before 2.10 (test_old_torch.py).
+if os.environ.get("WITHOUT_EXCHANGE_API"):
+    import torch
+
+    del torch.Tensor.__dlpack_c_exchange_api__
+
 HERE = Path(__file__).parent
 # What a deleter or a thread raised is.
 NEVER_IGNORED = [

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::Maybe;
 use super::library::{Method, ToLibrary};
 use crate::device::Device;
-use crate::py::streams::{Argument, current};
+use crate::py::streams::{Argument, libraries};
 use crate::stream::{Stream, Thread};
 
 /// Where the consumer works on the arrays of a GPU: the caller's stream, its library's answer, or the handle that
@@ -37,7 +37,7 @@ impl<'py> ConsumerStream<'py> {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
             Method::Make(_) if to_library.on_cupys => {
-                asked.native = Some(current::cupys_or_legacy(py, ordinal)?);
+                asked.native = Some(libraries::cupys_or_legacy(py, ordinal)?);
             }
             Method::Make(_) => {
                 let answer = library.call_method1(intern!(py, "current_stream"), (ordinal,))?;

@@ -30,6 +30,9 @@ pub(super) struct ToLibrary {
     pub(super) on_cupys: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
+    /// Whether its arrays may have negative strides. PyTorch ends the process where its exchange API meets them
+    /// (torch 2.11).
+    reverses: bool,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
     /// The default of `readonly=`.
@@ -70,13 +73,15 @@ impl ToLibrary {
         } else {
             Method::Make(class)
         };
+        let name = library.getattr(intern!(py, "name"))?;
         let cupys =
             py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
         Ok(Self {
             types: types.unbind(),
             method,
             on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
-            is_numpy: library.getattr(intern!(py, "name"))?.eq("numpy")?,
+            is_numpy: name.eq("numpy")?,
+            reverses: !matches!(method, Method::Table(_)) && name.ne("torch")?,
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
         })
@@ -110,9 +115,8 @@ impl ToLibrary {
             };
             return Err(Error::new(kind, got).into());
         }
-        // PyTorch ends the process where its exchange API meets them (torch 2.11).
         let strides = source.array.layout().strides();
-        if matches!(self.method, Method::Table(_)) && strides.iter().any(|step| *step < 0) {
+        if !self.reverses && strides.iter().any(|step| *step < 0) {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)

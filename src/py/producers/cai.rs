@@ -27,7 +27,7 @@ use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
 use crate::py::source::{By, Source, check_argument};
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, libraries};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -123,7 +123,7 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     if !facts.has(Habit::DefaultStreamUnnamed) {
         return Ok(None);
     }
-    current::numbas_default(x.py()).map(Some)
+    libraries::numbas_default(x.py()).map(Some)
 }
 
 /// References to the owner, whose memory goes back to `producer`, and is ready there or on `kept`. One of our own

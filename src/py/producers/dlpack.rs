@@ -29,7 +29,7 @@ use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current, said};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current, libraries, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -88,7 +88,7 @@ pub(crate) fn protocol(
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
         host_wait::wait(x, has_dict, (&driver, place), consumer.alive(place))?;
     }
-    let work = if known.has(Habit::IgnoresStream) { current::tvm_ffis(x)? } else { None };
+    let work = if known.has(Habit::IgnoresStream) { libraries::tvm_ffis(x)? } else { None };
     let work = work.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);

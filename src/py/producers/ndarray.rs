@@ -19,7 +19,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::numpy;
-use crate::py::streams::{current, handle_of};
+use crate::py::streams::{handle_of, libraries};
 use crate::stream::{Ready, Stream, Thread};
 
 /// The attributes of a type of arrays.
@@ -96,7 +96,7 @@ impl Parts {
         };
         // A type that says something else by its dict has one of its own.
         let own = of(kind, intern!(py, "__cuda_array_interface__"))?;
-        if own.is_none() || !current::knows_cupy(py)? {
+        if own.is_none() || !libraries::knows_cupy(py)? {
             return Ok(None);
         }
         let data = x.getattr(intern!(py, "data"))?.get_type();
@@ -213,7 +213,7 @@ impl Address {
 
 /// The stream that CuPy works on at `place`, as a dict names it that is read there.
 pub(super) fn current(py: Python<'_>, place: Place) -> PyResult<Claim> {
-    let native = current::cupys_or_legacy(py, place.ordinal)?;
+    let native = libraries::cupys_or_legacy(py, place.ordinal)?;
     Ok(Claim::Stated(Ready::On(Stream::from_native(native, Thread::current()))))
 }
 
@@ -224,7 +224,7 @@ fn numbas(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<
         None => Some(0),
     };
     match native {
-        Some(0) => current::numbas_default(py).map(Some),
+        Some(0) => libraries::numbas_default(py).map(Some),
         native => Ok(native.map(|native| Stream::from_native(native, Thread::current()))),
     }
 }

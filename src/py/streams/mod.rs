@@ -8,6 +8,7 @@ mod exporter;
 pub(crate) mod imported;
 pub(crate) mod keep_alive;
 mod keeper;
+pub(crate) mod libraries;
 mod name;
 mod object;
 mod pools;

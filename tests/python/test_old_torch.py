@@ -1,0 +1,118 @@
+"""PyTorch before 2.10, which has no exchange API, over a driver of stubs."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+from test_cuda_door import ROOT, run
+from test_cuda_door import pytestmark as needs_the_driver_of_stubs
+
+pytestmark = needs_the_driver_of_stubs
+
+TORCH = f"""
+    sys.path.insert(0, {str(ROOT / "tests" / "python")!r})
+    import types
+    import capsules
+    from cai_bridge import convert
+
+    def module(name, **members):
+        made = types.ModuleType(name)
+        made.__dict__.update(members)
+        sys.modules[name] = made
+        return made
+
+    class Tensor:
+        __module__ = "torch"
+
+        def __init__(self, capsule):
+            self.taken = capsules.take(capsule)
+
+    class Stream_:
+        __module__, made = "torch.cuda.streams", 0
+
+        @staticmethod
+        def priority_range():
+            return (0, 0)
+
+        def __init__(self, device, priority=0):
+            Stream_.made += 1
+            self.cuda_stream = 0x6000_0000 + 16 * (Stream_.made % 4)
+
+    current = Stream_(0)
+    torch = module("torch", Tensor=Tensor)
+    torch._C = module("torch._C", _cuda_getCurrentRawStream=lambda _: current.cuda_stream)
+    torch.cuda = module("torch.cuda", current_stream=lambda _: current, Stream=Stream_)
+    torch.cuda.is_initialized = lambda: True
+    torch.utils = module("torch.utils")
+    torch.utils.dlpack = module("torch.utils.dlpack", from_dlpack=Tensor)
+
+    def array():
+        return from_cai(Array(), stream=Stream(MINE))
+
+    def orders():
+        assert calls("cuEventRecord") == calls("cuStreamWaitEvent")
+        assert calls("cuCtxSynchronize") == 0
+        return calls("cuStreamWaitEvent")
+"""
+
+
+def torch(body: str) -> list[str]:
+    """Run `body` beside a stand-in for an old torch, and give the words that it printed."""
+    return run(textwrap.dedent(TORCH) + textwrap.dedent(body)).split()
+
+
+READ = """
+    view = to_cai(array())
+    before = orders()
+    view.__cuda_array_interface__
+    read = orders()
+    view.release()
+    print(read - before, orders() - read)
+"""
+
+
+def test_its_current_stream_waits_for_an_array_whose_dict_is_read_and_is_waited_for() -> None:
+    # torch ignores the stream that the dict names; another reader may work on a default stream.
+    assert torch(READ) == ["1", "2"]
+
+
+def test_one_without_cuda_has_no_stream() -> None:
+    assert torch("    del torch._C._cuda_getCurrentRawStream" + READ) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    # The view that the capsule is of ends with the call, and gives its own part back then.
+    ("said", "expected"),
+    [("", ["2", "1"]), ("stream=-1", ["0", "0"]), ("stream=Stream(MINE)", ["0", "0"])],
+)
+def test_a_tensor_is_made_of_a_capsule_and_ordered_both_ways(
+    said: str, expected: list[str]
+) -> None:
+    told = torch(
+        f"""
+        x = array()
+        before = orders()
+        tensor = convert(x, "torch", {said})
+        assert type(tensor) is Tensor and convert(tensor, "torch") is tensor
+        made = orders()
+        tensor.taken.delete()
+        print(made - before, orders() - made)
+        """
+    )
+    assert told == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [("data=(0x7000_0000, True)", "readonly"), ("strides=(-12, 4)", "strides")],
+)
+def test_what_torch_has_no_tensor_for_is_refused(change: str, named: str) -> None:
+    told = torch(
+        f"""
+        given = Array()
+        given.__cuda_array_interface__.update({change})
+        print(refused(lambda: convert(given, "torch")))
+        """
+    )
+    assert told[:2] == ["BufferError:", f"{named}:"]
