@@ -118,6 +118,7 @@ $(COUNTED)/.built: $(BIN)/python $(SOURCES)
 		cargo build --quiet --release --lib --target-dir target/counted
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
 	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
+	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise
 	@touch $@
 
 fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over

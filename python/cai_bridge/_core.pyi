@@ -28,6 +28,8 @@ __all__ = [
     "_stream_of_cupy",
     "_to_numpy",
     "_unraisable",
+    "_xla_handler",
+    "_xla_said",
     "convert",
     "from_cai",
     "to_cai",
@@ -206,6 +208,8 @@ class _Ndarrays:
 
 def _is_on_gpu(x: Any) -> bool: ...
 def _stream_of_cupy(device: int) -> int: ...
+def _xla_handler() -> CapsuleType: ...
+def _xla_said() -> int: ...
 def _unraisable(error: BaseException) -> None: ...
 def _ask_for_streams(
     warp: Callable[[int], Any], registered: Sequence[Callable[[int], Any]]

@@ -73,6 +73,7 @@ mod _core {
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::streams::by_function::_ask_for_streams;
     use super::streams::libraries::_stream_of_cupy;
+    use super::streams::xla::{_xla_handler, _xla_said};
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
     use crate::driver::fork;
 
@@ -116,6 +117,8 @@ mod _core {
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
+        module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;
+        module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;

@@ -52,7 +52,7 @@ def test_many_rounds_between_torch_and_cupy(
     assert wrong == 0
 
 
-# JAX gives memory back when it is done with it, which may be later than its array's end.
+# JAX's ends are in test_jax_ends.py.
 ENDS = [
     (source, sink)
     for source in ("torch", "cupy", "numba")

@@ -221,7 +221,7 @@ ADVICE: tuple[Advice, ...] = (
         lambda on: on.has("rmm"),
         "rmm.DeviceBuffer's dict has version 0 and names no stream: from_cai makes the host "
         "wait for the context.",
-        "Pass from_cai(x, stream=s) the stream on which the buffer was filled.",
+        "Pass from_cai(x, stream=s) the stream that the buffer was made with.",
         f"{_DOCS}; {_CAI}",
     ),
     Advice(

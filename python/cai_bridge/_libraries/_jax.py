@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Any
 
-from ._library import DLPackView, Quick, Routed
+from cai_bridge._core import _xla_handler, _xla_said
+
+from ._library import LOG, DLPackView, Quick, Routed
 
 
 class Jax(Routed):
@@ -66,6 +70,52 @@ def _state(array: Any) -> tuple[Any, ...]:
     """Return an array's properties, all but its memory."""
     where = array.sharding, array.committed
     return (*where, type(array), array.shape, array.dtype, array.weak_type)
+
+
+_asking = threading.Lock()
+"""One answer is there at a time."""
+_registered: set[str] = set()
+LONGEST = 10.0
+"""Seconds for a call to be made after it was asked for."""
+
+
+def work_stream(device: int) -> int | None:
+    """Give the stream that JAX computes on, on a GPU; None where it cannot be found out.
+
+    JAX calls a deleter when it is done with an array on the host, while its own work may be
+    pending. The stream that it gives ``__dlpack__`` is another one, which does not wait for that.
+    """
+    import jax
+
+    try:
+        gpus = jax.local_devices(backend="gpu")
+        return _told(next(one for one in gpus if one.local_hardware_id == device), "CUDA")
+    except Exception as error:
+        LOG.debug("jax: the stream that it computes on is not known: %r", error)
+        return None
+
+
+def _told(device: Any, platform: str) -> int | None:
+    """Give what a call of XLA's foreign function interface is told there."""
+    import jax
+    import numpy as np
+
+    name = "cai_bridge_stream"
+    nothing = jax.ShapeDtypeStruct((), np.int32)
+    # Whatever is traced just now: this is a call.
+    with _asking, jax.ensure_compile_time_eval():
+        if platform not in _registered:
+            jax.ffi.register_ffi_target(name, _xla_handler(), platform=platform)
+            _registered.add(platform)
+        zero = jax.device_put(np.int32(0), device)
+        call = jax.jit(jax.ffi.ffi_call(name, nothing, has_side_effect=True))
+        call = call.lower(zero).compile()
+        _xla_said()
+        made, until = call(zero), time.monotonic() + LONGEST
+        # Queued by now, or soon: nothing waits for the device.
+        while not (stream := _xla_said()) and not made.is_ready() and time.monotonic() < until:
+            time.sleep(0.001)
+    return stream or _xla_said() or None
 
 
 JAX = Jax()

@@ -47,7 +47,9 @@ def _routes() -> Quick:
     from numba.cuda.cudadrv import devicearray, devices, driver, dummyarray
 
     array_of, described = devicearray.DeviceNDArray, dummyarray.Array.from_desc
-    pointer_of, memory_of = driver.binding.CUdeviceptr, driver.MemoryPointer
+    memory_of = driver.MemoryPointer
+    # Numba's own CUDA target may work without the binding.
+    pointer_of: Any = getattr(getattr(driver, "binding", None), "CUdeviceptr", None)
 
     def quick(view: Any, stream: Any) -> Any:
         ptr, size, device, shape, dtype, gaps = view._fields()
@@ -72,7 +74,7 @@ def _routes() -> Quick:
     def same(one: Any, other: Any) -> bool:
         return _state(one) == _state(other)
 
-    return Quick("numba", quick, public, same)
+    return Quick("numba", quick if pointer_of else public, public, same)
 
 
 def _state(array: Any) -> dict[str, Any]:

@@ -27,7 +27,8 @@ class Rmm(Library):
     def current_stream(self, device: int) -> Any:
         from rmm.pylibrmm.stream import DEFAULT_STREAM
 
-        return DEFAULT_STREAM
+        # Up to 25.10 it has no `__cuda_stream__`.
+        return DEFAULT_STREAM if hasattr(DEFAULT_STREAM, "__cuda_stream__") else LEGACY
 
     def make(self, view: Any, stream: Any) -> Any:
         """Make a buffer of all the array's bytes; refuses gaps, and what RMM would not align so."""

@@ -30,13 +30,19 @@ pub(super) struct ToLibrary {
     pub(super) on_cupys: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
-    /// Whether its arrays may have negative strides. PyTorch ends the process where its exchange API meets them
-    /// (torch 2.11).
-    reverses: bool,
+    strides: Strides,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
+}
+
+/// Which strides its arrays may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Strides {
+    Any,
+    /// PyTorch ends the process where its exchange API meets others (torch 2.11).
+    NotNegative,
 }
 
 /// How it makes an array.
@@ -81,7 +87,11 @@ impl ToLibrary {
             method,
             on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
             is_numpy: name.eq("numpy")?,
-            reverses: !matches!(method, Method::Table(_)) && name.ne("torch")?,
+            strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
+                Strides::NotNegative
+            } else {
+                Strides::Any
+            },
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
         })
@@ -116,7 +126,7 @@ impl ToLibrary {
             return Err(Error::new(kind, got).into());
         }
         let strides = source.array.layout().strides();
-        if !self.reverses && strides.iter().any(|step| *step < 0) {
+        if self.strides == Strides::NotNegative && strides.iter().any(|step| *step < 0) {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)

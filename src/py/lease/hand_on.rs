@@ -26,7 +26,10 @@ impl Holding {
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
             _ => match argument.keep(py, &self.driver, at)? {
-                Some(kept) => consumer_on(py, kept)?,
+                Some(kept) => match kept.works_on(py, &self.driver)? {
+                    Some(other) => consumer_on(py, other)?,
+                    None => consumer_on(py, kept)?,
+                },
                 None => Consumer::Nobody,
             },
         };

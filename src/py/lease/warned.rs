@@ -48,8 +48,8 @@ pub(super) fn uncovered(
         name: "impossible", target: "cai_bridge", door = "release", device = place.ordinal,
         order = "impossible", consumer = handle, line = format!("{}:{}", line.0, line.1),
         "the producer's stream cannot wait for the consumer's stream, which was named by a bare handle that nothing \
-         keeps alive, or by an object that was closed. Pass the stream object and keep it open, or call \
-         release(stream) while the stream exists"
+         keeps alive, or by an object that was closed; or it is JAX's, and not known. Pass the stream object and keep it \
+         open, or call release(stream) while the stream exists"
     );
     Ok(())
 }

@@ -83,8 +83,8 @@ impl DictStream<'_, '_> {
         }
         let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
         // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
-        let moves = !self.of_owner.has(Habit::NamesCurrentStream)
-            && !self.of_owner.has(Habit::KeepsStreamObject);
+        let of_now = self.of_owner.has(Habit::NamesCurrentStream);
+        let moves = !of_now && !self.of_owner.has(Habit::KeepsStreamObject);
         if vouched.is_some() && !moves {
             return Ok(vouched);
         }
@@ -95,7 +95,9 @@ impl DictStream<'_, '_> {
         }
         // A dict by itself may be the owner's own.
         let of_owner = || exports(self.owner, self.ptr, stream);
-        if self.exports || (moves && !self.owner.is_instance_of::<View>() && of_owner()?) {
+        if (self.exports && !of_now)
+            || (moves && !self.owner.is_instance_of::<View>() && of_owner()?)
+        {
             return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
         }
         Ok(vouched)

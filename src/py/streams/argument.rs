@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
 use super::keep_alive::{self, KeepAlive};
-use super::object::{handle, ordinal};
+use super::object::{handle, older, ordinal};
 use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
 use crate::driver::Handle;
@@ -49,26 +49,27 @@ impl<'a, 'py> Argument<'a, 'py> {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
             return Ok(Self { request, ..Self::UNSPECIFIED });
         }
-        match given.getattr(intern!(given.py(), "__cuda_stream__")) {
+        let native = match given.getattr(intern!(given.py(), "__cuda_stream__")) {
             Ok(_) if given.is_instance_of::<PyType>() => {
                 let class = class_name(given.cast::<PyType>()?)?;
-                Err(Error::new(Kind::StreamType, format!("the class {class}")).into())
+                return Err(Error::new(Kind::StreamType, format!("the class {class}")).into());
             }
-            Ok(method) => {
-                let stream = Stream::from_native(handle(&method)?, Thread::current());
-                let ordinal = match stream {
-                    Stream::Handle(_) => None,
-                    _ => ordinal(given)?,
-                };
-                let (request, object) = (Request::On(stream), Some(given));
-                Ok(Self { request, object, ordinal, stands_in: false })
-            }
+            Ok(method) => handle(&method)?,
             Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
-                let request = Request::from_integer(Some(number(given)?), Thread::current())?;
-                Ok(Self { request, ..Self::UNSPECIFIED })
+                let Some(native) = older(given)? else {
+                    let request = Request::from_integer(Some(number(given)?), Thread::current())?;
+                    return Ok(Self { request, ..Self::UNSPECIFIED });
+                };
+                native
             }
-            Err(error) => Err(error),
-        }
+            Err(error) => return Err(error),
+        };
+        let stream = Stream::from_native(native, Thread::current());
+        let ordinal = match stream {
+            Stream::Handle(_) => None,
+            _ => ordinal(given)?,
+        };
+        Ok(Self { request: Request::On(stream), object: Some(given), ordinal, stands_in: false })
     }
 
     /// The stream that a library has just named by its driver's handle, as the one that it works on now.

@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 
 use super::by_function::answers;
 use super::imported::library;
-use super::libraries::{cupys, simulated, torchs};
+use super::libraries::{cupys, cupys_object, simulated, torchs};
 use super::object::handle_of;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -108,15 +108,9 @@ pub(super) fn object<'py>(
 ) -> PyResult<Option<Bound<'py, PyAny>>> {
     let found: Vec<Bound<'_, PyAny>> = match driver {
         Handle::Cuda if cupys(py, ordinal)? == Some(handle) => {
-            let cuda =
-                library(py, intern!(py, "cupy"))?.map(|cupy| cupy.getattr(intern!(py, "cuda")));
-            let current = |cuda: Bound<'py, PyAny>| {
-                cuda.call_method1(intern!(py, "get_current_stream"), (ordinal,))
-            };
-            answered(py, cuda.transpose().and_then(|cuda| cuda.map(current).transpose()))?
-                .flatten()
-                .into_iter()
-                .collect()
+            let cupy = library(py, intern!(py, "cupy"))?;
+            let object = cupy.map(|cupy| answered(py, cupys_object(&cupy, ordinal)));
+            object.transpose()?.flatten().into_iter().collect()
         }
         Handle::Cuda => Vec::new(),
         Handle::Simulated(_) | Handle::Borrowed(_) => {

@@ -11,6 +11,7 @@ use super::name::StreamName;
 use super::object::handle_of;
 use super::pools;
 use super::reference::StreamRef;
+use super::xla;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::interpreter::answered;
@@ -115,6 +116,27 @@ impl KeepAlive {
             Self::By(kept) | Self::StandIn(kept) => (kept.stream(), Some(kept.place())),
             Self::Nobody(name) => (name.stream(), None),
         }
+    }
+
+    /// Where a consumer works that asked to be ready on this one, if that is another stream: JAX calls the deleter as
+    /// soon as its work is queued there.
+    #[inline]
+    pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
+        if pools::has_jaxs() { self.jaxs(py, driver) } else { Ok(None) }
+    }
+
+    #[cold]
+    fn jaxs(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
+        let (Stream::Handle(handle), Some(place)) = self.stream() else { return Ok(None) };
+        if !pools::is_jaxs(handle, place.ordinal) {
+            return Ok(None);
+        }
+        let Some(native) = xla::work_stream(py, place.ordinal)? else {
+            return Ok(Some(Self::Nobody(StreamName::unasked(Stream::Handle(handle)))));
+        };
+        // SAFETY: JAX destroys it no more than its others.
+        let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
+        Ok(Some(Self::By(StreamRef::new(driver, alive, Keeper::Always)?)))
     }
 
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {

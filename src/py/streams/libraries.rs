@@ -4,6 +4,7 @@
 
 use std::ffi::{CStr, c_int, c_void};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -67,7 +68,7 @@ pub(super) fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
 enum Cupy {
     /// `cupy_backends.cuda.stream.get_stream_ptr(device)`, which CuPy's own extensions call.
     Native(unsafe extern "C" fn(c_int) -> isize),
-    /// `cupy.cuda.get_current_stream(device)`.
+    /// By [`cupys_object`]: before 14.
     Python(Py<PyAny>),
 }
 
@@ -81,11 +82,7 @@ pub(super) fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
         if let Some(function) = answered(py, native(py))?.flatten() {
             CUPY.get_or_init(py, || Cupy::Native(function))
         } else {
-            let function = module
-                .getattr(intern!(py, "cuda"))
-                .and_then(|cuda| cuda.getattr(intern!(py, "get_current_stream")));
-            let Some(function) = answered(py, function)? else { return Ok(None) };
-            CUPY.get_or_init(py, || Cupy::Python(function.unbind()))
+            CUPY.get_or_init(py, || Cupy::Python(module.unbind()))
         }
     };
     match cupy {
@@ -97,13 +94,32 @@ pub(super) fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
                 Some(error) => answered(py, Err(error)),
             }
         }
-        Cupy::Python(function) => {
-            let native = function
-                .bind(py)
-                .call1((ordinal,))
+        Cupy::Python(module) => {
+            let native = cupys_object(module.bind(py), ordinal)
                 .and_then(|stream| stream.getattr(intern!(py, "ptr"))?.extract::<u64>());
             answered(py, native)
         }
+    }
+}
+
+/// The object of the stream that CuPy works on now: `cupy.cuda.get_current_stream(device)`, which before 13 takes none
+/// and is of the current one.
+pub(super) fn cupys_object<'py>(
+    cupy: &Bound<'py, PyAny>,
+    ordinal: i32,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = cupy.py();
+    let cuda = cupy.getattr(intern!(py, "cuda"))?;
+    let function = cuda.getattr(intern!(py, "get_current_stream"))?;
+    match function.call1((ordinal,)) {
+        Err(error) if error.is_instance_of::<PyTypeError>(py) => {
+            let device = cuda.call_method1(intern!(py, "Device"), (ordinal,))?;
+            device.call_method0(intern!(py, "__enter__"))?;
+            let stream = function.call0();
+            device.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+            stream
+        }
+        answer => answer,
     }
 }
 

@@ -15,6 +15,7 @@ mod pools;
 mod reference;
 mod voucher;
 mod wait;
+pub(crate) mod xla;
 
 pub(crate) use argument::Argument;
 pub(crate) use exporter::{exports, said};

@@ -2,9 +2,10 @@
 //! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
 //! And how long they keep their streams.
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType, PyTypeMethods};
 
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
@@ -15,7 +16,40 @@ use crate::py::text::{attribute, refused, shown};
 
 /// The handle that a stream object names.
 pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
-    handle(&object.getattr(intern!(object.py(), "__cuda_stream__"))?)
+    let py = object.py();
+    match object.getattr(intern!(py, "__cuda_stream__")) {
+        Ok(method) => handle(&method),
+        Err(error) if error.is_instance_of::<PyAttributeError>(py) => older(object)?.ok_or(error),
+        Err(error) => Err(error),
+    }
+}
+
+/// The handle of a stream of a release that is older than the protocol: of PyTorch before 2.10, CuPy before 14, and
+/// Numba before numba-cuda 0.22. `None` for all else.
+pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    let py = object.py();
+    if object.is_instance_of::<PyType>() {
+        return Ok(None);
+    }
+    for kind in object.get_type().mro() {
+        let kind = kind.cast_into::<PyType>()?;
+        if !kind.name()?.to_string_lossy().ends_with("Stream") {
+            continue;
+        }
+        let module = attribute(&kind, intern!(py, "__module__"))?.unwrap_or_default();
+        let of = |library| habits::is_of(&module, library);
+        let handle = if of("torch") {
+            object.getattr_opt(intern!(py, "cuda_stream"))?
+        } else if of("cupy") {
+            object.getattr_opt(intern!(py, "ptr"))?
+        } else if of("numba") {
+            Some(object.call_method0(intern!(py, "__int__"))?)
+        } else {
+            continue;
+        };
+        return handle.map(|handle| handle.extract()).transpose();
+    }
+    Ok(None)
 }
 
 pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -68,6 +102,8 @@ pub(super) enum Lifetime {
     WhileHeld,
     /// As long as it is held, and is not closed.
     UntilClosed,
+    /// As long as the object that it is around keeps it.
+    Wrapped,
     /// It is around somebody else's handle, or fails to say.
     Unknown,
 }
@@ -124,12 +160,21 @@ fn says<'py>(
     if get(intern!(py, "external"))?.map_or(Ok(false), |external| external.is_truthy())? {
         return Ok(Lifetime::Unknown);
     }
+    // CuPy's `Stream.from_external` (14.2).
+    if own == Lifetime::WhileHeld && get(wrapped(py))?.is_some_and(|other| !other.is_none()) {
+        return Ok(Lifetime::Wrapped);
+    }
     let owner = get(intern!(py, "owner"))?;
     Ok(if owner.is_some_and(|owner| owner.is(PyBool::new(py, false))) {
         Lifetime::Unknown
     } else {
         own
     })
+}
+
+/// Where a stream object has the one that it is around.
+pub(super) fn wrapped(py: Python<'_>) -> &Bound<'_, PyString> {
+    intern!(py, "_foreign_stream_ref")
 }
 
 /// What is known of a type of stream objects.
@@ -147,7 +192,9 @@ fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     if kind.hasattr(intern!(py, "stream_id"))? {
         return Ok(Hint::Attribute);
     }
-    if kind.name()? == "ExternalStream" {
+    // Around handles: PyTorch's and CuPy's, and what cuda.bindings has for every stream (13.5).
+    let name = kind.name()?;
+    if ["ExternalStream", "CUstream", "cudaStream_t"].iter().any(|one| name == *one) {
         return Ok(Hint::TypeName);
     }
     let plain = py.get_type::<PyAny>().getattr(intern!(py, "__getattribute__"))?;

@@ -6,6 +6,7 @@
 //! the library's turn is where it was. A library that has not begun to use the device is not asked, since
 //! that would make it begin.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::intern;
@@ -23,6 +24,8 @@ struct Pool {
 }
 
 static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+/// Whether there are streams of JAX's among them.
+static JAX_IS_LISTED: AtomicBool = AtomicBool::new(false);
 
 /// More streams than any library has in turn.
 const MOST: usize = 256;
@@ -42,6 +45,7 @@ pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) ->
         let Some(mut handles) = answered(py, list(py, ordinal))?.flatten() else { continue };
         handles.sort_unstable();
         let has = handles.binary_search(&handle).is_ok();
+        JAX_IS_LISTED.fetch_or(name == "jax", Ordering::Relaxed);
         POOLS.lock().unwrap_or_else(PoisonError::into_inner).push(Pool {
             library: name,
             ordinal,
@@ -52,6 +56,16 @@ pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) ->
         }
     }
     Ok(false)
+}
+
+/// Whether any stream of JAX's is known.
+pub(super) fn has_jaxs() -> bool {
+    JAX_IS_LISTED.load(Ordering::Relaxed)
+}
+
+/// Whether the stream, of which [`has`] was asked, is one of those that JAX asks others to be ready on.
+pub(super) fn is_jaxs(handle: u64, ordinal: i32) -> bool {
+    known("jax", ordinal, handle) == Some(true)
 }
 
 /// Lists the streams of a library on a device; `None` where it does not use it yet.
