@@ -97,7 +97,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 30] = [
+pub(crate) const HABITS: [HabitRow; 31] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -121,6 +121,12 @@ pub(crate) const HABITS: [HabitRow; 30] = [
     known("nvcv", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
     known("cvcuda", Habit::OrdersNothing, "0.15", "tests/python/test_systems.py"),
     known("cuda.core._memory", Habit::OrdersNothing, "1.0", "tests/python/test_producers_known.py"),
+    known(
+        "cuda.core.experimental._memory",
+        Habit::OrdersNothing,
+        "0.4",
+        "tests/python/test_producers_known.py",
+    ),
     known("cuml", Habit::StoresDict, "26.10", "tests/python/test_systems.py"),
     known("pylibcudf", Habit::StoresDict, "26.10", "tests/python/test_producers_known.py"),
     known("amrex", Habit::AlwaysNamesNone, "26.10", "tests/python/test_producers_known.py"),

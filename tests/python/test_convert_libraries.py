@@ -363,3 +363,18 @@ def test_a_quick_route_that_does_the_same_is_taken_from_then_on() -> None:
     assert [route(types.SimpleNamespace(size=size), None) for size in sizes] == sizes
     # Arrays of nothing go by the public route, and tell nothing of the other.
     assert calls == ["public", "quick", "public", "quick", "quick", "quick"]
+
+
+def test_a_type_of_another_distribution_with_that_name_is_of_no_library(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """cuda.bindings without cuda.core, whose arrays' module is missing then."""
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cuda"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cuda", types.ModuleType("cuda"))
+    monkeypatch.setattr(_libraries, "FOUND", {})
+    monkeypatch.delitem(vars(_libraries._named("cuda")), "types", raising=False)
+    handle = type("CUstream", (), {"__module__": "cuda.bindings.driver"})()
+    assert adapt(lambda x: x, to="cai")(handle) is handle
+    with pytest.raises(TypeError, match=r"^to: got the type cuda\.bindings\.driver\.CUstream"):
+        convert(1, type(handle))

@@ -172,3 +172,57 @@ def test_a_stream_around_somebody_elses_handle_is_not_used_later(cuda: Any) -> N
     array.stream = Stream(mine)
     lent.destroy()
     view.release()
+
+
+class OldStream:
+    """A stream of Numba's before numba-cuda 0.21."""
+
+    __module__ = "numba.cuda.cudadrv.driver"
+
+    def __init__(self, owned: Any) -> None:
+        self.handle = owned.handle
+
+    def __int__(self) -> int:
+        return int(self.handle)
+
+
+class BindingsPointer:
+    """What NVIDIA's binding has for an address: in Numba's own CUDA target the memory has it."""
+
+    def __init__(self, address: int) -> None:
+        self.address = address
+
+    def __int__(self) -> int:
+        return self.address
+
+
+@pytest.mark.parametrize("made", [ctypes.c_size_t, BindingsPointer])
+@pytest.mark.parametrize("first", ["broadcast", "plain"])
+def test_an_array_of_an_older_release_keeps_its_strides_too(
+    first: str, made: Any, cuda: Any
+) -> None:
+    def interface_of(self: Any) -> dict[str, Any]:
+        pointer = self.gpu_data
+        self.gpu_data = types.SimpleNamespace(device_ctypes_pointer=ctypes.c_size_t(memory.ptr))
+        try:
+            return interface(self)
+        finally:
+            self.gpu_data = pointer
+
+    interface_of.__module__ = interface.__module__
+    stream, memory = cuda.stream("Numba's"), cuda.array([1.0] * 3, dtype="float32", speaks="cai3")
+    plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
+    make = array_type(__cuda_array_interface__=property(interface_of))
+
+    def array(like: Any) -> Any:
+        one = make(memory, like, OldStream(stream))
+        one.gpu_data = types.SimpleNamespace(device_ctypes_pointer=made(memory.ptr))
+        return one
+
+    if first == "plain":
+        to_cai(array(plain))
+    view = to_cai(array(wide))
+    assert (view.strides, view.ptr, view.stream) == ((0, 4), memory.ptr, stream.handle)
+
+
+OldStream.__name__ = "Stream"

@@ -61,7 +61,9 @@ def a_buffer(memory: Any, module: str) -> Any:
     return named(module, **asked)()
 
 
-@pytest.mark.parametrize("module", ["cuda.core._memory._buffer", "nvcv"])
+@pytest.mark.parametrize(
+    "module", ["cuda.core._memory._buffer", "cuda.core.experimental._memory", "nvcv"]
+)
 def test_the_host_waits_for_a_library_whose_dlpack_orders_nothing(module: str, cuda: Any) -> None:
     """cuda.core's ``Buffer`` ignores the stream: "as if it is -1" (`_memory/_buffer.pyx`)."""
     on, mine = cuda.stream("theirs"), cuda.stream("mine")

@@ -28,6 +28,12 @@ def cupys(stream: Any) -> Any:
     return made
 
 
+def warps(stream: Any) -> Any:
+    made: Any = of("warp._src.context")()
+    made.cuda_stream, made.held = stream.handle, stream
+    return made
+
+
 def numbas(stream: Any) -> Any:
     class Stream:
         __module__ = "numba.cuda.cudadrv.driver"
@@ -38,7 +44,7 @@ def numbas(stream: Any) -> Any:
     return Stream()
 
 
-@pytest.mark.parametrize("older", [torchs, cupys, numbas])
+@pytest.mark.parametrize("older", [torchs, cupys, numbas, warps])
 def test_an_object_older_than_the_protocol_is_the_stream_that_it_names(
     older: Any, cuda: Any
 ) -> None:

@@ -169,14 +169,22 @@ def _look_up(to: Any) -> Library | None:
     if isinstance(to, type):
         for kind in to.__mro__:
             library = _named(kind.__module__)
-            if library is not None and issubclass(to, library.types):
+            if library is not None and _has(library, to):
                 return library
         for library in _registered.values():
-            if _may_be_there(library) and issubclass(to, library.types):
+            if _may_be_there(library) and _has(library, to):
                 return library
         return None
     name = to.__name__ if isinstance(to, ModuleType) else to
     return _named(name) if isinstance(name, str) else None
+
+
+def _has(library: Library, kind: type) -> bool:
+    try:
+        return issubclass(kind, library.types)
+    except ModuleNotFoundError:
+        # Another distribution has modules of that name: cuda.bindings without cuda.core.
+        return False
 
 
 def _may_be_there(library: Library) -> bool:

@@ -202,9 +202,12 @@ impl Address {
                 if memory.is_none() {
                     return Ok(None);
                 }
-                memory
-                    .getattr(intern!(py, "device_ctypes_pointer"))?
-                    .getattr(intern!(py, "value"))?
+                let pointer = memory.getattr(intern!(py, "device_ctypes_pointer"))?;
+                match pointer.getattr_opt(intern!(py, "value"))? {
+                    Some(address) => address,
+                    // Of NVIDIA's binding, in Numba's own CUDA target (0.61).
+                    None => pointer.call_method0(intern!(py, "__int__"))?,
+                }
             }
         };
         Ok(native::small(&address).and_then(|ptr| u64::try_from(ptr).ok()))

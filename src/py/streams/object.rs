@@ -24,8 +24,8 @@ pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
     }
 }
 
-/// The handle of a stream of a release that is older than the protocol: of PyTorch before 2.10, CuPy before 14, and
-/// Numba before numba-cuda 0.22. `None` for all else.
+/// The handle of a stream of a release that is older than the protocol: of PyTorch before 2.10, CuPy before 14, Warp
+/// before 1.13, and Numba before numba-cuda 0.21. `None` for all else.
 pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     let py = object.py();
     if object.is_instance_of::<PyType>() {
@@ -38,7 +38,7 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         }
         let module = attribute(&kind, intern!(py, "__module__"))?.unwrap_or_default();
         let of = |library| habits::is_of(&module, library);
-        let handle = if of("torch") {
+        let handle = if of("torch") || of("warp") {
             object.getattr_opt(intern!(py, "cuda_stream"))?
         } else if of("cupy") {
             object.getattr_opt(intern!(py, "ptr"))?
