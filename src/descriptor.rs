@@ -22,6 +22,15 @@ pub struct Descriptor {
 }
 
 impl Descriptor {
+    /// No array: of no dimensions, and no pointer.
+    pub(crate) const EMPTY: Self = Self {
+        ptr: 0,
+        dtype: Dtype::FIRST,
+        layout: Layout::EMPTY,
+        device: Device::cuda(0),
+        readonly: false,
+    };
+
     /// Checks the pointer against what the layout reaches.
     #[inline]
     pub fn new(
@@ -31,18 +40,50 @@ impl Descriptor {
         device: Device,
         readonly: bool,
     ) -> Result<Self> {
-        if layout.size() == 0 {
-            return Ok(Self { ptr: 0, dtype, layout, device, readonly });
+        let mut array = Self { ptr, dtype, layout, device, readonly };
+        array.check(reach)?;
+        Ok(array)
+    }
+
+    /// Sets all but the layout, which is set already and has that reach.
+    #[inline]
+    pub(crate) fn set(
+        &mut self,
+        ptr: u64,
+        dtype: Dtype,
+        reach: Reach,
+        device: Device,
+        readonly: bool,
+    ) -> Result<()> {
+        (self.ptr, self.dtype, self.device, self.readonly) = (ptr, dtype, device, readonly);
+        self.check(reach)
+    }
+
+    #[inline]
+    fn check(&mut self, reach: Reach) -> Result<()> {
+        if self.layout.size() == 0 {
+            self.ptr = 0;
+            return Ok(());
         }
-        if ptr == 0 {
-            return Err(null(&layout));
+        if self.ptr == 0 {
+            return Err(null(&self.layout));
         }
         let Reach { below, above } = reach;
-        if ptr.checked_sub(below).is_none() || ptr.checked_add(above).is_none() {
-            let got = format!("{below} bytes below and {above} above the pointer {ptr:#x}");
-            return Err(Error::new(Kind::ExtentOverflow, got));
+        if self.ptr < below || self.ptr.checked_add(above).is_none() {
+            return Err(self.too_far(reach));
         }
-        Ok(Self { ptr, dtype, layout, device, readonly })
+        Ok(())
+    }
+
+    #[cold]
+    fn too_far(&self, Reach { below, above }: Reach) -> Error {
+        let got = format!("{below} bytes below and {above} above the pointer {:#x}", self.ptr);
+        Error::new(Kind::ExtentOverflow, got)
+    }
+
+    /// Its layout, to be set before [`Self::set`].
+    pub(crate) const fn layout_mut(&mut self) -> &mut Layout {
+        &mut self.layout
     }
 
     /// The address of the first element, 0 where there is none.
@@ -72,9 +113,16 @@ impl Descriptor {
 
     /// The same with `readonly` as the caller wants it: `None` keeps what the producer says.
     #[must_use]
-    pub fn with_readonly(mut self, readonly: Option<bool>) -> Self {
-        self.readonly = readonly.unwrap_or(self.readonly);
+    pub const fn with_readonly(mut self, readonly: Option<bool>) -> Self {
+        self.set_readonly(readonly);
         self
+    }
+
+    /// The same in its place.
+    pub(crate) const fn set_readonly(&mut self, readonly: Option<bool>) {
+        if let Some(readonly) = readonly {
+            self.readonly = readonly;
+        }
     }
 
     /// The same memory under another of the names that reach it.

@@ -65,6 +65,7 @@ impl Device {
     }
 
     /// From DLPack's pair; refuses what CUDA cannot reach.
+    #[inline]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
             2 => MemoryKind::Device,

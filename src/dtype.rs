@@ -49,6 +49,26 @@ const TABLE: [Row; 23] = [
     row("float8_e8m0fnu", 14, 8, "|V1"),
 ];
 
+/// No place in the table.
+const NONE: u8 = u8::MAX;
+
+/// The places of the types by their codes and [`width`]s: a tensor is decoded at every import.
+const PLACES: [[u8; 8]; 15] = {
+    let mut places = [[NONE; 8]; 15];
+    let mut at: u8 = 0;
+    while (at as usize) < TABLE.len() {
+        let row = &TABLE[at as usize];
+        places[row.code as usize][width(row.bits)] = at;
+        at += 1;
+    }
+    places
+};
+
+/// A number below 8 that no two sizes of one code share.
+const fn width(bits: u8) -> usize {
+    bits.trailing_zeros() as usize & 7
+}
+
 /// The typestrs that name one type, as numbers: the bytes in their order, those that are absent 0.
 /// A dict is decoded at every import, and comparing numbers is what makes this search cheap.
 const EXACT: [u32; TABLE.len()] = {
@@ -108,13 +128,18 @@ pub enum Typestr {
 }
 
 impl Dtype {
+    /// The first of the table.
+    pub(crate) const FIRST: Self = Self { at: 0, lanes: 1 };
+
     /// From DLPack's `(code, bits, lanes)`.
+    #[inline]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         if lanes == 0 {
             return Err(Error::new(Kind::Lanes, "0"));
         }
-        if let Some(dtype) = Self::find(|row| row.code == code && row.bits == bits) {
-            return Ok(Self { lanes, ..dtype });
+        let at = PLACES.get(usize::from(code)).map_or(NONE, |places| places[width(bits)]);
+        if at != NONE && TABLE[usize::from(at)].bits == bits {
+            return Ok(Self { at, lanes });
         }
         let kind = if bits.is_multiple_of(8) { Kind::Dtype } else { Kind::SubByte };
         Err(Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})")))

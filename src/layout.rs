@@ -28,14 +28,6 @@ impl Dims {
         Self::Inline(0, [0; INLINE])
     }
 
-    /// As many zeros.
-    fn zeros(count: usize) -> Self {
-        match u8::try_from(count) {
-            Ok(short) if count <= INLINE => Self::Inline(short, [0; INLINE]),
-            _ => Self::Heap(vec![0; count]),
-        }
-    }
-
     /// Adds `value` at the end.
     #[inline]
     pub fn push(&mut self, value: i64) {
@@ -94,12 +86,61 @@ impl PartialEq for Dims {
 impl Eq for Dims {}
 
 /// A checked shape with its strides, in elements.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Layout {
-    shape: Dims,
-    strides: Dims,
+    lists: Lists,
     contiguous: bool,
     size: i64,
+}
+
+impl PartialEq for Layout {
+    fn eq(&self, other: &Self) -> bool {
+        self.lists.both() == other.lists.both()
+    }
+}
+
+impl Eq for Layout {}
+
+/// The extents and the strides, as many of one as of the other.
+#[derive(Debug, Clone)]
+enum Lists {
+    /// Up to four of each.
+    Inline(u8, [i64; INLINE], [i64; INLINE]),
+    /// More: all extents, then all strides.
+    Heap(Box<[i64]>),
+}
+
+impl Lists {
+    /// As many zeros.
+    #[inline]
+    fn zeros(count: usize) -> Self {
+        match u8::try_from(count) {
+            Ok(short) if count <= INLINE => Self::Inline(short, [0; INLINE], [0; INLINE]),
+            _ => Self::Heap(vec![0; 2 * count].into()),
+        }
+    }
+
+    #[inline]
+    fn both(&self) -> (&[i64], &[i64]) {
+        match self {
+            Self::Inline(count, shape, strides) => {
+                let count = usize::from(*count).min(INLINE);
+                (&shape[..count], &strides[..count])
+            }
+            Self::Heap(both) => both.split_at(both.len() / 2),
+        }
+    }
+
+    #[inline]
+    fn both_mut(&mut self) -> (&mut [i64], &mut [i64]) {
+        match self {
+            Self::Inline(count, shape, strides) => {
+                let count = usize::from(*count).min(INLINE);
+                (&mut shape[..count], &mut strides[..count])
+            }
+            Self::Heap(both) => both.split_at_mut(both.len() / 2),
+        }
+    }
 }
 
 /// The bytes that an array reaches: below the first element's address, and from it to the end of
@@ -113,6 +154,10 @@ pub struct Reach {
 }
 
 impl Layout {
+    /// Of no dimensions and no elements.
+    pub(crate) const EMPTY: Self =
+        Self { lists: Lists::Inline(0, [0; INLINE], [0; INLINE]), contiguous: true, size: 0 };
+
     /// From DLPack: `strides` in elements of `element_size` bytes, `None` meaning C-contiguous.
     #[inline]
     pub fn from_elements(
@@ -120,6 +165,19 @@ impl Layout {
         strides: Option<&[i64]>,
         element_size: i64,
     ) -> Result<(Self, Reach)> {
+        let mut layout = Self::EMPTY;
+        let reach = layout.set_elements(shape, strides, element_size)?;
+        Ok((layout, reach))
+    }
+
+    /// The same in its place. What is refused leaves it neither the one nor the other.
+    #[inline]
+    pub(crate) fn set_elements(
+        &mut self,
+        shape: &[i64],
+        strides: Option<&[i64]>,
+        element_size: i64,
+    ) -> Result<Reach> {
         if shape.len() > MAX_NDIM {
             return Err(Error::new(Kind::Ndim, shape.len().to_string()));
         }
@@ -127,17 +185,26 @@ impl Layout {
             return Err(count_of_strides(strides.len(), shape.len()));
         }
         let mut walk = Walk::new(element_size);
-        let mut lists = [Dims::zeros(shape.len()), Dims::zeros(shape.len())];
-        let [extents, written] = lists.each_mut().map(Dims::as_mut_slice);
+        self.lists = Lists::zeros(shape.len());
+        let (extents, written) = self.lists.both_mut();
         extents.copy_from_slice(shape);
-        for axis in (0..shape.len()).rev() {
-            let stride = strides.map(|strides| strides[axis]);
-            written[axis] = walk.step(shape, axis, stride)?;
+        if let Some(strides) = strides {
+            written.copy_from_slice(strides);
+            for (extent, stride) in extents.iter().zip(&*written).rev() {
+                walk.step(*extent, *stride);
+            }
+        } else {
+            for (extent, written) in extents.iter().zip(written).rev() {
+                *written = walk.compact;
+                walk.step(*extent, *written);
+            }
         }
-        let reach = walk.reach(shape, strides)?;
-        let contiguous = walk.contiguous || walk.size == 0;
-        let [shape, strides] = lists;
-        Ok((Self { shape, strides, contiguous, size: walk.size }, reach))
+        let Some(reach) = walk.reach() else {
+            return Err(why(shape, strides, element_size));
+        };
+        self.contiguous = walk.contiguous || walk.size == 0;
+        self.size = walk.size;
+        Ok(reach)
     }
 
     /// From the CUDA Array Interface: `strides` in bytes, `None` meaning C-contiguous.
@@ -162,12 +229,12 @@ impl Layout {
 
     /// The extents.
     pub fn shape(&self) -> &[i64] {
-        self.shape.as_slice()
+        self.lists.both().0
     }
 
     /// The strides, in elements.
     pub fn strides(&self) -> &[i64] {
-        self.strides.as_slice()
+        self.lists.both().1
     }
 
     /// The number of dimensions, [`MAX_NDIM`] at most.
@@ -186,7 +253,7 @@ impl Layout {
     }
 }
 
-/// One pass over the dimensions, the last first.
+/// One pass over the dimensions, the last first. What does not fit is noted, and looked at once at the end.
 struct Walk {
     element_size: i64,
     size: i64,
@@ -195,8 +262,12 @@ struct Walk {
     /// The stride that a compact array has next.
     compact: i64,
     contiguous: bool,
+    /// As a negative number.
     below: i64,
     above: i64,
+    /// Whether an extent, a byte stride or the size is no good, of empty arrays too.
+    wrong: bool,
+    /// Whether the reach does not fit, which matters where there are elements.
     overflow: bool,
 }
 
@@ -210,65 +281,63 @@ impl Walk {
             contiguous: true,
             below: 0,
             above: element_size,
+            wrong: false,
             overflow: false,
         }
     }
 
-    /// Takes the next dimension and returns its stride.
+    /// Takes the next dimension.
     #[inline]
-    fn step(&mut self, shape: &[i64], axis: usize, stride: Option<i64>) -> Result<i64> {
-        let extent = shape[axis];
-        if extent < 0 {
-            return Err(negative(axis, extent));
-        }
-        let stride = stride.unwrap_or(self.compact);
+    fn step(&mut self, extent: i64, stride: i64) {
+        let count = extent.max(1);
         self.contiguous &= extent == 1 || stride == self.compact;
         // A byte stride that overflows could not be shown to anybody, so it counts in empty arrays too.
-        let Some(step) = stride.checked_mul(self.element_size) else {
-            return Err(too_far(shape, stride, self.element_size));
-        };
-        match step.checked_mul(extent.max(1) - 1) {
-            Some(span) if span < 0 => self.grow_below(span),
-            Some(span) => match self.above.checked_add(span) {
-                Some(above) => self.above = above,
-                None => self.overflow = true,
-            },
-            None => self.overflow = true,
-        }
-        let Some(bytes) = self.bytes.checked_mul(extent.max(1)) else {
-            return Err(Error::new(Kind::ShapeOverflow, format!("{shape:?}")));
-        };
-        self.bytes = bytes;
-        // No overflow: neither is larger than `bytes`.
-        self.compact *= extent.max(1);
-        self.size *= extent;
-        Ok(stride)
+        let (step, far) = stride.overflowing_mul(self.element_size);
+        let (bytes, large) = self.bytes.overflowing_mul(count);
+        self.wrong |= extent < 0 || far || large;
+        let (span, long) = step.overflowing_mul(count - 1);
+        let (above, high) = self.above.overflowing_add(span.max(0));
+        let (below, low) = self.below.overflowing_add(span.min(0));
+        self.overflow |= long || high || low || below == i64::MIN;
+        // Neither overflows where `bytes`, which is larger, does not.
+        self.compact = self.compact.wrapping_mul(count);
+        self.size = self.size.wrapping_mul(extent);
+        (self.bytes, self.above, self.below) = (bytes, above, below);
     }
 
-    fn grow_below(&mut self, span: i64) {
-        match span.checked_neg().and_then(|span| self.below.checked_add(span)) {
-            Some(below) => self.below = below,
-            None => self.overflow = true,
-        }
-    }
-
+    /// What the array reaches; `None` where it is refused.
     #[inline]
-    fn reach(&self, shape: &[i64], strides: Option<&[i64]>) -> Result<Reach> {
-        if self.size == 0 {
-            return Ok(Reach { below: 0, above: 0 });
+    const fn reach(&self) -> Option<Reach> {
+        match (self.wrong, self.size, self.overflow) {
+            (true, ..) => None,
+            (_, 0, _) => Some(Reach { below: 0, above: 0 }),
+            (_, _, true) => None,
+            _ => Some(Reach { below: self.below.unsigned_abs(), above: self.above.unsigned_abs() }),
         }
-        if self.overflow {
-            return Err(Error::new(
-                Kind::ExtentOverflow,
-                format!(
-                    "{:?} (in elements of {} bytes) for shape {shape:?}",
-                    strides.unwrap_or_default(),
-                    self.element_size
-                ),
-            ));
-        }
-        Ok(Reach { below: self.below.unsigned_abs(), above: self.above.unsigned_abs() })
     }
+}
+
+/// Why an array that a [`Walk`] found wrong is refused.
+#[cold]
+fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
+    let mut bytes = element_size;
+    for (axis, &extent) in shape.iter().enumerate().rev() {
+        if extent < 0 {
+            return negative(axis, extent);
+        }
+        if let Some(stride) = strides.map(|strides| strides[axis])
+            && stride.checked_mul(element_size).is_none()
+        {
+            return too_far(shape, stride, element_size);
+        }
+        match bytes.checked_mul(extent.max(1)) {
+            Some(more) => bytes = more,
+            None => return Error::new(Kind::ShapeOverflow, format!("{shape:?}")),
+        }
+    }
+    let strides = strides.unwrap_or_default();
+    let got = format!("{strides:?} (in elements of {element_size} bytes) for shape {shape:?}");
+    Error::new(Kind::ExtentOverflow, got)
 }
 
 /// The refusal of `strides` strides for an array of `ndim` dimensions.
@@ -277,12 +346,10 @@ pub fn count_of_strides(strides: usize, ndim: usize) -> Error {
     Error::new(Kind::StridesMalformed, format!("{strides} strides for {ndim} dimensions"))
 }
 
-#[cold]
 fn negative(axis: usize, extent: i64) -> Error {
     Error::at(Kind::ShapeNegative, format!("shape[{axis}]"), extent.to_string())
 }
 
-#[cold]
 fn too_far(shape: &[i64], stride: i64, element_size: i64) -> Error {
     let got = format!("{stride} (in elements of {element_size} bytes) for shape {shape:?}");
     Error::new(Kind::ExtentOverflow, got)

@@ -108,8 +108,24 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
 /// # Safety
 ///
 /// Where `ndim` is positive, `shape` is NULL or points to `ndim` integers, and so is `strides`.
-#[inline]
 pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor> {
+    let mut array = Descriptor::EMPTY;
+    // SAFETY: the caller's own argument.
+    unsafe { read_into(&mut array, tensor, header) }?;
+    Ok(array)
+}
+
+/// The same in the place of `array`, which is neither the one nor the other where that is refused.
+///
+/// # Safety
+///
+/// As for [`descriptor`].
+#[inline]
+pub(super) unsafe fn read_into(
+    array: &mut Descriptor,
+    tensor: &DLTensor,
+    header: Header,
+) -> Result<()> {
     let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
     let dtype = Dtype::from_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?;
     // In CAI the lanes take a dimension of their own.
@@ -128,13 +144,14 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
     if strides.is_none() && header.version.is_some_and(|version| version.minor >= 2) {
         return Err(Error::new(Kind::NullStrides, format!("NULL for {ndim} dimensions")));
     }
-    let layout = Layout::from_elements(shape, strides, dtype.element_size())?;
-    let ptr = address(tensor, &layout.0)?;
+    let reach = array.layout_mut().set_elements(shape, strides, dtype.element_size())?;
+    let ptr = address(tensor, array.layout())?;
     let readonly = header.flags.contains(DlpackFlags::READ_ONLY);
-    Descriptor::new(ptr, dtype, layout, device, readonly)
+    array.set(ptr, dtype, reach, device, readonly)
 }
 
 /// The address of the first element: `byte_offset` is added where there is one.
+#[inline]
 fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
     let (base, offset) = (tensor.data as u64, tensor.byte_offset);
     if layout.size() == 0 {
@@ -153,6 +170,7 @@ fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
 /// # Safety
 ///
 /// `values` is NULL or points to `ndim` integers.
+#[inline]
 unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if ndim == 0 {
         return Some(&[]);

@@ -18,7 +18,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyType};
 use pyo3::{PyClass, intern};
 
-use super::decode::{Header, check_version, descriptor};
+use super::decode::{Header, check_version, descriptor, read_into};
 use crate::descriptor::Descriptor;
 use crate::device::Device;
 use crate::error::{Error, Kind, Result};
@@ -162,12 +162,19 @@ pub struct Imported(pub Managed<DLManagedTensorVersioned>);
 
 impl Imported {
     /// What it describes.
-    #[inline]
     pub fn array(&self) -> Result<Descriptor> {
+        let mut array = Descriptor::EMPTY;
+        self.read_into(&mut array)?;
+        Ok(array)
+    }
+
+    /// The same in the place of `array`.
+    #[inline]
+    pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
         // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`
         // integers while it lives.
-        unsafe { descriptor(self.0.tensor(), header) }
+        unsafe { read_into(array, self.0.tensor(), header) }
     }
 }
 

@@ -44,6 +44,14 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
+    /// Has it given back where the holder knows of no order to make.
+    #[inline]
+    pub fn give_back_if(&mut self, nothing_to_order: impl FnOnce(&H) -> bool) {
+        if matches!(self.state, State::Due) && nothing_to_order(&self.holder) {
+            self.state = State::GivenBack;
+        }
+    }
+
     /// Goes on as far as that can be now. An interrupt leaves it to be tried again.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, State::Due | State::ToRetry) {

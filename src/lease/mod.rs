@@ -206,6 +206,11 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
+    /// Ends it where nobody else can reach it any more.
+    pub fn end_unshared(&mut self) -> Option<H> {
+        self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
+    }
+
     /// Ends it: the first call returns the holder, every later one nothing.
     pub fn end(&self) -> Option<H> {
         let mut place = self.place();

@@ -1,4 +1,4 @@
-//! An array that was taken in, and the usual way to order its hand-over.
+//! The usual way to order the hand-over of an array that was taken in.
 
 use pyo3::prelude::*;
 
@@ -11,52 +11,6 @@ use crate::driver::Handle;
 use crate::error::Result;
 use crate::order::{self, Purpose};
 use crate::stream::{Alive, Ready, Request, Stream, plan};
-
-/// An imported array: what it is, the stream that it is ready on, and what holds it.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) array: Descriptor,
-    pub(crate) ready: Ready,
-    pub(crate) holding: Box<Holding>,
-    /// Where its streams are.
-    pub(crate) place: Place,
-    /// By which way it came.
-    pub(crate) by: By,
-}
-
-/// What an array came in by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
-    /// The exchange API.
-    ExchangeApi,
-    /// `__dlpack__`.
-    Dlpack,
-    /// A capsule.
-    Capsule,
-    /// A dict of the CUDA Array Interface, of that version.
-    Cai(i64),
-    /// A view of the bridge's own.
-    View,
-    /// Memory of Rust's.
-    Rust,
-}
-
-impl By {
-    /// Its name, as events give it.
-    pub(crate) const fn as_str(self) -> &'static str {
-        match self {
-            Self::ExchangeApi => "exchange API",
-            Self::Dlpack => "__dlpack__",
-            Self::Capsule => "capsule",
-            Self::Cai(0) => "CAI v0",
-            Self::Cai(1) => "CAI v1",
-            Self::Cai(2) => "CAI v2",
-            Self::Cai(_) => "CAI v3",
-            Self::View => "view",
-            Self::Rust => "Rust",
-        }
-    }
-}
 
 /// Where the consumers of `array` work, whose producer's streams are at `place`: there, unless the memory is
 /// handed out as another GPU's.

@@ -9,13 +9,15 @@
 use std::marker::PhantomData;
 
 use super::{Stream, Thread};
-use crate::device::Place;
+use crate::device::{Context, Place};
 
 /// A stream that is alive as long as `'a`, and where it is.
 #[derive(Debug, Clone, Copy)]
 pub struct Alive<'a> {
     stream: Stream,
-    place: Place,
+    /// Its place, in parts: these and the flag take no more room than the parts.
+    context: Option<Context>,
+    ordinal: i32,
     stands_in: bool,
     keeper: PhantomData<&'a ()>,
 }
@@ -35,7 +37,8 @@ impl Alive<'_> {
     }
 
     const fn new(stream: Stream, place: Place) -> Self {
-        Self { stream, place, stands_in: false, keeper: PhantomData }
+        let Place { ordinal, context } = place;
+        Self { stream, context, ordinal, stands_in: false, keeper: PhantomData }
     }
 
     /// The calling thread's per-thread default stream of `place`.
@@ -67,7 +70,7 @@ impl Alive<'_> {
 
     /// Where it is. For a handle that is where it is expected: it names its own context.
     pub const fn place(self) -> Place {
-        self.place
+        Place { ordinal: self.ordinal, context: self.context }
     }
 
     /// The same stream as the calling thread can name it.
@@ -90,11 +93,11 @@ impl Alive<'_> {
 
     /// Whether both are one stream. A handle is one wherever it is expected to be.
     pub fn is(self, other: Alive<'_>) -> bool {
-        self.is_at(other.stream, other.place)
+        self.is_at(other.stream, other.place())
     }
 
     /// Whether it is the stream `stream` of `place`, alive or not.
     pub fn is_at(self, stream: Stream, place: Place) -> bool {
-        self.stream == stream && (matches!(stream, Stream::Handle(_)) || self.place == place)
+        self.stream == stream && (matches!(stream, Stream::Handle(_)) || self.place() == place)
     }
 }

@@ -6,8 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use crate::py::interpreter::{Answer, act};
-use crate::py::lease::Watch;
-use crate::py::source::Source;
+use crate::py::lease::{Holding, Watch};
 use crate::py::views::View;
 
 /// One array that was converted for a call.
@@ -21,8 +20,8 @@ pub(crate) struct CallArgument {
 
 impl CallArgument {
     /// Watches the array that is going to be made of `source`.
-    pub(super) fn of(py: Python<'_>, source: &mut Source) -> PyResult<Self> {
-        Ok(Self { watch: Mutex::new(Some(source.holding.watch(py)?)), is_view: false })
+    pub(super) fn of(py: Python<'_>, source: &mut Holding) -> PyResult<Self> {
+        Ok(Self { watch: Mutex::new(Some(source.watch(py)?)), is_view: false })
     }
 
     /// The same with what was made of it.

@@ -5,10 +5,8 @@ use smallvec::SmallVec;
 
 use crate::device::Place;
 use crate::order::{self, Purpose};
-use crate::py::lease::look;
-use crate::py::source::{
-    Source, check_argument, consumers_place, hand_over_from, ready_for, ready_stream,
-};
+use crate::py::lease::{Holding, look};
+use crate::py::source::{check_argument, consumers_place, hand_over_from, ready_for, ready_stream};
 use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Request, Stream, plan};
 
@@ -16,7 +14,7 @@ use crate::stream::{Alive, Elided, Request, Stream, plan};
 pub(super) fn export(
     door: &'static str,
     py: Python<'_>,
-    source: &mut Source,
+    source: &mut Holding,
     argument: &Argument<'_, '_>,
 ) -> PyResult<()> {
     look(py);
@@ -32,7 +30,7 @@ pub(super) fn export(
 pub(super) fn export_all(
     door: &'static str,
     py: Python<'_>,
-    sources: &mut [Source],
+    sources: &mut [Box<Holding>],
     arguments: &[Option<&Argument<'_, '_>>],
 ) -> Result<(), (usize, PyErr)> {
     look(py);
@@ -41,7 +39,7 @@ pub(super) fn export_all(
     for closes in [false, true] {
         for (item, source) in sources.iter().enumerate() {
             if let Some(argument) = arguments[item]
-                && source.holding.may_close(source.ready) == closes
+                && source.may_close(source.ready) == closes
             {
                 all[item] = Some(ask(door, py, source, argument).map_err(|error| (item, error))?);
             }
@@ -81,15 +79,15 @@ struct Asked<'a, 'py> {
 fn ask<'a, 'py>(
     door: &'static str,
     py: Python<'py>,
-    source: &'a Source,
+    source: &'a Holding,
     argument: &'a Argument<'a, 'py>,
 ) -> PyResult<Asked<'a, 'py>> {
     let at = consumers_place(&source.array, source.place);
-    let at = check_argument(&source.array, &source.holding.driver, argument, at)?;
+    let at = check_argument(&source.array, &source.driver, argument, at)?;
     let waits = plan(source.ready, argument.request()).is_none();
     let from = if waits {
         let ready = (source.ready, source.place);
-        ready_stream(py, door, &source.holding, ready, argument.alive(at))?
+        ready_stream(py, door, source, ready, argument.alive(at))?
     } else {
         None
     };
@@ -102,7 +100,7 @@ impl Asked<'_, '_> {
         &self,
         door: &'static str,
         py: Python<'_>,
-        source: &Source,
+        source: &Holding,
         ordered: Option<&mut SmallVec<[Pair; 4]>>,
     ) -> PyResult<()> {
         let Self { argument, at, waits, from } = *self;
@@ -116,7 +114,7 @@ impl Asked<'_, '_> {
             // Nothing is pending any more: the host has waited, or the producer says so.
             (None, _) if waits => {}
             (_, ordered) => {
-                let (driver, ready) = (&source.holding.driver, (source.ready, source.place, from));
+                let (driver, ready) = (&source.driver, (source.ready, source.place, from));
                 hand_over_from(py, door, driver, ready, (argument, at))?;
                 if let Some(ordered) = ordered {
                     ordered.extend(pair);
@@ -130,18 +128,16 @@ impl Asked<'_, '_> {
 /// The array is the consumer's from here on.
 fn hand_over_to(
     py: Python<'_>,
-    source: &mut Source,
+    source: &mut Holding,
     argument: &Argument<'_, '_>,
     at: Place,
 ) -> PyResult<()> {
     let request = argument.request();
-    if source.array.ptr() != 0
-        && (request != Request::Unspecified || !source.holding.has_consumer())
-    {
-        source.holding.hand_to(py, argument, at)?;
+    if source.array.ptr() != 0 && (request != Request::Unspecified || !source.has_consumer()) {
+        source.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {
-        source.holding.ready_for_consumer(py);
+        source.ready_for_consumer();
     }
     source.ready = ready_for(source.ready, request);
     Ok(())

@@ -8,13 +8,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::error::{Error, Kind};
-use crate::py::source::{By, Source};
+use crate::py::lease::Holding;
+use crate::py::observe::By;
 
 /// Where an error has which item of a tree it is about.
 const ITEM: &str = "_cai_bridge_item";
 
 /// Refuses a capsule that is there twice: its tensor can be taken once.
-pub(super) fn refuse_twice(sources: &[Source], xs: &Bound<'_, PyList>) -> PyResult<()> {
+pub(super) fn refuse_twice(sources: &[Box<Holding>], xs: &Bound<'_, PyList>) -> PyResult<()> {
     if sources.iter().all(|source| source.by != By::Capsule) {
         return Ok(());
     }

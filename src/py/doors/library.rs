@@ -5,14 +5,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
 use super::to_cai::take_in;
-use crate::descriptor::Descriptor;
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
-use crate::py::lease::Tenant;
+use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::types::{facts, speaks};
-use crate::py::source::Source;
 use crate::py::streams::Argument;
 use crate::py::text::tuple_text;
 use crate::py::views::DLPackView;
@@ -115,9 +113,9 @@ impl ToLibrary {
         x: &Bound<'_, PyAny>,
         readonly: Option<bool>,
         said: &Argument<'_, '_>,
-    ) -> PyResult<Source> {
+    ) -> PyResult<Box<Holding>> {
         let mut source = take_in(DOOR, x, &*facts(x)?, (&Argument::UNSPECIFIED, said))?;
-        source.array = source.array.with_readonly(readonly);
+        source.array.set_readonly(readonly);
         if self.writes && source.array.readonly() {
             let (kind, got) = match readonly {
                 Some(_) => (Kind::ReadOnlyAsked, "True for a library that may write"),
@@ -136,15 +134,14 @@ impl ToLibrary {
 /// An array that a library makes itself of a managed tensor, whose deleter gives the memory back.
 pub(super) fn give(
     py: Python<'_>,
-    mut source: Source,
+    mut source: Box<Holding>,
     table: Table,
     span: CallSpan,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let array: Descriptor = source.array;
-    source.holding.tag = (End::Deleter, array.ptr());
-    let managed = encode::versioned(&array, Box::new(Tenant::new(source.holding)))?;
-    let made = table.give(py, managed)?;
+    let array = source.take_array(End::Deleter);
     let (by, stream) = (source.by.as_str(), source.ready.stream());
+    let managed = encode::versioned(&array, Box::new(Tenant::new(source)))?;
+    let made = table.give(py, managed)?;
     span.exchanged(HandOver { door: DOOR, by, array: &array, stream });
     Ok(made)
 }

@@ -17,10 +17,11 @@ use super::ndarray::Ndarrays;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
+use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
-use crate::py::source::{Source, consumers_place};
+use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
 use crate::py::views::{CaiView, DLPackView, View};
 
@@ -209,7 +210,7 @@ impl Maker {
         &self,
         py: Python<'py>,
         to_library: &ToLibrary,
-        source: Source,
+        source: Box<Holding>,
         readonly: Option<bool>,
         stream: Maybe<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -12,9 +12,9 @@ use super::library::DOOR;
 use super::maker::Maker;
 use crate::device::Place;
 use crate::py::flag;
-use crate::py::lease::Unconsumed;
+use crate::py::lease::{Holding, Unconsumed};
 use crate::py::producers::dlpack;
-use crate::py::source::{Source, consumers_place};
+use crate::py::source::consumers_place;
 use crate::py::streams::Argument;
 
 impl Maker {
@@ -53,13 +53,15 @@ impl Maker {
         let arguments =
             current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
-        let place = |source: &Source| consumers_place(&source.array, source.place);
+        let place = |source: &Holding| consumers_place(&source.array, source.place);
         let argument = |known: usize| arguments.get(known).unwrap_or(&said);
         let of_each: Vec<_> =
             sources.iter().map(|source| of(place(source)).map(argument)).collect();
         export_all(DOOR, py, &mut sources, &of_each)
             .map_err(|(item, error)| at_item(py, error, item))?;
-        let held = |(item, source)| Some((item, dlpack::consume_later(py, source)?));
+        let held = |(item, source): (usize, &mut Box<Holding>)| {
+            Some((item, dlpack::consume_later(py, source)?))
+        };
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
         let made = PyList::empty(py);
         for (item, mut source) in sources.into_iter().enumerate() {

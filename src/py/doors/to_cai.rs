@@ -9,10 +9,10 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{cai, dlpack, types};
-use crate::py::source::Source;
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -97,7 +97,7 @@ pub(super) fn taken<'py>(
 }
 
 /// An array of whatever protocol, for nobody yet.
-pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Source> {
+pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<Holding>> {
     source_for(door, x, &Argument::UNSPECIFIED)
 }
 
@@ -105,7 +105,7 @@ fn source_for(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let facts = facts(x)?;
     let mut source = take_in(door, x, &facts, (argument, argument))?;
     dlpack::consume(x.py(), &mut source)?;
@@ -119,7 +119,7 @@ pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         return dlpack::exchange(door, x, facts, table, argument);
     }
@@ -191,7 +191,7 @@ fn again(
     py: Python<'_>,
     view: &View,
     argument: &Argument<'_, '_>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let mut source = view.unwrap(py)?;
     export(door, py, &mut source, argument)?;
     Ok(source)
@@ -203,7 +203,7 @@ fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
@@ -215,4 +215,45 @@ fn from_dict(
     let mut source = cai::import(x, facts, &options)?;
     export(door, x.py(), &mut source, argument)?;
     Ok(source)
+}
+
+#[pyfunction]
+#[pyo3(signature = (x, n, stream=None))]
+pub(crate) fn _stage<'py>(x: &Bound<'py, PyAny>, n: u32, stream: Maybe<'_, 'py>) -> Answer<'py> {
+    let py = x.py();
+    entry(py, || {
+        let argument = Argument::parse(stream)?;
+        if n == 0 {
+            return Ok(py.None());
+        }
+        let facts = facts(x)?;
+        if n == 1 {
+            return Ok(py.None());
+        }
+        let table = facts.table.unwrap();
+        let imported = table.import(x)?;
+        if n == 2 {
+            return Ok(py.None());
+        }
+        let array = imported.array()?;
+        if n == 3 {
+            std::hint::black_box(&array);
+            return Ok(py.None());
+        }
+        crate::py::producers::guards_check(x, &facts, Some(array.dtype()))?;
+        if n == 4 {
+            std::hint::black_box(&array);
+            return Ok(py.None());
+        }
+        drop((array, imported));
+        let s = dlpack::exchange(DOOR, x, &facts, table, &argument)?;
+        if n == 5 {
+            return Ok(py.None());
+        }
+        let v = View::new(s, None);
+        if n == 6 {
+            return Ok(py.None());
+        }
+        Ok(v.into_object(py, CaiView)?.into_any().unbind())
+    })
 }

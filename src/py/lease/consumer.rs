@@ -21,7 +21,7 @@ pub(super) enum Consumer {
     /// A consumer on that stream.
     On(StreamRef),
     /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
-    Unkept(StreamName, Option<warned::Line>),
+    Unkept(StreamName, Option<Box<warned::Line>>),
 }
 
 impl Consumer {

@@ -30,13 +30,19 @@ pub(super) struct Next {
     pub(super) ending: Ending<Box<Holding>>,
     pub(super) span: CallSpan,
     /// Whether a log handler caused it: such ends are not logged.
-    pub(super) quiet: bool,
+    quiet: bool,
     /// What came of its orders, where these are made already.
     outcome: Option<Outcome>,
 }
 
 impl Next {
-    pub(super) const fn new(ending: Ending<Box<Holding>>, span: CallSpan) -> Self {
+    /// The end of what `holding` holds, from now on.
+    pub(super) fn new(holding: Box<Holding>) -> Self {
+        Self::of(Ending::new(holding), CallSpan::begin())
+    }
+
+    /// An end whose orders are made already.
+    pub(super) const fn of(ending: Ending<Box<Holding>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
     }
 }
@@ -57,14 +63,9 @@ thread_local! {
     static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Whether an end is under way on this thread.
-pub(super) fn is_under_way() -> bool {
-    NOW.get() != Now::Nothing
-}
-
 /// Makes the orders of `next`: whoever caused it may go on with the memory. Its references go after what is under way.
 #[cold]
-pub(super) fn queued(py: Python<'_>, next: Next) -> Option<Next> {
+fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     // After a panic it stays.
     let mut next = ManuallyDrop::new(Next { quiet: is_telling(), ..next });
     next.outcome = Some(quietly(next.quiet, || outcome(py, &mut next.ending)));
@@ -83,28 +84,42 @@ struct QueueGuard;
 impl QueueGuard {
     /// `None` where an end is under way already.
     fn begin() -> Option<Self> {
-        (NOW.get() == Now::Nothing).then(|| {
-            NOW.set(Now::Ending);
-            Self
+        NOW.with(|now| {
+            (now.get() == Now::Nothing).then(|| {
+                now.set(Now::Ending);
+                Self
+            })
         })
     }
 
     /// The next; where there is none, nothing goes on any more.
     fn next() -> Option<Next> {
-        if NOW.get() == Now::Followed {
-            let next = FOLLOWING.with_borrow_mut(|following| {
-                let next = following.pop_front();
-                if next.is_none() {
-                    *following = VecDeque::new();
-                }
-                next
-            });
-            if next.is_some() {
-                return next;
+        NOW.with(|now| {
+            let next = if now.get() == Now::Followed { Self::following() } else { None };
+            if next.is_none() {
+                now.set(Now::Nothing);
             }
+            next
+        })
+    }
+
+    #[cold]
+    fn following() -> Option<Next> {
+        FOLLOWING.with_borrow_mut(|following| {
+            let next = following.pop_front();
+            if next.is_none() {
+                *following = VecDeque::new();
+            }
+            next
+        })
+    }
+
+    /// Runs what follows, one after the other.
+    fn finish(self, py: Python<'_>) {
+        while let Some(next) = Self::next() {
+            quietly(next.quiet, || run(py, next));
         }
-        NOW.set(Now::Nothing);
-        None
+        std::mem::forget(self);
     }
 }
 
@@ -122,18 +137,31 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     let following = QueueGuard::begin();
     first();
     if let Some(following) = following {
-        while let Some(next) = QueueGuard::next() {
-            quietly(next.quiet, || run(py, next));
-        }
-        std::mem::forget(following);
+        following.finish(py);
     }
+}
+
+/// Runs an end, which a panic inside leaves in its place: its memory stays then, since it would go without an order.
+/// Inside another end the orders are made at once, and the rest follows.
+pub(super) fn end(py: Python<'_>, place: &mut Option<Next>) {
+    let Some(following) = QueueGuard::begin() else {
+        *place = place.take().and_then(|next| queued(py, next));
+        return;
+    };
+    look(py);
+    if let Some(next) = place.take() {
+        run(py, next);
+    }
+    following.finish(py);
 }
 
 pub(super) fn run(py: Python<'_>, Next { ending, span, outcome: made, .. }: Next) {
     // After a panic it stays: dropping it would be without an order.
     let mut ending = ManuallyDrop::new(ending);
     let tag = ending.holder().tag;
-    let outcome = made.unwrap_or_else(|| outcome(py, &mut ending));
+    ending.give_back_if(|holding| holding.is_done_without_orders());
+    let done = if ending.is_over() { made.or(Some(Outcome::Done)) } else { made };
+    let outcome = done.unwrap_or_else(|| outcome(py, &mut ending));
     let ending = ManuallyDrop::into_inner(ending);
     if ending.is_over() {
         drop(ending);

@@ -33,7 +33,7 @@ impl Holding {
                 None => Consumer::Nobody,
             },
         };
-        self.hand_on(consumer);
+        self.hand_on(py, consumer);
         self.note_use(py);
         Ok(())
     }
@@ -55,12 +55,13 @@ impl Holding {
                 ),
             },
         };
-        self.hand_on(consumer);
+        self.hand_on(py, consumer);
         Ok(())
     }
 
     /// The memory goes on to `next`. Whoever had it before is upstream from here on.
-    pub(super) fn hand_on(&mut self, next: Consumer) {
+    pub(super) fn hand_on(&mut self, py: Python<'_>, next: Consumer) {
+        self.keep_ready(py);
         match std::mem::replace(&mut self.consumer, next) {
             Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
             Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
@@ -106,7 +107,8 @@ impl Holding {
     /// the producer's own.
     pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KeepAlive> {
         let Consumer::Unnamed(seen) = &self.consumer else { return None };
-        let kept = self.ready.as_ref().filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
+        let kept = self.ready_elsewhere();
+        let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KeepAlive| known.kept().is_some_and(|known| known.is_same(kept));
         (!seen.iter().any(is_noted)).then(|| KeepAlive::By(kept.clone_ref(py)))
     }
@@ -136,6 +138,6 @@ impl Holding {
 fn consumer_on(py: Python<'_>, kept: KeepAlive) -> PyResult<Consumer> {
     Ok(match kept {
         KeepAlive::By(kept) | KeepAlive::StandIn(kept) => Consumer::On(kept),
-        KeepAlive::Nobody(name) => Consumer::Unkept(name, warned::here(py)?),
+        KeepAlive::Nobody(name) => Consumer::Unkept(name, warned::here(py)?.map(Box::new)),
     })
 }

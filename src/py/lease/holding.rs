@@ -12,32 +12,40 @@ use pyo3::types::PyCapsule;
 use super::consumer::Consumer;
 use super::conversion::Member;
 use super::generation;
+use super::ready_on::ReadyOn;
 use super::tensor::{Tensor, Unconsumed};
 use crate::buffer::Buffer;
+use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
-use crate::py::observe::End;
+use crate::py::observe::{By, End};
 use crate::py::streams::{KeepAlive, StreamRef};
+use crate::stream::Ready;
 
-/// References to memory, and how it goes back.
+/// An array that was taken in: what keeps its memory, and how that goes back.
 #[derive(Debug)]
 pub(crate) struct Holding {
+    /// What it is, until a view has that.
+    pub(crate) array: Descriptor,
+    /// What its consumers are told of the work that is pending on it.
+    pub(crate) ready: Ready,
+    /// By which way it came.
+    pub(crate) by: By,
     pub(super) held: Owner,
     pub(crate) driver: Handle,
     /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
     /// and calls no deleters: they may call that driver.
     pub(crate) process: Process,
     /// Where the producer's streams are.
-    pub(super) place: Place,
+    pub(crate) place: Place,
     /// The producer's stream; `None` if it is unknown or not kept.
     pub(super) producer: Option<StreamRef>,
     /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
     /// view those of the consumers of the views between.
     pub(super) upstream: Vec<KeepAlive>,
-    /// What the array is ready on, where that is not `producer`.
-    pub(super) ready: Option<StreamRef>,
+    pub(super) ready_on: ReadyOn,
     /// Where the consumer's streams are.
     pub(super) at: Place,
     pub(super) consumer: Consumer,
@@ -55,22 +63,36 @@ pub(crate) struct Holding {
 pub(super) enum Owner {
     /// A producer's array: the object, and its managed tensor.
     Array(Py<PyAny>, Tensor),
-    /// A copy of ours, and what keeps a context alive that is not a primary one.
-    Copy(Buffer, #[allow(dead_code, reason = "held")] Option<Box<Tenant>>),
+    /// A copy of ours.
+    Copy(Box<Copied>),
+}
+
+/// A copy of ours.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) buffer: Buffer,
+    /// What keeps its context alive, where that is not a primary one.
+    _context: Option<Box<Tenant>>,
 }
 
 impl Holding {
-    /// A producer's array, by its object and its managed tensor, whose streams are at `place`, and go back
-    /// to `producer`.
+    /// An array of a producer's, by its object and its managed tensor, which came by that way. What it is, where its
+    /// streams are and whose they are is the caller's to say.
+    #[inline]
     pub(crate) fn array(
         object: Py<PyAny>,
         managed: Option<ImportedDlpack>,
-        driver: &Handle,
-        place: Place,
-        producer: Option<StreamRef>,
+        driver: Handle,
+        by: By,
     ) -> Box<Self> {
         let managed = managed.map_or(Tensor::None, Tensor::Sole);
-        Self::new(Owner::Array(object, managed), driver, place, producer)
+        Self::new(Owner::Array(object, managed), driver, by)
+    }
+
+    /// The streams of both sides are at `place`, as far as the consumer's is not known.
+    #[inline]
+    pub(crate) const fn set_place(&mut self, place: Place) {
+        (self.place, self.at) = (place, place);
     }
 
     /// Holds the producer's managed tensor as well.
@@ -94,7 +116,7 @@ impl Holding {
         matches!(&self.held, Owner::Array(_, tensor) if tensor.is_lost())
     }
 
-    /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Owner::Copy`].
+    /// A copy of ours in `buffer`, which is freed on `producer`; `context` as in [`Copied`].
     pub(crate) fn copy(
         buffer: Buffer,
         driver: &Handle,
@@ -103,35 +125,53 @@ impl Holding {
         context: Option<Box<Tenant>>,
     ) -> Box<Self> {
         let ptr = buffer.ptr();
-        let mut copy = Self::new(Owner::Copy(buffer, context), driver, place, Some(producer));
+        let held = Owner::Copy(Box::new(Copied { buffer, _context: context }));
+        let mut copy = Self::new(held, driver.clone(), By::View);
+        copy.set_place(place);
+        copy.producer = Some(producer);
         copy.tag = (End::Copy, ptr);
         copy
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    fn new(held: Owner, driver: &Handle, place: Place, producer: Option<StreamRef>) -> Box<Self> {
-        Box::new(Self {
-            held,
-            driver: driver.clone(),
-            process: Process::current(),
-            place,
-            producer,
-            upstream: Vec::new(),
-            ready: None,
-            at: place,
-            consumer: Consumer::Nobody,
-            lent: None,
-            conversion: None,
-            tag: (End::Call, 0),
-            generation: generation::now(),
-        })
+    #[inline]
+    fn new(held: Owner, driver: Handle, by: By) -> Box<Self> {
+        let nowhere = Place::gpu(0);
+        Box::write(
+            Box::new_uninit(),
+            Self {
+                array: Descriptor::EMPTY,
+                ready: Ready::Nothing,
+                by,
+                held,
+                driver,
+                process: Process::current(),
+                place: nowhere,
+                producer: None,
+                upstream: Vec::new(),
+                ready_on: ReadyOn::Producer,
+                at: nowhere,
+                consumer: Consumer::Nobody,
+                lent: None,
+                conversion: None,
+                tag: (End::Call, 0),
+                generation: generation::now(),
+            },
+        )
+    }
+
+    /// What it is, for whoever has that from here on. Its end is by `end`, unless another comes first.
+    #[inline]
+    pub(crate) const fn take_array(&mut self, end: End) -> Descriptor {
+        self.tag = (end, self.array.ptr());
+        std::mem::replace(&mut self.array, Descriptor::EMPTY)
     }
 
     /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
     /// it is.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
         let mut shared = self.share_with_consumer(py)?;
-        shared.hand_on(Consumer::Nobody);
+        shared.hand_on(py, Consumer::Nobody);
         shared.note_use(py);
         Ok(shared)
     }
@@ -142,12 +182,12 @@ impl Holding {
         let held = match &mut self.held {
             Owner::Array(object, managed) => Owner::Array(object.clone_ref(py), managed.share()),
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
-            Owner::Copy(..) => return Err(Error::new(Kind::Released, "a copy's memory")),
+            Owner::Copy(_) => return Err(Error::new(Kind::Released, "a copy's memory")),
         };
         let mut shared = self.with_same_streams(py, held);
         // What one consumer declined is another's to have.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
-            shared.hand_on(Consumer::Unread);
+            shared.hand_on(py, Consumer::Unread);
         }
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
@@ -158,15 +198,17 @@ impl Holding {
     /// A holder of `held` for the same consumer, between the same streams.
     #[inline]
     pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Box<Self> {
-        let clone = |kept: &Option<StreamRef>| kept.as_ref().map(|kept| kept.clone_ref(py));
         Box::new(Self {
+            array: Descriptor::EMPTY,
+            ready: self.ready,
+            by: By::View,
             held,
             driver: self.driver.clone(),
             process: self.process,
             place: self.place,
-            producer: clone(&self.producer),
+            producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
             upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
-            ready: clone(&self.ready),
+            ready_on: self.ready_on.clone_ref(py),
             at: self.at,
             consumer: self.consumer.clone_ref(py),
             lent: None,
@@ -180,7 +222,7 @@ impl Holding {
     pub(crate) fn object(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         match &self.held {
             Owner::Array(object, _) => Some(object.clone_ref(py)),
-            Owner::Copy(..) => None,
+            Owner::Copy(_) => None,
         }
     }
 
@@ -206,7 +248,7 @@ impl Holding {
             visit.call(object)?;
         }
         let upstream = self.upstream.iter().filter_map(KeepAlive::kept);
-        for kept in [&self.producer, &self.ready].into_iter().flatten().chain(upstream) {
+        for kept in self.producer.iter().chain(self.ready_on.own()).chain(upstream) {
             kept.visit(visit)?;
         }
         match &self.consumer {

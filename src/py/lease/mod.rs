@@ -8,6 +8,7 @@ mod hand_on;
 mod holding;
 mod orders;
 mod ready;
+mod ready_on;
 mod settle;
 mod tenant;
 mod tensor;

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::consumer::Consumer;
 use super::holding::{Holding, Owner};
+use super::ready_on::ReadyOn;
 use super::tensor::Tensor;
 use crate::device::Place;
 use crate::error::Result;
@@ -15,28 +16,59 @@ use crate::stream::{Alive, Ready, Stream};
 impl Holding {
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
     /// a default one at its place.
-    pub(crate) fn ready_on(&mut self, kept: Option<StreamRef>) {
-        self.ready = kept;
+    pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
+        self.ready_on = kept.map_or(ReadyOn::Producer, |kept| ReadyOn::Other(Box::new(kept)));
     }
 
-    /// The array is ready on its consumer's stream.
-    pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
-        self.ready = match &self.consumer {
-            // Its work is on that stream, wherever the producer goes.
-            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
-                Some(kept.clone_ref(py))
-            }
-            Consumer::OnProducer(Some(_)) => {
-                self.producer.as_ref().map(|producer| producer.clone_ref(py))
-            }
-            _ => None,
+    /// Consumers are told `ready`. The producer works on that stream, if it is known; the array is ready on `kept` where
+    /// that is another.
+    #[inline]
+    pub(crate) fn produced(
+        &mut self,
+        ready: Ready,
+        producer: Option<StreamRef>,
+        kept: Option<StreamRef>,
+    ) {
+        self.ready = self.array.pending(ready);
+        self.producer = producer;
+        self.keep_ready_on(kept);
+    }
+
+    /// The array is ready on its consumer's stream: its work is there, wherever the producer goes.
+    pub(crate) fn ready_for_consumer(&mut self) {
+        self.ready_on = match &self.consumer {
+            Consumer::On(_) | Consumer::OnProducer(Some(_)) => ReadyOn::Consumer,
+            _ => ReadyOn::Producer,
         };
+    }
+
+    /// The stream that the array is ready on, where that is not the producer's own.
+    pub(super) fn ready_elsewhere(&self) -> Option<&StreamRef> {
+        match (&self.ready_on, &self.consumer) {
+            (ReadyOn::Producer, _) => None,
+            (ReadyOn::Other(kept), _) => Some(kept),
+            (_, Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept)))) => Some(kept),
+            _ => self.producer.as_ref(),
+        }
+    }
+
+    /// Keeps the stream that the array is ready on by itself: another consumer comes.
+    pub(super) fn keep_ready(&mut self, py: Python<'_>) {
+        if matches!(self.ready_on, ReadyOn::Consumer) {
+            let kept = self.ready_elsewhere().map(|kept| kept.clone_ref(py));
+            self.keep_ready_on(kept);
+        }
     }
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
-        self.ready.as_ref().or_else(producer)
+        self.ready_elsewhere().or_else(producer)
+    }
+
+    /// Whether it is the producer's own, or a default one at its place.
+    const fn is_ready_on_producer(&self) -> bool {
+        matches!(self.ready_on, ReadyOn::Producer)
     }
 
     /// Where that stream is, where it is kept; else where the consumer works, who has named its handle.
@@ -67,7 +99,7 @@ impl Holding {
         let Some(kept) = self.keeper_of(ready) else {
             return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
         };
-        let follows = self.ready.is_none() && kept.may_move();
+        let follows = self.is_ready_on_producer() && kept.may_move();
         Ok(match kept.now(py, &self.driver)? {
             Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
             Now::Nothing if follows => Now::Nothing,
@@ -90,7 +122,7 @@ impl Holding {
 
     /// The same where the array is ready on the producer's stream.
     pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
-        if self.ready.is_none() { self.producer_also(py) } else { Ok(None) }
+        if self.is_ready_on_producer() { self.producer_also(py) } else { Ok(None) }
     }
 
     /// Whether `stream` is the producer's own.

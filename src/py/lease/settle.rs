@@ -93,8 +93,7 @@ impl Holding {
             (None, nothing) => nothing,
         };
         let settled = if let Some(why) = nothing {
-            let on = || self.producer.as_ref().map(StreamRef::stream);
-            order::elided(Purpose::give_back("release"), self.place, why, on);
+            self.tell_elided(why);
             Settlement::Done
         } else {
             let ordered = self.order(py, also);
@@ -106,12 +105,27 @@ impl Holding {
             }
             ordered?
         };
-        if let Owner::Copy(buffer, _) = &self.held
-            && buffer.ptr() != 0
+        if let Owner::Copy(copied) = &self.held
+            && copied.buffer.ptr() != 0
         {
-            self.free(py, buffer)?;
+            self.free(py, &copied.buffer)?;
         }
         Ok(settled)
+    }
+
+    fn tell_elided(&self, why: Elided) {
+        let on = || self.producer.as_ref().map(StreamRef::stream);
+        order::elided(Purpose::give_back("release"), self.place, why, on);
+    }
+
+    /// Whether all is done for its end: no stream has to wait for another, as is known without a question to anybody.
+    #[inline]
+    pub(super) fn is_done_without_orders(&self) -> bool {
+        if matches!(self.held, Owner::Copy(_)) || !self.process.is_current() {
+            return false;
+        }
+        let nothing = self.nothing_to_order();
+        nothing.inspect(|why| self.tell_elided(*why)).is_some()
     }
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.

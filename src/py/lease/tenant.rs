@@ -2,8 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::ends::{Next, flat, is_under_way, look, queued, run};
-use super::holding::{Holding, Tenant};
+use super::ends::{self, Next, flat, run};
+use super::holding::Tenant;
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
@@ -11,9 +11,12 @@ use crate::py::observe::{CallSpan, Outcome};
 
 impl Tenant {
     /// Ends with the object of ours that it is in, where the interpreter's lock is held.
+    #[inline]
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {
-            end(holding, |call| ending(call));
+            let mut next = Some(Next::new(holding));
+            ending(|py| ends::end(py, &mut next));
+            leak(next);
         }
     }
 
@@ -25,8 +28,8 @@ impl Tenant {
         span: CallSpan,
     ) {
         if let Some(holding) = self.0.take() {
-            let ending = Ending::settled(holding, settled);
-            flat(py, || run(py, Next::new(ending, span)));
+            let next = Next::of(Ending::settled(holding, settled), span);
+            flat(py, || run(py, next));
         }
     }
 }
@@ -36,27 +39,18 @@ impl Drop for Tenant {
     /// happens: a leak at the end of a process does no harm, a foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(holding) = self.0.take() {
-            end(holding, |call| enter(call));
+            let mut next = Some(Next::new(holding));
+            enter(|py| ends::end(py, &mut next));
+            leak(next);
         }
     }
 }
 
-/// Ends what is held; `enter` takes the interpreter's lock, unless there is no interpreter any more.
-fn end(holding: Box<Holding>, enter: impl FnOnce(&mut dyn FnMut(Python<'_>)) -> Option<()>) {
-    let span = CallSpan::begin();
-    let mut next = Some(Next::new(Ending::new(holding), span));
-    enter(&mut |py| {
-        if is_under_way() {
-            next = next.take().and_then(|next| queued(py, next));
-        } else {
-            look(py);
-        }
-        if let Some(first) = next.take() {
-            flat(py, || run(py, first));
-        }
-    });
-    if let Some(next) = next {
-        next.span.released(next.ending.holder().tag, Outcome::Lost);
-        std::mem::forget(next.ending);
+/// Leaves what could not be ended where it is.
+#[inline]
+fn leak(next: Option<Next>) {
+    if let Some(Next { ending, span, .. }) = next {
+        span.released(ending.holder().tag, Outcome::Lost);
+        std::mem::forget(ending);
     }
 }

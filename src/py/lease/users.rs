@@ -62,7 +62,7 @@ impl Holding {
             KeepAlive::Nobody(name) => Some(*name),
         };
         let (names, line): (Vec<_>, _) = match &self.consumer {
-            Consumer::Unkept(name, line) => (vec![*name], line.as_ref()),
+            Consumer::Unkept(name, line) => (vec![*name], line.as_deref()),
             Consumer::On(kept) => (lost(kept).into_iter().collect(), None),
             Consumer::OnProducer(Some(known)) => (lost_of(known).into_iter().collect(), None),
             Consumer::Unnamed(seen) => (seen.iter().filter_map(lost_of).collect(), None),

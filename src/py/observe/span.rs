@@ -30,6 +30,40 @@ pub(crate) struct HandOver<'a> {
     pub(crate) stream: Option<Stream>,
 }
 
+/// What an array came in by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum By {
+    /// The exchange API.
+    ExchangeApi,
+    /// `__dlpack__`.
+    Dlpack,
+    /// A capsule.
+    Capsule,
+    /// A dict of the CUDA Array Interface, of that version.
+    Cai(i64),
+    /// A view of the bridge's own.
+    View,
+    /// Memory of Rust's.
+    Rust,
+}
+
+impl By {
+    /// Its name, as events give it.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::ExchangeApi => "exchange API",
+            Self::Dlpack => "__dlpack__",
+            Self::Capsule => "capsule",
+            Self::Cai(0) => "CAI v0",
+            Self::Cai(1) => "CAI v1",
+            Self::Cai(2) => "CAI v2",
+            Self::Cai(_) => "CAI v3",
+            Self::View => "view",
+            Self::Rust => "Rust",
+        }
+    }
+}
+
 /// How something that holds memory ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {

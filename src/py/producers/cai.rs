@@ -25,7 +25,8 @@ use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, check_argument};
+use crate::py::observe::By;
+use crate::py::source::check_argument;
 use crate::py::streams::argument::pair;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, libraries};
 use crate::py::text::{an_object, printed, type_name};
@@ -54,7 +55,7 @@ pub(crate) fn import<'py>(
     x: &Bound<'py, PyAny>,
     facts: &Facts,
     options: &ImportOptions<'_, 'py>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let py = x.py();
     let owner = owner(x, facts, options.owner)?;
     let of_owner =
@@ -113,8 +114,9 @@ pub(crate) fn import<'py>(
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
     let ready = if elided { Ready::Nothing } else { ready };
-    let holding = holding(owner, facts, (&driver, place), (producer, kept), options)?;
-    Ok(Source { array, ready, holding, place, by: By::Cai(version) })
+    let mut source = holding(owner, facts, (driver, place), (producer, kept), options)?;
+    (source.array, source.ready, source.by) = (array, ready, By::Cai(version));
+    Ok(source)
 }
 
 /// The stream that the library of `x` means where its dicts name none: Numba's default stream, the legacy
@@ -132,7 +134,7 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
 fn holding(
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
-    (driver, place): (&Handle, Place),
+    (driver, place): (Handle, Place),
     (producer, kept): (Option<StreamRef>, Option<StreamRef>),
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Box<Holding>> {
@@ -141,7 +143,9 @@ fn holding(
         && let Ok(view) = owner.cast::<View>()
     {
         let mut holding = view.get().share(py)?;
-        holding.ready_on(kept.or_else(|| producer.as_ref().map(|producer| producer.clone_ref(py))));
+        let ready = || producer.as_ref().map(|producer| producer.clone_ref(py));
+        holding.keep_ready_on(kept.or_else(ready));
+        holding.place = place;
         // A stream that the view's own dict names is the view's: nobody has declared it.
         let declared = |named| {
             matches!(options.stream.request(), Request::On(_))
@@ -152,8 +156,9 @@ fn holding(
         }
         return Ok(holding);
     }
-    let mut holding = Holding::array(owner.clone().unbind(), None, driver, place, producer);
-    holding.ready_on(kept);
+    let mut holding = Holding::array(owner.clone().unbind(), None, driver, By::Cai(0));
+    holding.set_place(place);
+    holding.produced(Ready::Nothing, producer, kept);
     Ok(holding)
 }
 

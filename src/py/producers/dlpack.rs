@@ -27,7 +27,8 @@ use crate::order;
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Unconsumed, look};
-use crate::py::source::{By, Source, check_argument, hand_over_from, ready_for};
+use crate::py::observe::By;
+use crate::py::source::{check_argument, hand_over_from, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, current, libraries, said};
 use crate::py::text::{an_object, refused, shown};
@@ -41,21 +42,29 @@ pub(crate) fn exchange(
     facts: &Facts,
     table: Table,
     argument: &Argument<'_, '_>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
     let imported = table.import(x).map_err(|error| guards::explain(x, facts, error))?;
     decode::check_own(imported.0.flags())?;
-    let array = imported.array()?;
-    guards::check(x, facts, Some(array.dtype()))?;
-    let place = place(py, &driver, &array)?;
+    let mut source = Holding::array(x.clone().unbind(), None, driver, By::ExchangeApi);
+    imported.read_into(&mut source.array)?;
+    source.take(ImportedDlpack::Versioned(imported.0));
+    guards::check(x, facts, Some(source.array.dtype()))?;
+    let place = place(py, &source.driver, &source.array)?;
+    source.set_place(place);
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
     let work = current::named(py, native, place);
-    let passed_on = argument.request() == Request::Unspecified;
-    let (told, producer, kept) = of_producer(py, door, &driver, (work, place), passed_on)?;
-    let read = Read { door, array, place, driver, told, producer, kept, by: By::ExchangeApi };
-    hold(x, read, argument, Some(work), || Ok(Some(ImportedDlpack::Versioned(imported.0))))
+    let (told, producer, kept) = if let Some(producer) = StreamRef::of_default(work) {
+        (Ready::On(work.stream()), Some(producer), None)
+    } else {
+        let passed_on = argument.request() == Request::Unspecified;
+        of_producer(py, door, &source.driver, (work, place), passed_on)?
+    };
+    source.produced(told, producer, kept);
+    hand_to_consumer(py, door, &mut source, argument, Some(work))?;
+    Ok(source)
 }
 
 /// By `__dlpack__`. `known` are the facts of the array that it is of; `consumer` is the stream that was said to be the consumer's, whatever is
@@ -65,7 +74,7 @@ pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     (facts, known): (&Facts, &Facts),
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
@@ -106,10 +115,15 @@ pub(crate) fn protocol(
         StreamRef::exported(&driver, alive, x, (true, None)).map(KeepAlive::By)
     };
     let upstream = named.map(exported).transpose()?;
-    let read = Read { door, array, place, driver, told, producer, kept, by: By::Dlpack };
-    let mut source = hold(x, read, argument, ready, || capsule::take(capsule).map(Some))?;
+    let mut source = Holding::array(x.clone().unbind(), None, driver, By::Dlpack);
+    source.array = array;
+    source.set_place(place);
+    source.produced(told, producer, kept);
+    hand_to_consumer(py, door, &mut source, argument, ready)?;
+    // Last: what fails before leaves the capsule as it was.
+    source.take(capsule::take(capsule)?);
     if let Some(kept) = upstream {
-        source.holding.put_upstream(kept);
+        source.put_upstream(kept);
     }
     Ok(source)
 }
@@ -132,7 +146,7 @@ pub(crate) fn capsule(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
     let (_, array) = capsule::read(x.cast::<PyCapsule>()?)?;
@@ -142,9 +156,12 @@ pub(crate) fn capsule(
     if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
         check_exists(&driver, place.ordinal, "device")?;
     }
-    let (told, by) = (Ready::On(Stream::Legacy), By::Capsule);
-    let read = Read { door, array, place, driver, told, producer: None, kept: None, by };
-    hold(x, read, argument, Some(Alive::legacy(place)), || Ok(None))
+    let mut source = Holding::array(x.clone().unbind(), None, driver, By::Capsule);
+    source.array = array;
+    source.set_place(place);
+    source.produced(Ready::On(Stream::Legacy), None, None);
+    hand_to_consumer(py, door, &mut source, argument, Some(Alive::legacy(place)))?;
+    Ok(source)
 }
 
 /// Refuses a stream that is not of the GPU of a capsule's array, which stays as it is.
@@ -156,61 +173,40 @@ pub(crate) fn check_capsule(x: &Bound<'_, PyAny>, argument: &Argument<'_, '_>) -
 }
 
 /// Takes the tensor out of the capsule that `source` came as.
-pub(crate) fn consume(py: Python<'_>, source: &mut Source) -> PyResult<()> {
+pub(crate) fn consume(py: Python<'_>, source: &mut Holding) -> PyResult<()> {
     if source.by == By::Capsule
-        && let Some(capsule) = source.holding.object(py)
+        && let Some(capsule) = source.object(py)
     {
-        source.holding.take(capsule::take(capsule.bind(py).cast::<PyCapsule>()?)?);
+        source.take(capsule::take(capsule.bind(py).cast::<PyCapsule>()?)?);
     }
     Ok(())
 }
 
 /// The capsule that `source` came as, whose tensor is taken out when all is done that may be refused.
-pub(crate) fn consume_later(py: Python<'_>, source: &mut Source) -> Option<Unconsumed> {
-    if source.by == By::Capsule { source.holding.take_later(py) } else { None }
+pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unconsumed> {
+    if source.by == By::Capsule { source.take_later(py) } else { None }
 }
 
-/// An array that was read, and is not held yet.
-struct Read {
-    door: &'static str,
-    array: Descriptor,
-    place: Place,
-    driver: Handle,
-    /// What a consumer is told that names no stream.
-    told: Ready,
-    /// The producer's stream.
-    producer: Option<StreamRef>,
-    /// The stream that stands in for it, if nothing keeps it.
-    kept: Option<StreamRef>,
-    by: By,
-}
-
-/// Makes an array of `x` usable as `argument` asks, from the stream that it is ready on. Its tensor is taken
-/// last: what fails before leaves a capsule as it was.
+/// Makes the array usable as `argument` asks, from the stream `from` that it is ready on.
 #[inline]
-fn hold(
-    x: &Bound<'_, PyAny>,
-    read: Read,
+fn hand_to_consumer(
+    py: Python<'_>,
+    door: &'static str,
+    source: &mut Holding,
     argument: &Argument<'_, '_>,
     from: Option<Alive<'_>>,
-    take: impl FnOnce() -> PyResult<Option<ImportedDlpack>>,
-) -> PyResult<Source> {
-    let (py, Read { door, array, place, driver, told, producer, kept, by }) = (x.py(), read);
-    let ready = array.pending(told);
-    let at = check_argument(&array, &driver, argument, place)?;
-    hand_over_from(py, door, &driver, (ready, place, from), (argument, at))?;
-    let mut holding = Holding::array(x.clone().unbind(), None, &driver, place, producer);
-    holding.ready_on(kept);
-    if array.ptr() != 0 {
-        holding.hand_to(py, argument, at)?;
+) -> PyResult<()> {
+    let at = check_argument(&source.array, &source.driver, argument, source.place)?;
+    let ready = (source.ready, source.place, from);
+    hand_over_from(py, door, &source.driver, ready, (argument, at))?;
+    if source.array.ptr() != 0 {
+        source.hand_to(py, argument, at)?;
         if let Request::On(_) = argument.request() {
-            holding.ready_for_consumer(py);
+            source.ready_for_consumer();
         }
     }
-    if let Some(tensor) = take()? {
-        holding.take(tensor);
-    }
-    Ok(Source { array, ready: ready_for(ready, argument.request()), holding, place, by })
+    source.ready = ready_for(source.ready, argument.request());
+    Ok(())
 }
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver

@@ -6,7 +6,8 @@ use super::cai::ImportOptions;
 use super::device::{as_wanted, device_argument};
 use super::dtype::check_dtype;
 use super::readiness::declared;
-use crate::py::source::{Source, check_argument};
+use crate::py::lease::Holding;
+use crate::py::source::check_argument;
 use crate::py::streams::KeepAlive;
 use crate::stream::{Alive, Ready, Request};
 
@@ -14,17 +15,17 @@ use crate::stream::{Alive, Ready, Request};
 /// of the producer's besides the one that the memory came from, and waits for the consumer as well.
 pub(crate) fn adapt(
     py: Python<'_>,
-    mut view: Source,
+    mut view: Box<Holding>,
     options: &ImportOptions<'_, '_>,
-) -> PyResult<Source> {
+) -> PyResult<Box<Holding>> {
     check_dtype(options.dtype, view.array.dtype())?;
-    let place = check_argument(&view.array, &view.holding.driver, options.stream, view.place)?;
+    let place = check_argument(&view.array, &view.driver, options.stream, view.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
             0 => wanted,
             _ => as_wanted(view.array.device(), Some(wanted))?,
         };
-        view.array = view.array.on(device);
+        view.array = view.array.clone().on(device);
     }
     match (options.stream.request(), options.stream.alive(place)) {
         (Request::NoOrder, _) => view.ready = Ready::Nothing,
@@ -36,23 +37,23 @@ pub(crate) fn adapt(
 
 fn declare(
     py: Python<'_>,
-    view: &mut Source,
+    view: &mut Holding,
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
-    if view.holding.is_producer(alive) && view.holding.producer_stays(py)? {
+    if view.is_producer(alive) && view.producer_stays(py)? {
         view.ready = Ready::On(alive.stream());
-        view.holding.ready_on(None);
+        view.keep_ready_on(None);
         return Ok(());
     }
-    let driver = view.holding.driver.clone();
+    let driver = view.driver.clone();
     let (told, kept, stands_in) =
         declared(py, options.door, options.stream, (&driver, alive.place(), view.place))?;
     view.ready = told;
     let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));
-    view.holding.ready_on(ready);
+    view.keep_ready_on(ready);
     if let Some(kept) = kept {
-        view.holding.put_upstream(KeepAlive::By(kept));
+        view.put_upstream(KeepAlive::By(kept));
     }
     Ok(())
 }

@@ -14,7 +14,8 @@ use crate::dlpack::encode;
 use crate::error::{Error, Kind};
 use crate::py::interpreter::entry;
 use crate::py::lease::Holding;
-use crate::py::source::{By, Source, consumers_place};
+use crate::py::observe::By;
+use crate::py::source::consumers_place;
 use crate::py::streams::{Argument, StreamRef};
 use crate::py::views::{ArrayView, CaiView, DLPackView, View};
 use crate::stream::Ready;
@@ -99,12 +100,12 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
         let at = consumers_place(&source.array, source.place);
-        source.holding.hand_to(py, &Argument::UNSPECIFIED, at)?;
+        source.hand_to(py, &Argument::UNSPECIFIED, at)?;
     }
     Ok(View::new(source, None))
 }
 
-fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
+fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     if let Some(taken) = downcast::<PythonMemory>(&array.origin) {
         return Ok(taken.source(py, &array.descriptor)?);
     }
@@ -116,13 +117,11 @@ fn source(py: Python<'_>, array: &Array) -> PyResult<Source> {
     let (driver, place) = (array.origin.driver(), array.origin.place());
     let home = StreamRef::held(driver, held.home().clone())?;
     let managed = Some(ImportedDlpack::Versioned(managed));
-    Ok(Source {
-        array: array.descriptor.clone(),
-        ready: Ready::On(held.home().stream()),
-        holding: Holding::array(py.None(), managed, driver, place, Some(home)),
-        place,
-        by: By::Rust,
-    })
+    let mut source = Holding::array(py.None(), managed, driver.clone(), By::Rust);
+    source.set_place(place);
+    source.array = array.descriptor.clone();
+    source.produced(Ready::On(home.stream()), Some(home), None);
+    Ok(source)
 }
 
 /// An object that speaks both protocols, ready on the array's stream.

@@ -15,8 +15,8 @@ use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
-use crate::py::observe::CallSpan;
-use crate::py::source::{By, Source, check_stream, ready_stream};
+use crate::py::observe::{CallSpan, End};
+use crate::py::source::{check_stream, ready_stream};
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
@@ -30,22 +30,20 @@ pub(crate) struct PythonMemory {
 }
 
 impl PythonMemory {
-    pub(crate) fn new(source: Source) -> (Descriptor, Self) {
-        let Source { array, ready, holding, place, .. } = source;
-        let (driver, ready) = (holding.driver.clone(), Mutex::new(array.pending(ready)));
-        let lease = Lease::new(Tenant::new(holding));
+    pub(crate) fn new(mut source: Box<Holding>) -> (Descriptor, Self) {
+        let array = source.take_array(End::Call);
+        let (driver, place) = (source.driver.clone(), source.place);
+        let ready = Mutex::new(array.pending(source.ready));
+        let lease = Lease::new(Tenant::new(source));
         (array, Self { lease, driver, place, ready, users: Users::default() })
     }
 
     /// The same memory for a view of Python's.
-    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Source> {
-        Ok(Source {
-            array: array.clone(),
-            ready: self.ready(),
-            holding: self.share(py)?,
-            place: self.place,
-            by: By::View,
-        })
+    pub(crate) fn source(&self, py: Python<'_>, array: &Descriptor) -> Result<Box<Holding>> {
+        let mut source = self.share(py)?;
+        source.array = array.clone();
+        source.ready = self.ready();
+        Ok(source)
     }
 
     /// Refuses a stream of another device than the array's.

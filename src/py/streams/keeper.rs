@@ -20,7 +20,7 @@ pub(super) enum Keeper {
     /// The exporter of a dict that names it, which is asked again; and who keeps it besides, who comes first.
     Exporter(Box<(Exporter, Option<Self>)>),
     /// Rust.
-    Rust(RustStream),
+    Rust(Box<RustStream>),
     /// Nothing: the legacy default stream stands in for it.
     StandIn,
 }

@@ -63,6 +63,16 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
+    /// A default stream, which needs nobody to keep it.
+    #[inline]
+    pub(crate) fn of_default(alive: Alive<'_>) -> Option<Self> {
+        if alive.stands_in() || matches!(alive.stream(), Stream::Handle(_)) {
+            return None;
+        }
+        let name = StreamName::unnumbered(alive.stream());
+        Some(Self { name, place: alive.place(), life: 0, keeper: Keeper::Always })
+    }
+
     pub(super) fn new(driver: &Handle, alive: Alive<'_>, keeper: Keeper) -> Result<Self> {
         let (stream, place) = (alive.stream(), alive.place());
         let name = match &keeper {
@@ -77,7 +87,7 @@ impl StreamRef {
         let (stream, place) = (held.stream(), held.alive().place());
         let life = life(driver, stream, place)?;
         let name = StreamName::unnumbered(stream);
-        Ok(Self { name, place, life, keeper: Keeper::Rust(held) })
+        Ok(Self { name, place, life, keeper: Keeper::Rust(Box::new(held)) })
     }
 
     /// The stream that `exporter`'s dict names; `besides` is who keeps it, too.

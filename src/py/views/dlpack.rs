@@ -18,8 +18,8 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant};
-use crate::py::observe::{CallSpan, End};
-use crate::py::source::{By, Source, hand_over};
+use crate::py::observe::{By, CallSpan, End};
+use crate::py::source::hand_over;
 use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
 use crate::stream::{Ready, Stream};
@@ -219,14 +219,11 @@ impl Exchange for View {
         let driver = driver::prepared(|call| detach(py, call))?;
         let place = export::place_of(&driver, &array)?;
         let managed = Some(ImportedDlpack::Versioned(managed));
-        let source = Source {
-            // The function's contract: no synchronisation, and the caller works on `work_stream`.
-            ready: Ready::On(Stream::Legacy),
-            holding: Holding::array(py.None(), managed, &driver, place, None),
-            array,
-            place,
-            by: By::ExchangeApi,
-        };
+        let mut source = Holding::array(py.None(), managed, driver, By::ExchangeApi);
+        source.set_place(place);
+        // The function's contract: no synchronisation, and the caller works on `work_stream`.
+        source.ready = Ready::On(Stream::Legacy);
+        source.array = array;
         let made = View::new(source, None).into_object(py, DLPackView)?.into_super();
         let view = made.get();
         span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready.stream()));

@@ -21,8 +21,8 @@ use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant};
 use super::numpy;
-use super::observe::{End, HandOver};
-use super::source::{By, Source, consumers_place};
+use super::observe::{By, End, HandOver};
+use super::source::consumers_place;
 use super::text::{place_text, tuple_text};
 use crate::descriptor::Descriptor;
 use crate::device::Place;
@@ -63,19 +63,19 @@ pub(crate) struct Parts<'py> {
 
 impl View {
     /// A view of `source`, read-only as the caller wants it.
-    pub(crate) fn new(source: Source, readonly: Option<bool>) -> Self {
-        let Source { array, ready, mut holding, place, by } = source;
-        holding.tag = (End::LastReference, array.ptr());
-        holding.hand_out_at(consumers_place(&array, place));
-        // Nothing is ever pending on no bytes, whatever stream was asked for.
-        let ready = array.pending(ready);
+    #[inline]
+    pub(crate) fn new(mut source: Box<Holding>, readonly: Option<bool>) -> Self {
+        source.array.set_readonly(readonly);
+        let place = source.place;
+        source.hand_out_at(consumers_place(&source.array, place));
         Self {
-            array: array.with_readonly(readonly),
-            ready,
+            // Nothing is ever pending on no bytes, whatever stream was asked for.
+            ready: source.array.pending(source.ready),
+            array: source.take_array(End::LastReference),
             place,
-            driver: holding.driver.clone(),
-            by,
-            lease: Lease::new(Tenant::new(holding)),
+            driver: source.driver.clone(),
+            by: source.by,
+            lease: Lease::new(Tenant::new(source)),
         }
     }
 
@@ -90,14 +90,11 @@ impl View {
 
     /// The same array for another view, with its own holder. The other view's dict names the same stream,
     /// unless that view is for another one.
-    pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Source> {
-        Ok(Source {
-            array: self.array.clone(),
-            ready: self.ready,
-            holding: self.held(|holding| holding.share_with_consumer(py))??,
-            place: self.place,
-            by: By::View,
-        })
+    pub(crate) fn unwrap(&self, py: Python<'_>) -> Result<Box<Holding>> {
+        let mut source = self.held(|holding| holding.share_with_consumer(py))??;
+        source.array = self.array.clone();
+        source.ready = self.ready;
+        Ok(source)
     }
 
     /// Another holder of the memory.
@@ -199,7 +196,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if let Some(tenant) = self.lease.end() {
+        if let Some(tenant) = self.lease.end_unshared() {
             tenant.end();
         }
     }
