@@ -187,17 +187,11 @@ impl Layout {
         let mut walk = Walk::new(element_size);
         self.lists = Lists::zeros(shape.len());
         let (extents, written) = self.lists.both_mut();
-        extents.copy_from_slice(shape);
-        if let Some(strides) = strides {
-            written.copy_from_slice(strides);
-            for (extent, stride) in extents.iter().zip(&*written).rev() {
-                walk.step(*extent, *stride);
-            }
-        } else {
-            for (extent, written) in extents.iter().zip(written).rev() {
-                *written = walk.compact;
-                walk.step(*extent, *written);
-            }
+        let to = extents.iter_mut().zip(written).zip(shape).enumerate();
+        for (axis, ((extent_to, stride_to), extent)) in to.rev() {
+            let stride = strides.map_or(walk.compact, |strides| strides[axis]);
+            walk.step(*extent, stride);
+            (*extent_to, *stride_to) = (*extent, stride);
         }
         let Some(reach) = walk.reach() else {
             return Err(why(shape, strides, element_size));

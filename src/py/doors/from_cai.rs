@@ -100,7 +100,7 @@ fn view<'py>(
     };
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
-    let source = if let Some(table) = facts.table
+    let mut source = if let Some(table) = facts.table
         && quick
         && facts.has(Habit::SilentDict)
         && cai::ordering_wanted()
@@ -111,5 +111,6 @@ fn view<'py>(
     } else {
         cai::import(x, &facts, &options)?
     };
-    View::new(source, readonly).into_object(x.py(), DLPackView)
+    source.array.set_readonly(readonly);
+    View::object(x.py(), source, DLPackView)
 }

@@ -220,10 +220,9 @@ impl Maker {
             Method::Make(class) => (class, true),
             Method::View(class) => (class, false),
         };
-        let view = View::new(source, readonly);
         let view = match class {
-            Class::Cai => view.into_object(py, CaiView)?.into_super(),
-            Class::DLPack => view.into_object(py, DLPackView)?.into_super(),
+            Class::Cai => View::object(py, source, CaiView)?.into_super(),
+            Class::DLPack => View::object(py, source, DLPackView)?.into_super(),
         };
         span.exchanged(view.get().hand_over_in(DOOR));
         if !calls {

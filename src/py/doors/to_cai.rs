@@ -80,20 +80,22 @@ fn view<'py>(
     stream: Maybe<'_, 'py>,
     readonly: Maybe<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    taken(DOOR, x, stream, readonly)?.into_object(x.py(), CaiView)
+    View::object(x.py(), taken(DOOR, x, stream, readonly)?, CaiView)
 }
 
-/// A view of `x`, for either protocol.
+/// The array of `x`, for a view of either protocol.
 #[inline]
 pub(super) fn taken<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
     stream: Maybe<'_, 'py>,
     readonly: Maybe<'_, 'py>,
-) -> PyResult<View> {
+) -> PyResult<Box<Holding>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    Ok(View::new(source_for(door, x, &argument)?, readonly))
+    let mut source = source_for(door, x, &argument)?;
+    source.array.set_readonly(readonly);
+    Ok(source)
 }
 
 /// An array of whatever protocol, for nobody yet.
@@ -215,45 +217,4 @@ fn from_dict(
     let mut source = cai::import(x, facts, &options)?;
     export(door, x.py(), &mut source, argument)?;
     Ok(source)
-}
-
-#[pyfunction]
-#[pyo3(signature = (x, n, stream=None))]
-pub(crate) fn _stage<'py>(x: &Bound<'py, PyAny>, n: u32, stream: Maybe<'_, 'py>) -> Answer<'py> {
-    let py = x.py();
-    entry(py, || {
-        let argument = Argument::parse(stream)?;
-        if n == 0 {
-            return Ok(py.None());
-        }
-        let facts = facts(x)?;
-        if n == 1 {
-            return Ok(py.None());
-        }
-        let table = facts.table.unwrap();
-        let imported = table.import(x)?;
-        if n == 2 {
-            return Ok(py.None());
-        }
-        let array = imported.array()?;
-        if n == 3 {
-            std::hint::black_box(&array);
-            return Ok(py.None());
-        }
-        crate::py::producers::guards_check(x, &facts, Some(array.dtype()))?;
-        if n == 4 {
-            std::hint::black_box(&array);
-            return Ok(py.None());
-        }
-        drop((array, imported));
-        let s = dlpack::exchange(DOOR, x, &facts, table, &argument)?;
-        if n == 5 {
-            return Ok(py.None());
-        }
-        let v = View::new(s, None);
-        if n == 6 {
-            return Ok(py.None());
-        }
-        Ok(v.into_object(py, CaiView)?.into_any().unbind())
-    })
 }

@@ -12,7 +12,7 @@ use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::{ProducerKind, facts, speaks};
-use crate::py::views::DLPackView;
+use crate::py::views::{DLPackView, View};
 
 const DOOR: &str = "to_dlpack";
 
@@ -53,7 +53,8 @@ pub(crate) fn to_dlpack<'py>(
     entry(x.py(), || {
         let span = CallSpan::begin();
         let made =
-            taken(DOOR, x, stream, readonly).and_then(|view| view.into_object(x.py(), DLPackView));
+            taken(DOOR, x, stream, readonly)
+                .and_then(|source| View::object(x.py(), source, DLPackView));
         if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }

@@ -14,4 +14,3 @@ pub(crate) mod own_view;
 mod readiness;
 mod silence;
 pub(crate) mod types;
-pub(crate) use guards::check as guards_check;

@@ -90,8 +90,8 @@ impl Array {
     }
 }
 
-/// A view of the memory, ready on its stream, for consumers that name no stream.
-fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
+/// The memory, ready on its stream, for a view whose consumers name no stream.
+fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     setup::ready(py)?;
     if array.ptr() != 0 {
         // An object that is made inside a scope is ready after what was queued there before.
@@ -102,7 +102,7 @@ fn view(py: Python<'_>, array: &Array) -> PyResult<View> {
         let at = consumers_place(&source.array, source.place);
         source.hand_to(py, &Argument::UNSPECIFIED, at)?;
     }
-    Ok(View::new(source, None))
+    Ok(source)
 }
 
 fn source(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
@@ -141,7 +141,7 @@ impl<'py> IntoPyObject<'py> for &Array {
     type Error = PyErr;
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        entry(py, || view(py, self)?.into_object(py, ArrayView))
+        entry(py, || View::object(py, handed_out(py, self)?, ArrayView))
     }
 }
 
@@ -163,10 +163,10 @@ impl<'py> IntoPyObject<'py> for OneProtocol {
 
     fn into_pyobject(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         entry(py, || {
-            let view = view(py, &self.array)?;
+            let source = handed_out(py, &self.array)?;
             match self.speaking {
-                Speaking::Dlpack => view.into_object(py, DLPackView)?.into_bound_py_any(py),
-                Speaking::Cai => view.into_object(py, CaiView)?.into_bound_py_any(py),
+                Speaking::Dlpack => View::object(py, source, DLPackView)?.into_bound_py_any(py),
+                Speaking::Cai => View::object(py, source, CaiView)?.into_bound_py_any(py),
             }
         })
     }

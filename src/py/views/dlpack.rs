@@ -224,7 +224,7 @@ impl Exchange for View {
         // The function's contract: no synchronisation, and the caller works on `work_stream`.
         source.ready = Ready::On(Stream::Legacy);
         source.array = array;
-        let made = View::new(source, None).into_object(py, DLPackView)?.into_super();
+        let made = View::object(py, source, DLPackView)?.into_super();
         let view = made.get();
         span.exchanged(view.hand_over(EXCHANGE, "tensor taken over", view.ready.stream()));
         Ok(made.unbind())

@@ -62,10 +62,9 @@ pub(crate) struct Parts<'py> {
 }
 
 impl View {
-    /// A view of `source`, read-only as the caller wants it.
+    /// A view of `source`.
     #[inline]
-    pub(crate) fn new(mut source: Box<Holding>, readonly: Option<bool>) -> Self {
-        source.array.set_readonly(readonly);
+    fn new(mut source: Box<Holding>) -> Self {
         let place = source.place;
         source.hand_out_at(consumers_place(&source.array, place));
         Self {
@@ -79,13 +78,18 @@ impl View {
         }
     }
 
-    /// The view as an object of `class`, which speaks the protocol that it is for.
-    pub(crate) fn into_object<C>(self, py: Python<'_>, class: C) -> PyResult<Bound<'_, C>>
+    /// A view of `source` as an object of `class`, which speaks the protocol that it is for.
+    #[inline]
+    pub(crate) fn object<C>(
+        py: Python<'_>,
+        source: Box<Holding>,
+        class: C,
+    ) -> PyResult<Bound<'_, C>>
     where
         C: PyClass<BaseType = Self>,
         PyClassInitializer<C>: From<(C, Self)>,
     {
-        Bound::new(py, PyClassInitializer::from((class, self)))
+        Bound::new(py, PyClassInitializer::from((class, Self::new(source))))
     }
 
     /// The same array for another view, with its own holder. The other view's dict names the same stream,
