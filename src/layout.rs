@@ -284,19 +284,30 @@ impl Walk {
     #[inline]
     fn step(&mut self, extent: i64, stride: i64) {
         let count = extent.max(1);
-        self.contiguous &= extent == 1 || stride == self.compact;
+        let (bytes, large) = self.bytes.overflowing_mul(count);
+        self.wrong |= extent < 0 || large;
+        if stride == self.compact && self.above == self.bytes {
+            // As dense as what was seen so far: the usual array.
+            self.above = bytes;
+        } else {
+            self.contiguous &= extent == 1 || stride == self.compact;
+            self.reach_by(count, stride);
+        }
+        // Neither overflows where `bytes`, which is larger, does not.
+        self.compact = self.compact.wrapping_mul(count);
+        self.size = self.size.wrapping_mul(extent);
+        self.bytes = bytes;
+    }
+
+    fn reach_by(&mut self, count: i64, stride: i64) {
         // A byte stride that overflows could not be shown to anybody, so it counts in empty arrays too.
         let (step, far) = stride.overflowing_mul(self.element_size);
-        let (bytes, large) = self.bytes.overflowing_mul(count);
-        self.wrong |= extent < 0 || far || large;
+        self.wrong |= far;
         let (span, long) = step.overflowing_mul(count - 1);
         let (above, high) = self.above.overflowing_add(span.max(0));
         let (below, low) = self.below.overflowing_add(span.min(0));
         self.overflow |= long || high || low || below == i64::MIN;
-        // Neither overflows where `bytes`, which is larger, does not.
-        self.compact = self.compact.wrapping_mul(count);
-        self.size = self.size.wrapping_mul(extent);
-        (self.bytes, self.above, self.below) = (bytes, above, below);
+        (self.above, self.below) = (above, below);
     }
 
     /// What the array reaches; `None` where it is refused.

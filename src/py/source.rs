@@ -97,6 +97,7 @@ pub(crate) fn hand_over(
 
 /// The same from a stream that the caller knows to be alive. Nothing of Python's runs in between that might let that
 /// stream go.
+#[inline]
 pub(crate) fn hand_over_from(
     py: Python<'_>,
     door: &'static str,
@@ -120,6 +121,7 @@ pub(crate) fn hand_over_from(
 
 /// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned memory is
 /// worked on by the streams of every device: for these the answer is where the stream is, else `at`.
+#[inline]
 pub(crate) fn check_stream(
     array: &Descriptor,
     driver: &Handle,
@@ -139,6 +141,7 @@ pub(crate) fn check_stream(
 }
 
 /// The same for a stream as a caller names it, which may say by itself that it is another GPU's.
+#[inline]
 pub(crate) fn check_argument(
     array: &Descriptor,
     driver: &Handle,

@@ -11,6 +11,7 @@ use crate::stream::{Alive, Request, Stream};
 
 impl Holding {
     /// The memory is handed to the consumer that `argument` names, on a stream at `at`.
+    #[inline]
     pub(crate) fn hand_to(
         &mut self,
         py: Python<'_>,
@@ -60,6 +61,7 @@ impl Holding {
     }
 
     /// The memory goes on to `next`. Whoever had it before is upstream from here on.
+    #[inline]
     pub(super) fn hand_on(&mut self, py: Python<'_>, next: Consumer) {
         self.keep_ready(py);
         match std::mem::replace(&mut self.consumer, next) {

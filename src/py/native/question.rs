@@ -79,7 +79,14 @@ impl Question {
 
     /// Whether `x`, an object of the type, answers yes.
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
-        self.answer(x)?.is_truthy()
+        let answer = self.answer(x)?;
+        // SAFETY: `True` and `False` live as long as the interpreter.
+        let (yes, no) = unsafe { (ffi::Py_True(), ffi::Py_False()) };
+        match answer.as_ptr() {
+            object if object == no => Ok(false),
+            object if object == yes => Ok(true),
+            _ => answer.is_truthy(),
+        }
     }
 
     /// What `x`, an object of the type, answers.

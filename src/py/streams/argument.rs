@@ -95,6 +95,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 
     /// Refuses the default stream of another GPU than that of `place`.
+    #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {
         match (self.ordinal, self.request) {
             (Some(ordinal), Request::On(stream))
@@ -109,6 +110,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 
     /// The stream that it names, as a stream of `place` if it does not say where it is.
+    #[inline]
     pub(crate) const fn alive(&self, place: Place) -> Option<Alive<'a>> {
         let place = match self.ordinal {
             Some(ordinal) if ordinal != place.ordinal => Place::gpu(ordinal),
