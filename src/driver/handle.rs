@@ -40,6 +40,12 @@ impl Handle {
         }
     }
 
+    /// CUDA's, where it is that.
+    #[inline]
+    pub fn cuda(&self) -> Option<Result<&'static Cuda>> {
+        matches!(self, Self::Cuda).then(Cuda::get)
+    }
+
     /// The simulated device, where it is one.
     pub fn machine(&self) -> Option<&dyn Machine> {
         match self {

@@ -31,7 +31,7 @@ pub struct Need<'a> {
 ///
 /// During a graph capture [`route`] decides; what it refuses is refused before anything is touched. Answers why
 /// nothing had to be done, where that is so.
-pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
+pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<Elided>> {
     let Need { from, to, .. } = need;
     within(driver, from.place(), |context| {
         let external = match asked(driver, need)? {
@@ -60,7 +60,8 @@ pub fn order(driver: &dyn Driver, need: Need<'_>) -> Result<Option<Elided>> {
 
 /// How the edge is made, by what the driver says of both streams' captures. `from` is asked only where
 /// its answer matters: work that is captured may fork to whatever stream it is handed to.
-fn asked(driver: &dyn Driver, need: Need<'_>) -> Result<Route> {
+#[inline]
+fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     let Need { direction, from, to, .. } = need;
     let part = part(driver, from.place(), to)?;
     let forks =
@@ -72,7 +73,8 @@ fn asked(driver: &dyn Driver, need: Need<'_>) -> Result<Route> {
 }
 
 /// The part of `stream` in a capture, asked with the context of `current` current.
-fn part(driver: &dyn Driver, current: Place, stream: Alive<'_>) -> Result<Part> {
+#[inline]
+fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Result<Part> {
     if matches!(stream.stream(), Stream::Handle(_)) || stream.place() == current {
         driver.part(stream)
     } else {
@@ -84,7 +86,8 @@ fn part(driver: &dyn Driver, current: Place, stream: Alive<'_>) -> Result<Part> 
 ///
 /// An event is recorded in the context of its stream, which for managed, pinned and peer memory need not be
 /// the one that is current; to wait for it is legal in any.
-fn record(driver: &dyn Driver, context: Context, stream: Alive<'_>) -> Result<Event> {
+#[inline]
+fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -> Result<Event> {
     let record = |context| {
         let event = driver.take_event(context)?;
         driver
@@ -239,10 +242,19 @@ pub fn connect(
         elided(purpose, to.place(), why, || Some(to.stream()));
         return Ok(());
     }
-    let driver = driver.get()?;
     let need = Need { direction: purpose.direction, from, to };
     let mut made = Ok(None);
-    detach(&mut || made = order(driver, need));
+    match driver.cuda() {
+        // By its own type: each of its calls is in line.
+        Some(cuda) => {
+            let cuda = cuda?;
+            detach(&mut || made = order(cuda, need));
+        }
+        None => {
+            let driver = driver.get()?;
+            detach(&mut || made = order(driver, need));
+        }
+    }
     match made {
         Ok(Some(why)) => elided(purpose, to.place(), why, || Some(to.stream())),
         _ => tell(purpose, from, to, made.is_ok()),

@@ -5,18 +5,20 @@ use crate::driver::Driver;
 use crate::error::{Error, Result};
 
 /// The context of `place`.
-pub fn context_of(driver: &dyn Driver, place: Place) -> Result<Context> {
+#[inline]
+pub fn context_of<D: Driver + ?Sized>(driver: &D, place: Place) -> Result<Context> {
     place.context.map_or_else(|| driver.primary_context(place.ordinal), Ok)
 }
 
 /// A context made current, and taken back however the scope ends.
-struct ContextGuard<'a> {
-    driver: &'a dyn Driver,
+struct ContextGuard<'a, D: Driver + ?Sized> {
+    driver: &'a D,
     pushed: bool,
 }
 
-impl<'a> ContextGuard<'a> {
-    fn new(driver: &'a dyn Driver, context: Context) -> Result<Self> {
+impl<'a, D: Driver + ?Sized> ContextGuard<'a, D> {
+    #[inline]
+    fn new(driver: &'a D, context: Context) -> Result<Self> {
         let pushed = driver.current_context()? != Some(context);
         if pushed {
             driver.push_context(context)?;
@@ -24,6 +26,7 @@ impl<'a> ContextGuard<'a> {
         Ok(Self { driver, pushed })
     }
 
+    #[inline]
     fn leave(mut self) -> Result<()> {
         if self.pushed {
             // Where it fails, `drop` tries again: the caller's context matters more than the reason.
@@ -34,7 +37,8 @@ impl<'a> ContextGuard<'a> {
     }
 }
 
-impl Drop for ContextGuard<'_> {
+impl<D: Driver + ?Sized> Drop for ContextGuard<'_, D> {
+    #[inline]
     fn drop(&mut self) {
         if self.pushed
             && self.driver.pop_context().is_err()
@@ -47,8 +51,9 @@ impl Drop for ContextGuard<'_> {
 
 /// Runs `call` with the context of `place` current, and the caller's own current again afterwards. What `call`
 /// fails with is said before what becomes of the context.
-pub fn within<R, E: From<Error>>(
-    driver: &dyn Driver,
+#[inline]
+pub fn within<D: Driver + ?Sized, R, E: From<Error>>(
+    driver: &D,
     place: Place,
     call: impl FnOnce(Context) -> Result<R, E>,
 ) -> Result<R, E> {
@@ -57,8 +62,9 @@ pub fn within<R, E: From<Error>>(
 }
 
 /// The same for a context that is known.
-pub(super) fn in_context<R, E: From<Error>>(
-    driver: &dyn Driver,
+#[inline]
+pub(super) fn in_context<D: Driver + ?Sized, R, E: From<Error>>(
+    driver: &D,
     context: Context,
     call: impl FnOnce() -> Result<R, E>,
 ) -> Result<R, E> {

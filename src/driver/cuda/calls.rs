@@ -78,6 +78,7 @@ macro_rules! calls {
                 }
             }
 
+            #[inline]
             pub(super) fn check(&self, symbol: &'static str, code: Code) -> Result<()> {
                 if code == SUCCESS { Ok(()) } else { Err(failed(self.error_name, symbol, code)) }
             }
@@ -86,6 +87,7 @@ macro_rules! calls {
                 /// # Safety
                 ///
                 /// What the driver's documentation asks of the arguments.
+                #[inline]
                 pub(super) unsafe fn $name(&self, $($argument: $type),*) -> Result<()> {
                     // SAFETY: the caller's own arguments.
                     self.check(stringify!($symbol), unsafe { (self.$name)($($argument),*) })

@@ -50,12 +50,19 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
 }
 
 /// An event of that life of `context` which nobody uses.
+#[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.try_with(|last| last.0.take()).ok().flatten();
-    if let Some(event) = last {
-        if (event.context, event.life) == (context, life) {
-            return Some(event);
-        }
+    match last {
+        Some(event) if (event.context, event.life) == (context, life) => Some(event),
+        other => spare(other, context, life),
+    }
+}
+
+/// The same of those that threads do not keep. `other` is given back.
+#[cold]
+fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
+    if let Some(event) = other {
         spare_for_all(event);
     }
     let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -65,6 +72,7 @@ pub(super) fn take(context: Context, life: u64) -> Option<Event> {
 }
 
 /// Takes `event` back.
+#[inline]
 pub(super) fn give_back(event: Event) {
     // A thread that is ending has no place of its own any more.
     let before = LAST.try_with(|last| last.0.replace(Some(event)));

@@ -28,6 +28,21 @@ use crate::error::{Error, Kind, Result};
 use crate::stream::Alive;
 
 impl Cuda {
+    /// The part of a stream in the capture that it is in.
+    #[cold]
+    fn inside(&self, stream: Alive<'_>) -> Result<Part> {
+        let (mut status, mut id, none): (c_uint, _, _) = (0, 0, ptr::null_mut());
+        // SAFETY: `Alive` is the proof for the stream; `status` and `id` outlive the call. The graph and its
+        // dependencies are not asked for, which NULL says.
+        unsafe {
+            let (status, id) = ((&raw mut status).cast(), &raw mut id);
+            let (stream, dependencies, count) = (native(stream), ptr::null_mut(), ptr::null_mut());
+            self.calls.stream_capture_info(stream, status, id, none, dependencies, count)
+        }?;
+        Ok(Part::Inside(id))
+    }
+
+    #[inline]
     fn wait(&self, stream: Alive<'_>, event: Event, flags: CUevent_wait_flags) -> Result<()> {
         let event = event.handle as CUevent;
         // SAFETY: as for `record_event`.
@@ -35,6 +50,7 @@ impl Cuda {
     }
 }
 
+#[inline]
 fn native(stream: Alive<'_>) -> CUstream {
     stream.native() as CUstream
 }
@@ -80,6 +96,7 @@ impl Driver for Cuda {
         Ok(Some(Pointer { ordinal, kind, context: context(owner) }))
     }
 
+    #[inline]
     fn primary_context(&self, ordinal: i32) -> Result<Context> {
         let slot = usize::try_from(ordinal).ok().and_then(|at| self.primary.get(at));
         let Some(slot) = slot else {
@@ -101,6 +118,7 @@ impl Driver for Cuda {
         })
     }
 
+    #[inline]
     fn current_context(&self) -> Result<Option<Context>> {
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: `raw` outlives the call.
@@ -128,6 +146,7 @@ impl Driver for Cuda {
     }
 
     /// Before CUDA 12 the driver does not tell, and a context is taken for the one that was at its address.
+    #[inline]
     fn life(&self, context: Context) -> Result<u64> {
         let Some(calls) = &self.numbers else { return Ok(0) };
         let mut life = 0;
@@ -137,11 +156,13 @@ impl Driver for Cuda {
         Ok(life)
     }
 
+    #[inline]
     fn take_event(&self, context: Context) -> Result<Event> {
         let life = self.life(context)?;
         events::take(context, life).map_or_else(|| events::new(&self.calls, context, life), Ok)
     }
 
+    #[inline]
     fn spare_event(&self, event: Event) {
         events::give_back(event);
     }
@@ -159,12 +180,13 @@ impl Driver for Cuda {
         }
     }
 
+    #[inline]
     fn part(&self, stream: Alive<'_>) -> Result<Part> {
         const NONE: c_uint = CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE as c_uint;
-        let (call, stream) = ("cuStreamIsCapturing", native(stream));
+        let call = "cuStreamIsCapturing";
         let mut status = NONE;
         // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
-        match unsafe { (self.calls.stream_is_capturing)(stream, (&raw mut status).cast()) } {
+        match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) } {
             // Of the legacy default stream alone.
             STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
             code => self.calls.check(call, code)?,
@@ -172,20 +194,7 @@ impl Driver for Cuda {
         if status == NONE {
             return Ok(Part::Outside);
         }
-        let (mut id, none) = (0, ptr::null_mut());
-        // SAFETY: as above; the graph and its dependencies are not asked for, which NULL says.
-        unsafe {
-            let (status, id) = ((&raw mut status).cast(), &raw mut id);
-            self.calls.stream_capture_info(
-                stream,
-                status,
-                id,
-                none,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            )
-        }?;
-        Ok(Part::Inside(id))
+        self.inside(stream)
     }
 
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
@@ -195,6 +204,7 @@ impl Driver for Cuda {
         Ok(flags & CUstream_flags::CU_STREAM_NON_BLOCKING as c_uint == 0)
     }
 
+    #[inline]
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context> {
         let mut raw: CUcontext = ptr::null_mut();
         // SAFETY: `Alive` is the proof for the stream; `raw` outlives the call.
@@ -211,12 +221,14 @@ impl Driver for Cuda {
         Ok(number)
     }
 
+    #[inline]
     fn record_event(&self, event: Event, stream: Alive<'_>) -> Result<()> {
         // SAFETY: no event is destroyed but with its context, whose life `take_event` has compared with the
         // event's before it handed it out; `Alive` is the proof for the stream.
         unsafe { self.calls.event_record(event.handle as CUevent, native(stream)) }
     }
 
+    #[inline]
     fn wait_event(&self, stream: Alive<'_>, event: Event) -> Result<()> {
         self.wait(stream, event, CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT)
     }

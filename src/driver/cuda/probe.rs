@@ -29,7 +29,16 @@ impl Cuda {
     /// The driver, probed on first use. The answer is kept: a machine does not grow a driver.
     ///
     /// Fails in a fork of the process that found it.
+    #[inline]
     pub fn get() -> Result<&'static Self> {
+        match PROBED.get() {
+            Some((by, Ok(cuda))) if by.is_current() => Ok(cuda),
+            _ => Self::get_first(),
+        }
+    }
+
+    #[cold]
+    fn get_first() -> Result<&'static Self> {
         let (by, found) = PROBED.get_or_init(|| {
             fork::watch();
             (Process::current(), Self::probe())

@@ -174,11 +174,31 @@ impl Holding {
         Ok(is_all)
     }
 
+    /// The streams of the usual end: of one consumer and the one producer, both known and alive.
+    fn pair(&self, py: Python<'_>) -> Result<Option<(Alive<'_>, Alive<'_>)>, Failure<PyErr>> {
+        match (&self.consumer, &self.producer) {
+            (Consumer::On(consumer), Some(producer))
+                if self.upstream.is_empty() && self.lent.is_none() && !producer.may_move() =>
+            {
+                let Some(to) = producer.confirm(py, &self.driver)? else { return Ok(None) };
+                Ok(consumer.confirm(py, &self.driver)?.map(|from| (from, to)))
+            }
+            _ => Ok(None),
+        }
+    }
+
     fn order(
         &mut self,
         py: Python<'_>,
         also: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+        if also.is_none()
+            && let Some(streams) = self.pair(py)?
+        {
+            let door = Purpose::give_back("release");
+            order::connect(door, &self.driver, streams, |call| detach(py, call))?;
+            return Ok(Settlement::Done);
+        }
         let (holding, objects) = (&*self, Objects::default());
         let (mut producers, known) = holding.producers(py)?;
         let (mut users, covered) = holding.users(py, &producers)?;

@@ -6,6 +6,7 @@
 //! the library's turn is where it was. A library that has not begun to use the device is not asked, since
 //! that would make it begin.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -30,11 +31,28 @@ static JAX_IS_LISTED: AtomicBool = AtomicBool::new(false);
 /// More streams than any library has in turn.
 const MOST: usize = 256;
 
+thread_local! {
+    /// The stream of a pool that this thread found last, and its GPU. A pool loses none.
+    static LAST: Cell<(u64, i32)> = const { Cell::new((0, 0)) };
+}
+
 /// Whether the stream is of a pool of one of them.
+#[inline]
 pub(super) fn has(py: Python<'_>, driver: &Handle, handle: u64, ordinal: i32) -> PyResult<bool> {
     if !matches!(driver, Handle::Cuda) {
         return Ok(false);
     }
+    if LAST.get() == (handle, ordinal) {
+        return Ok(true);
+    }
+    let has = is_listed(py, handle, ordinal)?;
+    if has {
+        LAST.set((handle, ordinal));
+    }
+    Ok(has)
+}
+
+fn is_listed(py: Python<'_>, handle: u64, ordinal: i32) -> PyResult<bool> {
     for (name, list) in [("torch", torchs as Lister), ("jax", jaxs)] {
         if let Some(known) = known(name, ordinal, handle) {
             if known {
