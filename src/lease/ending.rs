@@ -44,12 +44,13 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
-    /// Has it given back where the holder knows of no order to make.
+    /// Whether it is given back. One that is due is, too, where the holder knows of no order to make.
     #[inline]
-    pub fn give_back_if(&mut self, nothing_to_order: impl FnOnce(&H) -> bool) {
+    pub fn is_done_by(&mut self, nothing_to_order: impl FnOnce(&H) -> bool) -> bool {
         if matches!(self.state, State::Due) && nothing_to_order(&self.holder) {
             self.state = State::GivenBack;
         }
+        matches!(self.state, State::GivenBack)
     }
 
     /// Goes on as far as that can be now. An interrupt leaves it to be tried again.

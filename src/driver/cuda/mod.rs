@@ -186,7 +186,8 @@ impl Driver for Cuda {
         let call = "cuStreamIsCapturing";
         let mut status = NONE;
         // SAFETY: `Alive` is the proof for the stream; `status` outlives the call.
-        match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) } {
+        match unsafe { (self.calls.stream_is_capturing)(native(stream), (&raw mut status).cast()) }
+        {
             // Of the legacy default stream alone.
             STREAM_CAPTURE_IMPLICIT => return Ok(Part::Beside),
             code => self.calls.check(call, code)?,

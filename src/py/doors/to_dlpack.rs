@@ -52,9 +52,8 @@ pub(crate) fn to_dlpack<'py>(
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made =
-            taken(DOOR, x, stream, readonly)
-                .and_then(|source| View::object(x.py(), source, DLPackView));
+        let made = taken(DOOR, x, stream, readonly)
+            .and_then(|source| View::object(x.py(), source, DLPackView));
         if span.is_observed() { tell(DOOR, span, made) } else { made }
     })
 }

@@ -117,7 +117,9 @@ impl QueueGuard {
     /// Runs what follows, one after the other.
     fn finish(self, py: Python<'_>) {
         while let Some(next) = Self::next() {
-            quietly(next.quiet, || run(py, next));
+            let quiet = next.quiet;
+            let mut next = ManuallyDrop::new(Some(next));
+            quietly(quiet, || run(py, &mut next));
         }
         std::mem::forget(self);
     }
@@ -141,34 +143,32 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
     }
 }
 
-/// Runs an end, which a panic inside leaves in its place: its memory stays then, since it would go without an order.
-/// Inside another end the orders are made at once, and the rest follows.
-pub(super) fn end(py: Python<'_>, place: &mut Option<Next>) {
+/// Runs an end, of which a panic leaves in its place what is left: memory that goes without an order is better kept.
+pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
+    let Some(next) = place.as_mut() else { return };
+    let (tag, span) = (next.ending.holder().tag, next.span);
+    let outcome = match next.outcome {
+        Some(made) => made,
+        None if next.ending.is_done_by(|holding| holding.is_done_without_orders()) => Outcome::Done,
+        None => outcome(py, &mut next.ending),
+    };
+    if next.ending.is_over() {
+        **place = None;
+    } else if let Some(next) = place.take() {
+        keep(next.ending);
+    }
+    span.released(tag, outcome);
+}
+
+/// The same of an end that may be inside another: its orders are made at once, and the rest follows.
+pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(following) = QueueGuard::begin() else {
-        *place = place.take().and_then(|next| queued(py, next));
+        **place = place.take().and_then(|next| queued(py, next));
         return;
     };
     look(py);
-    if let Some(next) = place.take() {
-        run(py, next);
-    }
+    run(py, place);
     following.finish(py);
-}
-
-pub(super) fn run(py: Python<'_>, Next { ending, span, outcome: made, .. }: Next) {
-    // After a panic it stays: dropping it would be without an order.
-    let mut ending = ManuallyDrop::new(ending);
-    let tag = ending.holder().tag;
-    ending.give_back_if(|holding| holding.is_done_without_orders());
-    let done = if ending.is_over() { made.or(Some(Outcome::Done)) } else { made };
-    let outcome = done.unwrap_or_else(|| outcome(py, &mut ending));
-    let ending = ManuallyDrop::into_inner(ending);
-    if ending.is_over() {
-        drop(ending);
-    } else {
-        keep(ending);
-    }
-    span.released(tag, outcome);
 }
 
 /// Continues `ending`, and returns the outcome.

@@ -1,5 +1,7 @@
 //! How a tenant ends, from whatever thread and state.
 
+use std::mem::ManuallyDrop;
+
 use pyo3::prelude::*;
 
 use super::ends::{self, Next, flat, run};
@@ -14,9 +16,9 @@ impl Tenant {
     #[inline]
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {
-            let mut next = Some(Next::new(holding));
+            let mut next = ManuallyDrop::new(Some(Next::new(holding)));
             ending(|py| ends::end(py, &mut next));
-            leak(next);
+            told_lost(&next);
         }
     }
 
@@ -29,7 +31,7 @@ impl Tenant {
     ) {
         if let Some(holding) = self.0.take() {
             let next = Next::of(Ending::settled(holding, settled), span);
-            flat(py, || run(py, next));
+            flat(py, || run(py, &mut ManuallyDrop::new(Some(next))));
         }
     }
 }
@@ -39,18 +41,17 @@ impl Drop for Tenant {
     /// happens: a leak at the end of a process does no harm, a foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(holding) = self.0.take() {
-            let mut next = Some(Next::new(holding));
+            let mut next = ManuallyDrop::new(Some(Next::new(holding)));
             enter(|py| ends::end(py, &mut next));
-            leak(next);
+            told_lost(&next);
         }
     }
 }
 
-/// Leaves what could not be ended where it is.
+/// What could not be ended stays where it is.
 #[inline]
-fn leak(next: Option<Next>) {
+fn told_lost(next: &Option<Next>) {
     if let Some(Next { ending, span, .. }) = next {
         span.released(ending.holder().tag, Outcome::Lost);
-        std::mem::forget(ending);
     }
 }
