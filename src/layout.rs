@@ -155,7 +155,7 @@ pub struct Reach {
 
 impl Layout {
     /// Of no dimensions and no elements.
-    pub(crate) const EMPTY: Self =
+    pub const EMPTY: Self =
         Self { lists: Lists::Inline(0, [0; INLINE], [0; INLINE]), contiguous: true, size: 0 };
 
     /// From DLPack: `strides` in elements of `element_size` bytes, `None` meaning C-contiguous.
@@ -202,23 +202,33 @@ impl Layout {
     }
 
     /// From the CUDA Array Interface: `strides` in bytes, `None` meaning C-contiguous.
-    #[inline]
     pub fn from_bytes(
         shape: &[i64],
-        strides: Option<Dims>,
+        strides: Option<&[i64]>,
         itemsize: i64,
     ) -> Result<(Self, Reach)> {
-        let Some(mut strides) = strides else {
-            return Self::from_elements(shape, None, itemsize);
-        };
-        for (axis, stride) in strides.as_mut_slice().iter_mut().enumerate() {
-            if *stride % itemsize != 0 {
-                let got = format!("{stride} bytes for items of {itemsize}");
-                return Err(Error::at(Kind::StrideNotMultiple, format!("strides[{axis}]"), got));
+        let mut layout = Self::EMPTY;
+        let reach = layout.set_bytes(shape, strides, itemsize)?;
+        Ok((layout, reach))
+    }
+
+    /// The same in its place, as [`Self::set_elements`].
+    #[inline]
+    pub(crate) fn set_bytes(
+        &mut self,
+        shape: &[i64],
+        strides: Option<&[i64]>,
+        itemsize: i64,
+    ) -> Result<Reach> {
+        let Some(strides) = strides else { return self.set_elements(shape, None, itemsize) };
+        let mut elements = Dims::new();
+        for (axis, stride) in strides.iter().enumerate() {
+            if stride % itemsize != 0 {
+                return Err(not_multiple(axis, *stride, itemsize));
             }
-            *stride /= itemsize;
+            elements.push(stride / itemsize);
         }
-        Self::from_elements(shape, Some(strides.as_slice()), itemsize)
+        self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
     /// The extents.
@@ -349,6 +359,12 @@ fn why(shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Error {
 #[cold]
 pub fn count_of_strides(strides: usize, ndim: usize) -> Error {
     Error::new(Kind::StridesMalformed, format!("{strides} strides for {ndim} dimensions"))
+}
+
+#[cold]
+fn not_multiple(axis: usize, stride: i64, itemsize: i64) -> Error {
+    let got = format!("{stride} bytes for items of {itemsize}");
+    Error::at(Kind::StrideNotMultiple, format!("strides[{axis}]"), got)
 }
 
 fn negative(axis: usize, extent: i64) -> Error {

@@ -5,7 +5,7 @@ use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::{Dtype, Typestr};
 use cai_bridge::error::Kind;
-use cai_bridge::layout::Layout;
+use cai_bridge::layout::{Dims, Layout};
 use cai_bridge::stream::{Ready, Stream, Thread};
 
 use super::choices::Bytes;
@@ -79,13 +79,15 @@ fn claim(fields: &Fields<'_>, dialect: Dialect) -> Claim {
 }
 
 fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
-    let decoded = decode(fields.clone(), dialect, || name.map(str::to_owned));
+    let mut found = Layout::EMPTY;
+    let decoded = decode(fields, dialect, || name.map(str::to_owned), &mut found);
     let dtype = Typestr::parse(fields.typestr)
         .and_then(|read| read.resolve(fields.typestr, name))
         .map_err(|error| error.kind());
     let mut reasons = reasons(fields, dtype, dialect);
     let layout = dtype.map(|dtype| {
-        Layout::from_bytes(fields.shape.as_slice(), fields.strides.clone(), dtype.itemsize())
+        let strides = fields.strides.as_ref().map(Dims::as_slice);
+        Layout::from_bytes(fields.shape.as_slice(), strides, dtype.itemsize())
     });
     reasons.extend(
         layout.as_ref().ok().and_then(|made| made.as_ref().err()).map(|error| error.kind()),
@@ -95,30 +97,32 @@ fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
         Ok(decoded) => {
             assert_eq!(reasons, [], "{fields:?}");
             let (ptr, readonly) = fields.data;
-            let (dtype, layout) = (dtype.unwrap(), layout.unwrap().unwrap());
+            let (dtype, (layout, reach)) = (dtype.unwrap(), layout.unwrap().unwrap());
             let (version, claim) = (fields.version, claim(fields, dialect));
-            assert_eq!(decoded, Decoded { version, ptr, readonly, dtype, layout, claim });
-            again(decoded);
+            assert_eq!(decoded, Decoded { version, ptr, readonly, dtype, reach, claim });
+            assert_eq!(found, layout);
+            again(decoded, layout);
         }
     }
 }
 
 /// A version 3 dict of what was read says the same.
-fn again(decoded: Decoded) {
-    let Decoded { ptr, readonly, dtype, layout, claim, .. } = decoded;
-    let Ok(array) = Descriptor::new(ptr, dtype, layout, Device::cuda(0), readonly) else { return };
+fn again(decoded: Decoded, layout: Layout) {
+    let Decoded { ptr, readonly, dtype, reach, claim, .. } = decoded;
+    let gpu = Device::cuda(0);
+    let Ok(array) = Descriptor::new(ptr, dtype, (layout, reach), gpu, readonly) else { return };
     let ready =
         if let Claim::Stated(ready) = claim { array.pending(ready) } else { Ready::Nothing };
     let fields = encode(&array, ready, HERE);
     assert_eq!((fields.version, fields.masked, fields.structured), (VERSION, false, false));
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
     let dialect = Dialect { here: HERE, unnamed: None, declared: false };
-    let read = decode(fields, dialect, || Some(dtype.name().to_owned())).unwrap();
+    let mut seen = Layout::EMPTY;
+    let read = decode(&fields, dialect, || Some(dtype.name().to_owned()), &mut seen).unwrap();
     assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));
     assert_eq!((read.ptr == 0, read.claim), (array.layout().size() == 0, Claim::Stated(ready)));
-    let (seen, _) = &read.layout;
     assert_eq!(seen.shape(), array.layout().shape());
     assert!(array.layout().is_contiguous() || seen.strides() == array.layout().strides());
     assert_eq!(seen.is_contiguous(), array.layout().is_contiguous());
-    Descriptor::new(read.ptr, dtype, read.layout, Device::cuda(0), readonly).unwrap();
+    Descriptor::new(read.ptr, dtype, (seen, read.reach), gpu, readonly).unwrap();
 }

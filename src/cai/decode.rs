@@ -5,7 +5,7 @@
 use super::Fields;
 use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind, Result};
-use crate::layout::{Layout, Reach};
+use crate::layout::{Dims, Layout, Reach};
 use crate::stream::{Ready, Stream, Thread};
 
 /// What a dict says of pending work.
@@ -17,7 +17,7 @@ pub enum Claim {
     Silent,
 }
 
-/// A dict, checked.
+/// A dict, checked, but for its layout.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decoded {
     /// The version, 0 to 3.
@@ -28,8 +28,8 @@ pub struct Decoded {
     pub readonly: bool,
     /// The element type.
     pub dtype: Dtype,
-    /// Shape and strides, and what they reach.
-    pub layout: (Layout, Reach),
+    /// What its layout reaches.
+    pub reach: Reach,
     /// What is pending.
     pub claim: Claim,
 }
@@ -46,12 +46,14 @@ pub struct Dialect {
     pub declared: bool,
 }
 
-/// Checks `fields`. `type_name` is asked for the name of the element type where the typestr does
-/// not say which it is.
+/// Checks `fields`, whose shape and strides it puts into `layout`. `type_name` is asked for the name of the element
+/// type where the typestr does not say which it is.
+#[inline]
 pub fn decode(
-    fields: Fields<'_>,
+    fields: &Fields<'_>,
     Dialect { here, unnamed, declared }: Dialect,
     type_name: impl FnOnce() -> Option<String>,
+    layout: &mut Layout,
 ) -> Result<Decoded> {
     if !(0..=super::VERSION).contains(&fields.version) {
         return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
@@ -67,7 +69,8 @@ pub fn decode(
         Typestr::Exact(dtype) => dtype,
         Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
     };
-    let layout = Layout::from_bytes(fields.shape.as_slice(), fields.strides, dtype.itemsize())?;
+    let strides = fields.strides.as_ref().map(Dims::as_slice);
+    let reach = layout.set_bytes(fields.shape.as_slice(), strides, dtype.itemsize())?;
     let claim = match (fields.stream, fields.version) {
         (None | Some(0), super::VERSION) if unnamed.is_some() => {
             Claim::Stated(unnamed.map_or(Ready::Nothing, Ready::On))
@@ -77,5 +80,5 @@ pub fn decode(
         (stream, _) => Claim::Stated(Ready::from_cai(stream, here)?),
     };
     let (ptr, readonly) = fields.data;
-    Ok(Decoded { version: fields.version, ptr, readonly, dtype, layout, claim })
+    Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
 }

@@ -244,16 +244,13 @@ pub fn connect(
     }
     let need = Need { direction: purpose.direction, from, to };
     let mut made = Ok(None);
-    match driver.cuda() {
+    if let Some(cuda) = driver.cuda() {
         // By its own type: each of its calls is in line.
-        Some(cuda) => {
-            let cuda = cuda?;
-            detach(&mut || made = order(cuda, need));
-        }
-        None => {
-            let driver = driver.get()?;
-            detach(&mut || made = order(driver, need));
-        }
+        let cuda = cuda?;
+        detach(&mut || made = order(cuda, need));
+    } else {
+        let driver = driver.get()?;
+        detach(&mut || made = order(driver, need));
     }
     match made {
         Ok(Some(why)) => elided(purpose, to.place(), why, || Some(to.stream())),

@@ -12,23 +12,24 @@ use crate::cai::{self, Decoded, Dialect, Fields};
 use crate::descriptor::Descriptor;
 use crate::dtype::{Dtype, Typestr};
 use crate::error::{Error, Kind, SHOWN};
-use crate::layout::{Dims, MAX_NDIM, count_of_strides};
+use crate::layout::{Dims, Layout, MAX_NDIM, count_of_strides};
 use crate::py::interpreter::answered;
 use crate::py::streams::argument::index;
 use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
 
-/// Reads and checks `dict`. `unnamed` is the stream of arrays on the producer's default stream, where its
+/// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's default stream, where its
 /// dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked where the typestr does not name one type.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     (unnamed, declared): (Option<Stream>, bool),
     dtype_name: impl FnOnce() -> PyResult<Option<String>>,
+    layout: &mut Layout,
 ) -> PyResult<Decoded> {
     let dialect = Dialect { here: Thread::current(), unnamed, declared };
     let names = names(dict.py());
-    match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None)) {
+    match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
         // Some spellings leave the type open, which takes asking the object: the long way.
         Some(Err(error)) if error.kind() == Kind::DtypeAmbiguous => {}
         Some(decoded) => return Ok(decoded?),
@@ -68,7 +69,7 @@ pub(crate) fn decode(
         Ok(Typestr::Opaque(_)) => dtype_name()?,
         _ => None,
     };
-    Ok(cai::decode(fields, dialect, || name)?)
+    Ok(cai::decode(&fields, dialect, || name, layout)?)
 }
 
 /// The stream of a dict: an integer.

@@ -6,6 +6,7 @@
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use numpy::npyffi::{NPY_VERSION, npy_intp};
 use numpy::{
@@ -49,8 +50,18 @@ static KNOWN: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
 
 /// The element type that `object` is, where it is one of those.
 pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
-    let is = |known: &Py<PyArrayDescr>| known.as_ptr() == object.as_ptr();
-    Dtype::all().find(|dtype| KNOWN[dtype.index()].get(object.py()).is_some_and(is))
+    /// Which was found last: a program has few.
+    static LAST: AtomicUsize = AtomicUsize::new(0);
+    let is = |dtype: &Dtype| {
+        let known = KNOWN[dtype.index()].get(object.py());
+        known.is_some_and(|known| known.as_ptr() == object.as_ptr())
+    };
+    let last = Dtype::all().nth(LAST.load(Ordering::Relaxed)).filter(is);
+    last.or_else(|| {
+        let found = Dtype::all().find(is)?;
+        LAST.store(found.index(), Ordering::Relaxed);
+        Some(found)
+    })
 }
 
 /// Has NumPy's own for [`known`].

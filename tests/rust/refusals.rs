@@ -1,6 +1,6 @@
-use cai_bridge::cai::{self, Claim, Dialect, Fields};
+use cai_bridge::cai::{self, Claim, Decoded, Dialect, Fields};
 use cai_bridge::error::{Class, Kind};
-use cai_bridge::layout::Dims;
+use cai_bridge::layout::{Dims, Layout};
 use cai_bridge::stream::{Ready, Stream, Thread};
 use toml::{Table, Value};
 
@@ -69,6 +69,11 @@ fn dialect(unnamed: Option<Stream>) -> Dialect {
     Dialect { here: Thread::current(), unnamed, declared: false }
 }
 
+fn decode(fields: &Fields<'_>, dialect: Dialect) -> cai_bridge::Result<Decoded> {
+    let mut layout = Layout::EMPTY;
+    cai::decode(fields, dialect, || None, &mut layout)
+}
+
 #[test]
 fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
     let mut checked = 0;
@@ -79,7 +84,7 @@ fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
         if text(&row, "got").contains("below") {
             continue; // needs the pointer: tests/python
         }
-        let error = cai::decode(fields, dialect(None), || None).expect_err(&format!("{row:?}"));
+        let error = decode(&fields, dialect(None)).expect_err(&format!("{row:?}"));
         assert_eq!(error.kind().name(), text(&row, "kind"), "{row:?}");
         assert_eq!(error.field(), text(&row, "field"), "{row:?}");
         assert!(error.got().contains(text(&row, "got")), "{error}");
@@ -105,7 +110,7 @@ fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() 
             masked: false,
             structured: false,
         };
-        cai::decode(fields, dialect(unnamed), || None).map(|decoded| decoded.claim)
+        decode(&fields, dialect(unnamed)).map(|decoded| decoded.claim)
     };
     let said = |stream| Claim::Stated(Ready::On(stream));
     for default in [Stream::Legacy, Stream::PerThread(Thread::current())] {
@@ -133,8 +138,8 @@ fn what_names_no_stream_need_not_be_understood_where_the_caller_says_one() {
             structured: false,
         };
         let declared = Dialect { declared: true, ..dialect(None) };
-        let decoded = cai::decode(fields.clone(), declared, || None).unwrap();
+        let decoded = decode(&fields, declared).unwrap();
         assert_eq!(decoded.claim, Claim::Silent);
-        cai::decode(fields, dialect(None), || None).unwrap_err();
+        decode(&fields, dialect(None)).unwrap_err();
     }
 }

@@ -18,7 +18,7 @@ impl Tenant {
         if let Some(holding) = self.0.take() {
             let mut next = ManuallyDrop::new(Some(Next::new(holding)));
             ending(|py| ends::end(py, &mut next));
-            told_lost(&next);
+            tell_lost(next.as_ref());
         }
     }
 
@@ -43,14 +43,14 @@ impl Drop for Tenant {
         if let Some(holding) = self.0.take() {
             let mut next = ManuallyDrop::new(Some(Next::new(holding)));
             enter(|py| ends::end(py, &mut next));
-            told_lost(&next);
+            tell_lost(next.as_ref());
         }
     }
 }
 
 /// What could not be ended stays where it is.
 #[inline]
-fn told_lost(next: &Option<Next>) {
+fn tell_lost(next: Option<&Next>) {
     if let Some(Next { ending, span, .. }) = next {
         span.released(ending.holder().tag, Outcome::Lost);
     }

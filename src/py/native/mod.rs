@@ -56,7 +56,7 @@ pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 pub(super) fn plain<R>(
     dict: &Bound<'_, PyDict>,
     names: Names<'_, '_>,
-    read: impl FnOnce(Fields<'_>) -> R,
+    read: impl FnOnce(&Fields<'_>) -> R,
 ) -> Option<R> {
     // Builds without a global lock need the dict's own: `PyDict_Next` takes none.
     with_critical_section(dict, || {
@@ -74,7 +74,7 @@ pub(super) fn plain<R>(
         }
         // SAFETY: each is NULL or held by the dict, which nobody can change meanwhile.
         let fields = unsafe { fields(found) }?;
-        Some(read(fields))
+        Some(read(&fields))
     })
 }
 

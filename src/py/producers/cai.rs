@@ -17,9 +17,8 @@ use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
 use super::{guards, ndarray, silence};
 use crate::cai::{Claim, Decoded};
-use crate::descriptor::Descriptor;
-use crate::device::{Device, Place};
-use crate::driver::{self, Handle};
+use crate::device::Device;
+use crate::driver;
 use crate::error::{Error, Kind};
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
@@ -61,7 +60,12 @@ pub(crate) fn import<'py>(
     let of_owner =
         if facts.producer == ProducerKind::Dict { Some(types::facts(owner)?) } else { None };
     let of_owner = of_owner.as_deref().unwrap_or(facts);
-    let by_parts = facts.parts.as_ref().map(|parts| parts.decode(x)).transpose()?.flatten();
+    let mut source = begin(owner, facts)?;
+    let layout = source.array.layout_mut();
+    let by_parts = match &facts.parts {
+        Some(parts) => parts.decode(x, layout)?,
+        None => None,
+    };
     let (mut silent, mut names) = (false, None);
     let decoded = if let Some(options) = by_parts {
         names = Some(options.stream);
@@ -72,33 +76,35 @@ pub(crate) fn import<'py>(
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = interface(x, facts)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
-        cai_dict::decode(&dict, (unnamed, declared), name)?
+        cai_dict::decode(&dict, (unnamed, declared), name, layout)?
     };
-    check_dtype(options.dtype, decoded.dtype)?;
-    let driver = driver::prepared(|call| detach(py, call))?;
+    let Decoded { version, ptr, readonly, dtype, reach, claim } = decoded;
+    check_dtype(options.dtype, dtype)?;
     let wanted = options.device.map(device_argument).transpose()?;
-    let (device, place) = locate(&driver, decoded.ptr, &decoded.layout.0, wanted)?;
-    driver.open(place.ordinal, |call| detach(py, call));
-    let Decoded { version, ptr, readonly, dtype, layout, claim } = decoded;
+    let (device, place) = locate(&source.driver, ptr, source.array.layout(), wanted)?;
+    source.driver.open(place.ordinal, |call| detach(py, call));
+    source.array.set(ptr, dtype, reach, device, readonly)?;
+    source.place = place;
+    source.by = By::Cai(version);
+    // Managed and pinned memory may be pending on a stream of another GPU than its own.
+    let there = check_argument(&source.array, &source.driver, options.stream, place)?;
     let claim = match &names {
         Some(Names::Library) => ndarray::current(py, place)?,
         _ if silent => Claim::Silent,
         _ => claim,
     };
-    let array = Descriptor::new(ptr, dtype, layout, device, readonly)?;
-    // Managed and pinned memory may be pending on a stream of another GPU than its own.
-    let there = check_argument(&array, &driver, options.stream, place)?;
     let exports = facts.producer != ProducerKind::Dict;
     let object = match &names {
         Some(Names::Array(Some(object))) => Some(object),
         _ => None,
     };
+    let driver = &source.driver;
     let ordered = matches!(options.consumer.request(), Request::On(_)) || ordering_wanted();
     let stores = of_owner.has(Habit::StoresDict);
-    let work = DictStream { driver: &driver, place, owner, exports, ptr, of_owner, object, stores };
+    let work = DictStream { driver, place, owner, exports, ptr, of_owner, object, stores };
     let (ready, producer, kept) = match (options.stream.request(), claim) {
-        _ if array.ptr() == 0 => (Ready::Nothing, None, None),
-        (Request::On(_), _) => declared(py, options.door, options.stream, (&driver, there, place))?,
+        _ if source.array.ptr() == 0 => (Ready::Nothing, None, None),
+        (Request::On(_), _) => declared(py, options.door, options.stream, (driver, there, place))?,
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
             work.stored(py, stream, (request, ordered, options.consumer.alive(place)))?
         }
@@ -108,14 +114,13 @@ pub(crate) fn import<'py>(
         (_, Claim::Stated(Ready::On(stream))) => work.exported(py, options.door, stream)?,
         (Request::Unspecified, Claim::Silent) => {
             let to = options.consumer.alive(place);
-            silence::settle(x, facts, owner, (&driver, place), (options.door, ordered, to))?
+            silence::settle(x, facts, owner, (driver, place), (options.door, ordered, to))?
         }
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
-    let ready = if elided { Ready::Nothing } else { ready };
-    let mut source = holding(owner, facts, (driver, place), (producer, kept), options)?;
-    (source.array, source.ready, source.by) = (array, ready, By::Cai(version));
+    source.ready = if elided { Ready::Nothing } else { ready };
+    keep_streams(&mut source, owner, facts, (producer, kept), options);
     Ok(source)
 }
 
@@ -128,38 +133,48 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     libraries::numbas_default(x.py()).map(Some)
 }
 
-/// References to the owner, whose memory goes back to `producer`, and is ready there or on `kept`. One of our own
-/// views as the owner of a dict is asked for those that it has, since it may be released before the array is
-/// done.
-fn holding(
+/// References to the owner. One of our own views as the owner of a dict is asked for those that it has, since it may
+/// be released before the array is done.
+#[inline]
+fn begin(owner: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Box<Holding>> {
+    let py = owner.py();
+    if let Some(view) = owning_view(owner, facts) {
+        return Ok(view.share(py)?);
+    }
+    let driver = driver::prepared(|call| detach(py, call))?;
+    Ok(Holding::array(owner.clone().unbind(), None, driver, By::Cai(0)))
+}
+
+/// The view that owns a dict's memory, where one does.
+fn owning_view<'a>(owner: &'a Bound<'_, PyAny>, facts: &Facts) -> Option<&'a View> {
+    let is_dict = facts.producer == ProducerKind::Dict;
+    if is_dict { owner.cast::<View>().ok().map(Bound::get) } else { None }
+}
+
+/// The memory goes back to `producer`, and is ready there or on `kept`. That of a view goes back to those of the view,
+/// and to a stream that was declared as well.
+#[inline]
+fn keep_streams(
+    source: &mut Holding,
     owner: &Bound<'_, PyAny>,
     facts: &Facts,
-    (driver, place): (Handle, Place),
     (producer, kept): (Option<StreamRef>, Option<StreamRef>),
     options: &ImportOptions<'_, '_>,
-) -> PyResult<Box<Holding>> {
-    let py = owner.py();
-    if facts.producer == ProducerKind::Dict
-        && let Ok(view) = owner.cast::<View>()
-    {
-        let mut holding = view.get().share(py)?;
-        let ready = || producer.as_ref().map(|producer| producer.clone_ref(py));
-        holding.keep_ready_on(kept.or_else(ready));
-        holding.place = place;
-        // A stream that the view's own dict names is the view's: nobody has declared it.
-        let declared = |named| {
-            matches!(options.stream.request(), Request::On(_))
-                || Some(named) != view.get().ready.stream()
-        };
-        if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
-            holding.put_upstream(KeepAlive::By(producer));
-        }
-        return Ok(holding);
+) {
+    let Some(view) = owning_view(owner, facts) else {
+        source.set_place(source.place);
+        source.produced(source.ready, producer, kept);
+        return;
+    };
+    let ready = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
+    source.keep_ready_on(kept.or_else(ready));
+    // A stream that the view's own dict names is the view's: nobody has declared it.
+    let declared = |named| {
+        matches!(options.stream.request(), Request::On(_)) || Some(named) != view.ready.stream()
+    };
+    if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
+        source.put_upstream(KeepAlive::By(producer));
     }
-    let mut holding = Holding::array(owner.clone().unbind(), None, driver, By::Cai(0));
-    holding.set_place(place);
-    holding.produced(Ready::Nothing, producer, kept);
-    Ok(holding)
 }
 
 /// The object that keeps the memory of `x` alive.

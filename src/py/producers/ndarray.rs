@@ -13,7 +13,7 @@ use pyo3::types::{PyBool, PyDict, PyString, PyType};
 use crate::cai::{Claim, Decoded, VERSION};
 use crate::device::Place;
 use crate::dtype::Dtype;
-use crate::layout::{Layout, Reach};
+use crate::layout::{Dims, Layout, Reach};
 use crate::py::cai_dict;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
@@ -42,8 +42,8 @@ enum Address {
     Ctypes,
 }
 
-/// An array that was read, all but its stream.
-type Array = (u64, Dtype, (Layout, Reach));
+/// An array that was read, all but its layout and its stream.
+type Array = (u64, Dtype, Reach);
 
 /// What an array says.
 pub(super) struct Attributes<'py> {
@@ -136,16 +136,17 @@ impl Parts {
     /// Whether the attributes of `x` say what its dict does.
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
-        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None))?;
-        let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(false) };
-        let broadcast = matches!(self.address, Address::Ctypes) && layout.0.strides().contains(&0);
-        let same_layout =
-            layout == by_dict.layout || (broadcast && layout.0.shape() == by_dict.layout.0.shape());
+        let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
+        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None), &mut said)?;
+        let Some((ptr, dtype, reach)) = self.read(x, &mut layout)? else { return Ok(false) };
+        let broadcast = matches!(self.address, Address::Ctypes) && layout.strides().contains(&0);
+        let same_layout = (layout == said && reach == by_dict.reach)
+            || (broadcast && layout.shape() == said.shape());
         Ok(!by_dict.readonly && (ptr, dtype) == (by_dict.ptr, by_dict.dtype) && same_layout)
     }
 
-    /// What `x` says; `None` where its dict has to be asked.
-    fn read(&self, x: &Bound<'_, PyAny>) -> PyResult<Option<Array>> {
+    /// What `x` says, whose layout is put into `layout`; `None` where its dict has to be asked.
+    fn read(&self, x: &Bound<'_, PyAny>, layout: &mut Layout) -> PyResult<Option<Array>> {
         let Some(shape) = native::tuple(&self.shape.answer(x)?) else { return Ok(None) };
         let strides = match &self.contiguous {
             Some(contiguous) if contiguous.answer(x)?.is(&*PyBool::new(x.py(), true)) => None,
@@ -155,21 +156,26 @@ impl Parts {
             },
         };
         let Some(dtype) = numpy::known(&self.dtype.answer(x)?) else { return Ok(None) };
-        let itemsize = dtype.itemsize();
-        let mut layout = Layout::from_bytes(shape.as_slice(), strides, itemsize)?;
-        if layout.0.is_contiguous() && layout.0.shape().iter().any(|&extent| extent < 2) {
+        let (shape, itemsize) = (shape.as_slice(), dtype.itemsize());
+        let mut reach = layout.set_bytes(shape, strides.as_ref().map(Dims::as_slice), itemsize)?;
+        let thin = || shape.iter().any(|&extent| extent < 2);
+        if strides.is_some() && layout.is_contiguous() && thin() {
             // Its dict has no strides then, whatever those of extents of 1 are.
-            layout = Layout::from_bytes(shape.as_slice(), None, itemsize)?;
+            reach = layout.set_bytes(shape, None, itemsize)?;
         }
-        if layout.0.size() == 0 {
-            return Ok(Some((0, dtype, layout)));
+        if layout.size() == 0 {
+            return Ok(Some((0, dtype, reach)));
         }
-        Ok(self.address.read(x)?.map(|ptr| (ptr, dtype, layout)))
+        Ok(self.address.read(x)?.map(|ptr| (ptr, dtype, reach)))
     }
 
-    /// What `x` says of itself; `None` where its dict has to be asked.
-    pub(super) fn decode<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Option<Attributes<'py>>> {
-        let Some((ptr, dtype, layout)) = self.read(x)? else { return Ok(None) };
+    /// What `x` says of itself, as [`cai_dict::decode`] has it; `None` where its dict has to be asked.
+    pub(super) fn decode<'py>(
+        &self,
+        x: &Bound<'py, PyAny>,
+        layout: &mut Layout,
+    ) -> PyResult<Option<Attributes<'py>>> {
+        let Some((ptr, dtype, reach)) = self.read(x, layout)? else { return Ok(None) };
         let (ready, stream) = match self.address {
             Address::Pointer(..) => (Ready::Nothing, Names::Library),
             Address::Ctypes => {
@@ -180,7 +186,7 @@ impl Parts {
             }
         };
         let claim = Claim::Stated(ready);
-        let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, layout, claim };
+        let decoded = Decoded { version: VERSION, ptr, readonly: false, dtype, reach, claim };
         Ok(Some(Attributes { decoded, stream }))
     }
 }

@@ -20,7 +20,7 @@ use crate::dlpack::encode;
 use crate::dlpack::exchange::{Exchange, exchange_producer};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
-use crate::layout::{Dims, Layout, Reach};
+use crate::layout::{Layout, Reach};
 use crate::py::interpreter::{Answer, entry, without_lock};
 use crate::py::numpy;
 use crate::py::views::View;
@@ -160,8 +160,7 @@ impl Tensor {
         let library = Arc::clone(&session.get().0);
         let dtype = Dtype::from_name(dtype)
             .ok_or_else(|| PyValueError::new_err(format!("dtype: got {dtype:?}")))?;
-        let strides = strides.map(Dims::from_iter);
-        let (layout, reach) = Layout::from_bytes(&shape, strides, dtype.itemsize())?;
+        let (layout, reach) = Layout::from_bytes(&shape, strides.as_deref(), dtype.itemsize())?;
         let (kind, pool) = match memory {
             "device" => (MemoryKind::Device, None),
             "pool" => (MemoryKind::Device, Some(Queue::new(device, pool))),
