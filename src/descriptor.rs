@@ -144,7 +144,7 @@ impl Descriptor {
 
     /// The shape, with lanes as a trailing dimension.
     pub fn cai_shape(&self) -> Dims {
-        let mut shape: Dims = self.layout.shape().iter().copied().collect();
+        let mut shape = Dims::from(self.layout.shape());
         if self.dtype.lanes() > 1 {
             shape.push(i64::from(self.dtype.lanes()));
         }

@@ -69,6 +69,22 @@ impl Default for Dims {
     }
 }
 
+impl From<&[i64]> for Dims {
+    #[inline]
+    fn from(values: &[i64]) -> Self {
+        let mut inline = [0; INLINE];
+        match u8::try_from(values.len()) {
+            Ok(len) if values.len() <= INLINE => {
+                for (to, value) in inline.iter_mut().zip(values) {
+                    *to = *value;
+                }
+                Self::Inline(len, inline)
+            }
+            _ => Self::Heap(values.to_vec()),
+        }
+    }
+}
+
 impl FromIterator<i64> for Dims {
     fn from_iter<I: IntoIterator<Item = i64>>(values: I) -> Self {
         let mut dims = Self::new();

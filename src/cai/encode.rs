@@ -7,6 +7,7 @@ use crate::stream::{Ready, Thread};
 /// The entries that describe `array`, ready as `ready` says, for a reader on the thread `here`.
 /// Strides are `None` for C-contiguous arrays, as consumers expect, and the pointer is 0 where there
 /// are no elements.
+#[inline]
 pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Fields<'static> {
     Fields {
         shape: array.cai_shape(),

@@ -205,36 +205,41 @@ pub(crate) fn encode<'py>(
     array: &Descriptor,
     ready: Ready,
 ) -> PyResult<Bound<'py, PyDict>> {
-    static TEMPLATES: PyOnceLock<Vec<Py<PyDict>>> = PyOnceLock::new();
+    static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
     let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+    let [silent, legacy] = &templates[array.dtype().index()];
     let here = Thread::current();
-    let fields = cai::encode(array, ready, here);
+    let (fields, stream) = (cai::encode(array, ready, here), ready.to_cai(here));
     // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
-    let dict = templates[array.dtype().index()].bind(py).copy()?;
+    let dict = if stream == Some(LEGACY) { legacy } else { silent }.bind(py).copy()?;
     dict.set_item(intern!(py, "shape"), PyTuple::new(py, fields.shape.as_slice())?)?;
     dict.set_item(intern!(py, "data"), fields.data)?;
     if let Some(strides) = &fields.strides {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
     }
     // Not `fields.stream`: under the stable ABI an i128 is made of two integers and a shift.
-    if let Some(stream) = ready.to_cai(here) {
+    if let Some(stream) = stream.filter(|stream| *stream != LEGACY) {
         dict.set_item(intern!(py, "stream"), stream)?;
     }
     Ok(dict)
 }
 
-/// What every dict of a type has in common, in the order of the table of types.
+/// The stream that most arrays are ready on.
+const LEGACY: u64 = Stream::Legacy.handle();
+
+/// What every dict of a type has in common, in the order of the table of types: with no stream, and with the legacy
+/// default one.
 #[cold]
-fn templates(py: Python<'_>) -> PyResult<Vec<Py<PyDict>>> {
-    let template = |dtype: Dtype| {
+fn templates(py: Python<'_>) -> PyResult<Vec<[Py<PyDict>; 2]>> {
+    let template = |dtype: Dtype, stream: Option<u64>| -> PyResult<_> {
         let dict = PyDict::new(py);
         dict.set_item(intern!(py, "shape"), py.None())?;
         dict.set_item(intern!(py, "typestr"), dtype.typestr())?;
         dict.set_item(intern!(py, "data"), py.None())?;
         dict.set_item(intern!(py, "version"), cai::VERSION)?;
         dict.set_item(intern!(py, "strides"), py.None())?;
-        dict.set_item(intern!(py, "stream"), py.None())?;
+        dict.set_item(intern!(py, "stream"), stream)?;
         Ok(dict.unbind())
     };
-    Dtype::all().map(template).collect()
+    Dtype::all().map(|dtype| Ok([template(dtype, None)?, template(dtype, Some(LEGACY))?])).collect()
 }

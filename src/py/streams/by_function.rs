@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::mem;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use pyo3::intern;
@@ -21,6 +22,8 @@ struct Functions {
     registered: Vec<Py<PyAny>>,
 }
 
+/// Whether there are registered ones, which is asked each time.
+static HAS_REGISTERED: AtomicBool = AtomicBool::new(false);
 static FUNCTIONS: Mutex<Functions> = Mutex::new(Functions { warp: None, registered: Vec::new() });
 
 fn functions() -> MutexGuard<'static, Functions> {
@@ -35,7 +38,11 @@ pub(crate) fn _ask_for_streams(
     registered: Vec<Py<PyAny>>,
 ) -> Answer<'_> {
     act(py, || {
-        let before = mem::replace(&mut *functions(), Functions { warp: Some(warp), registered });
+        let before = {
+            let mut functions = functions();
+            HAS_REGISTERED.store(!registered.is_empty(), Ordering::Release);
+            mem::replace(&mut *functions, Functions { warp: Some(warp), registered })
+        };
         // After the mutex: to drop a function may run anything.
         drop(before);
         Ok(())
@@ -58,13 +65,19 @@ thread_local! {
 }
 
 /// What those answer that have a current stream on a GPU. Asked by one of them, nobody answers.
+#[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     let has_warp = library(py, intern!(py, "warp"))?.is_some();
+    if !has_warp && !HAS_REGISTERED.load(Ordering::Acquire) {
+        return Ok(Vec::new());
+    }
+    asked(py, ordinal, has_warp)
+}
+
+#[cold]
+fn asked(py: Python<'_>, ordinal: i32, has_warp: bool) -> PyResult<Vec<Answered<'_>>> {
     let asked: Vec<_> = {
         let functions = functions();
-        if !has_warp && functions.registered.is_empty() {
-            return Ok(Vec::new());
-        }
         let warp = functions.warp.iter().filter(|_| has_warp).map(|function| (function, true));
         let all = warp.chain(functions.registered.iter().map(|function| (function, false)));
         all.map(|(function, ignores)| (function.clone_ref(py), ignores)).collect()

@@ -89,10 +89,12 @@ pub(super) fn cupys(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
         Cupy::Native(function) => {
             // SAFETY: the capsule says that this is the function's type, and the lock is held.
             let native = unsafe { function(ordinal) };
-            match PyErr::take(py) {
-                None => Ok(u64::try_from(native).ok()),
-                Some(error) => answered(py, Err(error)),
+            if PyErr::occurred(py)
+                && let Some(error) = PyErr::take(py)
+            {
+                return answered(py, Err(error));
             }
+            Ok(u64::try_from(native).ok())
         }
         Cupy::Python(module) => {
             let native = cupys_object(module.bind(py), ordinal)

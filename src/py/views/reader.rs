@@ -24,15 +24,18 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 /// waits here.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     let mut ready = view.ready;
-    let asked = |holding: &mut Holding| (view.reads(py, holding), holding.may_lose(ready));
-    let (unnamed, may_lose) = view.held(asked)?;
+    let asked = |holding: &mut Holding| {
+        let unnamed = view.reads(py, holding);
+        (unnamed, holding.may_lose(ready), holding.ready_to_note(py))
+    };
+    let (unnamed, may_lose, known) = view.held(asked)?;
     if may_lose {
         ready = ready_now(py, view)?.map_or(Ready::Nothing, Ready::On);
     }
     if !unnamed {
         return Ok(ready);
     }
-    if let Some(known) = view.held(|holding| holding.ready_to_note(py))? {
+    if let Some(known) = known {
         drop(view.held(|holding| holding.note(py, known))?);
     }
     let objects = Objects::default();
