@@ -33,6 +33,8 @@ pub(crate) struct Holding {
     pub(crate) ready: Ready,
     /// By which way it came.
     pub(crate) by: By,
+    /// Whether somebody has read its dict.
+    pub(crate) is_read: bool,
     pub(super) held: Owner,
     pub(crate) driver: Handle,
     /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
@@ -143,6 +145,7 @@ impl Holding {
                 array: Descriptor::EMPTY,
                 ready: Ready::Nothing,
                 by,
+                is_read: false,
                 held,
                 driver,
                 process: Process::current(),
@@ -202,6 +205,7 @@ impl Holding {
             array: Descriptor::EMPTY,
             ready: self.ready,
             by: By::View,
+            is_read: false,
             held,
             driver: self.driver.clone(),
             process: self.process,

@@ -8,6 +8,7 @@ use super::reader::{self, DICT};
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
+use crate::stream::Thread;
 
 /// An array that speaks the CUDA Array Interface, version 3, and nothing else.
 ///
@@ -41,8 +42,19 @@ pub(super) fn dict<'py>(
     view: &View,
     span: CallSpan,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let ready = reader::ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
-    let dict = cai_dict::encode(py, &view.array, ready)?;
+    let (ready, again) = reader::ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
+    let stream = ready.to_cai(Thread::current());
+    let dict = match view.dict.get(py) {
+        Some((named, dict)) if *named == stream => dict.bind(py).copy()?,
+        kept => {
+            let dict = cai_dict::encode(py, &view.array, ready)?;
+            // Most views are read once.
+            if again && kept.is_none() {
+                let _ = view.dict.set(py, (stream, dict.copy()?.unbind()));
+            }
+            dict
+        }
+    };
     span.exchanged(view.hand_over(DICT, "CAI v3", ready.stream()));
     Ok(dict)
 }

@@ -16,7 +16,8 @@ pub(crate) use copy::_to_numpy;
 pub(crate) use dlpack::DLPackView;
 
 use pyo3::prelude::*;
-use pyo3::types::PyTuple;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyTuple};
 use pyo3::{PyClass, PyClassInitializer};
 
 use super::lease::{Holding, Tenant};
@@ -34,7 +35,7 @@ use crate::stream::{Ready, Stream, Thread};
 /// A view of an array on a GPU: it owns nothing but references to the producer. What `CaiView` and
 /// `DLPackView` have in common.
 #[pyclass(frozen, subclass, weakref, module = "cai_bridge._core", name = "_View")]
-#[derive(Debug)]
+#[allow(missing_debug_implementations, reason = "a cell of PyO3 has none")]
 pub(crate) struct View {
     pub(crate) array: Descriptor,
     pub(crate) ready: Ready,
@@ -44,6 +45,8 @@ pub(crate) struct View {
     /// By which way it came in.
     by: By,
     lease: Lease<Tenant>,
+    /// Its dict and the stream that this names, of a view that was read twice: copies are handed out.
+    dict: PyOnceLock<(Option<u64>, Py<PyDict>)>,
 }
 
 /// What makes an array.
@@ -75,6 +78,7 @@ impl View {
             driver: source.driver.clone(),
             by: source.by,
             lease: Lease::new(Tenant::new(source)),
+            dict: PyOnceLock::new(),
         }
     }
 

@@ -21,19 +21,20 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 ///
 /// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
-/// waits here.
-pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
+/// waits here. And whether somebody has read it before.
+pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.ready;
     let asked = |holding: &mut Holding| {
         let unnamed = view.reads(py, holding);
-        (unnamed, holding.may_lose(ready), holding.ready_to_note(py))
+        let again = std::mem::replace(&mut holding.is_read, true);
+        (unnamed, again, holding.may_lose(ready), holding.ready_to_note(py))
     };
-    let (unnamed, may_lose, known) = view.held(asked)?;
+    let (unnamed, again, may_lose, known) = view.held(asked)?;
     if may_lose {
         ready = ready_now(py, view)?.map_or(Ready::Nothing, Ready::On);
     }
     if !unnamed {
-        return Ok(ready);
+        return Ok((ready, again));
     }
     if let Some(known) = known {
         drop(view.held(|holding| holding.note(py, known))?);
@@ -55,7 +56,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<Ready> {
     {
         wait_for_producer(py, view, legacy, |reader, from| !reader && !from)?;
     }
-    Ok(ready)
+    Ok((ready, again))
 }
 
 /// The stream that the array is ready on by now. Where its exporter names another one than a library vouches for, that
