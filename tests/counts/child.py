@@ -31,15 +31,17 @@ def module(name: str, **attributes: Any) -> types.ModuleType:
     return made
 
 
-class TorchStream:
+class TorchStream(fake_libraries.CudaStreamBase):
     """torch hands the streams of its pools out in turn; this pool has one a priority."""
+
+    __module__ = "torch.cuda.streams"
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
         return (0, -1)
 
-    def __init__(self, device: int, priority: int) -> None:
-        self.cuda_stream, self.stream_id = SIDE + priority * 16, 1
+    def __new__(cls, device: int, priority: int) -> TorchStream:
+        return super().__new__(cls, SIDE + priority * 16, 1)
 
     def __cuda_stream__(self) -> tuple[int, int]:
         return (0, self.cuda_stream)

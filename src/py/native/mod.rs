@@ -33,6 +33,19 @@ pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
+/// Calls a method of `object` without arguments, and makes no object of the method for that.
+pub(super) fn call_method<'py>(
+    object: &Bound<'py, PyAny>,
+    name: &Bound<'py, PyString>,
+) -> PyResult<Bound<'py, PyAny>> {
+    // SAFETY: both are alive, and the list of arguments, which is empty, ends with NULL.
+    unsafe {
+        let end = ptr::null_mut::<ffi::PyObject>();
+        let answer = ffi::PyObject_CallMethodObjArgs(object.as_ptr(), name.as_ptr(), end);
+        Bound::from_owned_ptr_or_err(object.py(), answer)
+    }
+}
+
 /// The first characters of `text`, `most` at most.
 pub(super) fn beginning<'py>(
     text: &Bound<'py, PyString>,

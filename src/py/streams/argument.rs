@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
 use super::keep_alive::{self, KeepAlive};
-use super::object::{handle, older, ordinal};
+use super::object::{handle, older, ordinal, quickly};
 use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
 use crate::driver::Handle;
@@ -49,20 +49,15 @@ impl<'a, 'py> Argument<'a, 'py> {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
             return Ok(Self { request, ..Self::UNSPECIFIED });
         }
-        let native = match given.getattr(intern!(given.py(), "__cuda_stream__")) {
-            Ok(_) if given.is_instance_of::<PyType>() => {
-                let class = class_name(given.cast::<PyType>()?)?;
-                return Err(Error::new(Kind::StreamType, format!("the class {class}")).into());
-            }
-            Ok(method) => handle(&method)?,
-            Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
-                let Some(native) = older(given)? else {
-                    let request = Request::from_integer(Some(number(given)?), Thread::current())?;
+        let native = match quickly(given)? {
+            Some(native) => native,
+            None => match Self::looked_up(given)? {
+                Ok(native) => native,
+                Err(number) => {
+                    let request = Request::from_integer(Some(number), Thread::current())?;
                     return Ok(Self { request, ..Self::UNSPECIFIED });
-                };
-                native
-            }
-            Err(error) => return Err(error),
+                }
+            },
         };
         let stream = Stream::from_native(native, Thread::current());
         let ordinal = match stream {
@@ -70,6 +65,22 @@ impl<'a, 'py> Argument<'a, 'py> {
             _ => ordinal(given)?,
         };
         Ok(Self { request: Request::On(stream), object: Some(given), ordinal, stands_in: false })
+    }
+
+    /// The handle of a stream object, as the driver names it; else the number that `given` is.
+    #[cold]
+    fn looked_up(given: &Bound<'_, PyAny>) -> PyResult<std::result::Result<u64, i128>> {
+        match given.getattr(intern!(given.py(), "__cuda_stream__")) {
+            Ok(_) if given.is_instance_of::<PyType>() => {
+                let class = class_name(given.cast::<PyType>()?)?;
+                return Err(Error::new(Kind::StreamType, format!("the class {class}")).into());
+            }
+            Ok(method) => handle(&method).map(Ok),
+            Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
+                older(given)?.map_or_else(|| number(given).map(Err), |native| Ok(Ok(native)))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// The stream that a library has just named by its driver's handle, as the one that it works on now.

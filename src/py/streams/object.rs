@@ -2,6 +2,8 @@
 //! [CUDA's stream protocol](https://nvidia.github.io/cuda-python/cuda-core/latest/interoperability.html): `(0, handle)`.
 //! And how long they keep their streams.
 
+use std::rc::Rc;
+
 use pyo3::exceptions::PyAttributeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -11,16 +13,39 @@ use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
 use crate::py::habits::{self, Habit};
 use crate::py::interpreter::answered;
-use crate::py::native;
+use crate::py::native::{self, Question};
 use crate::py::text::{attribute, refused, shown};
 
 /// The handle that a stream object names.
 pub(crate) fn handle_of(object: &Bound<'_, PyAny>) -> PyResult<u64> {
+    if let Some(handle) = quickly(object)? {
+        return Ok(handle);
+    }
     let py = object.py();
     match object.getattr(intern!(py, "__cuda_stream__")) {
         Ok(method) => handle(&method),
         Err(error) if error.is_instance_of::<PyAttributeError>(py) => older(object)?.ok_or(error),
         Err(error) => Err(error),
+    }
+}
+
+/// The same where its type tells how it is asked; else it has to be looked at.
+#[inline]
+pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
+    let py = object.py();
+    let Some(known) = answered(py, kind_of(object))? else { return Ok(None) };
+    match &known.asking {
+        Asking::Attribute(attribute) => {
+            let answer = answered(py, attribute.answer(object))?;
+            Ok(answer.as_ref().and_then(native::small).and_then(|handle| u64::try_from(handle).ok()))
+        }
+        Asking::Method => match native::call_method(object, intern!(py, "__cuda_stream__")) {
+            Ok(answer) => named_by(&answer).map(Some),
+            // The object may lack what its type has.
+            Err(error) if error.is_instance_of::<PyAttributeError>(py) => Ok(None),
+            Err(error) => Err(error),
+        },
+        Asking::Unknown => Ok(None),
     }
 }
 
@@ -57,8 +82,13 @@ pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
         let got = shown(method).map(|shown| format!("{shown}, which is no method"));
         return Err(refused(Kind::StreamProtocol, got));
     }
-    let (py, answer) = (method.py(), method.call0()?);
-    let malformed = || refused(Kind::StreamProtocol, shown(&answer));
+    named_by(&method.call0()?)
+}
+
+/// The handle that `__cuda_stream__` answered.
+fn named_by(answer: &Bound<'_, PyAny>) -> PyResult<u64> {
+    let py = answer.py();
+    let malformed = || refused(Kind::StreamProtocol, shown(answer));
     let pair = answer.cast::<PyTuple>().ok().filter(|pair| pair.len() == 2);
     let pair = pair.ok_or_else(malformed)?;
     let (version, handle) = (pair.get_item(0)?, pair.get_item(1)?);
@@ -108,7 +138,25 @@ pub(super) enum Lifetime {
     Unknown,
 }
 
-/// Where an object says that.
+/// What is known of a type of stream objects.
+struct StreamKind {
+    asking: Asking,
+    hint: Hint,
+    /// How long those keep their stream that own it.
+    own: Lifetime,
+}
+
+/// How the objects of a type are asked for their handles.
+enum Asking {
+    /// By an attribute, which says what `__cuda_stream__` answers.
+    Attribute(Question),
+    /// By `__cuda_stream__`, which the type has.
+    Method,
+    /// It has to be looked for.
+    Unknown,
+}
+
+/// Where an object says how long it keeps its stream.
 enum Hint {
     /// Nowhere: it owns its stream.
     Nowhere,
@@ -118,44 +166,51 @@ enum Hint {
     Attribute,
     /// By the name of its type.
     TypeName,
+    /// By PyTorch's id, an attribute of an extension type.
+    Id(Question),
+}
+
+fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
+    thread_local! {
+        static KNOWN: ByType<StreamKind> = const { ByType::new() };
+    }
+    KNOWN.with(|known| known.get(object, examine))
 }
 
 /// How long `object` keeps its stream alive.
 pub(super) fn keeps(object: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
     let py = object.py();
-    thread_local! {
-        /// Where the objects of a type say it, and how long those keep their stream that own it.
-        static KNOWN: ByType<(Hint, Lifetime)> = const { ByType::new() };
-    }
     let keeps = || {
-        let known = KNOWN.with(|known| known.get(object, examine))?;
-        let (said, own) = &*known;
-        match said {
-            Hint::Nowhere => Ok(*own),
+        let known = kind_of(object)?;
+        match &known.hint {
+            Hint::Nowhere => Ok(known.own),
             Hint::TypeName => Ok(Lifetime::Unknown),
             Hint::InDict => {
                 let dict = object.getattr(intern!(py, "__dict__"))?.cast_into::<PyDict>()?;
-                says(py, *own, |name| dict.get_item(name))
+                says(py, known.own, |name| dict.get_item(name))
             }
-            Hint::Attribute => says(py, *own, |name| object.getattr_opt(name)),
+            Hint::Attribute => says(py, known.own, |name| object.getattr_opt(name)),
+            Hint::Id(id) => by_id(&id.answer(object)?),
         }
     };
     Ok(answered(py, keeps())?.unwrap_or(Lifetime::Unknown))
 }
 
-/// What the attributes of an object say, by `get`: PyTorch's id of a stream is an odd number for one of its pools,
-/// and the address of one that is external (torch 2.11); Numba's and others' `external`; Warp's `owner` (release 1.19).
+/// What PyTorch's id of a stream says: an odd number for one of its pools, and the address of one that is external
+/// (torch 2.11).
+fn by_id(id: &Bound<'_, PyAny>) -> PyResult<Lifetime> {
+    Ok(if id.extract::<i64>()? & 1 == 1 { Lifetime::Forever } else { Lifetime::Unknown })
+}
+
+/// What the attributes of an object say, by `get`: PyTorch's id; Numba's and others' `external`; Warp's `owner`
+/// (release 1.19).
 fn says<'py>(
     py: Python<'py>,
     own: Lifetime,
     get: impl Fn(&Bound<'py, PyString>) -> PyResult<Option<Bound<'py, PyAny>>>,
 ) -> PyResult<Lifetime> {
     if let Some(id) = get(intern!(py, "stream_id"))? {
-        return Ok(if id.extract::<i64>()? & 1 == 1 {
-            Lifetime::Forever
-        } else {
-            Lifetime::Unknown
-        });
+        return by_id(&id);
     }
     if get(intern!(py, "external"))?.map_or(Ok(false), |external| external.is_truthy())? {
         return Ok(Lifetime::Unknown);
@@ -177,20 +232,43 @@ pub(super) fn wrapped(py: Python<'_>) -> &Bound<'_, PyString> {
     intern!(py, "_foreign_stream_ref")
 }
 
-/// What is known of a type of stream objects.
-fn examine(_object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<(Hint, Lifetime)> {
+fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<StreamKind> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
     let never_closed = habits::of(|_, library| habits::is_of(&module, library))
         .contains(&Habit::NeverClosesStreams);
     let own = if never_closed { Lifetime::WhileHeld } else { Lifetime::UntilClosed };
-    Ok((place(kind)?, own))
+    Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, own })
+}
+
+/// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, which
+/// its `__cuda_stream__` answers (torch 2.11): compared at the first.
+fn asking(
+    object: &Bound<'_, PyAny>,
+    kind: &Bound<'_, PyType>,
+    module: &str,
+) -> PyResult<Asking> {
+    let py = object.py();
+    let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
+    if object.is_instance_of::<PyType>() || !method.is_some_and(|method| method.is_callable()) {
+        return Ok(Asking::Unknown);
+    }
+    if habits::is_of(module, "torch")
+        && let Some(attribute) = Question::attribute(kind, intern!(py, "cuda_stream"))?
+        && attribute.is_native()
+    {
+        let said = named_by(&native::call_method(object, intern!(py, "__cuda_stream__"))?)?;
+        if attribute.answer(object)?.extract::<u64>()? == said {
+            return Ok(Asking::Attribute(attribute));
+        }
+    }
+    Ok(Asking::Method)
 }
 
 /// Where the objects of a type say it. Asked for in vain, an attribute costs an exception.
 fn place(kind: &Bound<'_, PyType>) -> PyResult<Hint> {
     let py = kind.py();
-    if kind.hasattr(intern!(py, "stream_id"))? {
-        return Ok(Hint::Attribute);
+    if let Some(id) = Question::attribute(kind, intern!(py, "stream_id"))? {
+        return Ok(if id.is_native() { Hint::Id(id) } else { Hint::Attribute });
     }
     // Around handles: PyTorch's and CuPy's, and what cuda.bindings has for every stream (13.5).
     let name = kind.name()?;

@@ -1,9 +1,9 @@
-//! Two extension types that stand in for `torch.Tensor` and `cupy.ndarray` where conversions are counted.
+//! Extension types that stand in for `torch.Tensor`, its streams and `cupy.ndarray` where conversions are counted.
 //!
 //! They do what the real ones do on a conversion's way, as cheaply as an extension type can: [`Tensor`] has an
 //! exchange API, whose stream is the legacy default one, and answers `requires_grad`, `is_neg()` and
 //! `is_conj()`; [`NdArray`] has a dict of version 3 that names its current stream, and the C function by which
-//! CuPy's own extensions ask for that stream. What is not on the way, they do not have.
+//! CuPy's own extensions ask for that stream; [`CudaStreamBase`] has a handle and an id as attributes. What is not on the way, they do not have.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -244,6 +244,23 @@ impl NdArray {
     }
 }
 
+/// Plays `torch._C._CudaStreamBase`: a stream of a pool, or one around somebody's handle.
+#[pyclass(frozen, subclass, module = "torch")]
+struct CudaStreamBase {
+    #[pyo3(get)]
+    cuda_stream: u64,
+    #[pyo3(get)]
+    stream_id: i64,
+}
+
+#[pymethods]
+impl CudaStreamBase {
+    #[new]
+    const fn new(cuda_stream: u64, stream_id: i64) -> Self {
+        Self { cuda_stream, stream_id }
+    }
+}
+
 static CURRENT: AtomicIsize = AtomicIsize::new(0);
 
 unsafe extern "C" fn current_stream(_device: c_int) -> isize {
@@ -308,6 +325,7 @@ fn fake_libraries(module: &Bound<'_, PyModule>) -> PyResult<()> {
     py.get_type::<Tensor>().setattr("__dlpack_c_exchange_api__", table)?;
     module.add_class::<Tensor>()?;
     module.add_class::<NdArray>()?;
+    module.add_class::<CudaStreamBase>()?;
     module.add_function(wrap_pyfunction!(work_on, module)?)?;
     module.add_function(wrap_pyfunction!(counted, module)?)?;
     let current: unsafe extern "C" fn(c_int) -> isize = current_stream;
