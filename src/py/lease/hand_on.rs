@@ -64,7 +64,14 @@ impl Holding {
     #[inline]
     pub(super) fn hand_on(&mut self, py: Python<'_>, next: Consumer) {
         self.keep_ready(py);
-        match std::mem::replace(&mut self.consumer, next) {
+        let before = std::mem::replace(&mut self.consumer, next);
+        self.put_behind(before);
+    }
+
+    /// Whoever had the memory before is upstream from here on.
+    #[inline]
+    pub(super) fn put_behind(&mut self, before: Consumer) {
+        match before {
             Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
             Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
                 // By its name, which matters only if the producer has left it.

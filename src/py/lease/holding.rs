@@ -173,21 +173,19 @@ impl Holding {
     /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
     /// it is.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        let mut shared = self.share_with_consumer(py)?;
-        shared.hand_on(py, Consumer::Nobody);
-        shared.note_use(py);
+        let held = self.share_owner(py)?;
+        let mut shared = self.with_same_streams(py, held, Consumer::Nobody);
+        shared.put_behind(self.consumer.clone_ref(py));
+        if self.conversion.is_some() {
+            self.bring(py, &mut shared);
+        }
         Ok(shared)
     }
 
     /// The same for the consumer that this is for, until another is named.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        self.process.check()?;
-        let held = match &mut self.held {
-            Owner::Array(object, managed) => Owner::Array(object.clone_ref(py), managed.share()),
-            // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
-            Owner::Copy(_) => return Err(Error::new(Kind::Released, "a copy's memory")),
-        };
-        let mut shared = self.with_same_streams(py, held);
+        let held = self.share_owner(py)?;
+        let mut shared = self.with_same_streams(py, held, self.consumer.clone_ref(py));
         // What one consumer declined is another's to have.
         if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
             shared.hand_on(py, Consumer::Unread);
@@ -198,10 +196,32 @@ impl Holding {
         Ok(shared)
     }
 
-    /// A holder of `held` for the same consumer, between the same streams.
+    fn share_owner(&mut self, py: Python<'_>) -> Result<Owner> {
+        self.process.check()?;
+        match &mut self.held {
+            Owner::Array(object, managed) => {
+                Ok(Owner::Array(object.clone_ref(py), managed.share()))
+            }
+            // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
+            Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
+        }
+    }
+
+    /// A holder of `held` between the same streams, for that consumer: this one's, or none.
     #[inline]
-    pub(super) fn with_same_streams(&self, py: Python<'_>, held: Owner) -> Box<Self> {
-        Box::new(Self {
+    pub(super) fn with_same_streams(
+        &self,
+        py: Python<'_>,
+        held: Owner,
+        consumer: Consumer,
+    ) -> Box<Self> {
+        let ready_on = match (&self.ready_on, &consumer) {
+            (ReadyOn::Consumer, Consumer::Nobody) => {
+                ReadyOn::of(self.ready_elsewhere().map(|kept| kept.clone_ref(py)))
+            }
+            (same, _) => same.clone_ref(py),
+        };
+        let shared = Self {
             array: Descriptor::EMPTY,
             ready: self.ready,
             by: By::View,
@@ -212,14 +232,15 @@ impl Holding {
             place: self.place,
             producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
             upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
-            ready_on: self.ready_on.clone_ref(py),
+            ready_on,
             at: self.at,
-            consumer: self.consumer.clone_ref(py),
+            consumer,
             lent: None,
             conversion: None,
             tag: (End::Call, self.tag.1),
             generation: generation::now(),
-        })
+        };
+        Box::write(Box::new_uninit(), shared)
     }
 
     /// The producer's object.

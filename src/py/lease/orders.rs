@@ -23,7 +23,7 @@ impl Orders {
                 let by_object = holding.is_by_object();
                 let tensor = if by_object { Tensor::None } else { Tensor::Elsewhere };
                 let held = Owner::Array(object.clone_ref(py), tensor);
-                let mut twin = holding.with_same_streams(py, held);
+                let mut twin = holding.with_same_streams(py, held, holding.consumer.clone_ref(py));
                 twin.lent = holding.lent;
                 Some(Self(twin))
             }

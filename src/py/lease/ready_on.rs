@@ -16,6 +16,11 @@ pub(super) enum ReadyOn {
 }
 
 impl ReadyOn {
+    /// That stream, or the producer's.
+    pub(super) fn of(kept: Option<StreamRef>) -> Self {
+        kept.map_or(Self::Producer, |kept| Self::Other(Box::new(kept)))
+    }
+
     pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
             Self::Producer => Self::Producer,

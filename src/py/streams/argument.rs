@@ -73,7 +73,7 @@ impl<'a, 'py> Argument<'a, 'py> {
         match given.getattr(intern!(given.py(), "__cuda_stream__")) {
             Ok(_) if given.is_instance_of::<PyType>() => {
                 let class = class_name(given.cast::<PyType>()?)?;
-                return Err(Error::new(Kind::StreamType, format!("the class {class}")).into());
+                Err(Error::new(Kind::StreamType, format!("the class {class}")).into())
             }
             Ok(method) => handle(&method).map(Ok),
             Err(error) if error.is_instance_of::<PyAttributeError>(given.py()) => {
