@@ -175,6 +175,7 @@ impl StreamRef {
     }
 
     /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
+    #[inline]
     pub(crate) fn confirm(
         &self,
         py: Python<'_>,
@@ -212,7 +213,17 @@ impl StreamRef {
     }
 
     /// What has become of it.
+    #[inline]
     pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
+        if let (Keeper::Always, Some(alive)) =
+            (&self.keeper, Alive::default_stream(self.stream(), self.place))
+        {
+            return Ok(Now::On(alive));
+        }
+        self.ask(py, driver)
+    }
+
+    fn ask(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
         if !goes_on(life(driver, self.stream(), self.place), self.life)? {
             return Ok(Now::Gone);
         }
