@@ -56,6 +56,10 @@ pub(crate) enum About {
 }
 
 impl Habit {
+    const fn bit(self) -> u32 {
+        1 << self as u32
+    }
+
     const fn about(self) -> About {
         match self {
             Self::Immutable
@@ -149,8 +153,22 @@ pub(crate) fn is_of(module: &str, library: &str) -> bool {
     module.strip_prefix(library).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// The habits where `are_of` tells whether what they are about is of a library.
-pub(crate) fn of(are_of: impl Fn(About, &str) -> bool) -> Vec<Habit> {
-    let known = HABITS.iter().filter(|row| are_of(row.habit.about(), row.library));
-    known.map(|row| row.habit).collect()
+/// Some of them, which is asked several times at each import.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Habits(u32);
+
+impl Habits {
+    /// Those where `are_of` tells whether what they are about is of a library.
+    pub(crate) fn of(are_of: impl Fn(About, &str) -> bool) -> Self {
+        let known = HABITS.iter().filter(|row| are_of(row.habit.about(), row.library));
+        Self(known.fold(0, |all, row| all | row.habit.bit()))
+    }
+
+    pub(crate) const fn has(self, habit: Habit) -> bool {
+        self.0 & habit.bit() != 0
+    }
+
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
 }

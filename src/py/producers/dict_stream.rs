@@ -35,14 +35,27 @@ impl DictStream<'_, '_> {
         door: &'static str,
         stream: Stream,
     ) -> PyResult<Readiness> {
+        let alive = current::named(py, stream.handle(), self.place);
+        if !self.moves()
+            && let Some(producer) = StreamRef::of_default(alive)
+        {
+            return Ok((Ready::On(stream), Some(producer), None));
+        }
         match self.kept(py, stream)? {
             Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
             None if self.exports => Ok((Ready::On(stream), None, None)),
-            None => {
-                let alive = current::named(py, stream.handle(), self.place);
-                of_producer(py, door, self.driver, (alive, self.place), true)
-            }
+            None => of_producer(py, door, self.driver, (alive, self.place), true),
         }
+    }
+
+    /// Whether the stream of its arrays is that of the moment: CuPy's.
+    const fn is_of_now(&self) -> bool {
+        self.of_owner.has(Habit::NamesCurrentStream)
+    }
+
+    /// Whether its dict may name another stream later. Each array of Numba's has an object for its own.
+    const fn moves(&self) -> bool {
+        !self.is_of_now() && !self.of_owner.has(Habit::KeepsStreamObject)
     }
 
     /// Whether the dict that names `stream` was read of another array before, whose stream may be destroyed by now.
@@ -82,9 +95,7 @@ impl DictStream<'_, '_> {
             return Ok(Some(kept));
         }
         let vouched = StreamRef::vouched(py, self.driver, (stream, self.place))?;
-        // A stream of CuPy's is that of the moment, one of Numba's has an object of its own.
-        let of_now = self.of_owner.has(Habit::NamesCurrentStream);
-        let moves = !of_now && !self.of_owner.has(Habit::KeepsStreamObject);
+        let (of_now, moves) = (self.is_of_now(), self.moves());
         if vouched.is_some() && !moves {
             return Ok(vouched);
         }

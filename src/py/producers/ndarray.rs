@@ -15,7 +15,7 @@ use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Dims, Layout, Reach};
 use crate::py::cai_dict;
-use crate::py::habits::Habit;
+use crate::py::habits::{Habit, Habits};
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::numpy;
@@ -65,12 +65,12 @@ impl Parts {
     pub(super) fn of(
         x: &Bound<'_, PyAny>,
         kind: &Bound<'_, PyType>,
-        habits: &[Habit],
+        habits: Habits,
     ) -> PyResult<Option<Self>> {
         let py = x.py();
-        let (library, found) = if habits.contains(&Habit::NamesCurrentStream) {
+        let (library, found) = if habits.has(Habit::NamesCurrentStream) {
             ("cupy", answered(py, Self::cupys(x, kind))?.flatten())
-        } else if habits.contains(&Habit::KeepsStreamObject) {
+        } else if habits.has(Habit::KeepsStreamObject) {
             ("numba", answered(py, Self::numbas(kind))?.flatten())
         } else {
             return Ok(None);

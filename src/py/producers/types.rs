@@ -11,7 +11,7 @@ use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
-use crate::py::habits::{self, Habit};
+use crate::py::habits::{Habit, Habits};
 use crate::py::native::Question;
 use crate::py::text::class_name;
 use crate::py::views::{ArrayView, CaiView, DLPackView};
@@ -54,7 +54,7 @@ pub(crate) struct Facts {
     /// The attributes that its arrays are read by.
     pub(super) parts: Option<Parts>,
     /// What its library is known to do.
-    habits: Vec<Habit>,
+    habits: Habits,
     /// Whether the type defines a `__dlpack__` to go by.
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
@@ -79,8 +79,8 @@ impl Facts {
     }
 
     /// Whether the type's library has the habit.
-    pub(crate) fn has(&self, habit: Habit) -> bool {
-        self.habits.contains(&habit)
+    pub(crate) const fn has(&self, habit: Habit) -> bool {
+        self.habits.has(habit)
     }
 }
 
@@ -129,12 +129,12 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         _ => None,
     };
     let bases = Bases::of(kind)?;
-    let habits = habits::of(|about, library| bases.are_of(about, library));
-    let parts = Parts::of(x, kind, &habits)?;
+    let habits = Habits::of(|about, library| bases.are_of(about, library));
+    let parts = Parts::of(x, kind, habits)?;
     let has_cai = speaks(kind, intern!(py, "__cuda_array_interface__"))?;
     // NumPy's own `__dlpack__` says that the memory is the CPU's.
     let is_numpys = has_cai && bases.is_numpys;
-    let by_cai = is_numpys || (has_cai && habits.contains(&Habit::OneCapsule));
+    let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(Facts {
         producer,
         table: Table::of(kind)?,

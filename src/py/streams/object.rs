@@ -11,7 +11,7 @@ use pyo3::types::{PyBool, PyDict, PyString, PyTuple, PyType, PyTypeMethods};
 
 use crate::error::{Error, Kind};
 use crate::py::by_type::ByType;
-use crate::py::habits::{self, Habit};
+use crate::py::habits::{self, Habit, Habits};
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::text::{attribute, refused, shown};
@@ -234,8 +234,8 @@ pub(super) fn wrapped(py: Python<'_>) -> &Bound<'_, PyString> {
 
 fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<StreamKind> {
     let module = attribute(kind, intern!(kind.py(), "__module__"))?.unwrap_or_default();
-    let never_closed = habits::of(|_, library| habits::is_of(&module, library))
-        .contains(&Habit::NeverClosesStreams);
+    let habits = Habits::of(|_, library| habits::is_of(&module, library));
+    let never_closed = habits.has(Habit::NeverClosesStreams);
     let own = if never_closed { Lifetime::WhileHeld } else { Lifetime::UntilClosed };
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, own })
 }
