@@ -12,51 +12,39 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from timing import Row, timed
+from timing import Parts, Row, timed
 
 GROUP = "floors"
 LEGACY = 1
 ATTRIBUTES = (1, 2, 8, 9)
 """Context, kind of memory, managed, device: what the bridge asks of a pointer."""
 
-CALLS = {
-    "getattr": "pass",
-    "SMV(t)": "SMV.from_dlpack(t, stream_ptr=-1)",
-    "requires_grad": "t.requires_grad",
-    "is_neg": "t.is_neg()",
-    "cupy's attributes": "c.shape, c.strides, c.dtype, c.data.ptr",
-    "cupy's dict": "c.__cuda_array_interface__",
-    "numba's dict": "n.__cuda_array_interface__",
-    "a dict": (
-        '{"shape": (four, four), "typestr": text, "data": (four, False), "version": 3,'
-        ' "strides": None, "stream": 1}'
-    ),
-    "a C function": "abs(four)",
+OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
+    "SMV(t)": [(1, "SMV.from_dlpack(t, stream_ptr=-1)")],
+    "guards": [(1, "t.requires_grad"), (1, "t.is_neg()"), (-1, "pass"), (-1, "pass")],
+    "cupy's attributes": [(1, "c.shape, c.strides, c.dtype, c.data.ptr")],
+    "numba's dict": [(1, "n.__cuda_array_interface__")],
+    "a dict": [
+        (
+            1,
+            '{"shape": (four, four), "typestr": text, "data": (address, False), "version": 3,'
+            ' "strides": None, "stream": 1}',
+        )
+    ],
+    "a capsule": [(1, "host.__dlpack__()")],
 }
-"""Statements that a floor is made of."""
+"""What asking a library, and answering, takes. NumPy makes a capsule in C."""
 
 
-def floor_rows(found: dict[str, Any]) -> Iterator[Row]:
-    """The parts, by the names that pairs.toml adds up."""
-    least: dict[str, float] = {}
-    names = {**found, "four": 4, "text": "<f4"}
-    for name, statement in CALLS.items():
-        try:
-            (times,) = timed([statement], names)
-        except Exception as error:
-            yield Row(GROUP, name, None, remark=f"{type(error).__name__}: {error}")
-            continue
-        least[name] = min(times)
-        yield Row(GROUP, name, min(times), median=statistics.median(times))
-    parts = driver_parts(found)
-    guards = ("requires_grad", "is_neg")
-    if all(name in least for name in guards):
-        parts["guards"] = sum(least[name] for name in guards) - 2 * least["getattr"]
-    for name, value in parts.items():
-        yield Row(GROUP, name, value)
+def parts(found: dict[str, Any]) -> Parts:
+    """Give the parts that pairs.toml adds up, and add to `found` what their statements speak of."""
+    import numpy as np
+
+    found |= {"four": 4, "address": 1 << 46, "text": "<f4", "host": np.zeros((16, 16), np.float32)}
+    return {**OF_LIBRARIES, **of_driver(found)}
 
 
-def driver_parts(found: dict[str, Any]) -> dict[str, float]:
+def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
     """The driver's calls of an order each way, of a look at a pointer, and the lock's release."""
     from gpu import driver as cuda_driver
 
@@ -64,40 +52,60 @@ def driver_parts(found: dict[str, Any]) -> dict[str, float]:
         return {}
     loaded = cuda_driver.load()
     loaded.use_primary()
-    event, side, pointer = loaded.event(), found["side"], found["t"].data_ptr()
-    letting, keeping = ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1")
-    found = {"p": ctypes.c_void_p, "e": ctypes.c_void_p(event), "legacy": ctypes.c_void_p(LEGACY)}
-    found["side"], found["version"] = ctypes.c_void_p(side), ctypes.byref(ctypes.c_int())
-    found["status"], found["none"] = ctypes.byref(ctypes.c_int()), ctypes.c_uint(0)
-    found |= {"keeping": keeping, "letting": letting}
     slots = [ctypes.c_uint64() for _ in ATTRIBUTES]
-    found["kinds"] = (ctypes.c_int * len(slots))(*ATTRIBUTES)
-    found["answers"] = (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots))
-    found["count"], found["address"] = ctypes.c_uint(len(slots)), ctypes.c_uint64(pointer)
-    # Less a call of the same arguments that takes no notice of them.
-    calls = {
-        "lock": ("letting.cuDriverGetVersion", "version"),
-        "record legacy": ("keeping.cuEventRecord", "e, legacy"),
-        "wait side": ("keeping.cuStreamWaitEvent", "side, e, none"),
-        "record side": ("keeping.cuEventRecord", "e, side"),
-        "wait legacy": ("keeping.cuStreamWaitEvent", "legacy, e, none"),
-        "capturing": ("keeping.cuStreamIsCapturing", "side, status"),
-        "pointer": ("keeping.cuPointerGetAttributes", "count, kinds, answers, address"),
+    found |= {
+        "letting": ctypes.CDLL("libcuda.so.1"),
+        "keeping": ctypes.PyDLL("libcuda.so.1"),
+        "event": ctypes.c_void_p(loaded.event()),
+        "legacy": ctypes.c_void_p(LEGACY),
+        "other": ctypes.c_void_p(found["side"]),
+        "version": ctypes.byref(ctypes.c_int()),
+        "status": ctypes.byref(ctypes.c_int()),
+        "none": ctypes.c_uint(0),
+        "slots": slots,
+        "kinds": (ctypes.c_int * len(slots))(*ATTRIBUTES),
+        "answers": (ctypes.c_void_p * len(slots))(*map(ctypes.addressof, slots)),
+        "count": ctypes.c_uint(len(slots)),
+        "pointer": ctypes.c_uint64(found["t"].data_ptr()),
     }
-    own = {}
-    for name, (function, arguments) in calls.items():
-        rest = arguments.partition(",")[2]
-        nothing = f"keeping.cuDriverGetVersion(version,{rest})"
-        loaded.synchronize()
-        whole, without = timed([f"{function}({arguments})", nothing], found, 500)
-        own[name] = max(0.0, min(whole) - min(without))
-    loaded.synchronize()
-    loaded("cuEventDestroy_v2", event)
-    asked = 2 * own["capturing"] + own["lock"]
+
+    def call(function: str, arguments: str) -> list[tuple[int, str]]:
+        # Less a call of the same arguments that takes no notice of them.
+        nothing = f"keeping.cuDriverGetVersion(version,{arguments.partition(',')[2]})"
+        return [(1, f"keeping.{function}({arguments})"), (-1, nothing)]
+
+    lock = [
+        (1, "letting.cuDriverGetVersion(version)"),
+        (-1, "keeping.cuDriverGetVersion(version)"),
+    ]
+    asked = 2 * call("cuStreamIsCapturing", "other, status") + lock
+    there = call("cuEventRecord", "event, legacy") + call("cuStreamWaitEvent", "other, event, none")
+    back = call("cuEventRecord", "event, other") + call("cuStreamWaitEvent", "legacy, event, none")
     return {
-        "pointer": own["pointer"],
-        "lock": own["lock"],
-        "capturing": own["capturing"],
-        "order there": own["record legacy"] + own["wait side"] + asked,
-        "order back": own["record side"] + own["wait legacy"] + asked,
+        "pointer": call("cuPointerGetAttributes", "count, kinds, answers, pointer"),
+        "lock": lock,
+        "capturing": call("cuStreamIsCapturing", "other, status"),
+        "order there": there + asked,
+        "order back": back + asked,
     }
+
+
+def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Row]:
+    """The parts by themselves."""
+    for name, terms in known.items():
+        texts = list(dict.fromkeys(text for _, text in terms))
+        try:
+            times = dict(zip(texts, timed(texts, found, between=between), strict=True))
+        except Exception as error:
+            yield Row(GROUP, name, None, remark=f"{type(error).__name__}: {error}")
+            continue
+        sums = [sum(sign * one for sign, one in round_) for round_ in rounds(terms, times)]
+        yield Row(GROUP, name, min(sums), median=statistics.median(sums))
+
+
+def rounds(
+    terms: list[tuple[int, str]], times: dict[str, list[float]]
+) -> Iterator[list[tuple[int, float]]]:
+    """Each round's times of `terms`, with their signs."""
+    for one in zip(*(times[text] for _, text in terms), strict=True):
+        yield [(sign, value) for (sign, _), value in zip(terms, one, strict=True)]

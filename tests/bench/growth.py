@@ -79,6 +79,7 @@ def by_views(to_cai: Any, memory: Any) -> Iterator[Row]:
             value,
             peer=peer,
             peer_value=first if peer else None,
+            ratio=value / first if peer else None,
             budget=FLAT if peer else None,
         )
     held.clear()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from floors import floor_rows
+from floors import floor_rows, parts
 from timing import CALLS, Pair, Row, least_host_ms
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
@@ -200,14 +200,11 @@ def why_not() -> str | None:
 
 def rows() -> Iterator[Row]:
     found = names()
-    floors: dict[str, float] = {}
-    for row in floor_rows(found):
-        floors |= {row.name: row.value} if row.value is not None else {}
-        yield row
+    # Before each of what takes turns: queues that fill up would be timed, too.
+    settle = found["torch"].cuda.synchronize if "torch" in found else None
+    known = parts(found)
+    yield from floor_rows(found, known, settle)
     for group, calls, pairs in groups():
         for pair in pairs:
-            row = pair.measure(group, found, calls, floors)
-            if "torch" in found:
-                found["torch"].cuda.synchronize()
-            yield row
+            yield pair.measure(group, found, calls, known, settle)
     yield from host_rows(found)

@@ -1,18 +1,26 @@
-"""How the benchmark measures, and one measured row."""
+"""How the benchmark measures, and one measured row.
+
+A machine's clock may drift, or halve, within a second. So all that a row compares takes turns in
+short rounds: the bridge's statement, the peer's, and the parts of the floor. A ratio is the median
+of the rounds' own ratios; a time is the least of the rounds.
+"""
 
 from __future__ import annotations
 
 import statistics
 import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-ROUNDS = 15
-CALLS = 1000
+ROUNDS = 61
+CALLS = 200
 NEAR = 1.15
 """How far from its floor a row may be whose budget the floor forbids."""
+
+Parts = Mapping[str, Sequence[tuple[int, str]]]
+"""What floors are made of: by name, statements that count, and such that are taken off (-1)."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +28,8 @@ class Row:
     """One measured thing. `value`, `peer_value`, `median` and `floor` in `unit`; `budget` is of the
     ratio where there is a peer.
 
-    `floor` is what of `value` the bridge has to do whoever writes it, measured in the same run. A
-    row without a budget is for information, and passes.
+    `floor` is what of `value` the bridge has to do whoever writes it, measured in the same rounds.
+    A row without a budget is for information, and passes.
     """
 
     group: str
@@ -34,10 +42,10 @@ class Row:
     remark: str = ""
     median: float | None = None
     floor: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        return self.value / self.peer_value if self.value is not None and self.peer_value else None
+    ratio: float | None = None
+    """How many times the peer's time it takes, by the median of the rounds."""
+    from_floor: float | None = None
+    """The same of the floor."""
 
     @property
     def verdict(self) -> str:
@@ -48,34 +56,43 @@ class Row:
         measured = self.ratio if self.peer else self.value
         if measured is not None and measured <= self.budget:
             return "PASS"
-        if self.floor is None or not self.peer_value or self.floor <= self.budget * self.peer_value:
+        if self.from_floor is None or self.ratio is None:
             return "over"
-        return "at floor" if self.value <= NEAR * self.floor else "over, floor"
-
-    @property
-    def from_floor(self) -> float | None:
-        """How many times its floor it takes."""
-        return self.value / self.floor if self.value is not None and self.floor else None
+        if self.ratio / self.from_floor <= self.budget:
+            return "over"
+        return "at floor" if self.from_floor <= NEAR else "over, floor"
 
 
-def timed(statements: list[str], names: dict[str, Any], calls: int = CALLS) -> list[list[float]]:
-    """The times of a call of each statement in ns, of as many rounds, in which they take turns: a
-    drifting clock hits all.
+def timed(
+    statements: Sequence[str],
+    names: dict[str, Any],
+    calls: int = CALLS,
+    between: Callable[[], object] | None = None,
+) -> list[list[float]]:
+    """The times of a call of each statement in ns, of `ROUNDS` rounds, in which they take turns.
+    `between` is called before each, untimed.
     """
     timers = [timeit.Timer(text, globals=names) for text in statements]
     for timer in timers:
-        timer.timeit(max(50, calls // 20))
+        timer.timeit(max(50, calls // 4))
     times: list[list[float]] = [[] for _ in timers]
     for _ in range(ROUNDS):
         for timer, found in zip(timers, times, strict=True):
+            if between is not None:
+                between()
             found.append(1e9 * timer.timeit(calls) / calls)
     return times
 
 
+def ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
+    """How many times the others' time ours is: the median of the rounds."""
+    return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
+
+
 @dataclass(frozen=True)
 class Pair:
-    """A statement of the bridge's and the one of a peer that does the same, run in turns. `floor`
-    is a sum of what `floors` has names for.
+    """A statement of the bridge's and the one of a peer that does the same. `floor` is a sum of
+    what `Parts` have names for.
     """
 
     name: str
@@ -84,34 +101,46 @@ class Pair:
     budget: float | None = None
     floor: str = ""
 
+    def parts(self, known: Parts) -> list[tuple[int, str]]:
+        """What its floor is made of; nothing where a part is not known."""
+        names = [part.strip() for part in self.floor.split("+") if part.strip()]
+        if not all(name in known for name in names):
+            return []
+        return [term for name in names for term in known[name]]
+
     def measure(
         self,
         group: str,
         names: dict[str, Any],
         calls: int = CALLS,
-        floors: dict[str, float] | None = None,
+        known: Parts | None = None,
+        between: Callable[[], object] | None = None,
     ) -> Row:
-        """The least and the median of `ROUNDS` times `calls`."""
-        known = floors or {}
-        parts = [known.get(part.strip()) for part in self.floor.split("+") if part.strip()]
-        whole = [part for part in parts if part is not None]
-        floor = sum(whole) if parts and len(whole) == len(parts) else None
+        """Run its statements in turns."""
+        parts = self.parts(known or {})
+        statements = list(dict.fromkeys([self.bridge, self.peer, *(text for _, text in parts)]))
+        statements = [text for text in statements if text]
         try:
-            times = timed([text for text in (self.bridge, self.peer) if text], names, calls)
+            times = dict(zip(statements, timed(statements, names, calls, between), strict=True))
         except (
             Exception
         ) as error:  # a library that is missing or refuses costs its row, not the run
             remark = f"{type(error).__name__}: {error}"
             return Row(group, self.name, None, peer=self.peer, budget=self.budget, remark=remark)
+        ours, theirs = times[self.bridge], times.get(self.peer)
+        floors = [sum(sign * times[text][at] for sign, text in parts) for at in range(ROUNDS)]
+        from_floor = ratio(ours, floors) if parts else None
         return Row(
             group,
             self.name,
-            min(times[0]),
+            min(ours),
             peer=self.peer,
-            peer_value=min(times[1]) if self.peer else None,
+            peer_value=min(theirs) if theirs else None,
             budget=self.budget,
-            median=statistics.median(times[0]),
-            floor=floor,
+            median=statistics.median(ours),
+            floor=min(ours) / from_floor if from_floor else None,
+            ratio=ratio(ours, theirs) if theirs else None,
+            from_floor=from_floor,
         )
 
 
@@ -120,7 +149,7 @@ def least_host_ms(
 ) -> float:
     """The least host time of `action` in ms over a few tries, with work queued in front of each."""
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(15):
         make_pending()
         start = time.perf_counter()
         result = action()
