@@ -1,8 +1,8 @@
 """Runs each row under callgrind, between two functions that mark where it counts.
 
 The libraries are stand-ins, so that the counts are the bridge's and Python's own:
-t a torch tensor, c a CuPy array, n a Numba array, stub a ready-made dict, t8 a tensor of eight
-dimensions, tensors ten tensors, taken a function that takes CuPy's arrays; view = from_cai(c),
+t a torch tensor, c a CuPy array, n a Numba array on a stream of its own, n0 one on the default one,
+stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, taken a function that takes CuPy's arrays; view = from_cai(c),
 cai = to_cai(t); side a handle of torch's pool, pooled its object, object_ one that owns its stream;
 torch, cupy the modules.
 """
@@ -29,6 +29,11 @@ def module(name: str, **attributes: Any) -> types.ModuleType:
     vars(made).update(attributes)
     sys.modules[name] = made
     return made
+
+
+numba = module("numba")
+numba.cuda = module("numba.cuda", config=module("numba.cuda.config"))
+numba.cuda.config.CUDA_PER_THREAD_DEFAULT_STREAM = 0
 
 
 class TorchStream(fake_libraries.CudaStreamBase):
@@ -144,9 +149,9 @@ class NumbaArray:
 
     __module__ = "numba.cuda.cudadrv.devicearray"
 
-    def __init__(self, pointer: int, shape: tuple[int, ...]) -> None:
+    def __init__(self, pointer: int, shape: tuple[int, ...], stream: NumbaStream | int) -> None:
         self.gpu_data, self.shape = NumbaPointer(pointer), shape
-        self.dtype, self.stream = np.dtype("float32"), NumbaStream(SIDE + 0x1000)
+        self.dtype, self.stream = np.dtype("float32"), stream
         self.strides = np.empty(shape, self.dtype).strides
 
     def interface(self) -> dict[str, Any]:
@@ -155,7 +160,7 @@ class NumbaArray:
             "strides": None,
             "data": (self.gpu_data.device_ctypes_pointer.value, False),
             "typestr": self.dtype.str,
-            "stream": self.stream.handle,
+            "stream": self.stream.handle if self.stream else None,
             "version": 3,
         }
 
@@ -185,7 +190,8 @@ def names() -> dict[str, Any]:
         "cupy": cupy,
         "t": t,
         "c": c,
-        "n": NumbaArray(0x9000_0000, (2, 3)),
+        "n": NumbaArray(0x9000_0000, (2, 3), NumbaStream(SIDE + 0x1000)),
+        "n0": NumbaArray(0x9100_0000, (2, 3), 0),
         "t8": fake_libraries.Tensor(0x7100_0000, [2] * 8),
         "stub": Stub(0xA000_0000, (2, 3)),
         "view": cai_bridge.from_cai(c),
