@@ -10,7 +10,7 @@ use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::order::{self, Purpose};
-use crate::stream::{Alive, Ready, Request, Stream, plan};
+use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 /// Where the consumers of `array` work, whose producer's streams are at `place`: there, unless the memory is
 /// handed out as another GPU's.
@@ -75,6 +75,16 @@ fn alive_or_waited<'h>(
     }
 }
 
+/// Passes an array on to whoever reads it, who has named no stream, and learns the one that it is ready on.
+#[inline]
+pub(crate) fn pass_on(py: Python<'_>, door: &'static str, source: &mut Holding) {
+    let why = plan(source.ready, Request::Unspecified).unwrap_or(Elided::NothingPending);
+    order::elided(Purpose::hand_over(door), source.place, why, || source.ready.stream());
+    if source.array.ptr() != 0 && !source.has_consumer() {
+        source.await_reader(py, consumers_place(&source.array, source.place));
+    }
+}
+
 /// Makes the memory of `holding`, which is `ready`, usable on the stream that `argument` names at `at`, with
 /// the interpreter's lock released while the driver is called.
 pub(crate) fn hand_over(
@@ -113,7 +123,7 @@ pub(crate) fn hand_over_from(
         }
         (why, _) => {
             let on = || request.stream().or(ready.stream());
-            order::elided(door, place, why.unwrap_or(crate::stream::Elided::NothingPending), on);
+            order::elided(door, place, why.unwrap_or(Elided::NothingPending), on);
         }
     }
     Ok(())

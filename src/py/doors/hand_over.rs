@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 use crate::device::Place;
 use crate::order::{self, Purpose};
 use crate::py::lease::{Holding, look};
-use crate::py::source::{check_argument, consumers_place, hand_over_from, ready_for, ready_stream};
+use crate::py::source::{check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_stream};
 use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Request, Stream, plan};
 
@@ -18,6 +18,10 @@ pub(super) fn export(
     argument: &Argument<'_, '_>,
 ) -> PyResult<()> {
     look(py);
+    if argument.request() == Request::Unspecified {
+        pass_on(py, door, source);
+        return Ok(());
+    }
     let asked = ask(door, py, source, argument)?;
     asked.order(door, py, source, None)?;
     let at = asked.at;

@@ -39,6 +39,14 @@ impl Holding {
         Ok(())
     }
 
+    /// The memory is for a reader at `at` who has named no stream; it is nobody's yet.
+    #[inline]
+    pub(crate) fn await_reader(&mut self, py: Python<'_>, at: Place) {
+        self.at = at;
+        self.consumer = Consumer::Unread;
+        self.note_use(py);
+    }
+
     /// The memory is read by work of the bridge on `on`, which `kept` keeps, or whoever keeps what the array is ready on.
     pub(crate) fn hand_to_work(
         &mut self,

@@ -28,7 +28,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
-use crate::py::source::{check_argument, hand_over_from, ready_for};
+use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, KeepAlive, StreamRef, current, libraries, said};
 use crate::py::text::{an_object, refused, shown};
@@ -196,6 +196,10 @@ fn hand_to_consumer(
     argument: &Argument<'_, '_>,
     from: Option<Alive<'_>>,
 ) -> PyResult<()> {
+    if argument.request() == Request::Unspecified {
+        pass_on(py, door, source);
+        return Ok(());
+    }
     let at = check_argument(&source.array, &source.driver, argument, source.place)?;
     let ready = (source.ready, source.place, from);
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;

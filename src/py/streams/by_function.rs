@@ -67,15 +67,22 @@ thread_local! {
 /// What those answer that have a current stream on a GPU. Asked by one of them, nobody answers.
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
-    let has_warp = library(py, intern!(py, "warp"))?.is_some();
-    if !has_warp && !HAS_REGISTERED.load(Ordering::Acquire) {
-        return Ok(Vec::new());
-    }
-    asked(py, ordinal, has_warp)
+    if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }
+}
+
+/// Whether there is a function to ask.
+#[inline]
+pub(super) fn has_functions(py: Python<'_>) -> PyResult<bool> {
+    Ok(HAS_REGISTERED.load(Ordering::Acquire) || has_warp(py)?)
+}
+
+fn has_warp(py: Python<'_>) -> PyResult<bool> {
+    Ok(library(py, intern!(py, "warp"))?.is_some())
 }
 
 #[cold]
-fn asked(py: Python<'_>, ordinal: i32, has_warp: bool) -> PyResult<Vec<Answered<'_>>> {
+fn asked(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
+    let has_warp = has_warp(py)?;
     let asked: Vec<_> = {
         let functions = functions();
         let warp = functions.warp.iter().filter(|_| has_warp).map(|function| (function, true));

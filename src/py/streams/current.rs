@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::by_function::answers;
+use super::by_function::{answers, has_functions};
 use super::imported::library;
 use super::libraries::{cupys, cupys_object, simulated, torchs};
 use super::object::handle_of;
@@ -86,6 +86,23 @@ pub(crate) fn each<'a, 'py>(
         }
     }
     Ok(())
+}
+
+/// Whether the imported libraries that have a current stream all work on the legacy default one, as in most programs;
+/// `None` where [`each`] has to be asked.
+#[inline]
+pub(crate) fn are_all_on_legacy(
+    py: Python<'_>,
+    driver: &Handle,
+    ordinal: i32,
+) -> PyResult<Option<bool>> {
+    /// The driver's names of the legacy default stream.
+    const LEGACY: [u64; 2] = [0, 1];
+    let is_legacy = |native: Option<u64>| native.is_none_or(|native| LEGACY.contains(&native));
+    if !matches!(driver, Handle::Cuda) || has_functions(py)? {
+        return Ok(None);
+    }
+    Ok(Some(is_legacy(torchs(py, ordinal)?) && is_legacy(cupys(py, ordinal)?)))
 }
 
 /// The stream that a library has just named by its driver's handle: by its exchange API, as the one that it

@@ -39,6 +39,12 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     if let Some(known) = known {
         drop(view.held(|holding| holding.note(py, known))?);
     }
+    let legacy = Alive::legacy(view.at());
+    let is_on_legacy = ready.stream().is_none_or(|stream| legacy.is_at(stream, view.place));
+    let all = || current::are_all_on_legacy(py, &view.driver, legacy.place().ordinal);
+    if is_on_legacy && all()? == Some(true) {
+        return Ok((ready, again));
+    }
     let objects = Objects::default();
     current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
         note(py, view, reader, &objects)?;
@@ -49,11 +55,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
             _ => Ok(()),
         }
     })?;
-    let legacy = Alive::legacy(view.at());
-    if let Ready::On(stream) = ready
-        && !legacy.is_at(stream, view.place)
-        && imported::ignores_dicts(py)?
-    {
+    if !is_on_legacy && imported::ignores_dicts(py)? {
         wait_for_producer(py, view, legacy, |reader, from| !reader && !from)?;
     }
     Ok((ready, again))
