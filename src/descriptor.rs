@@ -46,7 +46,7 @@ impl Descriptor {
     }
 
     /// Sets all but the layout, which is set already and has that reach.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set(
         &mut self,
         ptr: u64,
@@ -59,7 +59,7 @@ impl Descriptor {
         self.check(reach)
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&mut self, reach: Reach) -> Result<()> {
         if self.layout.size() == 0 {
             self.ptr = 0;

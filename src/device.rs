@@ -65,7 +65,7 @@ impl Device {
     }
 
     /// From DLPack's pair; refuses what CUDA cannot reach.
-    #[inline]
+    #[inline(always)]
     pub fn from_dlpack(code: u32, id: i32) -> Result<Self> {
         let kind = match code {
             2 => MemoryKind::Device,

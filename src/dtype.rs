@@ -132,7 +132,7 @@ impl Dtype {
     pub(crate) const FIRST: Self = Self { at: 0, lanes: 1 };
 
     /// From DLPack's `(code, bits, lanes)`.
-    #[inline]
+    #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         if lanes == 0 {
             return Err(Error::new(Kind::Lanes, "0"));

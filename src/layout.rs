@@ -128,7 +128,7 @@ enum Lists {
 
 impl Lists {
     /// As many zeros.
-    #[inline]
+    #[inline(always)]
     fn zeros(count: usize) -> Self {
         match u8::try_from(count) {
             Ok(short) if count <= INLINE => Self::Inline(short, [0; INLINE], [0; INLINE]),
@@ -147,7 +147,7 @@ impl Lists {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn both_mut(&mut self) -> (&mut [i64], &mut [i64]) {
         match self {
             Self::Inline(count, shape, strides) => {
@@ -187,7 +187,7 @@ impl Layout {
     }
 
     /// The same in its place. What is refused leaves it neither the one nor the other.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_elements(
         &mut self,
         shape: &[i64],
@@ -307,7 +307,7 @@ impl Walk {
     }
 
     /// Takes the next dimension.
-    #[inline]
+    #[inline(always)]
     fn step(&mut self, extent: i64, stride: i64) {
         let count = extent.max(1);
         let (bytes, large) = self.bytes.overflowing_mul(count);
@@ -337,7 +337,7 @@ impl Walk {
     }
 
     /// What the array reaches; `None` where it is refused.
-    #[inline]
+    #[inline(always)]
     const fn reach(&self) -> Option<Reach> {
         match (self.wrong, self.size, self.overflow) {
             (true, ..) => None,

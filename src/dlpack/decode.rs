@@ -120,7 +120,7 @@ pub unsafe fn descriptor(tensor: &DLTensor, header: Header) -> Result<Descriptor
 /// # Safety
 ///
 /// As for [`descriptor`].
-#[inline]
+#[inline(always)]
 pub(super) unsafe fn read_into(
     array: &mut Descriptor,
     tensor: &DLTensor,
@@ -151,7 +151,7 @@ pub(super) unsafe fn read_into(
 }
 
 /// The address of the first element: `byte_offset` is added where there is one.
-#[inline]
+#[inline(always)]
 fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
     let (base, offset) = (tensor.data as u64, tensor.byte_offset);
     if layout.size() == 0 {
@@ -170,7 +170,7 @@ fn address(tensor: &DLTensor, layout: &Layout) -> Result<u64> {
 /// # Safety
 ///
 /// `values` is NULL or points to `ndim` integers.
-#[inline]
+#[inline(always)]
 unsafe fn dims<'a>(values: *const i64, ndim: usize) -> Option<&'a [i64]> {
     if ndim == 0 {
         return Some(&[]);

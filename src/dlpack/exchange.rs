@@ -75,7 +75,7 @@ impl Table {
     }
 
     /// A managed tensor of `x`, whose type the table was found on.
-    #[inline]
+    #[inline(always)]
     pub fn import(self, x: &Bound<'_, PyAny>) -> PyResult<Imported> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).managed_tensor_from_py_object_no_sync };
@@ -142,6 +142,7 @@ impl Table {
     }
 
     /// The stream that the library works on now, on `device`, as the driver names it (0 is legacy).
+    #[inline(always)]
     pub fn current_work_stream(self, py: Python<'_>, device: Device) -> PyResult<u64> {
         // SAFETY: a table of major version 1 has this field.
         let call = unsafe { (*self.0.as_ptr()).current_work_stream };
@@ -169,7 +170,7 @@ impl Imported {
     }
 
     /// The same in the place of `array`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_into(&self, array: &mut Descriptor) -> Result<()> {
         let header = Header { version: Some(self.0.version()), flags: self.0.flags() };
         // SAFETY: the tensor is the producer's, whose contract is that shape and strides hold `ndim`

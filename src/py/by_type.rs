@@ -1,7 +1,7 @@
 //! What is known of types, found out once and kept: a table for each thread, small, newest first. It holds
 //! its types, so that an address is never taken for a type that is gone.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use pyo3::prelude::*;
@@ -12,7 +12,11 @@ const KEPT: usize = 32;
 
 /// The table of a thread.
 #[derive(Debug)]
-pub(crate) struct ByType<T>(RefCell<Vec<Entry<T>>>);
+pub(crate) struct ByType<T> {
+    all: RefCell<Vec<Entry<T>>>,
+    /// Which was found last.
+    last: Cell<usize>,
+}
 
 #[derive(Debug)]
 struct Entry<T> {
@@ -25,7 +29,7 @@ struct Entry<T> {
 impl<T> ByType<T> {
     /// An empty table.
     pub(crate) const fn new() -> Self {
-        Self(RefCell::new(Vec::new()))
+        Self { all: RefCell::new(Vec::new()), last: Cell::new(0) }
     }
 
     /// What is known of the type of `x`, by `examine` where it is a new one.
@@ -36,11 +40,15 @@ impl<T> ByType<T> {
         examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
     ) -> PyResult<Rc<T>> {
         let address = x.get_type_ptr() as usize;
-        let known = self.0.borrow();
-        if let Some(entry) = known.iter().find(|entry| entry.address == address) {
+        let all = self.all.borrow();
+        if let Some(entry) = all.get(self.last.get()).filter(|entry| entry.address == address) {
             return Ok(Rc::clone(&entry.known));
         }
-        drop(known);
+        if let Some(at) = all.iter().position(|entry| entry.address == address) {
+            self.last.set(at);
+            return Ok(Rc::clone(&all[at].known));
+        }
+        drop(all);
         self.learn(x, address, examine)
     }
 
@@ -57,7 +65,7 @@ impl<T> ByType<T> {
         // Dropped outside the borrow: letting a type go may run anything.
         let mut gone = None;
         {
-            let mut all = self.0.borrow_mut();
+            let mut all = self.all.borrow_mut();
             if all.len() == KEPT {
                 gone = all.pop();
             }

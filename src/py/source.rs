@@ -76,7 +76,7 @@ fn alive_or_waited<'h>(
 }
 
 /// Passes an array on to whoever reads it, who has named no stream, and learns the one that it is ready on.
-#[inline]
+#[inline(always)]
 pub(crate) fn pass_on(py: Python<'_>, door: &'static str, source: &mut Holding) {
     let why = plan(source.ready, Request::Unspecified).unwrap_or(Elided::NothingPending);
     order::elided(Purpose::hand_over(door), source.place, why, || source.ready.stream());

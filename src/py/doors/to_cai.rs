@@ -84,7 +84,7 @@ fn view<'py>(
 }
 
 /// The array of `x`, for a view of either protocol.
-#[inline]
+#[inline(always)]
 pub(super) fn taken<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
@@ -103,6 +103,7 @@ pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<H
     source_for(door, x, &Argument::UNSPECIFIED)
 }
 
+#[inline(always)]
 fn source_for(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -115,7 +116,7 @@ fn source_for(
 }
 
 /// Takes `x` in by the best way that its type has; a capsule's tensor is still its own.
-#[inline]
+#[inline(always)]
 pub(super) fn take_in(
     door: &'static str,
     x: &Bound<'_, PyAny>,

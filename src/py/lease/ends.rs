@@ -144,6 +144,7 @@ pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
 }
 
 /// Runs an end, of which a panic leaves in its place what is left: memory that goes without an order is better kept.
+#[inline(always)]
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
@@ -161,6 +162,7 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
 }
 
 /// The same of an end that may be inside another: its orders are made at once, and the rest follows.
+#[inline(always)]
 pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(following) = QueueGuard::begin() else {
         **place = place.take().and_then(|next| queued(py, next));

@@ -80,7 +80,7 @@ pub(super) struct Copied {
 impl Holding {
     /// An array of a producer's, by its object and its managed tensor, which came by that way. What it is, where its
     /// streams are and whose they are is the caller's to say.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn array(
         object: Py<PyAny>,
         managed: Option<ImportedDlpack>,
@@ -92,12 +92,13 @@ impl Holding {
     }
 
     /// The streams of both sides are at `place`, as far as the consumer's is not known.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
         (self.place, self.at) = (place, place);
     }
 
     /// Holds the producer's managed tensor as well.
+    #[inline(always)]
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
         if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Sole(managed);
@@ -136,7 +137,7 @@ impl Holding {
     }
 
     /// In a box from the start: it is moved from hand to hand, and larger than what else an array is.
-    #[inline]
+    #[inline(always)]
     fn new(held: Owner, driver: Handle, by: By) -> Box<Self> {
         let nowhere = Place::gpu(0);
         Box::write(
@@ -164,7 +165,7 @@ impl Holding {
     }
 
     /// What it is, for whoever has that from here on. Its end is by `end`, unless another comes first.
-    #[inline]
+    #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: End) -> Descriptor {
         self.tag = (end, self.array.ptr());
         std::mem::replace(&mut self.array, Descriptor::EMPTY)

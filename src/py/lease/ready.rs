@@ -16,13 +16,14 @@ use crate::stream::{Alive, Ready, Stream};
 impl Holding {
     /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
     /// a default one at its place.
+    #[inline(always)]
     pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
         self.ready_on = ReadyOn::of(kept);
     }
 
     /// Consumers are told `ready`. The producer works on that stream, if it is known; the array is ready on `kept` where
     /// that is another.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn produced(
         &mut self,
         ready: Ready,

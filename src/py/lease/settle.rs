@@ -113,13 +113,14 @@ impl Holding {
         Ok(settled)
     }
 
+    #[inline(always)]
     fn tell_elided(&self, why: Elided) {
         let on = || self.producer.as_ref().map(StreamRef::stream);
         order::elided(Purpose::give_back("release"), self.place, why, on);
     }
 
     /// Whether all is done for its end: no stream has to wait for another, as is known without a question to Python.
-    #[inline]
+    #[inline(always)]
     pub(super) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
         if matches!(self.held, Owner::Copy(_)) || !self.process.is_current() {
             return false;
@@ -140,6 +141,7 @@ impl Holding {
     }
 
     /// Why no stream has to wait for another, where that is known without a question to anybody.
+    #[inline(always)]
     pub(super) fn nothing_to_order(&self) -> Option<Elided> {
         if self.lent.is_some_and(|at| {
             !self.is_producer(Alive::legacy(at))

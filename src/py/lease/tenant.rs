@@ -13,7 +13,7 @@ use crate::py::observe::{CallSpan, Outcome};
 
 impl Tenant {
     /// Ends with the object of ours that it is in, where the interpreter's lock is held.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {
             let mut next = ManuallyDrop::new(Some(Next::new(holding)));

@@ -78,6 +78,7 @@ impl Question {
     }
 
     /// Whether `x`, an object of the type, answers yes.
+    #[inline(always)]
     pub(in crate::py) fn ask(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let answer = self.answer(x)?;
         // SAFETY: `True` and `False` live as long as the interpreter.
@@ -90,6 +91,7 @@ impl Question {
     }
 
     /// What `x`, an object of the type, answers.
+    #[inline(always)]
     pub(in crate::py) fn answer<'py>(&self, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         let py = x.py();
         match self {

@@ -35,7 +35,7 @@ use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
-#[inline]
+#[inline(always)]
 pub(crate) fn exchange(
     door: &'static str,
     x: &Bound<'_, PyAny>,
@@ -188,7 +188,7 @@ pub(crate) fn consume_later(py: Python<'_>, source: &mut Holding) -> Option<Unco
 }
 
 /// Makes the array usable as `argument` asks, from the stream `from` that it is ready on.
-#[inline]
+#[inline(always)]
 fn hand_to_consumer(
     py: Python<'_>,
     door: &'static str,
@@ -215,6 +215,7 @@ fn hand_to_consumer(
 
 /// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver
 /// knows whose it is.
+#[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
     let place = if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
         Place::gpu(array.device().id)

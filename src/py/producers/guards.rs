@@ -12,6 +12,7 @@ use crate::py::text::printed;
 
 /// Refuses a tensor whose memory does not hold its values, or that autograd follows. `dtype` spares
 /// the questions whose answer the type fixes; `None` asks all of them.
+#[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
     let Some(lazy) = &facts.lazy else { return Ok(()) };
     if dtype.is_none_or(Dtype::is_inexact) && lazy.requires_grad.ask(x)? {

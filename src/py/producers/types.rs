@@ -89,7 +89,7 @@ thread_local! {
 }
 
 /// The facts of the type of `x`.
-#[inline]
+#[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
     KNOWN.with(|known| known.get(x, examine))
 }

@@ -45,12 +45,12 @@ pub(super) fn dict<'py>(
     let (ready, again) = reader::ready(py, view).map_err(|refused| span.refused(DICT, refused))?;
     let stream = ready.to_cai(Thread::current());
     let dict = match view.dict.get(py) {
-        Some((named, dict)) if *named == stream => dict.bind(py).copy()?,
+        Some(kept) if kept.0 == stream => kept.1.bind(py).copy()?,
         kept => {
             let dict = cai_dict::encode(py, &view.array, ready)?;
             // Most views are read once.
             if again && kept.is_none() {
-                let _ = view.dict.set(py, (stream, dict.copy()?.unbind()));
+                let _ = view.dict.set(py, Box::new((stream, dict.copy()?.unbind())));
             }
             dict
         }

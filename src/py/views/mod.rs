@@ -46,7 +46,7 @@ pub(crate) struct View {
     by: By,
     lease: Lease<Tenant>,
     /// Its dict and the stream that this names, of a view that was read twice: copies are handed out.
-    dict: PyOnceLock<(Option<u64>, Py<PyDict>)>,
+    dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
 /// What makes an array.
@@ -66,7 +66,7 @@ pub(crate) struct Parts<'py> {
 
 impl View {
     /// A view of `source`.
-    #[inline]
+    #[inline(always)]
     fn new(mut source: Box<Holding>) -> Self {
         let place = source.place;
         source.hand_out_at(consumers_place(&source.array, place));
@@ -83,7 +83,7 @@ impl View {
     }
 
     /// A view of `source` as an object of `class`, which speaks the protocol that it is for.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn object<C>(
         py: Python<'_>,
         source: Box<Holding>,
