@@ -5,6 +5,8 @@
 //! kept, so that a view of our own goes back as it came; the CUDA Array Interface sees lanes as a
 //! trailing dimension ([`Descriptor::cai_shape`]).
 
+use std::slice;
+
 use crate::device::Device;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
@@ -144,26 +146,56 @@ impl Descriptor {
 
     /// The shape, with lanes as a trailing dimension.
     pub fn cai_shape(&self) -> Dims {
-        let mut shape = Dims::from(self.layout.shape());
-        if self.dtype.lanes() > 1 {
-            shape.push(i64::from(self.dtype.lanes()));
-        }
-        shape
+        self.cai_extents().collect()
     }
 
     /// The strides in bytes, with that of the lanes last. [`Layout`] has shown that they fit.
     pub fn cai_strides(&self) -> Dims {
-        let element = self.dtype.element_size();
-        let mut strides = Dims::new();
-        for stride in self.layout.strides() {
-            strides.push(stride * element);
-        }
-        if self.dtype.lanes() > 1 {
-            strides.push(self.dtype.itemsize());
-        }
-        strides
+        self.cai_steps().collect()
+    }
+
+    /// [`Self::cai_shape`], one at a time.
+    #[inline]
+    pub fn cai_extents(&self) -> CaiDims<'_> {
+        let lanes = self.dtype.lanes();
+        let last = (lanes > 1).then_some(i64::from(lanes));
+        CaiDims { values: self.layout.shape().iter(), factor: 1, last }
+    }
+
+    /// [`Self::cai_strides`], one at a time.
+    #[inline]
+    pub fn cai_steps(&self) -> CaiDims<'_> {
+        let factor = self.dtype.element_size();
+        let last = (self.dtype.lanes() > 1).then_some(self.dtype.itemsize());
+        CaiDims { values: self.layout.strides().iter(), factor, last }
     }
 }
+
+/// A shape, or strides, as the CUDA Array Interface has it.
+#[derive(Debug, Clone)]
+pub struct CaiDims<'a> {
+    values: slice::Iter<'a, i64>,
+    factor: i64,
+    /// Of the lanes, where there is more than one.
+    last: Option<i64>,
+}
+
+impl Iterator for CaiDims<'_> {
+    type Item = i64;
+
+    #[inline]
+    fn next(&mut self) -> Option<i64> {
+        self.values.next().map(|value| value * self.factor).or_else(|| self.last.take())
+    }
+
+    #[inline]
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let count = self.values.len() + usize::from(self.last.is_some());
+        (count, Some(count))
+    }
+}
+
+impl ExactSizeIterator for CaiDims<'_> {}
 
 /// Why an array with elements needs a pointer.
 #[cold]

@@ -113,8 +113,18 @@ fn again(decoded: Decoded, layout: Layout) {
     let Ok(array) = Descriptor::new(ptr, dtype, (layout, reach), gpu, readonly) else { return };
     let ready =
         if let Claim::Stated(ready) = claim { array.pending(ready) } else { Ready::Nothing };
-    let fields = encode(&array, ready, HERE);
-    assert_eq!((fields.version, fields.masked, fields.structured), (VERSION, false, false));
+    let entries = encode(&array, ready, HERE);
+    let fields = Fields {
+        shape: entries.shape.collect(),
+        typestr: entries.typestr,
+        data: entries.data,
+        strides: entries.strides.map(Iterator::collect),
+        version: entries.version,
+        stream: entries.stream.map(i128::from),
+        masked: false,
+        structured: false,
+    };
+    assert_eq!(fields.version, VERSION);
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
     let dialect = Dialect { here: HERE, unnamed: None, declared: false };
     let mut seen = Layout::EMPTY;

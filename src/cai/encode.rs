@@ -1,22 +1,35 @@
 //! From a descriptor to the entries of a version 3 dict.
 
-use super::{Fields, VERSION};
-use crate::descriptor::Descriptor;
+use super::VERSION;
+use crate::descriptor::{CaiDims, Descriptor};
 use crate::stream::{Ready, Thread};
 
+/// The entries of a dict of version 3.
+#[derive(Debug, Clone)]
+pub struct Entries<'a> {
+    /// `shape`: extents in items.
+    pub shape: CaiDims<'a>,
+    /// `typestr`.
+    pub typestr: &'static str,
+    /// `data`: the pointer, 0 where there are no elements, and the read-only flag.
+    pub data: (u64, bool),
+    /// `strides`: bytes, `None` for C-contiguous arrays, as consumers expect.
+    pub strides: Option<CaiDims<'a>>,
+    /// `version`.
+    pub version: i64,
+    /// `stream`.
+    pub stream: Option<u64>,
+}
+
 /// The entries that describe `array`, ready as `ready` says, for a reader on the thread `here`.
-/// Strides are `None` for C-contiguous arrays, as consumers expect, and the pointer is 0 where there
-/// are no elements.
 #[inline]
-pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Fields<'static> {
-    Fields {
-        shape: array.cai_shape(),
+pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Entries<'_> {
+    Entries {
+        shape: array.cai_extents(),
         typestr: array.dtype().typestr(),
         data: (array.ptr(), array.readonly()),
-        strides: if array.layout().is_contiguous() { None } else { Some(array.cai_strides()) },
+        strides: if array.layout().is_contiguous() { None } else { Some(array.cai_steps()) },
         version: VERSION,
-        stream: ready.to_cai(here).map(i128::from),
-        masked: false,
-        structured: false,
+        stream: ready.to_cai(here),
     }
 }

@@ -1,6 +1,6 @@
 //! The CUDA Array Interface, versions 0 to 3, without Python types.
 //!
-//! [`Fields`] is the dict with its values read; [`decode()`] checks it, [`encode()`] makes one. The
+//! [`Fields`] is a dict with its values read, which [`decode()`] checks; [`encode()`] gives the [`Entries`] of one. The
 //! specification is
 //! [CUDA Array Interface (Version 3)](https://numba.readthedocs.io/en/stable/cuda/cuda_array_interface.html).
 
@@ -8,7 +8,7 @@ mod decode;
 mod encode;
 
 pub use decode::{Claim, Decoded, Dialect, decode};
-pub use encode::encode;
+pub use encode::{Entries, encode};
 
 use crate::layout::Dims;
 

@@ -208,16 +208,15 @@ pub(crate) fn encode<'py>(
     static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
     let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
     let [silent, legacy] = &templates[array.dtype().index()];
-    let here = Thread::current();
-    let (fields, stream) = (cai::encode(array, ready, here), ready.to_cai(here));
+    let cai::Entries { shape, data, strides, stream, .. } =
+        cai::encode(array, ready, Thread::current());
     // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
     let dict = if stream == Some(LEGACY) { legacy } else { silent }.bind(py).copy()?;
-    dict.set_item(intern!(py, "shape"), PyTuple::new(py, fields.shape.as_slice())?)?;
-    dict.set_item(intern!(py, "data"), fields.data)?;
-    if let Some(strides) = &fields.strides {
-        dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides.as_slice())?)?;
+    dict.set_item(intern!(py, "shape"), PyTuple::new(py, shape)?)?;
+    dict.set_item(intern!(py, "data"), data)?;
+    if let Some(strides) = strides {
+        dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
     }
-    // Not `fields.stream`: under the stable ABI an i128 is made of two integers and a shift.
     if let Some(stream) = stream.filter(|stream| *stream != LEGACY) {
         dict.set_item(intern!(py, "stream"), stream)?;
     }

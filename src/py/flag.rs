@@ -10,9 +10,12 @@ use crate::error::{Error, Kind};
 /// The flag that was given as the argument `name`.
 #[inline]
 pub(super) fn parse(name: &'static str, flag: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
-    let Some(given) = flag else { return Ok(None) };
+    flag.map_or(Ok(None), |given| given_flag(name, given).map(Some))
+}
+
+fn given_flag(name: &'static str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Some(flag) = truth(given)? {
-        return Ok(Some(flag));
+        return Ok(flag);
     }
     let got = format!("{} ({})", shown(given)?, type_name(given)?);
     Err(Error::at(Kind::Flag, name, got).into())

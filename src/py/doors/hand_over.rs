@@ -6,7 +6,9 @@ use smallvec::SmallVec;
 use crate::device::Place;
 use crate::order::{self, Purpose};
 use crate::py::lease::{Holding, look};
-use crate::py::source::{check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_stream};
+use crate::py::source::{
+    check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_stream,
+};
 use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Request, Stream, plan};
 

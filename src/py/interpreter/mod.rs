@@ -10,6 +10,7 @@
 //! *At its end* ([`end`]) nobody else comes in.
 #![allow(unsafe_code)]
 
+use std::any::Any;
 use std::panic::{
     AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
 };
@@ -58,12 +59,24 @@ pub(crate) fn inside<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
 /// `MemoryError` that it was.
 #[inline]
 pub(crate) fn or_no_memory<R>(call: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| {
-        match panic.downcast_ref::<&str>() {
-            Some(&NO_OBJECT) => Err(PyMemoryError::new_err(())),
-            _ => resume_unwind(panic),
-        }
-    })
+    // Beside the answer, which is a pointer mostly: what is caught is moved.
+    let mut refused = None;
+    let answer =
+        catch_unwind(AssertUnwindSafe(|| call().map_err(|error| refused = Some(error)).ok()));
+    match (answer, refused) {
+        (Ok(Some(answer)), _) => Ok(answer),
+        (Ok(None), Some(error)) => Err(error),
+        (Ok(None), None) => Err(PyMemoryError::new_err(())),
+        (Err(panic), _) => no_memory(panic),
+    }
+}
+
+#[cold]
+fn no_memory<R>(panic: Box<dyn Any + Send>) -> PyResult<R> {
+    match panic.downcast_ref::<&str>() {
+        Some(&NO_OBJECT) => Err(PyMemoryError::new_err(())),
+        _ => resume_unwind(panic),
+    }
 }
 
 /// The same for a call that answers nothing, which is None.

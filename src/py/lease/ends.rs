@@ -150,7 +150,9 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let (tag, span) = (next.ending.holder().tag, next.span);
     let outcome = match next.outcome {
         Some(made) => made,
-        None if next.ending.is_done_by(|holding| holding.is_done_without_orders(py)) => Outcome::Done,
+        None if next.ending.is_done_by(|holding| holding.is_done_without_orders(py)) => {
+            Outcome::Done
+        }
         None => outcome(py, &mut next.ending),
     };
     if next.ending.is_over() {

@@ -43,8 +43,13 @@ impl<'a, 'py> Argument<'a, 'py> {
     pub(crate) const LEGACY: Self =
         Self { request: Request::On(Stream::Legacy), ..Self::UNSPECIFIED };
 
+    /// What `stream` asks for.
+    #[inline]
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
-        let Some(given) = stream else { return Ok(Self::UNSPECIFIED) };
+        stream.map_or(Ok(Self::UNSPECIFIED), Self::of)
+    }
+
+    fn of(given: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         if given.is_exact_instance_of::<PyInt>() {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;
             return Ok(Self { request, ..Self::UNSPECIFIED });

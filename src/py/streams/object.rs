@@ -37,7 +37,10 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
     match &known.asking {
         Asking::Attribute(attribute) => {
             let answer = answered(py, attribute.answer(object))?;
-            Ok(answer.as_ref().and_then(native::small).and_then(|handle| u64::try_from(handle).ok()))
+            Ok(answer
+                .as_ref()
+                .and_then(native::small)
+                .and_then(|handle| u64::try_from(handle).ok()))
         }
         Asking::Method => match native::call_method(object, intern!(py, "__cuda_stream__")) {
             Ok(answer) => named_by(&answer).map(Some),
@@ -242,11 +245,7 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
 
 /// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, which
 /// its `__cuda_stream__` answers (torch 2.11): compared at the first.
-fn asking(
-    object: &Bound<'_, PyAny>,
-    kind: &Bound<'_, PyType>,
-    module: &str,
-) -> PyResult<Asking> {
+fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
     if object.is_instance_of::<PyType>() || !method.is_some_and(|method| method.is_callable()) {
