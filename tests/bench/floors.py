@@ -1,6 +1,6 @@
 """What a conversion has to do whoever writes it: calls of the driver, and of the libraries.
 
-The driver's calls are timed through ctypes, less a call of it that does nothing. ctypes lets the
+Functions of C are timed through ctypes, less a call of one that does nothing. ctypes lets the
 interpreter's lock go for one kind of library object and keeps it for the other: the difference is
 what that takes.
 """
@@ -22,6 +22,7 @@ ATTRIBUTES = (1, 2, 8, 9)
 OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
     "SMV(t)": [(1, "SMV.from_dlpack(t, stream_ptr=-1)")],
     "guards": [(1, "t.requires_grad"), (1, "t.is_neg()"), (-1, "pass"), (-1, "pass")],
+    "its handle": [(1, "side_object.cuda_stream")],
     "cupy's attributes": [(1, "c.shape, c.strides, c.dtype, c.data.ptr")],
     "numba's dict": [(1, "n.__cuda_array_interface__")],
     "a dict": [
@@ -32,8 +33,12 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
         )
     ],
     "a capsule": [(1, "host.__dlpack__()")],
+    "a view": [(1, "memoryview(host)")],
+    "a getter": [(1, "host.ndim")],
 }
-"""What asking a library, and answering, takes. NumPy makes a capsule in C."""
+"""What asking a library, and answering, takes: Python's own view, and NumPy's capsule and attribute,
+which are made in C.
+"""
 
 
 def parts(found: dict[str, Any]) -> Parts:
@@ -41,7 +46,7 @@ def parts(found: dict[str, Any]) -> Parts:
     import numpy as np
 
     found |= {"four": 4, "address": 1 << 46, "text": "<f4", "host": np.zeros((16, 16), np.float32)}
-    return {**OF_LIBRARIES, **of_driver(found)}
+    return {**OF_LIBRARIES, **of_driver(found), **of_streams(found)}
 
 
 def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
@@ -59,8 +64,9 @@ def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
         "event": ctypes.c_void_p(loaded.event()),
         "legacy": ctypes.c_void_p(LEGACY),
         "other": ctypes.c_void_p(found["side"]),
+        "context": ctypes.c_void_p(loaded.primary),
+        "answer": ctypes.byref(ctypes.c_uint64()),
         "version": ctypes.byref(ctypes.c_int()),
-        "status": ctypes.byref(ctypes.c_int()),
         "none": ctypes.c_uint(0),
         "slots": slots,
         "kinds": (ctypes.c_int * len(slots))(*ATTRIBUTES),
@@ -78,16 +84,44 @@ def of_driver(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
         (1, "letting.cuDriverGetVersion(version)"),
         (-1, "keeping.cuDriverGetVersion(version)"),
     ]
-    asked = 2 * call("cuStreamIsCapturing", "other, status") + lock
+    capturing = call("cuStreamIsCapturing", "other, answer")
+    context = call("cuCtxGetCurrent", "answer") + call("cuCtxGetId", "context, answer")
+    around = 2 * capturing + context + lock
     there = call("cuEventRecord", "event, legacy") + call("cuStreamWaitEvent", "other, event, none")
     back = call("cuEventRecord", "event, other") + call("cuStreamWaitEvent", "legacy, event, none")
     return {
         "pointer": call("cuPointerGetAttributes", "count, kinds, answers, pointer"),
         "lock": lock,
-        "capturing": call("cuStreamIsCapturing", "other, status"),
-        "order there": there + asked,
-        "order back": back + asked,
+        "capturing": capturing,
+        "context": context,
+        "whose": call("cuStreamGetCtx", "other, answer"),
+        "order there": there + around,
+        "order back": back + around,
     }
+
+
+def of_streams(found: dict[str, Any]) -> dict[str, list[tuple[int, str]]]:
+    """Where torch and CuPy work now: who reads a dict is taken to work there."""
+    if not {"t", "c"} <= found.keys():
+        return {}
+    from cupy_backends.cuda import stream
+
+    from cai_bridge.testing._kit.dlpack_abi import exchange_table
+    from cai_bridge.testing._kit.dlpack_capsule import capsule_name, capsule_pointer
+
+    table = exchange_table(type(found["t"]))
+    capsule = stream.__pyx_capi__["get_stream_ptr"]
+    torchs = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_void_p)
+    cupys = ctypes.PYFUNCTYPE(ctypes.c_ssize_t, ctypes.c_int)
+    does_nothing = ctypes.cast(ctypes.PyDLL(None).abs, ctypes.c_void_p).value
+    found |= {
+        "torchs": torchs(table.struct.current_work_stream),
+        "no_torchs": torchs(does_nothing),
+        "cupys": cupys(capsule_pointer(capsule, capsule_name(capsule))),
+        "no_cupys": cupys(does_nothing),
+    }
+    asked = [(1, "torchs(2, 0, answer)"), (-1, "no_torchs(2, 0, answer)")]
+    return {"current streams": [*asked, (1, "cupys(0)"), (-1, "no_cupys(0)")]}
 
 
 def floor_rows(found: dict[str, Any], known: Parts, between: Any) -> Iterator[Row]:
