@@ -54,6 +54,7 @@ pub(crate) fn ready_streams<'h>(
 }
 
 /// The stream that the memory is ready on, if it is alive; else the host has waited for all work there.
+#[inline(always)]
 fn alive_or_waited<'h>(
     py: Python<'_>,
     door: &'static str,
@@ -65,14 +66,23 @@ fn alive_or_waited<'h>(
     match holding.confirm_ready(py, stream)? {
         Now::On(alive) => Ok(Some(alive)),
         Now::Nothing => Ok(None),
-        Now::Gone => {
-            look(py);
-            let place = holding.place_of_ready(stream).unwrap_or(place);
-            let reason = (WaitReason::StreamGone, to.as_slice());
-            wait_for_all(py, door, &holding.driver, place, reason)?;
-            Ok(None)
-        }
+        Now::Gone => wait_for_lost(py, door, holding, (stream, place), to).map(|()| None),
     }
+}
+
+/// The host waits for all work at the place of a stream that nothing keeps alive any more.
+#[cold]
+fn wait_for_lost(
+    py: Python<'_>,
+    door: &'static str,
+    holding: &Holding,
+    (lost, place): (Stream, Place),
+    to: Option<Alive<'_>>,
+) -> PyResult<()> {
+    look(py);
+    let place = holding.place_of_ready(lost).unwrap_or(place);
+    let reason = (WaitReason::StreamGone, to.as_slice());
+    Ok(wait_for_all(py, door, &holding.driver, place, reason)?)
 }
 
 /// Passes an array on to whoever reads it, who has named no stream, and learns the one that it is ready on.

@@ -92,6 +92,7 @@ impl Holding {
 
     /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
     /// its pending work, a consumer has not.
+    #[inline(always)]
     pub(crate) fn confirm_ready(
         &self,
         py: Python<'_>,

@@ -102,6 +102,15 @@ pub(crate) fn import<'py>(
     let ordered = matches!(options.consumer.request(), Request::On(_)) || ordering_wanted();
     let stores = of_owner.has(Habit::StoresDict);
     let work = DictStream { driver, place, owner, exports, ptr, of_owner, object, stores };
+    if options.stream.request() == Request::Unspecified
+        && ordered
+        && let Some(producer) = work.on_default(py, claim)
+    {
+        // Most arrays: there is nothing to ask.
+        source.set_place(place);
+        source.produced(Ready::On(producer.stream()), Some(producer), None);
+        return Ok(source);
+    }
     let (ready, producer, kept) = match (options.stream.request(), claim) {
         _ if source.array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => declared(py, options.door, options.stream, (driver, there, place))?,

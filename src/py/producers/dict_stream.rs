@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 
 use super::readiness::{Readiness, of_producer};
 use super::types::Facts;
+use crate::cai::Claim;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::habits::Habit;
@@ -28,6 +29,16 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
+    /// The default stream that its own array is ready on, where it does not move to another.
+    #[inline(always)]
+    pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
+        let Claim::Stated(Ready::On(stream)) = claim else { return None };
+        if !self.exports || self.moves() || self.ptr == 0 {
+            return None;
+        }
+        StreamRef::of_default(current::named(py, stream.handle(), self.place))
+    }
+
     /// The stream that the dict names.
     pub(super) fn exported(
         &self,
@@ -36,11 +47,6 @@ impl DictStream<'_, '_> {
         stream: Stream,
     ) -> PyResult<Readiness> {
         let alive = current::named(py, stream.handle(), self.place);
-        if !self.moves()
-            && let Some(producer) = StreamRef::of_default(alive)
-        {
-            return Ok((Ready::On(stream), Some(producer), None));
-        }
         match self.kept(py, stream)? {
             Some(producer) => Ok((Ready::On(stream), Some(producer), None)),
             None if self.exports => Ok((Ready::On(stream), None, None)),

@@ -175,7 +175,7 @@ impl StreamRef {
     }
 
     /// The proof that it is alive, if it still is; of an exporter's, the stream that its dict names now.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn confirm(
         &self,
         py: Python<'_>,
@@ -213,7 +213,7 @@ impl StreamRef {
     }
 
     /// What has become of it.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
         if let (Keeper::Always, Some(alive)) =
             (&self.keeper, Alive::default_stream(self.stream(), self.place))
