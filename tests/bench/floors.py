@@ -36,8 +36,8 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
     "a view": [(1, "memoryview(host)")],
     "a getter": [(1, "host.ndim")],
 }
-"""What asking a library, and answering, takes: Python's own view, and NumPy's capsule and attribute,
-which are made in C.
+"""What asking a library, and answering, takes. A view is Python's own; NumPy makes a capsule, and
+answers for an attribute, in C.
 """
 
 

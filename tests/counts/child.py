@@ -2,9 +2,9 @@
 
 The libraries are stand-ins, so that the counts are the bridge's and Python's own:
 t a torch tensor, c a CuPy array, n a Numba array on a stream of its own, n0 one on the default one,
-stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, taken a function that takes CuPy's arrays; view = from_cai(c),
-cai = to_cai(t); side a handle of torch's pool, pooled its object, object_ one that owns its stream;
-torch, cupy the modules.
+stub a ready-made dict, t8 a tensor of eight dimensions, tensors ten tensors, taken a function that
+takes CuPy's arrays; view = from_cai(c), cai = to_cai(t); side a handle of torch's pool, pooled its
+object, object_ one that owns its stream; torch, cupy the modules.
 """
 
 from __future__ import annotations
