@@ -108,8 +108,9 @@ soak-gpu: $(VENV)/.extensions  ## Run random programs over PYTHON=...'s librarie
 			--manner $$manner --memory $(MEMORY) --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
 
-bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has
-	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py
+bench: $(VENV)/.installed  ## Print the table of times, with the libraries that PYTHON=... has; MACHINE=... draws it
+	PYTHONPATH=$(PACKAGE) $(PYTHON) tests/bench/bench.py --json $(VENV)/bench.json
+	$(if $(MACHINE),$(BIN)/python docs/draw_speed.py "$(MACHINE)" $$(date +%F) $(VENV)/bench.json)
 
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1

@@ -1,8 +1,6 @@
 """Draw the manual's pictures from committed data: `draw_pictures.py` writes docs/pictures/*.svg.
 
 - race.svg and end.svg: a race and its cure, from races.json (docs/record_races.py writes that)
-- speed.svg: what conversions cost, from speed.json; with a file of `tests/bench/bench.py --json`,
-  the machine and the date as arguments, these figures take the place of those
 - matrix.svg: what the libraries do to each other, from docs/matrix/h200.json
 
 Each is light or dark as the reader's system is.
@@ -11,7 +9,6 @@ Each is light or dark as the reader's system is.
 from __future__ import annotations
 
 import json
-import sys
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -31,6 +28,7 @@ text { font: 14px system-ui, 'DejaVu Sans', sans-serif; fill: #24292f; }
 .wait { fill: none; stroke: #c2571a; stroke-width: 2.5; }
 .ours { fill: #4c78a8; } .theirs { fill: #a8b1ba; }
 .floor { stroke: #24292f; stroke-width: 2.5; }
+.curve { fill: none; stroke-width: 2; } .of-ours { stroke: #4c78a8; } .of-read { stroke: #4f8a5b; }
 .s-wrong, .s-crashed { fill: #c8443f; } .s-ignored, .s-waits { fill: #b07a14; }
 .s-refused { fill: #6e7781; } .s-right { fill: #4f8a5b; } .s-none { fill: #d0d7de; }
 @media (prefers-color-scheme: dark) {
@@ -43,23 +41,6 @@ text { fill: #e6edf3; } .soft { fill: #9aa4ae; } .page { fill: #1a1c23; } .on { 
 </style>
 <marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="9" markerHeight="9"
  orient="auto" markerUnits="userSpaceOnUse"><path class="tip" d="M0 0L8 4L0 8z"/></marker>"""
-# What the picture of times shows: rows of the benchmark, by what they do.
-PANELS: dict[str, dict[str, list[str]]] = {
-    "convert: host time in µs, shorter is better": {
-        "CuPy to torch": ["convert(cupy, torch)"],
-        "torch to CuPy": ["convert(torch, cupy)", "convert(torch, cupy), against CAI"],
-        "Numba to torch": ["convert(numba, torch), against CAI"],
-        "torch to Numba": ["convert(torch, numba)"],
-        "CuPy to JAX": ["convert(cupy, jax)"],
-    },
-    "views: host time in µs, beside the floor": {
-        "torch, its dict": ["to_cai(torch) and its dict"],
-        "torch, both waits": ["to_cai(torch, stream=handle), ordered back"],
-        "CuPy, a view": ["from_cai(cupy)"],
-        "CuPy, both waits": ["from_cai(cupy).__dlpack__(stream=side), ordered back"],
-    },
-}
-RACES = {"cupy.asarray(t)", 'torch.as_tensor(n, device="cuda")', "cuda.as_cuda_array(t)"}
 CAPTIONS = {
     "race": ("hand_over", "The read does not wait for the write: it sees the old value"),
     "end": ("end", "The block is handed out again while it is read"),
@@ -133,53 +114,6 @@ def race(name: str) -> str:
     return svg(720, 300, f"{alone}. {CURES[name]}", parts)
 
 
-def speed() -> str:
-    """Draw each call as a bar beside the library's own, with its floor as a line."""
-    data = json.loads((PICTURES / "speed.json").read_text(encoding="utf-8"))
-    parts, y = [], 12
-    for panel_name, pairs in PANELS.items():
-        rows = [[data["rows"][name] for name in names] for names in pairs.values()]
-        scale = 400 / max(max(row["value"], row["peer_value"]) for some in rows for row in some)
-        parts.append(text(20, y + 18, panel_name, "head"))
-        y += 38
-        for name, some in zip(pairs, rows, strict=True):
-            parts.append(text(20, y + 14, name, "small"))
-            bars = [(some[0]["value"], some[0]["bridge"], "ours")]
-            bars += [(row["peer_value"], row["peer"], "theirs") for row in some]
-            floor = some[0]["floor"]
-            for took, words, kind in bars:
-                width = took * scale
-                place = f'x="190" y="{y}" width="{width:.1f}" height="16"'
-                parts.append(f'<rect class="{kind}" {place} rx="2"/>')
-                race = " (a race)" if words in RACES else ""
-                label = f"{took / 1000:.1f}  {words}{race}"
-                line = floor * scale if floor and kind == "ours" else 0
-                parts.append(text(190 + max(width, line) + 8, y + 13, label, "small"))
-                if line:
-                    parts.append(f'<path class="floor" d="M{190 + line:.1f} {y - 2}v20"/>')
-                y += 20
-            y += 12
-    note = "The line is the floor: what anyone has to call for this, each call timed from Python."
-    where = f"{data['machine']}, {data['date']}. The least of the rounds."
-    parts += [text(20, y + 12, note, "small soft"), text(20, y + 30, where, "small soft")]
-    return svg(900, y + 46, "What a call costs", parts)
-
-
-def kept(bench: dict[str, Any], machine: str, date: str) -> dict[str, Any]:
-    """Take what the picture shows out of what `tests/bench/bench.py --json` wrote."""
-    wanted = {name for pairs in PANELS.values() for names in pairs.values() for name in names}
-    rows = {
-        row["name"]: {key: row[key] for key in ("value", "peer", "peer_value", "floor")}
-        for row in bench["rows"]
-        if row["name"] in wanted and row["group"] in ("convert", "to_cai", "from_cai")
-    }
-    for name, row in rows.items():
-        row["bridge"] = name.removesuffix(", against CAI").removesuffix(", ordered back")
-        row["peer"] = row["peer"].replace("SMV.", "cuda.core's ")
-        row |= {key: round(row[key]) for key in ("value", "peer_value", "floor") if row[key]}
-    return {"machine": machine, "date": date, "environment": bench["environment"], "rows": rows}
-
-
 def matrix() -> str:
     """Draw each pair as four letters: by CAI, by DLPack, by a view, by `convert`."""
     data = json.loads((DOCS / "matrix" / "h200.json").read_text(encoding="utf-8"))
@@ -221,15 +155,10 @@ def matrix() -> str:
 
 def pictures() -> dict[Path, str]:
     """List the pictures with what they show."""
-    drawn = {"race": race("race"), "end": race("end"), "speed": speed(), "matrix": matrix()}
+    drawn = {"race": race("race"), "end": race("end"), "matrix": matrix()}
     return {PICTURES / f"{name}.svg": picture for name, picture in drawn.items()}
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        file, machine, date = sys.argv[1:]
-        found = kept(json.loads(Path(file).read_text(encoding="utf-8")), machine, date)
-        speeds = json.dumps(found, indent=1, ensure_ascii=False)
-        (PICTURES / "speed.json").write_text(speeds + "\n", encoding="utf-8")
     for path, picture in pictures().items():
         path.write_text(picture, encoding="utf-8")

@@ -32,7 +32,7 @@ OF_LIBRARIES: dict[str, list[tuple[int, str]]] = {
             ' "strides": None, "stream": 1}',
         )
     ],
-    "a capsule": [(1, "host.__dlpack__()")],
+    "a capsule": [(1, "host.__dlpack__(stream=None)")],
     "a view": [(1, "memoryview(host)")],
     "a getter": [(1, "host.ndim")],
 }

@@ -1,21 +1,24 @@
 """How the cost of a conversion grows: with dimensions, with views that live, with threads.
 
-Over the simulated device, whose calls cost next to nothing and do not depend on any of it.
+Over the simulated device, whose calls cost next to nothing and do not depend on any of it. All of
+its calls share a lock, so threads are measured over the driver where there is a GPU.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import on_gpu
 from timing import Row, timed
 
 DIMENSIONS = (1, 2, 3, 4, 6, 8, 16, 32)
 VIEWS = (1, 100, 10_000, 100_000, 1_000_000)
-THREADS = (1, 2, 4)
+THREADS = tuple(many for many in (1, 2, 4, 8) if many <= max(2, os.cpu_count() or 1))
 CALLS = 20_000
 FLAT = 1.10
 PER_DIMENSION_NS = 14.0
@@ -36,16 +39,20 @@ def rows() -> Iterator[Row]:
         memory = cuda.alloc(1024)
         yield from by_dimensions(to_cai, memory)
         yield from by_views(to_cai, memory)
-        yield from by_threads(to_cai, memory)
+        if on_gpu.why_not() is not None:
+            yield from by_threads(to_cai, memory.ptr, ", simulated")
+    if on_gpu.why_not() is None:
+        driver = on_gpu.driver()
+        yield from by_threads(to_cai, driver.get("cuMemAlloc_v2", 1024))
 
 
-def stub(memory: Any, ndim: int) -> Stub:
+def stub(pointer: int, ndim: int) -> Stub:
     shape = (4, *(1,) * (ndim - 1))
     return Stub(
         {
             "shape": shape,
             "typestr": "<f4",
-            "data": (memory.ptr, False),
+            "data": (pointer, False),
             "version": 3,
             "strides": None,
             "stream": 1,
@@ -55,7 +62,7 @@ def stub(memory: Any, ndim: int) -> Stub:
 
 def by_dimensions(to_cai: Any, memory: Any) -> Iterator[Row]:
     """`to_cai(x)` and its dict, and what a dimension adds."""
-    names = {"to_cai": to_cai} | {f"x{ndim}": stub(memory, ndim) for ndim in DIMENSIONS}
+    names = {"to_cai": to_cai} | {f"x{ndim}": stub(memory.ptr, ndim) for ndim in DIMENSIONS}
     statements = [f"to_cai(x{ndim}).__cuda_array_interface__" for ndim in DIMENSIONS]
     least = [min(times) for times in timed(statements, names)]
     for ndim, value in zip(DIMENSIONS, least, strict=True):
@@ -67,7 +74,7 @@ def by_dimensions(to_cai: Any, memory: Any) -> Iterator[Row]:
 
 def by_views(to_cai: Any, memory: Any) -> Iterator[Row]:
     """`to_cai(x)` while so many other views live."""
-    names, held, first = {"to_cai": to_cai, "x": stub(memory, 2)}, [], None
+    names, held, first = {"to_cai": to_cai, "x": stub(memory.ptr, 2)}, [], None
     for many in VIEWS:
         held += [to_cai(names["x"]) for _ in range(many - len(held))]
         value = min(timed(["to_cai(x)"], names)[0])
@@ -85,12 +92,12 @@ def by_views(to_cai: Any, memory: Any) -> Iterator[Row]:
     held.clear()
 
 
-def by_threads(to_cai: Any, memory: Any) -> Iterator[Row]:
+def by_threads(to_cai: Any, pointer: int, where: str = "") -> Iterator[Row]:
     """`to_cai(x)` in several threads, each with its own array: time for a call of all of them."""
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
-    group = f"growth with threads, {'with' if gil else 'without'} the interpreter's lock"
+    group = f"growth with threads, {'with' if gil else 'without'} the interpreter's lock{where}"
     for threads in THREADS:
-        arrays = [stub(memory, 2) for _ in range(threads)]
+        arrays = [stub(pointer, 2) for _ in range(threads)]
         least = min(together(to_cai, arrays) for _ in range(5))
         yield Row(group, f"to_cai(x) in {threads} threads, each call", least)
 

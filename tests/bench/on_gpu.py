@@ -128,11 +128,8 @@ def add_tvm(found: dict[str, Any], np: Any) -> None:
 
 def host_rows(found: dict[str, Any]) -> Iterator[Row]:
     """How long the host is held while the producer has work pending, in both directions."""
-    from gpu import driver as cuda_driver
-
-    driver = cuda_driver.load()
-    driver.use_primary()
-    consumer = driver.stream()
+    cuda = driver()
+    consumer = cuda.stream()
     from_cai, to_cai = found["from_cai"], found["to_cai"]
     cases: list[tuple[str, str, Callable[[], object]]] = [
         ("to_cai(torch) and its dict", "t", lambda: to_cai(found["t"]).__cuda_array_interface__),
@@ -161,7 +158,7 @@ def host_rows(found: dict[str, Any]) -> Iterator[Row]:
                 action()
             # Both libraries work on the legacy default stream here, so that is where the work is
             # pending.
-            held = least_host_ms(action, lambda: driver.spin(1, PENDING_MS), driver.synchronize)
+            held = least_host_ms(action, lambda: cuda.spin(1, PENDING_MS), cuda.synchronize)
         except Exception as error:
             yield Row(
                 f"host held, {PENDING_MS:.0f} ms pending",
@@ -171,8 +168,8 @@ def host_rows(found: dict[str, Any]) -> Iterator[Row]:
             )
             continue
         yield Row(f"host held, {PENDING_MS:.0f} ms pending", name, held, "ms", budget=budget)
-    driver.synchronize()
-    driver("cuStreamDestroy_v2", consumer)
+    cuda.synchronize()
+    cuda("cuStreamDestroy_v2", consumer)
 
 
 def libraries_there() -> list[str]:
@@ -196,6 +193,15 @@ def why_not() -> str | None:
     from gpu import driver as cuda_driver
 
     return cuda_driver.why_no_gpu()
+
+
+def driver() -> Any:
+    """Load the driver; the primary context of its device is current from here on."""
+    from gpu import driver as cuda_driver
+
+    loaded = cuda_driver.load()
+    loaded.use_primary()
+    return loaded
 
 
 def rows() -> Iterator[Row]:

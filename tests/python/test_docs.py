@@ -90,6 +90,15 @@ def test_the_pictures_are_drawn_from_the_committed_data(drawing):
         ElementTree.fromstring(picture)
 
 
+def test_what_it_costs_is_drawn_from_the_committed_data():
+    drawing = runpy.run_path(str(ROOT / "docs" / "draw_speed.py"))
+    data = json.loads(drawing["DATA"].read_text("utf-8"))
+    for path, drawn in drawing["drawn"](data).items():
+        assert path.read_text("utf-8") == drawn
+        if path.suffix == ".svg":
+            ElementTree.fromstring(drawn)
+
+
 def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
     draw = runpy.run_path(str(ROOT / "docs" / "draw_trace.py"))["draw"]
     pictures = ROOT / "docs" / "pictures"
