@@ -8,11 +8,12 @@ use super::text::{shown, type_name};
 use crate::error::{Error, Kind};
 
 /// The flag that was given as the argument `name`.
-#[inline]
+#[inline(always)]
 pub(super) fn parse(name: &'static str, flag: Option<&Bound<'_, PyAny>>) -> PyResult<Option<bool>> {
     flag.map_or(Ok(None), |given| given_flag(name, given).map(Some))
 }
 
+#[inline(never)]
 fn given_flag(name: &'static str, given: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Some(flag) = truth(given)? {
         return Ok(flag);

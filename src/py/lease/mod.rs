@@ -6,6 +6,7 @@ mod ends;
 mod generation;
 mod hand_on;
 mod holding;
+mod no_order;
 mod orders;
 mod ready;
 mod ready_on;

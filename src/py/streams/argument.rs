@@ -44,11 +44,12 @@ impl<'a, 'py> Argument<'a, 'py> {
         Self { request: Request::On(Stream::Legacy), ..Self::UNSPECIFIED };
 
     /// What `stream` asks for.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn parse(stream: Option<&'a Bound<'py, PyAny>>) -> PyResult<Self> {
         stream.map_or(Ok(Self::UNSPECIFIED), Self::of)
     }
 
+    #[inline(never)]
     fn of(given: &'a Bound<'py, PyAny>) -> PyResult<Self> {
         if given.is_exact_instance_of::<PyInt>() {
             let request = Request::from_integer(Some(integer(given)?), Thread::current())?;

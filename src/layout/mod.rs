@@ -4,102 +4,14 @@
 //! strides fit in 63 bits, and strides are whole elements. It keeps what the producer said: size-1
 //! dimensions are not normalised, negative and zero strides are legal.
 
+mod lists;
+
+pub use self::lists::Dims;
+use self::lists::Lists;
 use crate::error::{Error, Kind, Result};
 
 /// The most dimensions that are taken; NumPy's own limit.
 pub const MAX_NDIM: usize = 64;
-
-/// How many dimensions need no allocation. Views are moved a few times on their way to Python, so
-/// room that is seldom used costs each of them.
-const INLINE: usize = 4;
-
-/// A short list of integers.
-#[derive(Debug, Clone)]
-pub enum Dims {
-    /// Up to four.
-    Inline(u8, [i64; INLINE]),
-    /// More.
-    Heap(Vec<i64>),
-}
-
-impl Dims {
-    /// An empty list.
-    pub const fn new() -> Self {
-        Self::Inline(0, [0; INLINE])
-    }
-
-    /// Adds `value` at the end.
-    #[inline]
-    pub fn push(&mut self, value: i64) {
-        match self {
-            Self::Heap(values) => values.push(value),
-            Self::Inline(len, values) => {
-                if let Some(slot) = values.get_mut(usize::from(*len)) {
-                    *slot = value;
-                    *len += 1;
-                } else {
-                    let mut heap = values.to_vec();
-                    heap.push(value);
-                    *self = Self::Heap(heap);
-                }
-            }
-        }
-    }
-
-    /// The values.
-    pub fn as_slice(&self) -> &[i64] {
-        match self {
-            Self::Inline(len, values) => values.get(..usize::from(*len)).unwrap_or(&[]),
-            Self::Heap(values) => values,
-        }
-    }
-
-    /// The values, to be changed.
-    pub fn as_mut_slice(&mut self) -> &mut [i64] {
-        match self {
-            Self::Inline(len, values) => values.get_mut(..usize::from(*len)).unwrap_or(&mut []),
-            Self::Heap(values) => values,
-        }
-    }
-}
-
-impl Default for Dims {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl From<&[i64]> for Dims {
-    #[inline]
-    fn from(values: &[i64]) -> Self {
-        let mut inline = [0; INLINE];
-        match u8::try_from(values.len()) {
-            Ok(len) if values.len() <= INLINE => {
-                for (to, value) in inline.iter_mut().zip(values) {
-                    *to = *value;
-                }
-                Self::Inline(len, inline)
-            }
-            _ => Self::Heap(values.to_vec()),
-        }
-    }
-}
-
-impl FromIterator<i64> for Dims {
-    fn from_iter<I: IntoIterator<Item = i64>>(values: I) -> Self {
-        let mut dims = Self::new();
-        values.into_iter().for_each(|value| dims.push(value));
-        dims
-    }
-}
-
-impl PartialEq for Dims {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-
-impl Eq for Dims {}
 
 /// A checked shape with its strides, in elements.
 #[derive(Debug, Clone)]
@@ -117,48 +29,6 @@ impl PartialEq for Layout {
 
 impl Eq for Layout {}
 
-/// The extents and the strides, as many of one as of the other.
-#[derive(Debug, Clone)]
-enum Lists {
-    /// Up to four of each.
-    Inline(u8, [i64; INLINE], [i64; INLINE]),
-    /// More: all extents, then all strides.
-    Heap(Box<[i64]>),
-}
-
-impl Lists {
-    /// As many zeros.
-    #[inline(always)]
-    fn zeros(count: usize) -> Self {
-        match u8::try_from(count) {
-            Ok(short) if count <= INLINE => Self::Inline(short, [0; INLINE], [0; INLINE]),
-            _ => Self::Heap(vec![0; 2 * count].into()),
-        }
-    }
-
-    #[inline]
-    fn both(&self) -> (&[i64], &[i64]) {
-        match self {
-            Self::Inline(count, shape, strides) => {
-                let count = usize::from(*count).min(INLINE);
-                (&shape[..count], &strides[..count])
-            }
-            Self::Heap(both) => both.split_at(both.len() / 2),
-        }
-    }
-
-    #[inline(always)]
-    fn both_mut(&mut self) -> (&mut [i64], &mut [i64]) {
-        match self {
-            Self::Inline(count, shape, strides) => {
-                let count = usize::from(*count).min(INLINE);
-                (&mut shape[..count], &mut strides[..count])
-            }
-            Self::Heap(both) => both.split_at_mut(both.len() / 2),
-        }
-    }
-}
-
 /// The bytes that an array reaches: below the first element's address, and from it to the end of
 /// the last element. (0, 0) where there are no elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -171,8 +41,7 @@ pub struct Reach {
 
 impl Layout {
     /// Of no dimensions and no elements.
-    pub const EMPTY: Self =
-        Self { lists: Lists::Inline(0, [0; INLINE], [0; INLINE]), contiguous: true, size: 0 };
+    pub const EMPTY: Self = Self { lists: Lists::EMPTY, contiguous: true, size: 0 };
 
     /// From DLPack: `strides` in elements of `element_size` bytes, `None` meaning C-contiguous.
     #[inline]
