@@ -1,9 +1,9 @@
 //! Extension types that stand in for `torch.Tensor`, its streams and `cupy.ndarray` where conversions are counted.
 //!
 //! They do what the real ones do on a conversion's way, as cheaply as an extension type can: [`Tensor`] has an
-//! exchange API, whose stream is the legacy default one, and answers `requires_grad`, `is_neg()` and
-//! `is_conj()`; [`NdArray`] has a dict of version 3 that names its current stream, and the C function by which
-//! CuPy's own extensions ask for that stream; [`CudaStreamBase`] has a handle and an id as attributes. What is not on the way, they do not have.
+//! exchange API, and answers `requires_grad`, `is_neg()` and `is_conj()`; [`NdArray`] has a dict of version 3 that
+//! names its current stream, and the C function by which CuPy's own extensions ask for that stream;
+//! [`CudaStreamBase`] has a handle and an id as attributes. What is not on the way, they do not have.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -164,7 +164,7 @@ unsafe extern "C" fn borrow(object: *mut c_void, out: *mut DLTensor) -> c_int {
 
 unsafe extern "C" fn stream(_kind: DLDeviceType, _id: i32, out: *mut *mut c_void) -> c_int {
     // SAFETY: a place for the answer.
-    unsafe { *out = std::ptr::null_mut() };
+    unsafe { *out = TORCHS.load(Ordering::Relaxed) as *mut c_void };
     0
 }
 
@@ -261,16 +261,23 @@ impl CudaStreamBase {
     }
 }
 
-static CURRENT: AtomicIsize = AtomicIsize::new(0);
+static CUPYS: AtomicIsize = AtomicIsize::new(0);
+static TORCHS: AtomicIsize = AtomicIsize::new(0);
 
 unsafe extern "C" fn current_stream(_device: c_int) -> isize {
-    CURRENT.load(Ordering::Relaxed)
+    CUPYS.load(Ordering::Relaxed)
 }
 
 /// The stream that CuPy works on from now on.
 #[pyfunction]
 fn work_on(handle: isize) {
-    CURRENT.store(handle, Ordering::Relaxed);
+    CUPYS.store(handle, Ordering::Relaxed);
+}
+
+/// The stream that torch works on from now on.
+#[pyfunction]
+fn torch_works_on(handle: isize) {
+    TORCHS.store(handle, Ordering::Relaxed);
 }
 
 /// Callgrind counts what runs from here on: `--zero-before='*counts_begin'`.
@@ -327,6 +334,7 @@ fn fake_libraries(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NdArray>()?;
     module.add_class::<CudaStreamBase>()?;
     module.add_function(wrap_pyfunction!(work_on, module)?)?;
+    module.add_function(wrap_pyfunction!(torch_works_on, module)?)?;
     module.add_function(wrap_pyfunction!(counted, module)?)?;
     let current: unsafe extern "C" fn(c_int) -> isize = current_stream;
     module.add("get_stream_ptr", capsule(py, current as *mut c_void, c"intptr_t (int)")?)

@@ -1,0 +1,231 @@
+"""What is usual is done by a short way, over the driver of stubs: whatever is not usual is not."""
+
+from __future__ import annotations
+
+import textwrap
+
+from test_cuda_door import pytestmark as needs_the_driver_of_stubs
+from test_cuda_door import run
+
+pytestmark = needs_the_driver_of_stubs
+
+LIBRARIES = """
+    import types
+    import fake_libraries
+    from fake_libraries import CudaStreamBase, NdArray, Tensor, torch_works_on, work_on
+
+    def module(name, **members):
+        made = types.ModuleType(name)
+        made.__dict__.update(members)
+        sys.modules[name] = made
+        return made
+
+    module("torch", Tensor=Tensor)
+    module("cupy").cuda = module("cupy.cuda")
+    # Both libraries keep their streams.
+    sys.modules["cupy.cuda"].get_current_stream = lambda device: Stream(MINE)
+    module("cupy_backends.cuda.stream", __pyx_capi__={
+        "get_stream_ptr": fake_libraries.get_stream_ptr
+    })
+
+    t = Tensor(0x7000_0000, [2, 3])
+
+    def orders(what):
+        before = calls("cuEventRecord"), calls("cuStreamWaitEvent")
+        what()
+        made = calls("cuEventRecord") - before[0], calls("cuStreamWaitEvent") - before[1]
+        assert made[0] == made[1], made
+        return made[0]
+"""
+
+
+TORCH_STREAM = """
+    asked = []
+
+    class TorchStream(CudaStreamBase):
+        __module__ = "torch.cuda.streams"
+
+        @staticmethod
+        def priority_range():
+            return (0, 0)
+
+        def __new__(cls, device=0, priority=0):
+            return super().__new__(cls, MINE, 1)
+
+        def __cuda_stream__(self):
+            asked.append(self)
+            return (0, self.cuda_stream)
+
+    sys.modules["torch"].cuda = module(
+        "torch.cuda", Stream=TorchStream, is_initialized=lambda: True
+    )
+"""
+
+
+def libraries(body: str) -> str:
+    """Run `body` beside stand-ins for torch and CuPy."""
+    return run(textwrap.dedent(LIBRARIES) + textwrap.dedent(body))
+
+
+def test_where_all_work_on_the_legacy_stream_nobody_waits() -> None:
+    libraries(
+        """
+        def read_and_end():
+            to_cai(t).__cuda_array_interface__
+        read_and_end()
+        assert orders(read_and_end) == 0
+        """
+    )
+
+
+def test_a_reader_elsewhere_at_the_read_is_waited_for_at_the_end() -> None:
+    libraries(
+        """
+        view = to_cai(t)
+        work_on(MINE)
+        view.__cuda_array_interface__
+        work_on(0)
+        assert orders(view.release) == 1
+        """
+    )
+
+
+def test_a_reader_elsewhere_at_the_end_is_waited_for() -> None:
+    libraries(
+        """
+        view = to_cai(t)
+        view.__cuda_array_interface__
+        work_on(MINE)
+        assert orders(view.release) == 1
+        view = to_cai(t)
+        view.__cuda_array_interface__
+        del_ = [view]
+        del view
+        assert orders(del_.clear) == 1
+        """
+    )
+
+
+def test_torch_elsewhere_waits_at_the_read_and_is_waited_for_at_the_end() -> None:
+    said = libraries(
+        textwrap.dedent(TORCH_STREAM)
+        + textwrap.dedent(
+            """
+            view = to_cai(NdArray(0x8000_0000, (2, 3)))
+            torch_works_on(MINE)
+            # torch takes no notice of the stream in the dict.
+            at_the_read = orders(lambda: view.__cuda_array_interface__)
+            torch_works_on(0)
+            print(at_the_read, orders(view.release), calls("cuCtxSynchronize"))
+            """
+        )
+    )
+    assert said.split() == ["1", "1", "0"]
+
+
+def test_a_reader_that_named_its_stream_is_waited_for_whatever_libraries_do() -> None:
+    libraries(
+        """
+        view = to_cai(t, stream=Stream(MINE))
+        view.__cuda_array_interface__
+        assert orders(view.release) == 1
+        """
+    )
+
+
+def test_a_consumer_of_a_moved_producer_is_asked_for() -> None:
+    libraries(
+        """
+        class Moves:
+            stream = 1
+            @property
+            def __cuda_array_interface__(self):
+                return dict(shape=(2, 3), typestr="<f4", data=(0x7000_0000, False), version=3,
+                            strides=None, stream=self.stream)
+
+        x = Moves()
+        view = from_cai(x)
+        capsule = [view.__dlpack__(stream=Stream(MINE))]
+        x.stream = OTHER
+        # Back to both streams that the producer has named: neither is let out.
+        assert orders(capsule.clear) >= 1
+        assert driver.fake_driver_calls(b"cuCtxSynchronize") == 0
+        """
+    )
+
+
+def test_a_dict_that_is_read_again_is_a_new_one_and_names_the_stream_of_now() -> None:
+    libraries(
+        """
+        class Moves:
+            stream = MINE
+            @property
+            def __cuda_array_interface__(self):
+                return dict(shape=(2, 3), typestr="<f4", data=(0x7000_0000, False), version=3,
+                            strides=None, stream=self.stream)
+
+        x = Moves()
+        view = to_cai(x)
+        first, second, third = (view.__cuda_array_interface__ for _ in range(3))
+        assert first == second == third and first["stream"] == MINE
+        assert len({id(first), id(second), id(third)}) == 3
+        third["shape"] = "spoilt"
+        del third["data"]
+        assert view.__cuda_array_interface__ == first
+        x.stream = OTHER
+        assert [view.__cuda_array_interface__["stream"] for _ in range(3)] == [OTHER] * 3
+        x.stream = MINE
+        assert [view.__cuda_array_interface__["stream"] for _ in range(3)] == [MINE] * 3
+        """
+    )
+
+
+def test_torchs_own_stream_object_is_read_by_its_attribute() -> None:
+    said = libraries(
+        textwrap.dedent(TORCH_STREAM)
+        + textwrap.dedent(
+            """
+            streams = [to_cai(t, stream=TorchStream()).stream for _ in range(3)]
+            assert streams == [MINE] * 3, streams
+            print(len(asked))
+            """
+        )
+    )
+    assert int(said) <= 1
+
+
+def test_a_class_of_streams_that_says_another_handle_is_believed() -> None:
+    libraries(
+        textwrap.dedent(TORCH_STREAM)
+        + textwrap.dedent(
+            """
+            class Wrapped(TorchStream):
+                def __cuda_stream__(self):
+                    return (0, OTHER)
+
+            for _ in range(3):
+                assert to_cai(t, stream=TorchStream()).stream == MINE
+                assert to_cai(t, stream=Wrapped()).stream == OTHER
+            """
+        )
+    )
+
+
+def test_a_class_of_streams_that_is_changed_is_asked_again() -> None:
+    libraries(
+        textwrap.dedent(TORCH_STREAM)
+        + textwrap.dedent(
+            """
+            class Plain:
+                def __init__(self):
+                    self.handle = MINE
+                def __cuda_stream__(self):
+                    return (0, self.handle)
+
+            stream = Plain()
+            assert [to_cai(t, stream=stream).stream for _ in range(3)] == [MINE] * 3
+            stream.handle = OTHER
+            assert to_cai(t, stream=stream).stream == OTHER
+            """
+        )
+    )
