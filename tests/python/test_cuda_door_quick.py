@@ -133,6 +133,18 @@ def test_a_reader_that_named_its_stream_is_waited_for_whatever_libraries_do() ->
     )
 
 
+def test_the_consumers_of_views_between_are_upstream_of_the_usual_end() -> None:
+    libraries(
+        """
+        between = to_cai(t, stream=Stream(MINE))
+        capsule = [from_cai(between).__dlpack__(stream=Stream(OTHER))]
+        # To the producer, and to the consumer of the view between.
+        assert orders(capsule.clear) == 2
+        assert orders(between.release) == 1
+        """
+    )
+
+
 def test_a_consumer_of_a_moved_producer_is_asked_for() -> None:
     libraries(
         """

@@ -29,11 +29,11 @@ pub(super) struct DictStream<'a, 'py> {
 }
 
 impl DictStream<'_, '_> {
-    /// The default stream that its own array is ready on, where it does not move to another.
+    /// The default stream that its array is ready on, where it does not move to another.
     #[inline(always)]
     pub(super) fn on_default(&self, py: Python<'_>, claim: Claim) -> Option<StreamRef> {
         let Claim::Stated(Ready::On(stream)) = claim else { return None };
-        if !self.exports || self.moves() || self.ptr == 0 {
+        if self.moves() || self.ptr == 0 {
             return None;
         }
         StreamRef::of_default(current::named(py, stream.handle(), self.place))
