@@ -44,35 +44,11 @@ impl Dims {
             Self::Heap(values) => values,
         }
     }
-
-    /// The values, to be changed.
-    pub fn as_mut_slice(&mut self) -> &mut [i64] {
-        match self {
-            Self::Inline(len, values) => values.get_mut(..usize::from(*len)).unwrap_or(&mut []),
-            Self::Heap(values) => values,
-        }
-    }
 }
 
 impl Default for Dims {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-impl From<&[i64]> for Dims {
-    #[inline]
-    fn from(values: &[i64]) -> Self {
-        let mut inline = [0; INLINE];
-        match u8::try_from(values.len()) {
-            Ok(len) if values.len() <= INLINE => {
-                for (to, value) in inline.iter_mut().zip(values) {
-                    *to = *value;
-                }
-                Self::Inline(len, inline)
-            }
-            _ => Self::Heap(values.to_vec()),
-        }
     }
 }
 

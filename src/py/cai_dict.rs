@@ -19,8 +19,9 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
 
-/// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's default stream, where its
-/// dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked where the typestr does not name one type.
+/// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's
+/// default stream, where its dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked
+/// where the typestr does not name one type.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     (unnamed, declared): (Option<Stream>, bool),

@@ -106,7 +106,6 @@ mod _core {
         module.add("DriverError", failed)?;
         module.add("HostSyncWarning", py.get_type::<HostSyncWarning>())?;
         module.add_function(wrap_pyfunction!(to_cai, module)?)?;
-
         module.add_function(wrap_pyfunction!(from_cai, module)?)?;
         module.add_function(wrap_pyfunction!(to_dlpack, module)?)?;
         module.add_function(wrap_pyfunction!(convert, module)?)?;

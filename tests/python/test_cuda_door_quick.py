@@ -223,6 +223,32 @@ def test_a_class_of_streams_that_says_another_handle_is_believed() -> None:
     )
 
 
+def test_a_stream_whose_method_fails_or_is_none_is_asked_once_and_refused_as_ever() -> None:
+    libraries(
+        """
+        class Odd(Stream):
+            asked = 0
+            def __cuda_stream__(self):
+                Odd.asked += 1
+                if self.handle is None:
+                    raise AttributeError("no handle")
+                return super().__cuda_stream__()
+
+        # The type is known from here on.
+        assert [to_cai(t, stream=Odd(MINE)).stream for _ in range(3)] == [MINE] * 3
+        Odd.asked = 0
+        assert refused(lambda: to_cai(t, stream=Odd(None))) == "AttributeError: no handle"
+        assert Odd.asked == 1
+        odd = Odd(MINE)
+        odd.__cuda_stream__ = None
+        said = refused(lambda: to_cai(t, stream=odd))
+        assert said.startswith("ValueError: __cuda_stream__: got None, which is no method"), said
+        odd.__cuda_stream__ = lambda: (0, OTHER)
+        assert to_cai(t, stream=odd).stream == OTHER
+        """
+    )
+
+
 def test_a_class_of_streams_that_is_changed_is_asked_again() -> None:
     libraries(
         textwrap.dedent(TORCH_STREAM)

@@ -190,3 +190,39 @@ def test_a_long_chain_of_capsules_ends_on_a_small_stack():
         """,
         timeout=120,
     )
+
+
+def test_an_end_inside_an_end_of_a_thread_that_has_put_its_queue_away():
+    assert_quiet(
+        DEVICE,
+        """
+        import ctypes, threading, weakref
+        libc, gone = ctypes.CDLL(None), []
+        at_exit = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+
+        class Owner:
+            def __init__(self, inner=None):
+                self.__cuda_array_interface__ = x.__cuda_array_interface__
+                self.inner = inner
+
+        def nest():
+            inner = Owner()
+            return [to_cai(Owner(to_cai(inner)))], weakref.ref(inner)
+
+        def work():
+            outer, inner = nest()
+            later = at_exit(lambda _: (outer.clear(), gone.append(inner() is None)))
+            kept.append(later)
+            libc.__cxa_thread_atexit_impl(later, None, None)
+            # What the thread keeps for ends inside ends is made after that, and so goes before.
+            before, inner_before = nest()
+            before.clear()
+            assert inner_before() is None
+
+        kept = []
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert gone == [True], gone
+        """,
+    )

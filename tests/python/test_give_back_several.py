@@ -128,6 +128,20 @@ def test_a_stream_that_was_declared_waits_where_a_handle_is_declared_after_it(ho
     assert seen.value == [1.0] * 8
 
 
+def test_a_dict_of_another_gpus_memory_goes_back_there_whoever_owns_it(cuda):
+    # Nobody names the producer's streams: the legacy one of the memory's GPU stands in for them.
+    owner = to_cai(cuda.array([0.0] * 4, speaks=("dlpack",)))
+    x = cuda.array([1.0] * 4, device=1, speaks=("cai",))
+    described = dict(x.__cuda_array_interface__, stream=None)
+    taken = from_cai(described, owner=owner)
+    seen = cuda.consumer("dlpack", cuda.stream("consumer", device=1)).read(taken)
+    seen.release()
+    taken.release()
+    cuda.stream_of(1, device=1).fill(x, 2.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
 # --- a view of a view -----------------------------------------------------------------------------
 
 MAKE_AGAIN = {

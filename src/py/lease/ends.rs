@@ -168,7 +168,7 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
 pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(following) = QueueGuard::begin() else {
         **place = place.take().and_then(|next| queued(py, next));
-        return;
+        return run(py, place);
     };
     look(py);
     run(py, place);

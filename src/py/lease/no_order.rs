@@ -83,9 +83,6 @@ impl Holding {
         if !self.may_be_all_on_legacy() {
             return Ok(false);
         }
-        if let Some(all) = current::are_all_on_legacy(py, &self.driver, self.at.ordinal)? {
-            return Ok(all);
-        }
         let (mut is_all, objects) = (true, Objects::default());
         current::each(py, &self.driver, self.at, &objects, |alive, _| {
             is_all &= alive.is(Alive::legacy(self.at));

@@ -84,7 +84,7 @@ pub(crate) fn import<'py>(
     let (device, place) = locate(&source.driver, ptr, source.array.layout(), wanted)?;
     source.driver.open(place.ordinal, |call| detach(py, call));
     source.array.set(ptr, dtype, reach, device, readonly)?;
-    source.place = place;
+    source.set_place(place);
     source.by = By::Cai(version);
     // Managed and pinned memory may be pending on a stream of another GPU than its own.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;
@@ -107,7 +107,6 @@ pub(crate) fn import<'py>(
         && let Some(producer) = work.on_default(py, claim)
     {
         // Most arrays: there is nothing to ask.
-        source.set_place(place);
         source.produced(Ready::On(producer.stream()), Some(producer), None);
         return Ok(source);
     }
@@ -171,7 +170,6 @@ fn keep_streams(
     options: &ImportOptions<'_, '_>,
 ) {
     let Some(view) = owning_view(owner, facts) else {
-        source.set_place(source.place);
         source.produced(source.ready, producer, kept);
         return;
     };

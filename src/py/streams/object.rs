@@ -44,11 +44,20 @@ pub(super) fn quickly(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
         }
         Asking::Method => match native::call_method(object, intern!(py, "__cuda_stream__")) {
             Ok(answer) => named_by(&answer).map(Some),
-            // The object may lack what its type has.
-            Err(error) if error.is_instance_of::<PyAttributeError>(py) => Ok(None),
-            Err(error) => Err(error),
+            Err(error) => not_called(object, error),
         },
         Asking::Unknown => Ok(None),
+    }
+}
+
+/// Why a call of `object`'s own `__cuda_stream__` raised `error`: it did so itself, unless it is no method, or the object
+/// lacks what its type has.
+#[cold]
+fn not_called(object: &Bound<'_, PyAny>, error: PyErr) -> PyResult<Option<u64>> {
+    match object.getattr_opt(intern!(object.py(), "__cuda_stream__"))? {
+        Some(method) if method.is_callable() => Err(error),
+        Some(other) => Err(no_method(&other)),
+        None => Ok(None),
     }
 }
 
@@ -82,10 +91,14 @@ pub(super) fn older(object: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
 
 pub(super) fn handle(method: &Bound<'_, PyAny>) -> PyResult<u64> {
     if !method.is_callable() {
-        let got = shown(method).map(|shown| format!("{shown}, which is no method"));
-        return Err(refused(Kind::StreamProtocol, got));
+        return Err(no_method(method));
     }
     named_by(&method.call0()?)
+}
+
+#[cold]
+fn no_method(other: &Bound<'_, PyAny>) -> PyErr {
+    refused(Kind::StreamProtocol, shown(other).map(|shown| format!("{shown}, which is no method")))
 }
 
 /// The handle that `__cuda_stream__` answered.
@@ -243,8 +256,8 @@ fn examine(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Stre
     Ok(StreamKind { asking: asking(object, kind, &module)?, hint: place(kind)?, own })
 }
 
-/// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, which
-/// its `__cuda_stream__` answers (torch 2.11): compared at the first.
+/// How the objects of a type are asked. PyTorch's have the handle as `cuda_stream`, of an extension type, where PyTorch
+/// works; their `__cuda_stream__` answers it (torch 2.11), which is compared at the first object alone.
 fn asking(object: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>, module: &str) -> PyResult<Asking> {
     let py = object.py();
     let method = kind.getattr_opt(intern!(py, "__cuda_stream__"))?;
