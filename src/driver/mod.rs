@@ -95,7 +95,8 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     fn stream_context(&self, stream: Alive<'_>) -> Result<Context>;
 
     /// `cuStreamGetId`: the number of a handle's stream, which no other stream of the process has, also a later one
-    /// that is given the handle; 0 where the driver does not tell.
+    /// that is given the handle; 0 where the driver does not tell. Not to be asked of a stream that is being captured,
+    /// whose capture it ends.
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64>;
 
     /// `cuEventRecord`. May block.

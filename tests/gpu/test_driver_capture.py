@@ -94,16 +94,6 @@ def test_record_and_wait_between_two_streams_of_a_capture_forks_and_must_be_join
     assert unjoined.ended == UNJOINED
 
 
-def test_a_stream_that_is_captured_tells_its_number(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing
-) -> None:
-    stream = new_stream()
-    number = driver.get_of("cuStreamGetId", stream, ctypes.c_ulonglong)
-    with capture(stream) as outcome:
-        assert driver.get_of("cuStreamGetId", stream, ctypes.c_ulonglong) == number
-    assert outcome.ended == SUCCESS
-
-
 def test_an_event_used_in_a_capture_can_be_recorded_again_afterwards(
     driver: Driver, event: int, new_stream: Callable[..., int], capture: Capturing
 ) -> None:
@@ -203,8 +193,8 @@ def test_pointer_attributes_and_is_capturing_are_always_safe(
     assert outcome.ended == SUCCESS
 
 
-@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetCtx"])
-def test_a_stream_beside_a_capture_tells_its_flags_and_its_context(
+@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetCtx", "cuStreamGetId"])
+def test_a_stream_beside_a_capture_tells_its_flags_its_context_and_its_number(
     driver: Driver, new_stream: Callable[..., int], capture: Capturing, call: str
 ) -> None:
     with capture(new_stream()) as outcome:
@@ -221,12 +211,22 @@ def test_a_captured_stream_tells_its_context(
     assert (said, outcome.ended) == (SUCCESS, SUCCESS)
 
 
-def test_asking_a_captured_stream_for_its_flags_spoils_the_capture(
-    driver: Driver, new_stream: Callable[..., int], capture: Capturing
+@pytest.mark.parametrize("thread", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
+@pytest.mark.parametrize("mode", [CAPTURE_GLOBAL, CAPTURE_RELAXED])
+@pytest.mark.parametrize("call", ["cuStreamGetFlags", "cuStreamGetId"])
+def test_asking_a_captured_stream_for_its_flags_or_its_number_spoils_the_capture(
+    driver: Driver,
+    new_stream: Callable[..., int],
+    capture: Capturing,
+    call: str,
+    mode: int,
+    thread: int,
 ) -> None:
-    origin = new_stream()
-    with capture(origin) as outcome:
-        said = driver.result("cuStreamGetFlags", origin, ctypes.byref(ctypes.c_uint64()))
+    origin, threads = new_stream(), INT(thread)
+    with capture(origin, mode) as outcome:
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(threads))
+        said = driver.result(call, origin, ctypes.byref(ctypes.c_uint64()))
+        driver("cuThreadExchangeStreamCaptureMode", ctypes.byref(threads))
     assert (said, outcome.ended) == (UNSUPPORTED, INVALIDATED)
 
 

@@ -13,6 +13,7 @@ import pytest
 from capsules import HandMade
 from fakes import OnlyCai, assert_refused, each, interface, only_cai, rows
 from stand_in import StandIn, no_libraries
+from test_dead_streams import Closing
 
 from cai_bridge import DriverError, HostSyncWarning, adapt, convert, from_cai, register, to_cai
 from cai_bridge.testing import SimulatedStream, simulated_cuda
@@ -193,6 +194,36 @@ def test_a_view_made_before_the_capture_is_handed_over_inside_it(end, cuda):
     view.release()
     graph.launch(origin)
     origin.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+@pytest.mark.parametrize("named", ["before", "inside"])
+@pytest.mark.parametrize("way", ["handle", "object", "producer"])
+def test_a_captured_stream_is_not_asked_for_its_number(way, named, cuda):
+    """The driver ends the capture of a stream that is asked for it."""
+    origin, fork = cuda.stream("origin"), cuda.stream("fork")
+    array = cuda.array([7.0] * 4, speaks="cai3", stream=origin, name="x")
+
+    def hand_over() -> Any:
+        if way == "producer":
+            dictionary = array.__cuda_array_interface__
+            declared = from_cai(dictionary, owner=array, stream=Closing(origin))
+            return declared.__dlpack__(stream=fork)
+        return to_cai(array, stream=fork.handle if way == "handle" else Closing(fork))
+
+    if named == "before":
+        view = hand_over()
+    cuda.clear_calls()
+    with cuda.capture(origin) as graph:
+        fork.wait(origin.record())
+        if named == "inside":
+            view = hand_over()
+        seen = fork.read(array)
+        with cuda.current_stream(fork):
+            del view
+        origin.wait(fork.record())
+        assert not {"cuStreamGetId", "cuCtxSynchronize"} & {call.call for call in cuda.calls}
+    unspoiled(cuda, graph, origin)
     assert seen.value == [7.0] * 4
 
 

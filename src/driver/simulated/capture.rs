@@ -93,6 +93,15 @@ impl State {
         Err(codes::STREAM_CAPTURE_UNSUPPORTED)
     }
 
+    /// The stream of that name, for a question that ends the capture it is part of: `cuStreamGetFlags` and
+    /// `cuStreamGetId` do, in each capture mode, `cuStreamGetCtx` and `cuStreamIsCapturing` do not (H200, driver 580,
+    /// 2026-11).
+    pub(super) fn not_capturing(&mut self, stream: Stream) -> DriverResult<StreamId> {
+        let id = self.native(stream)?;
+        self.refuse_capturing(id)?;
+        Ok(id)
+    }
+
     /// Refuses a host sync of a context that has a stream that is being captured.
     pub(super) fn refuse_context_capturing(&mut self, context: Context) -> DriverResult<()> {
         let mut captures = self.streams.ids().filter(|id| self.streams.get(*id).context == context);

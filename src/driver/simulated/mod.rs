@@ -212,10 +212,7 @@ impl Driver for Simulated {
     fn is_blocking(&self, stream: Alive<'_>) -> Result<bool> {
         let stream = stream.named_here();
         self.ask(Call::StreamGetFlags, Arguments::stream(stream), |state| {
-            let id = state.native(stream)?;
-            // Measured on an H200, driver 580, 2026-11: it spoils the capture, where `cuStreamGetCtx`
-            // and `cuStreamIsCapturing` do not.
-            state.refuse_capturing(id)?;
+            let id = state.not_capturing(stream)?;
             Ok(state.streams.get(id).role == stream_table::Role::Blocking)
         })
     }
@@ -231,7 +228,7 @@ impl Driver for Simulated {
     fn stream_number(&self, stream: Alive<'_>) -> Result<u64> {
         let stream = stream.named_here();
         self.ask(Call::StreamGetId, Arguments::stream(stream), |state| {
-            state.native(stream).map(stream_table::StreamId::number)
+            state.not_capturing(stream).map(stream_table::StreamId::number)
         })
     }
 

@@ -1,5 +1,6 @@
 //! Streams that nothing keeps alive, by their names.
 
+use crate::capture::Part;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::stream::{Alive, Stream};
@@ -7,18 +8,19 @@ use crate::stream::{Alive, Stream};
 /// A stream's name, and the driver's number for the stream, which no other stream has.
 ///
 /// The driver gives the handle of a destroyed stream to the next one at once, even while work of the first is pending
-/// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it.
+/// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it. A stream that
+/// is being captured is known by its handle alone all the same: to ask its number would end the capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
-    /// 0 where the driver does not tell.
+    /// 0 where the driver does not tell, or was not to be asked.
     number: u64,
 }
 
 impl StreamName {
     /// The name of a stream that is alive now.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
-        Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
+        Ok(Self { stream: alive.stream(), number: number(driver, alive)?.unwrap_or(0) })
     }
 
     /// A stream's name, without its number.
@@ -38,14 +40,19 @@ impl StreamName {
 
     /// Whether it is the name of `other`.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
-        let is_named = self.stream == other.stream();
-        Ok(is_named && (self.number == 0 || number(driver, other)? == self.number))
+        if self.stream != other.stream() || self.number == 0 {
+            return Ok(self.stream == other.stream());
+        }
+        Ok(number(driver, other)?.is_none_or(|number| number == self.number))
     }
 }
 
-fn number(driver: &Handle, alive: Alive<'_>) -> Result<u64> {
-    match alive.stream() {
-        Stream::Handle(_) => driver.get()?.stream_number(alive),
-        _ => Ok(0),
+/// The number of a stream, unless it is being captured.
+fn number(driver: &Handle, alive: Alive<'_>) -> Result<Option<u64>> {
+    let Stream::Handle(_) = alive.stream() else { return Ok(Some(0)) };
+    let driver = driver.get()?;
+    if driver.part(alive)? != Part::Outside {
+        return Ok(None);
     }
+    driver.stream_number(alive).map(Some)
 }
