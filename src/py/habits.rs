@@ -13,6 +13,9 @@ pub(crate) enum Habit {
     /// Its `__dlpack__` ignores the stream that it is asked for. Its arrays are ready on the stream that its
     /// environment has.
     IgnoresStream,
+    /// Its arrays are ready on its current stream, which is asked for without an exchange API, too. Its `__dlpack__` makes
+    /// a stream wait for that one, and does not name it.
+    ReadyOnCurrent,
     /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
     /// current one. Nothing but that stream's object, which it has, keeps it alive.
     NamesCurrentStream,
@@ -73,7 +76,7 @@ impl Habit {
             | Self::NeverNamesStream
             | Self::AlwaysNamesNone
             | Self::StoresDict => About::Cai,
-            Self::NamesCurrentStream => About::Both,
+            Self::NamesCurrentStream | Self::ReadyOnCurrent => About::Both,
             Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
         }
     }
@@ -101,8 +104,9 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 31] = [
+pub(crate) const HABITS: [HabitRow; 32] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
+    known("torch", Habit::ReadyOnCurrent, "2.9", "tests/gpu/test_old_torch.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),

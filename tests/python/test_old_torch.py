@@ -116,3 +116,70 @@ def test_what_torch_has_no_tensor_for_is_refused(change: str, named: str) -> Non
         """
     )
     assert told[:2] == ["BufferError:", f"{named}:"]
+
+
+PRODUCED = """
+    class Produced(Tensor):
+        __module__ = "torch"
+        requires_grad, asked = False, []
+        is_neg = is_conj = lambda self: False
+        __cuda_array_interface__ = dict(
+            shape=(4,), typestr="<f4", data=(0x7000_0000, False), version=2, strides=None
+        )
+
+        def __init__(self):
+            pass
+
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, *, stream=None):
+            self.asked.append(stream)
+            return capsules.HandMade(0x7000_0000).capsule()
+
+    class Seen(logging.Handler):
+        def emit(self, record):
+            if record.order == "made":
+                print(record.door, *(WHO[stream] for stream in (record.producer, record.consumer)))
+
+    WHO = {1: "legacy", OTHER: "other", current.cuda_stream: "torchs"}
+    tensor, logger = Produced(), logging.getLogger("cai_bridge")
+    logger.addHandler(Seen())
+    logger.setLevel(logging.DEBUG)
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["to_cai(tensor, stream=Stream(OTHER))", "given.__dlpack__(stream=Stream(OTHER))"]
+)
+def test_its_own_tensors_are_ordered_after_and_before_its_current_stream(call: str) -> None:
+    """Another stream of torch's would go on with the memory while the consumer still reads."""
+    told = torch(
+        PRODUCED
+        + f"""
+    given = from_cai(tensor)
+    taken = {call}
+    print("|")
+    del taken
+    gc.collect()
+    assert set(tensor.asked) <= {{-1}}
+    """
+    )
+    door = call.partition("(")[0].rpartition(".")[2]
+    assert " ".join(told) == f"{door} torchs other | release torchs other"
+
+
+def test_the_dict_of_a_view_of_its_tensor_names_its_current_stream() -> None:
+    told = torch(
+        PRODUCED
+        + """
+    named = [to_cai(x).__cuda_array_interface__["stream"] for x in (tensor, from_cai(tensor))]
+    print(*map(WHO.get, named))
+    assert tensor.asked == [-1]
+    """
+    )
+    assert told[-2:] == ["torchs", "torchs"]
+
+
+def test_nothing_is_ordered_where_the_caller_says_so() -> None:
+    assert torch(PRODUCED + "    to_cai(tensor, stream=-1).release()") == []

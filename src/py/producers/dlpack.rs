@@ -13,7 +13,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 
 use super::device::check_exists;
 use super::dunder::ask;
-use super::readiness::of_producer;
+use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts};
 use super::{guards, host_wait};
 use crate::descriptor::Descriptor;
@@ -80,7 +80,13 @@ pub(crate) fn protocol(
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
-    let (answer, ready) = on_device(py, &driver, device, || ask(x, known, argument.request()))?;
+    // A library that says where it works need not order anything: the bridge does that, at the end, too.
+    let own = match device {
+        Some(device) => work_stream(py, known, &driver, device.id)?,
+        None => None,
+    };
+    let request = if own.is_some() { Request::NoOrder } else { argument.request() };
+    let (answer, ready) = on_device(py, &driver, device, || ask(x, known, request))?;
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
@@ -97,7 +103,7 @@ pub(crate) fn protocol(
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
         host_wait::wait(x, has_dict, (&driver, place), consumer.alive(place))?;
     }
-    let work = if known.has(Habit::IgnoresStream) { libraries::tvm_ffis(x)? } else { None };
+    let work = if known.has(Habit::IgnoresStream) { libraries::tvm_ffis(x)? } else { own };
     let work = work.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);

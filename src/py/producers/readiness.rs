@@ -2,16 +2,34 @@
 
 use pyo3::prelude::*;
 
-use crate::device::Place;
+use super::types::Facts;
+use crate::device::{Device, Place};
 use crate::driver::Handle;
 use crate::order::{self, Purpose};
+use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{Argument, KeepAlive, StreamRef};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, libraries};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
 /// nothing keeps it.
 pub(super) type Readiness = (Ready, Option<StreamRef>, Option<StreamRef>);
+
+/// The stream that the library of an array of those `facts` works on now, as the driver names it, if it says so.
+pub(super) fn work_stream(
+    py: Python<'_>,
+    facts: &Facts,
+    driver: &Handle,
+    ordinal: i32,
+) -> PyResult<Option<u64>> {
+    match facts.table {
+        Some(table) => table.current_work_stream(py, Device::cuda(ordinal)).map(Some),
+        None if facts.has(Habit::ReadyOnCurrent) && matches!(driver, Handle::Cuda) => {
+            libraries::torchs(py, ordinal)
+        }
+        None => Ok(None),
+    }
+}
 
 /// What keeps the producer's stream. If nothing does, and the array is `passed_on` as ready there, the legacy
 /// default stream of its GPU, at `home`, waits for it now, and stands in for it; others are told the legacy one, since

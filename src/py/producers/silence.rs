@@ -1,16 +1,16 @@
 //! Dicts that name no stream, as those of version 0 to 2: which stream the array is ready on.
 //!
-//! The bridge asks the type's exchange API, or its `__dlpack__`, which makes the memory ready on a stream. Without
+//! The bridge asks the library for its current stream, or the type's `__dlpack__`, which makes the memory ready on a stream. Without
 //! both the host waits, which is right and slow, with a warning once for each type.
 
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use super::readiness::{Readiness, of_producer};
+use super::readiness::{Readiness, of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
 use super::{dlpack, host_wait};
-use crate::device::{Device, Place};
+use crate::device::Place;
 use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
@@ -27,10 +27,12 @@ pub(super) fn settle(
     (door, ordered, to): (&'static str, bool, Option<Alive<'_>>),
 ) -> PyResult<Readiness> {
     let py = x.py();
-    let table =
-        if facts.producer == ProducerKind::Dict { types::facts(owner)?.table } else { facts.table };
-    if let Some(table) = table {
-        let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
+    let native = if facts.producer == ProducerKind::Dict {
+        work_stream(py, &*types::facts(owner)?, driver, place.ordinal)?
+    } else {
+        work_stream(py, facts, driver, place.ordinal)?
+    };
+    if let Some(native) = native {
         let alive = current::named(py, native, place);
         return of_producer(py, door, driver, (alive, place), true);
     }

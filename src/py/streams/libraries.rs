@@ -39,7 +39,7 @@ impl Torch {
 }
 
 /// The stream that PyTorch works on now, as the driver names it.
-pub(super) fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
+pub(crate) fn torchs(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     static TORCH: PyOnceLock<Option<Torch>> = PyOnceLock::new();
     let torch = if let Some(torch) = TORCH.get(py) {
         torch
