@@ -10,11 +10,13 @@ from cai_bridge import convert
 
 from . import streams
 from .converting import (
+    LATE_MS,
     PAIRS,
     ROUNDS,
     RUNS,
     WORKERS,
     Cupy,
+    Numba,
     Place,
     Torch,
     handed_over,
@@ -22,6 +24,7 @@ from .converting import (
     place,
     wrong_runs,
 )
+from .streams import handle_of
 
 __all__ = ["place"]
 
@@ -88,6 +91,29 @@ def test_of_the_librarys_own_way_the_next_write_overtakes_the_read(
             return other.native(array)
 
     assert overtaken(place, one, other, RUNS, native) > 0
+
+
+def test_two_streams_of_numba_are_in_order_where_the_producer_queues_nothing_between(
+    place: Place, note: Any
+) -> None:
+    """Torch is on the legacy default stream, which both follow: only by its work, and here by the
+    event of the first array's end.
+    """
+    torch = pytest.importorskip("torch")
+    one, other = Numba(place), Numba(place)
+    x = torch.zeros(streams.WORDS, device="cuda")
+    wrong, values = 0, streams.fresh_values()
+    for _ in range(RUNS):
+        value = float(next(values))
+        place.driver.synchronize()
+        one.array = convert(x, "numba")
+        place.driver.spin(handle_of(one.stream), LATE_MS)
+        one.write(value)
+        one.array = None
+        other.read(convert(x, "numba"))
+        wrong += not bool((other.seen() == value).all())
+    note(f"convert(torch -> numba), on one stream and another: wrong {wrong}/{RUNS}")
+    assert wrong == 0
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])

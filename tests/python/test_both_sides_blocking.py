@@ -12,7 +12,7 @@ import pytest
 from fakes import only_cai
 from stand_in import StandIn
 
-from cai_bridge import convert, from_cai, to_cai
+from cai_bridge import adapt, convert, from_cai, to_cai
 
 tvm_ffi = pytest.importorskip("tvm_ffi")
 
@@ -33,10 +33,15 @@ class Named:
         return x
 
 
+class NumbaLike(StandIn):
+    """As Numba: its default stream is the legacy one, and each kernel may name a blocking one."""
+
+    _streams_by_call = True
+
+
 @pytest.fixture
 def numba(cuda: Any) -> StandIn:
-    """As Numba: its default stream is the legacy one, and its others are blocking."""
-    return StandIn({0: cuda.legacy})
+    return NumbaLike({0: cuda.legacy})
 
 
 @pytest.mark.parametrize("named", [Named.by_dict, Named.by_handle, Named.by_itself])
@@ -80,3 +85,53 @@ def test_what_is_ready_on_the_legacy_stream_is_so_for_whom_it_is_passed_on_to(
     seen = mine.read(made.view)
     cuda.synchronize()
     assert (seen.value, cuda.reports) == ([1.0] * 4, [])
+
+
+def by_convert(x: Any, numba: StandIn, work: Any) -> Any:
+    return work(convert(x, numba))
+
+
+def by_adapt(x: Any, numba: StandIn, work: Any) -> Any:
+    return adapt(work, to=numba)(x)
+
+
+def used_on_two_streams(cuda: Any, numba: StandIn, by: Any, speaks: Any) -> tuple[Any, Any]:
+    """Write an array on one stream of Numba's, and read it on another.
+
+    Its library, on the legacy stream, queues nothing in between that these two would follow.
+    """
+    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
+    x = cuda.array([1.0] * 4, speaks=speaks, stream=cuda.legacy, name="x")
+    by(x, numba, lambda made: one.fill(made.view, 2.0, name="the write") and None)
+    gc.collect()
+    return x, by(x, numba, lambda made: other.read(made.view, name="the read"))
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "cai3", "dlpack"])
+@pytest.mark.parametrize("by", [by_convert, by_adapt])
+def test_a_stream_of_the_consumers_follows_another_one_that_had_the_array_before(
+    by: Any, speaks: str, numba: StandIn, cuda: Any
+) -> None:
+    _held, seen = used_on_two_streams(cuda, numba, by, speaks)
+    cuda.synchronize()
+    assert (seen.value, cuda.reports) == ([2.0] * 4, [])
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("by", [by_convert, by_adapt])
+def test_the_event_at_the_end_is_needed_for_that(by: Any, numba: StandIn, cuda: Any) -> None:
+    # To record it is enough: blocking streams follow what is queued on the legacy one.
+    cuda.suppress("cuEventRecord")
+    _held = used_on_two_streams(cuda, numba, by, "exchange")
+    cuda.synchronize()
+    assert [report.kind for report in cuda.reports] == ["race"]
+
+
+def test_a_consumer_that_names_the_legacy_stream_itself_needs_no_event(
+    numba: StandIn, cuda: Any
+) -> None:
+    x = cuda.array([1.0] * 4, speaks="exchange", stream=cuda.legacy, name="x")
+    cuda.clear_calls()
+    convert(x, numba, stream=cuda.legacy).view.release()
+    assert "cuEventRecord" not in [call.call for call in cuda.calls]
+    cuda.synchronize()

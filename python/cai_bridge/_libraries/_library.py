@@ -38,6 +38,8 @@ class Library:
     view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
     readonly: ClassVar[bool | None] = None
+    # Whether `current_stream` gives a default, and each call of the library may name another one.
+    _streams_by_call: ClassVar[bool] = False
 
     def current_stream(self, device: int) -> Any:
         """Return the stream that the library works on now on a GPU, as `to_cai` takes it.

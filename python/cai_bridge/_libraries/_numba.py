@@ -10,6 +10,7 @@ from ._library import Library, Quick
 class Numba(Library):
     name = "numba"
     arrays = ("numba.cuda.cudadrv.devicearray:DeviceNDArray",)
+    _streams_by_call = True
 
     def __init__(self) -> None:
         self._cuda: Any = None

@@ -17,6 +17,7 @@ pub(super) struct ConsumerStream<'py> {
     pub(super) answer: Option<Bound<'py, PyAny>>,
     native: Option<u64>,
     said: bool,
+    is_default: bool,
 }
 
 impl<'py> ConsumerStream<'py> {
@@ -28,8 +29,13 @@ impl<'py> ConsumerStream<'py> {
         stream: Maybe<'_, 'py>,
     ) -> PyResult<Self> {
         let py = library.py();
-        let mut asked =
-            Self { ordinal, answer: stream.cloned(), native: None, said: stream.is_some() };
+        let mut asked = Self {
+            ordinal,
+            answer: stream.cloned(),
+            native: None,
+            said: stream.is_some(),
+            is_default: to_library.streams_by_call,
+        };
         match to_library.method {
             _ if asked.said => {}
             Method::View(_) => {}
@@ -62,6 +68,6 @@ impl<'py> ConsumerStream<'py> {
             Some(handle) => Argument::native(handle),
             None => Argument::parse(self.answer.as_ref())?,
         };
-        Ok(if self.said { argument } else { argument.by_library() })
+        Ok(if self.said { argument } else { argument.by_library(self.is_default) })
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct ToLibrary {
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
+    /// Whether its current stream is a default one, and each of its calls may name another, as Numba's.
+    pub(super) streams_by_call: bool,
 }
 
 /// Which strides its arrays may have.
@@ -92,6 +94,7 @@ impl ToLibrary {
             },
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
+            streams_by_call: library.getattr(intern!(py, "_streams_by_call"))?.is_truthy()?,
         })
     }
 

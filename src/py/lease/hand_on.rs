@@ -22,7 +22,7 @@ impl Holding {
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_producer(alive) => {
+            (_, Some(alive)) if self.is_producer(alive) && argument.is_on(alive) => {
                 let kept = self.producer_may_change().then(|| argument.keep(py, &self.driver, at));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }

@@ -32,12 +32,19 @@ pub(crate) struct Argument<'a, 'py> {
     ordinal: Option<i32>,
     /// Whether the legacy default stream is there for any blocking stream of its context.
     stands_in: bool,
+    /// Whether each call of the library may name another stream: the one that was named is the default.
+    is_default: bool,
 }
 
 impl<'a, 'py> Argument<'a, 'py> {
     /// Nothing.
-    pub(crate) const UNSPECIFIED: Self =
-        Self { request: Request::Unspecified, object: None, ordinal: None, stands_in: false };
+    pub(crate) const UNSPECIFIED: Self = Self {
+        request: Request::Unspecified,
+        object: None,
+        ordinal: None,
+        stands_in: false,
+        is_default: false,
+    };
 
     /// The legacy default stream.
     pub(crate) const LEGACY: Self =
@@ -70,7 +77,8 @@ impl<'a, 'py> Argument<'a, 'py> {
             Stream::Handle(_) => None,
             _ => ordinal(given)?,
         };
-        Ok(Self { request: Request::On(stream), object: Some(given), ordinal, stands_in: false })
+        let request = Request::On(stream);
+        Ok(Self { request, object: Some(given), ordinal, ..Self::UNSPECIFIED })
     }
 
     /// The handle of a stream object, as the driver names it; else the number that `given` is.
@@ -96,9 +104,14 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 
     /// The same for a library's current stream: a library on the legacy default stream may also work on
-    /// blocking streams, which follow that one.
-    pub(crate) const fn by_library(self) -> Self {
-        Self { stands_in: true, ..self }
+    /// blocking streams, which follow that one. Where each of its calls may name another and this `is_default`, it does.
+    pub(crate) const fn by_library(self, is_default: bool) -> Self {
+        Self { stands_in: true, is_default, ..self }
+    }
+
+    /// Whether the consumer works on `stream` itself, and not on any blocking stream that it stands in for.
+    pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
+        !(self.is_default && stream.stands_in())
     }
 
     /// The same with `None` read as DLPack reads it: the legacy default stream.

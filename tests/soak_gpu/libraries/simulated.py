@@ -115,6 +115,7 @@ class Library(cai_bridge.Library):
     def __init__(self, name: str, cuda: SimulatedCuda, own: Any) -> None:
         self.name, self.cuda, self.own = name, cuda, own
         self.writes = name != "jax"  # type: ignore[misc]
+        self._streams_by_call = name == "numba"  # type: ignore[misc]
         self.working = threading.local()
         speaks = (SPEAKS[name],) if name in SPEAKS else ()
         self.types = (TAKEN[name], *map(class_for, speaks))  # type: ignore[misc]
