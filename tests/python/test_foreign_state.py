@@ -196,7 +196,7 @@ def test_an_end_inside_an_end_of_a_thread_that_has_put_its_queue_away():
     assert_quiet(
         DEVICE,
         """
-        import ctypes, threading, weakref
+        import ctypes, threading, time, weakref
         libc, gone = ctypes.CDLL(None), []
         at_exit = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -223,6 +223,10 @@ def test_an_end_inside_an_end_of_a_thread_that_has_put_its_queue_away():
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
+        # Python's thread is over, and what it keeps by itself may be just going.
+        until = time.monotonic() + 30
+        while not gone and time.monotonic() < until:
+            time.sleep(0.01)
         assert gone == [True], gone
         """,
     )
