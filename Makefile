@@ -96,8 +96,11 @@ test-python: $(VENV)/.extensions $(VENV)/.tools $(FAKES)/.built  ## Run the Pyth
 		--target-dir target/api -- py::rust src/lib.rs
 	$(BIN)/python -m pytest -q
 
-soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0
+soak: $(VENV)/.installed $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0, and a few over stand-ins
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
+	for manner in $(MANNERS); do \
+		$(BIN)/python -m tests.soak_gpu --simulated --manner $$manner --programs $$(( $(PROGRAMS) / 30 )) --seed $(SEED) || exit 1; \
+	done
 
 gpu: $(VENV)/.extensions  ## Run the GPU tests; PYTHON=... is the interpreter with torch, CuPy, JAX, Numba
 	PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m pytest -q tests/gpu

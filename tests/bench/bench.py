@@ -2,8 +2,8 @@
 
     python tests/bench/bench.py [--json FILE] [--check]
 
-With a GPU: each of the bridge's calls in turns with the peer's that does the same and with the
-parts of its floor, which is what the driver and the libraries take of it. The times are the least
+With a GPU: each of the bridge's calls in turns with the peer's that does the same and with its
+floor, which is what the driver and the libraries take of it. The times are the least
 and the median of 61 rounds of 200 calls, a ratio is the median of the rounds' ratios. Anywhere:
 import time, size, growth, and the bridge over the simulated device. `--check` exits with 1 when a
 budget is missed that the floor does not forbid.

@@ -96,10 +96,11 @@ def by_threads(to_cai: Any, pointer: int, where: str = "") -> Iterator[Row]:
     """`to_cai(x)` in several threads, each with its own array: time for a call of all of them."""
     gil = getattr(sys, "_is_gil_enabled", lambda: True)()
     group = f"growth with threads, {'with' if gil else 'without'} the interpreter's lock{where}"
-    for threads in THREADS:
-        arrays = [stub(pointer, 2) for _ in range(threads)]
-        least = min(together(to_cai, arrays) for _ in range(5))
-        yield Row(group, f"to_cai(x) in {threads} threads, each call", least)
+    arrays = [stub(pointer, 2) for _ in range(max(THREADS))]
+    # In turns: a machine's clock may halve from one count of threads to the next.
+    rounds = [[together(to_cai, arrays[:threads]) for threads in THREADS] for _ in range(5)]
+    for threads, times in zip(THREADS, zip(*rounds, strict=True), strict=True):
+        yield Row(group, f"to_cai(x) in {threads} threads, each call", min(times))
 
 
 def together(to_cai: Any, arrays: list[Stub]) -> float:
