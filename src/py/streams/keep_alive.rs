@@ -118,8 +118,8 @@ impl KeepAlive {
         }
     }
 
-    /// Where a consumer works that asked to be ready on this one, if that is another stream: JAX calls the deleter as
-    /// soon as its work is queued there.
+    /// Where a consumer works that asked to be ready on this one, if that is another stream: JAX's work waits there for
+    /// this one. JAX 0.11.2 calls the deleter when that work is done (44 of 44, H200, 2026-11); it need not, by DLPack.
     #[inline]
     pub(crate) fn works_on(&self, py: Python<'_>, driver: &Handle) -> PyResult<Option<Self>> {
         if pools::has_jaxs() { self.jaxs(py, driver) } else { Ok(None) }
