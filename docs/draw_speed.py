@@ -61,7 +61,7 @@ PARTS = {
 }
 """What the parts of the floors are."""
 KEPT = ("convert", "to_cai", "from_cai")
-COUNT = re.compile(r"([\d,]+) (dimensions|views|threads)")
+COUNT = re.compile(r"([\d,]+) (dimensions|views|arrays|threads)")
 WITH, WITHOUT = (
     f"growth with threads, {has} the interpreter's lock" for has in ("with", "without")
 )
@@ -69,6 +69,7 @@ WITH, WITHOUT = (
 CURVES: dict[str, dict[str, str]] = {
     "dimensions: to_cai(x) and its dict": {"growth with dimensions": ""},
     "views alive: to_cai(x)": {"growth with live views": ""},
+    "arrays in a list: convert(list), each": {"growth with arrays in one call": ""},
     "threads: to_cai(x), each call": {WITH: "with the lock", WITHOUT: "free-threaded"},
 }
 
@@ -112,6 +113,8 @@ def growth(data: dict[str, Any]) -> str:
         known = {
             name: points for group, name in curves.items() if (points := data["growth"].get(group))
         }
+        if not known:
+            continue
         counts = list(dict.fromkeys(count for points in known.values() for count, _ in points))
         most = max(took for points in known.values() for _, took in points)
         parts.append(text(left - 30, 28, head, "head small"))
@@ -140,13 +143,13 @@ def growth(data: dict[str, Any]) -> str:
                 above = -8 if took >= points[0][1] else 18
                 parts.append(text(x, y + above, label, "small", text_anchor=anchor))
         left += wide + 70
-    over = "µs a call; dimensions and views over the simulated device, threads over the driver."
+    over = "µs a call; threads over the driver, all else over the simulated device."
     where = f"{data['machine']}, {data['date']}"
     parts += [
         text(20, bottom + 44, over, "small soft"),
         text(20, bottom + 62, where, "small soft"),
     ]
-    return svg(900, bottom + 78, "How the time of a call grows", parts)
+    return svg(left - 20, bottom + 78, "How the time of a call grows", parts)
 
 
 def short(count: int) -> str:

@@ -1,4 +1,4 @@
-"""How the cost of a conversion grows: with dimensions, with views that live, with threads.
+"""How the cost of a conversion grows: with dimensions, live views, arrays in one call, threads.
 
 Over the simulated device, whose calls cost next to nothing and do not depend on any of it. All of
 its calls share a lock, so threads are measured over the driver where there is a GPU.
@@ -18,8 +18,10 @@ from timing import Row, timed
 
 DIMENSIONS = (1, 2, 3, 4, 6, 8, 16, 32)
 VIEWS = (1, 100, 10_000, 100_000, 1_000_000)
+ARRAYS = (1, 10, 100, 1000)
 THREADS = tuple(many for many in (1, 2, 4, 8) if many <= max(2, os.cpu_count() or 1))
 CALLS = 20_000
+CALLS_OF_ONE = 200
 FLAT = 1.10
 PER_DIMENSION_NS = 14.0
 
@@ -32,13 +34,14 @@ class Stub:
 
 
 def rows() -> Iterator[Row]:
-    from cai_bridge import to_cai
+    from cai_bridge import convert, to_cai
     from cai_bridge.testing import simulated_cuda
 
     with simulated_cuda() as cuda:
         memory = cuda.alloc(1024)
         yield from by_dimensions(to_cai, memory)
         yield from by_views(to_cai, memory)
+        yield from by_arrays(convert, memory)
         if on_gpu.why_not() is not None:
             yield from by_threads(to_cai, memory.ptr, ", simulated")
     if on_gpu.why_not() is None:
@@ -90,6 +93,17 @@ def by_views(to_cai: Any, memory: Any) -> Iterator[Row]:
             budget=FLAT if peer else None,
         )
     held.clear()
+
+
+def by_arrays(convert: Any, memory: Any) -> Iterator[Row]:
+    """`convert` of a list of so many arrays: time for each of them."""
+    names = {"convert": convert} | {
+        f"x{many}": [stub(memory.ptr, 2) for _ in range(many)] for many in ARRAYS
+    }
+    for many in ARRAYS:
+        (times,) = timed([f"convert(x{many}, 'dlpack')"], names, max(2, CALLS_OF_ONE // many))
+        name = f"convert(list), {many:,} arrays, each"
+        yield Row("growth with arrays in one call", name, min(times) / many)
 
 
 def by_threads(to_cai: Any, pointer: int, where: str = "") -> Iterator[Row]:
