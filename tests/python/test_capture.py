@@ -13,7 +13,7 @@ import pytest
 from capsules import HandMade
 from fakes import OnlyCai, assert_refused, each, interface, only_cai, rows
 from stand_in import StandIn, no_libraries
-from test_dead_streams import Closing
+from stream_objects import Closing
 
 from cai_bridge import DriverError, HostSyncWarning, adapt, convert, from_cai, register, to_cai
 from cai_bridge.testing import SimulatedStream, simulated_cuda

@@ -10,7 +10,7 @@ from typing import Any
 
 import capsules
 import pytest
-from test_dead_streams import Closing
+from stream_objects import Closing
 
 from cai_bridge import DriverError, adapt, from_cai, to_cai
 from cai_bridge.conformance import in_another_thread
