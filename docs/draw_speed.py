@@ -99,7 +99,7 @@ def speed(data: dict[str, Any]) -> str:
                     parts.append(f'<path class="floor" d="M{190 + line:.1f} {y - 2}v20"/>')
                 y += 20
             y += 12
-    note = "The line is the floor: what anyone has to call for this, each call timed from Python."
+    note = "The line is the floor: what anyone has to call for this, timed from Python."
     where = f"{data['machine']}, {data['date']}. The least of the rounds."
     parts += [text(20, y + 12, note, "small soft"), text(20, y + 30, where, "small soft")]
     return svg(940, y + 46, "What a call costs", parts)

@@ -38,6 +38,12 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
             Route::Plain => false,
             Route::External => true,
             Route::Pointless => return Ok(Some(Elided::Captured)),
+            // Its producer is on the legacy stream itself, which follows blocking streams outside the capture without it.
+            Route::Refused(_)
+                if need.direction == Direction::GiveBack && from.is(to) && !to.stands_in() =>
+            {
+                return Ok(Some(Elided::Captured));
+            }
             Route::Refused(kind) => {
                 let got = format!("an edge from {} to {}", from.stream(), to.stream());
                 return Err(Error::new(kind, got));

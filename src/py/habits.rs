@@ -13,8 +13,8 @@ pub(crate) enum Habit {
     /// Its `__dlpack__` ignores the stream that it is asked for. Its arrays are ready on the stream that its
     /// environment has.
     IgnoresStream,
-    /// Its arrays are ready on its current stream, which is asked for without an exchange API, too. Its `__dlpack__` makes
-    /// a stream wait for that one, and does not name it.
+    /// Its arrays are ready on its current stream, which a function of its own names where it has no exchange API. Its
+    /// `__dlpack__` makes a stream wait for that one, and does not name it.
     ReadyOnCurrent,
     /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
     /// current one. Nothing but that stream's object, which it has, keeps it alive.
@@ -76,8 +76,8 @@ impl Habit {
             | Self::NeverNamesStream
             | Self::AlwaysNamesNone
             | Self::StoresDict => About::Cai,
-            Self::NamesCurrentStream | Self::ReadyOnCurrent => About::Both,
-            Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
+            Self::NamesCurrentStream => About::Both,
+            Self::ReadyOnCurrent | Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
         }
     }
 }

@@ -39,7 +39,7 @@ HEAD = """\
 # cuStreamGetCtx          whether a stream that was named is of the array's device
 # cuStreamGetFlags        whether the legacy default stream is ordered with it already
 # cuStreamGetId           whether a handle is still of the stream that was named
-# cuStreamIsCapturing     whether the order, or to ask a stream's number, would spoil a graph capture
+# cuStreamIsCapturing     whether the order, or cuStreamGetId, would spoil a graph capture
 #
 # Each `release` of the interpreter's lock is around an order: a full queue blocks whoever queues.
 #
@@ -76,7 +76,7 @@ def count(libraries: Path, package: Path) -> dict[str, Counted]:
             "PYTHONHASHSEED": "0",
             # Its pools, which come and go at their edges, would cost a row or not by luck.
             "PYTHONMALLOC": "malloc",
-            # The same of the C library, whose threads keep few blocks of a size unless they are told.
+            # The same of the C library, whose threads keep few blocks unless they are told.
             "GLIBC_TUNABLES": "glibc.malloc.tcache_count=60000",
             "PYTHONPATH": path,
         }

@@ -1,4 +1,4 @@
-"""Stream objects that can be closed, or around somebody else's handle, and what tests do with them."""
+"""Stream objects that can be closed, or are around somebody else's handle; scenes for them."""
 
 from __future__ import annotations
 

@@ -95,6 +95,24 @@ def by_adapt(x: Any, numba: StandIn, work: Any) -> Any:
     return adapt(work, to=numba)(x)
 
 
+def by_adapt_to_cai(x: Any, numba: StandIn, work: Any) -> Any:
+    """The function reads the dict, and says no stream."""
+
+    def read(view: Any) -> Any:
+        assert view.__cuda_array_interface__["stream"] == 1
+        return work(Made(view))
+
+    return adapt(read)(x)
+
+
+class Made:
+    def __init__(self, view: Any) -> None:
+        self.view = view
+
+
+BY = [by_convert, by_adapt, by_adapt_to_cai]
+
+
 def used_on_two_streams(cuda: Any, numba: StandIn, by: Any, speaks: Any) -> tuple[Any, Any]:
     """Write an array on one stream of Numba's, and read it on another.
 
@@ -108,7 +126,7 @@ def used_on_two_streams(cuda: Any, numba: StandIn, by: Any, speaks: Any) -> tupl
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "cai3", "dlpack"])
-@pytest.mark.parametrize("by", [by_convert, by_adapt])
+@pytest.mark.parametrize("by", BY)
 def test_a_stream_of_the_consumers_follows_another_one_that_had_the_array_before(
     by: Any, speaks: str, numba: StandIn, cuda: Any
 ) -> None:
@@ -118,13 +136,32 @@ def test_a_stream_of_the_consumers_follows_another_one_that_had_the_array_before
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize("by", [by_convert, by_adapt])
+@pytest.mark.parametrize("by", BY)
 def test_the_event_at_the_end_is_needed_for_that(by: Any, numba: StandIn, cuda: Any) -> None:
     # To record it is enough: blocking streams follow what is queued on the legacy one.
     cuda.suppress("cuEventRecord")
     _held = used_on_two_streams(cuda, numba, by, "exchange")
     cuda.synchronize()
     assert [report.kind for report in cuda.reports] == ["race"]
+
+
+@pytest.mark.parametrize("captured", ["the consumer's stream", "another one"])
+@pytest.mark.parametrize("by", BY)
+def test_beside_a_capture_of_a_blocking_stream_that_event_is_left_out(
+    by: Any, captured: str, numba: StandIn, cuda: Any
+) -> None:
+    """Nothing may be queued on the legacy stream then. Capture and program go on."""
+    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
+    x = cuda.array([1.0] * 4, speaks="exchange", stream=cuda.legacy, name="x")
+    cuda.synchronize()
+    with cuda.capture(one) as graph:
+        on = one if captured == "the consumer's stream" else other
+        by(x, numba, lambda made: on.fill(made.view, 2.0, name="the write") and None)
+        gc.collect()
+    if captured == "the consumer's stream":
+        graph.launch(one)
+    cuda.synchronize()
+    assert cuda.read(x) == [2.0] * 4
 
 
 def test_a_consumer_that_names_the_legacy_stream_itself_needs_no_event(

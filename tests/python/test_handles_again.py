@@ -146,6 +146,46 @@ def test_nor_has_a_producers(cuda: Any) -> None:
 
 
 @pytest.mark.parametrize("named", ["handle", "object"])
+def test_a_captured_stream_with_the_consumers_handle_is_not_the_consumer(
+    named: str, cuda: Any
+) -> None:
+    """Its number cannot be asked, so the host would have to wait, which a capture forbids."""
+    scene = Scene(cuda, named, "view")
+    scene.object.close()
+    other = again(cuda, scene.stream)
+    with cuda.capture(other) as graph, cuda.current_stream(other):
+        with pytest.raises(DriverError, match="graph capture: got an end whose consumer"):
+            scene.held.release()
+    cuda.clear_calls()
+    scene.end()
+    assert WAIT in calls(cuda)
+    scene.reuse()
+    assert scene.seen.value == [1.0] * 8
+    graph.launch(other)
+
+
+@pytest.mark.parametrize("named", ["handle", "object"])
+def test_of_a_stream_named_in_a_capture_no_number_is_known_after_it(named: str, cuda: Any) -> None:
+    home, stream = cuda.stream("home"), cuda.stream("the consumer's")
+    x = cuda.array([1.0] * 8, speaks="cai3", memory="pool", stream=home, name="x")
+    cuda.synchronize()
+    said = Closing(stream)
+    with cuda.capture(stream) as graph:
+        view = to_cai(x, stream=stream.handle if named == "handle" else said)
+    graph.launch(stream)
+    seen = stream.read(view, name="the read")
+    said.close()
+    other = again(cuda, stream)
+    cuda.clear_calls()
+    with cuda.current_stream(other):
+        view.release()
+    assert WAIT in calls(cuda)
+    home.fill(x, 9.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 8
+
+
+@pytest.mark.parametrize("named", ["handle", "object"])
 @pytest.mark.parametrize("between", [False, True])
 def test_uses_of_two_streams_with_one_handle_are_two(named: str, between: bool, cuda: Any) -> None:
     """Of a call's array, at the end of the call, in whatever order they are noted there."""

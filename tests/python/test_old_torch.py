@@ -137,27 +137,39 @@ PRODUCED = """
             self.asked.append(stream)
             return capsules.HandMade(0x7000_0000).capsule()
 
+    class Derived(Produced):
+        __module__ = "mine"
+
+        def __dlpack__(self, *, stream=None):
+            return super().__dlpack__(stream=stream)
+
     class Seen(logging.Handler):
         def emit(self, record):
             if record.order == "made":
                 print(record.door, *(WHO[stream] for stream in (record.producer, record.consumer)))
 
     WHO = {1: "legacy", OTHER: "other", current.cuda_stream: "torchs"}
-    tensor, logger = Produced(), logging.getLogger("cai_bridge")
+    tensor, derived, logger = Produced(), Derived(), logging.getLogger("cai_bridge")
     logger.addHandler(Seen())
     logger.setLevel(logging.DEBUG)
 """
 
 
 @pytest.mark.parametrize(
-    "call", ["to_cai(tensor, stream=Stream(OTHER))", "given.__dlpack__(stream=Stream(OTHER))"]
+    "call",
+    [
+        "to_cai(tensor, stream=Stream(OTHER))",
+        "to_cai(derived, stream=Stream(OTHER))",
+        "from_cai(tensor).__dlpack__(stream=Stream(OTHER))",
+        "from_cai(interface, owner=derived).__dlpack__(stream=Stream(OTHER))",
+    ],
 )
 def test_its_own_tensors_are_ordered_after_and_before_its_current_stream(call: str) -> None:
     """Another stream of torch's would go on with the memory while the consumer still reads."""
     told = torch(
         PRODUCED
         + f"""
-    given = from_cai(tensor)
+    interface = dict(tensor.__cuda_array_interface__)
     taken = {call}
     print("|")
     del taken
@@ -165,7 +177,7 @@ def test_its_own_tensors_are_ordered_after_and_before_its_current_stream(call: s
     assert set(tensor.asked) <= {{-1}}
     """
     )
-    door = call.partition("(")[0].rpartition(".")[2]
+    door = "to_cai" if call.startswith("to_cai") else "__dlpack__"
     assert " ".join(told) == f"{door} torchs other | release torchs other"
 
 

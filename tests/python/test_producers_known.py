@@ -327,6 +327,20 @@ def test_a_variable_around_an_immutable_array_is_read_only(way: str, cuda: Any) 
     assert made.readonly
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_a_variable_around_a_view_is_ready_where_the_view_is(named: bool, cuda: Any) -> None:
+    """The view's table names a stream that it does not make wait for `__dlpack__`."""
+    producer, mine = cuda.stream("the producer's"), cuda.stream("mine")
+    x = cuda.array([0.0] * 4, speaks="cai3", stream=producer, name="x")
+    producer.fill(x, 7.0)
+    view = to_cai(Param(from_cai(x)), stream=mine if named else None)
+    if not named:
+        mine = cuda.stream_of(view.__cuda_array_interface__["stream"])
+    seen = mine.read(view)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 def test_what_stands_for_an_array_is_the_owner(cuda: Any) -> None:
     """Its end may give the memory to others."""
     x = cuda.array([7.0] * 4, speaks="dlpack", name="x")

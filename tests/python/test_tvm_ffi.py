@@ -35,6 +35,18 @@ def test_the_consumers_stream_waits_for_the_one_that_the_environment_has(cuda, t
     assert seen.value == [7.0] * 4
 
 
+def test_what_has_only_the_protocol_of_a_tensor_is_ready_there_too(cuda, tensor):
+    class Lends:
+        def __init__(self):
+            self.__dlpack__, self.__dlpack_device__ = made.__dlpack__, made.__dlpack_device__
+
+    made, _ = tensor
+    mine = cuda.stream("consumer")
+    seen = mine.read(to_cai(Lends(), stream=mine))
+    mine.synchronize()
+    assert seen.value == [7.0] * 4
+
+
 @pytest.mark.unchecked
 def test_without_that_wait_there_is_a_race(cuda, tensor):
     made, _ = tensor

@@ -10,6 +10,7 @@ from ._library import Library
 class CudaCore(Library):
     name = "cuda"
     arrays = ("cuda.core.utils:StridedMemoryView",)
+    _streams_by_call = True
 
     def current_stream(self, device: int) -> Any:
         return 1

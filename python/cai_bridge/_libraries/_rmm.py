@@ -23,6 +23,7 @@ ALIGNMENT = 256
 class Rmm(Library):
     name = "rmm"
     arrays = ("rmm:DeviceBuffer",)
+    _streams_by_call = True
 
     def current_stream(self, device: int) -> Any:
         from rmm.pylibrmm.stream import DEFAULT_STREAM

@@ -66,12 +66,14 @@ impl Holding {
         Ok(asks && self.producer_stays(py)?)
     }
 
-    /// Whether the consumer was never named, and the producer works on the legacy default stream.
+    /// Whether the consumer was never named, and the producer works on the legacy default stream. What a call of `adapt`
+    /// gave to a function is ordered all the same: the next call may be on another stream that follows the legacy one.
     #[inline]
     fn may_be_all_on_legacy(&self) -> bool {
         matches!(&self.consumer, Consumer::Unnamed(seen) if seen.is_empty())
             && self.upstream.is_empty()
             && self.lent.is_none()
+            && self.conversion.is_none()
             && !self.producer_may_change()
             // Its own: the legacy stream may stand in for another producer's.
             && self.is_producer(Alive::standing_in(self.at))

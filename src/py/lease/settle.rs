@@ -148,9 +148,10 @@ impl Holding {
         if covered {
             // Asked last: nothing of Python's runs from here on that might let a stream go.
             // Which blocking streams there are, nobody knows. A producer on the legacy stream itself follows them.
-            let legacy = producers.first().is_some_and(|producer| {
-                !producer.stands_in() && producer.is(Alive::legacy(holding.at))
-            });
+            let legacy = holding.conversion.is_none()
+                && producers.first().is_some_and(|producer| {
+                    !producer.stands_in() && producer.is(Alive::legacy(holding.at))
+                });
             users.push(if legacy { Alive::legacy } else { Alive::standing_in }(holding.at));
             let asked = current::each(py, &holding.driver, holding.at, &objects, |alive, _| {
                 add(&mut users, alive);

@@ -11,6 +11,7 @@ use super::holding::Holding;
 use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
+use crate::stream::Alive;
 
 /// A call's hold on an array that it was given, for the call's end.
 #[derive(Debug)]
@@ -38,8 +39,11 @@ impl Watch {
         for Use { at, lent, consumer } in uses {
             let holding = &mut *self.holding;
             (holding.at, holding.lent, holding.consumer) = (at, lent, consumer);
+            // Whoever read it may be on any blocking stream, and whoever is given the memory next on another.
+            let anywhere = matches!(holding.consumer, Consumer::Unnamed(_))
+                && holding.is_producer(Alive::standing_in(at));
             // Where the memory itself has to stay, those who hold it see to that at their own ends.
-            match holding.settle_with(py, None) {
+            match holding.settle_with(py, anywhere.then(|| Alive::standing_in(at))) {
                 Ok(Settlement::Until(marks)) => order::forget(&holding.driver, marks),
                 Ok(_) => {}
                 // The others are ordered all the same.

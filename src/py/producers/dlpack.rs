@@ -14,7 +14,7 @@ use pyo3::types::{PyCapsule, PyTuple};
 use super::device::check_exists;
 use super::dunder::ask;
 use super::readiness::{of_producer, work_stream};
-use super::types::{self, Facts};
+use super::types::{self, Facts, ProducerKind};
 use super::{guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
@@ -30,7 +30,7 @@ use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current, libraries, said};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -80,10 +80,16 @@ pub(crate) fn protocol(
     let driver = driver::prepared(|call| detach(py, call))?;
     let device = declared_device(x)?;
     guards::check(x, facts, None)?;
-    // A library that says where it works need not order anything: the bridge does that, at the end, too.
+    // If the library names its stream, its `__dlpack__` is asked for no order: the bridge orders the hand-over and the
+    // end. What our own views name is ordered only where their table exports them.
     let own = match device {
-        Some(device) => work_stream(py, known, &driver, device.id)?,
-        None => None,
+        Some(device)
+            if known.producer == ProducerKind::Foreign
+                && (device.kind == MemoryKind::Device || known.has(Habit::IgnoresStream)) =>
+        {
+            work_stream(py, known, &driver, device.id)?
+        }
+        _ => None,
     };
     let request = if own.is_some() { Request::NoOrder } else { argument.request() };
     let (answer, ready) = on_device(py, &driver, device, || ask(x, known, request))?;
@@ -103,8 +109,7 @@ pub(crate) fn protocol(
         let has_dict = types::speaks(x, intern!(py, "__cuda_array_interface__"))?;
         host_wait::wait(x, has_dict, (&driver, place), consumer.alive(place))?;
     }
-    let work = if known.has(Habit::IgnoresStream) { libraries::tvm_ffis(x)? } else { own };
-    let work = work.map(|native| current::named(py, native, place));
+    let work = own.map(|native| current::named(py, native, place));
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
     let of_work = work.map(of_work).transpose()?;

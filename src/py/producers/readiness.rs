@@ -27,6 +27,7 @@ pub(super) fn work_stream(
         None if facts.has(Habit::ReadyOnCurrent) && matches!(driver, Handle::Cuda) => {
             libraries::torchs(py, ordinal)
         }
+        None if facts.has(Habit::IgnoresStream) => libraries::tvm_ffis(py, ordinal),
         None => Ok(None),
     }
 }

@@ -1,7 +1,8 @@
 //! Dicts that name no stream, as those of version 0 to 2: which stream the array is ready on.
 //!
-//! The bridge asks the library for its current stream, or the type's `__dlpack__`, which makes the memory ready on a stream. Without
-//! both the host waits, which is right and slow, with a warning once for each type.
+//! The bridge asks the library for its current stream. If that names none, it asks `__dlpack__`, which makes the memory
+//! ready on the legacy default stream. Without both the host waits, which is right and slow, with a warning once for each
+//! type.
 
 use pyo3::intern;
 use pyo3::prelude::*;

@@ -104,7 +104,7 @@ impl<'a, 'py> Argument<'a, 'py> {
     }
 
     /// The same for a library's current stream: a library on the legacy default stream may also work on
-    /// blocking streams, which follow that one. Where each of its calls may name another and this `is_default`, it does.
+    /// blocking streams, which follow that one. It is taken to where `is_default`: each of its calls may name another.
     pub(crate) const fn by_library(self, is_default: bool) -> Self {
         Self { stands_in: true, is_default, ..self }
     }

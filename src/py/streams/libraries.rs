@@ -172,13 +172,12 @@ pub(crate) fn numbas_default(py: Python<'_>) -> PyResult<Stream> {
     })
 }
 
-/// The stream that tvm-ffi's environment has for the device of its tensor `x`, as the driver names it:
-/// functions that are called through it work on that one.
-pub(crate) fn tvm_ffis(x: &Bound<'_, PyAny>) -> PyResult<Option<u64>> {
-    let py = x.py();
+/// The stream that tvm-ffi's environment has for a GPU, as the driver names it: functions that are called through it
+/// work on that one.
+pub(crate) fn tvm_ffis(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
     let Some(module) = library(py, intern!(py, "tvm_ffi"))? else { return Ok(None) };
-    let native = x
-        .getattr(intern!(py, "device"))
+    let native = module
+        .call_method1(intern!(py, "device"), ("cuda", ordinal))
         .and_then(|device| module.call_method1(intern!(py, "get_raw_stream"), (device,)))
         .and_then(|native| native.extract::<u64>());
     answered(py, native)

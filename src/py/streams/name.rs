@@ -3,34 +3,45 @@
 use crate::capture::Part;
 use crate::driver::Handle;
 use crate::error::Result;
+use crate::order;
 use crate::stream::{Alive, Stream};
 
 /// A stream's name, and the driver's number for the stream, which no other stream has.
 ///
 /// The driver gives the handle of a destroyed stream to the next one at once, even while work of the first is pending
-/// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it. A stream that
-/// is being captured is known by its handle alone all the same: to ask its number would end the capture.
+/// (50 of 50 times, H200, driver 580, 2026-11): by its handle alone another stream may be taken for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StreamName {
     stream: Stream,
-    /// 0 where the driver does not tell, or was not to be asked.
-    number: u64,
+    number: Number,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Number {
+    /// The driver's, which no other stream has.
+    Of(u64),
+    /// The driver tells none, or the stream needs none.
+    None,
+    /// The stream was being captured, in the capture of this number: to ask for its own would have ended that.
+    Captured(u64),
+    /// It could not be asked for.
+    Unasked,
 }
 
 impl StreamName {
     /// The name of a stream that is alive now.
     pub(crate) fn of(driver: &Handle, alive: Alive<'_>) -> Result<Self> {
-        Ok(Self { stream: alive.stream(), number: number(driver, alive)?.unwrap_or(0) })
+        Ok(Self { stream: alive.stream(), number: number(driver, alive)? })
     }
 
     /// A stream's name, without its number.
     pub(crate) const fn unnumbered(stream: Stream) -> Self {
-        Self { stream, number: 0 }
+        Self { stream, number: Number::None }
     }
 
     /// The name of a stream that could not be asked about: no stream that is met later is known to be this one.
     pub(crate) const fn unasked(stream: Stream) -> Self {
-        Self { stream, number: u64::MAX }
+        Self { stream, number: Number::Unasked }
     }
 
     /// The name alone.
@@ -38,21 +49,32 @@ impl StreamName {
         self.stream
     }
 
-    /// Whether it is the name of `other`.
+    /// Whether it is known to be the name of `other`. Of a stream that is captured at one of the two times alone that is
+    /// not known.
     pub(crate) fn is(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
-        if self.stream != other.stream() || self.number == 0 {
-            return Ok(self.stream == other.stream());
-        }
-        Ok(number(driver, other)?.is_none_or(|number| number == self.number))
+        Ok(self.stream == other.stream()
+            && match self.number {
+                Number::None => true,
+                Number::Unasked => false,
+                known => known == number(driver, other)?,
+            })
+    }
+
+    /// Whether it is known not to be the name of `other`, which has its handle by what somebody just said.
+    pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
+        let Number::Of(mine) = self.number else { return Ok(false) };
+        Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))
     }
 }
 
-/// The number of a stream, unless it is being captured.
-fn number(driver: &Handle, alive: Alive<'_>) -> Result<Option<u64>> {
-    let Stream::Handle(_) = alive.stream() else { return Ok(Some(0)) };
+fn number(driver: &Handle, alive: Alive<'_>) -> Result<Number> {
+    let Stream::Handle(_) = alive.stream() else { return Ok(Number::None) };
     let driver = driver.get()?;
-    if driver.part(alive)? != Part::Outside {
-        return Ok(None);
-    }
-    driver.stream_number(alive).map(Some)
+    Ok(match order::within(driver, alive.place(), |_| driver.part(alive))? {
+        Part::Inside(capture) => Number::Captured(capture),
+        Part::Outside | Part::Beside => match driver.stream_number(alive)? {
+            0 => Number::None,
+            number => Number::Of(number),
+        },
+    })
 }

@@ -154,7 +154,7 @@ impl StreamRef {
                 let alive = || unsafe { Alive::kept(self.stream(), self.place) };
                 let is_same = || {
                     let goes_on = goes_on(life(driver, self.stream(), self.place), self.life)?;
-                    Ok::<_, Failure<PyErr>>(!goes_on || self.name.is(driver, alive())?)
+                    Ok::<_, Failure<PyErr>>(!goes_on || !self.name.is_of_another(driver, alive())?)
                 };
                 Ok(voucher.ask(py, stays)?.is_some() && is_same()?)
             }
@@ -253,8 +253,8 @@ impl StreamRef {
         };
         // Its object may have closed it, and opened another one that was given the handle.
         let may_differ = matches!(keeper, Some(Keeper::Object(_)));
-        let is_same = !may_differ || self.name.is(driver, alive)?;
-        Ok(if is_same { Now::On(alive) } else { Now::Gone })
+        let differs = may_differ && self.name.is_of_another(driver, alive)?;
+        Ok(if differs { Now::Gone } else { Now::On(alive) })
     }
 
     /// Whether the context that it belongs to is the one that it was then.
