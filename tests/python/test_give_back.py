@@ -80,7 +80,7 @@ def test_one_stream_for_both_pays_nothing(door, kind):
         let_go(holder)
         del holder
         # Of a stream that an object keeps, the driver is asked whether it is still the same one.
-        asked = {"cuCtxGetId", "cuStreamGetId", "cuStreamIsCapturing"}
+        asked = {"cuCtxGetCurrent", "cuCtxGetId", "cuStreamGetId", "cuStreamIsCapturing"}
         assert [call for call in cuda.calls if call.call not in asked] == []
         again(scene)
         cuda.synchronize()

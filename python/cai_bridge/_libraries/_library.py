@@ -38,7 +38,7 @@ class Library:
     view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
     readonly: ClassVar[bool | None] = None
-    # Whether `current_stream` is only a default, and each call may name another, as Numba's kernels do.
+    # Whether `current_stream` is only a default: each call may name another, as Numba's kernels do.
     _streams_by_call: ClassVar[bool] = False
 
     def current_stream(self, device: int) -> Any:
