@@ -93,11 +93,10 @@ def test_of_the_librarys_own_way_the_next_write_overtakes_the_read(
     assert overtaken(place, one, other, RUNS, native) > 0
 
 
-def test_two_streams_of_numba_are_in_order_where_the_producer_queues_nothing_between(
-    place: Place, note: Any
-) -> None:
-    """Torch is on the legacy default stream, which both follow: only by its work, and here by the
-    event of the first array's end.
+def used_on_two_streams(place: Place, **how: Any) -> int:
+    """Write on one stream of Numba's, late, and read on another; count the runs that read too early.
+
+    Torch is on the legacy default stream, which both follow, and queues nothing there in between.
     """
     torch = pytest.importorskip("torch")
     one, other = Numba(place), Numba(place)
@@ -106,14 +105,22 @@ def test_two_streams_of_numba_are_in_order_where_the_producer_queues_nothing_bet
     for _ in range(RUNS):
         value = float(next(values))
         place.driver.synchronize()
-        one.array = convert(x, "numba")
+        one.array = convert(x, "numba", **how)
         place.driver.spin(handle_of(one.stream), LATE_MS)
         one.write(value)
         one.array = None
-        other.read(convert(x, "numba"))
+        other.read(convert(x, "numba", **how))
         wrong += not bool((other.seen() == value).all())
-    note(f"convert(torch -> numba), on one stream and another: wrong {wrong}/{RUNS}")
+    return wrong
+
+
+def test_two_streams_of_numba_are_in_order_by_the_event_at_the_end(place: Place, note: Any) -> None:
+    wrong = used_on_two_streams(place)
+    # Said to be on the legacy stream, and on no other.
+    without = used_on_two_streams(place, stream=1)
+    note(f"convert(torch -> numba), two streams: wrong {wrong}/{RUNS}, {without} without the event")
     assert wrong == 0
+    assert without != 0, "nothing went wrong without the event: the case shows nothing"
 
 
 @pytest.mark.parametrize("library", ["torch", "cupy"])
