@@ -94,7 +94,7 @@ def test_of_the_librarys_own_way_the_next_write_overtakes_the_read(
 
 
 def used_on_two_streams(place: Place, **how: Any) -> int:
-    """Write on one stream of Numba's, late, and read on another; count the runs that read too early.
+    """Write late on one stream of Numba's, read on another; count the runs that read too early.
 
     Torch is on the legacy default stream, which both follow, and queues nothing there in between.
     """
