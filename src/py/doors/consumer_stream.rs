@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::Maybe;
-use super::library::{Method, ToLibrary};
+use super::library::{CurrentStream, Method, ToLibrary};
 use crate::device::Device;
 use crate::py::streams::{Argument, libraries};
 use crate::stream::{Stream, Thread};
@@ -34,7 +34,7 @@ impl<'py> ConsumerStream<'py> {
             answer: stream.cloned(),
             native: None,
             said: stream.is_some(),
-            is_default: to_library.streams_by_call,
+            is_default: to_library.current == CurrentStream::Default,
         };
         match to_library.method {
             _ if asked.said => {}
@@ -42,7 +42,7 @@ impl<'py> ConsumerStream<'py> {
             Method::Table(table) => {
                 asked.native = Some(table.current_work_stream(py, Device::cuda(ordinal))?);
             }
-            Method::Make(_) if to_library.on_cupys => {
+            Method::Make(_) if to_library.current == CurrentStream::Cupys => {
                 asked.native = Some(libraries::cupys_or_legacy(py, ordinal)?);
             }
             Method::Make(_) => {

@@ -24,8 +24,7 @@ pub(super) struct ToLibrary {
     /// Its types of arrays.
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
-    /// Whether its current stream is CuPy's, which is asked for without Python.
-    pub(super) on_cupys: bool,
+    pub(super) current: CurrentStream,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
     strides: Strides,
@@ -33,8 +32,17 @@ pub(super) struct ToLibrary {
     pub(super) writes: bool,
     /// The default of `readonly=`.
     pub(super) readonly: Option<bool>,
-    /// Whether its current stream is a default one, and each of its calls may name another, as Numba's.
-    pub(super) streams_by_call: bool,
+}
+
+/// What its current stream is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CurrentStream {
+    /// CuPy's, which is asked for without Python.
+    Cupys,
+    /// Its own.
+    Own,
+    /// A default one: each of its calls may name another, as Numba's kernels do.
+    Default,
 }
 
 /// Which strides its arrays may have.
@@ -82,10 +90,17 @@ impl ToLibrary {
         let name = library.getattr(intern!(py, "name"))?;
         let cupys =
             py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
+        let current = if library.getattr(intern!(py, "current_stream"))?.is(&cupys) {
+            CurrentStream::Cupys
+        } else if library.getattr(intern!(py, "_streams_by_call"))?.is_truthy()? {
+            CurrentStream::Default
+        } else {
+            CurrentStream::Own
+        };
         Ok(Self {
             types: types.unbind(),
             method,
-            on_cupys: library.getattr(intern!(py, "current_stream"))?.is(&cupys),
+            current,
             is_numpy: name.eq("numpy")?,
             strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
                 Strides::NotNegative
@@ -94,7 +109,6 @@ impl ToLibrary {
             },
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
-            streams_by_call: library.getattr(intern!(py, "_streams_by_call"))?.is_truthy()?,
         })
     }
 

@@ -12,7 +12,7 @@ use super::Maybe;
 use super::consumer_stream::ConsumerStream;
 use super::hand_over::export;
 use super::item::at_item;
-use super::library::{Class, DOOR, Method, ToLibrary, give};
+use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
 use crate::error::{Error, Kind};
 use crate::py::flag;
@@ -236,7 +236,7 @@ impl Maker {
         if to_library.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
-        if to_library.on_cupys
+        if to_library.current == CurrentStream::Cupys
             && let Ok(quick) = library.getattr(intern!(py, "make"))?.cast_into::<Ndarrays>()
         {
             self.quick.get_or_init(py, || quick.unbind());
