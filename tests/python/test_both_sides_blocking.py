@@ -6,6 +6,7 @@ A blocking stream follows what is queued on the legacy one, and nothing that thi
 from __future__ import annotations
 
 import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -105,12 +106,27 @@ def by_adapt_to_cai(x: Any, numba: StandIn, work: Any) -> Any:
     return adapt(read)(x)
 
 
+def by_adapt_and_kept(x: Any, numba: StandIn, work: Any) -> Any:
+    """The same where the function keeps the view, which ends later."""
+    kept: list[Any] = []
+
+    def read(view: Any) -> Any:
+        kept.append(view)
+        assert view.__cuda_array_interface__["stream"] == 1
+        return work(Made(view))
+
+    result = adapt(read)(x)
+    # No end of the view's own comes between: the next call begins before it.
+    weakref.finalize(x, kept.clear)
+    return result
+
+
 class Made:
     def __init__(self, view: Any) -> None:
         self.view = view
 
 
-BY = [by_convert, by_adapt, by_adapt_to_cai]
+BY = [by_convert, by_adapt, by_adapt_to_cai, by_adapt_and_kept]
 
 
 def used_on_two_streams(cuda: Any, numba: StandIn, by: Any, speaks: Any) -> tuple[Any, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import types
 from typing import Any
@@ -44,6 +45,22 @@ def test_it_is_given_the_dict_and_asked_for_no_order(cuda: Any, cuda_core: Any) 
     assert type(made) is StridedMemoryView
     assert (made.stream_ptr, made.described["typestr"]) == (-1, "<f4")
     assert made.described["data"][0] == x.ptr
+
+
+def test_two_streams_that_work_on_it_one_after_the_other_are_in_order(
+    cuda: Any, cuda_core: Any
+) -> None:
+    """Either may be named to a call. The producer, on the legacy stream, queues nothing between."""
+    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
+    x = cuda.array([1.0] * 64, speaks="exchange", stream=cuda.legacy, name="x")
+    made = convert(x, cuda_core)
+    one.fill(x, 2.0, name="the write")
+    del made
+    gc.collect()
+    _held = convert(x, cuda_core)
+    seen = other.read(x, name="the read")
+    cuda.synchronize()
+    assert seen.value == [2.0] * 64
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float8_e4m3fn"])

@@ -152,6 +152,20 @@ def test_a_buffer_keeps_the_array_and_gives_it_back_in_order(cuda: Any, producer
     assert (seen.value, x.exports) == ([7.0] * 4, exports)
 
 
+def test_two_streams_that_work_on_it_one_after_the_other_are_in_order(cuda: Any) -> None:
+    """Either may be named to a call. The producer, on the legacy stream, queues nothing between."""
+    one, other = cuda.stream("one", blocking=True), cuda.stream("other", blocking=True)
+    x = cuda.array([1.0] * 64, speaks="exchange", stream=cuda.legacy, name="x")
+    made = convert(x, "rmm")
+    one.fill(x, 2.0, name="the write")
+    del made
+    gc.collect()
+    _held = convert(x, "rmm")
+    seen = other.read(x, name="the read")
+    cuda.synchronize()
+    assert seen.value == [2.0] * 64
+
+
 @pytest.mark.unchecked
 def test_without_the_wait_at_its_end_there_is_a_race(cuda: Any, producer: Any) -> None:
     x, mine = made_on(cuda, producer, 7.0), cuda.stream("mine")
