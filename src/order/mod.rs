@@ -38,12 +38,6 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
             Route::Plain => false,
             Route::External => true,
             Route::Pointless => return Ok(Some(Elided::Captured)),
-            // Its producer is on the legacy stream itself, which follows blocking streams outside the capture without it.
-            Route::Refused(_)
-                if need.direction == Direction::GiveBack && from.is(to) && !to.stands_in() =>
-            {
-                return Ok(Some(Elided::Captured));
-            }
             Route::Refused(kind) => {
                 let got = format!("an edge from {} to {}", from.stream(), to.stream());
                 return Err(Error::new(kind, got));
@@ -75,7 +69,11 @@ fn asked<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Route> {
     if forks && from.stream() != Stream::Legacy {
         return Ok(Route::Plain);
     }
-    Ok(route(direction, driver.part(from)?, to.named_here(), part))
+    let route = route(direction, driver.part(from)?, to.named_here(), part);
+    // A producer on the legacy stream itself follows blocking streams by its own work, which is all that can be had
+    // beside a capture of one.
+    let follows = direction == Direction::GiveBack && from.is(to) && !to.stands_in();
+    Ok(if follows && matches!(route, Route::Refused(_)) { Route::Pointless } else { route })
 }
 
 /// The part of `stream` in a capture, asked with the context of `current` current.
