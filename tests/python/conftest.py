@@ -11,6 +11,20 @@ from cai_bridge.conformance import open_lab
 from cai_bridge.testing import simulated_cuda
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--unfrozen", action="store_true", help="let each collection look at every old object"
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """No collection of a test looks at what was there before: a million objects of pytest's."""
+    if not item.config.getoption("--unfrozen"):
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.fixture
 def cuda(request):
     """Two devices; whatever the happens-before check finds fails the test.

@@ -22,16 +22,6 @@ from failing import ERROR, HIT, STREAMS, Act, Case, Scene, look, prove
 from cai_bridge import DriverError, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
-
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_old_is_collected():
-    """Each run collects cycles; what was there before is not looked at every time."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 # --- to_cai ---------------------------------------------------------------------------------------
 
 

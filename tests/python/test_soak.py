@@ -20,17 +20,15 @@ from soak.bridge import Bridge
 
 @pytest.fixture(autouse=True)
 def _collected_where_a_program_says_so():
-    """As the command does it: cycles are the programs' own, and no old object is looked at.
+    """As the command does it: cycles are the programs' own.
 
     No end of theirs may be left over, for other tests to meet.
     """
     gc.collect()
     gc.disable()
-    gc.freeze()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", cai_bridge.HostSyncWarning)
         yield
-    gc.unfreeze()
     gc.enable()
     assert _settle() == 0
 
