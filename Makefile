@@ -14,7 +14,7 @@ PACKAGE := $(VENV)/package
 SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
+.PHONY: help dev demo test test-rust test-python soak gpu soak-gpu bench docs lint format wheel wheels clean
 .PHONY: extensions header public-api msrv loom asan tsan fuzz fuzz-minimise flat mutants mutants-python counts fakes
 
 help:  ## Show what there is
@@ -27,12 +27,19 @@ $(BIN)/python:
 
 # One wheel, installed twice: into the virtual environment for the tests, and alone into a folder, so
 # that an interpreter which has GPU libraries can import it beside them.
-$(VENV)/.installed: $(BIN)/python $(SOURCES)
+$(VENV)/.wheel: $(BIN)/python $(SOURCES)
 	rm -rf $(VENV)/wheel $(PACKAGE)
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel .
-	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(PACKAGE) $(VENV)/wheel/*.whl
 	@touch $@
+
+$(VENV)/.installed: $(VENV)/.wheel
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel/*.whl
+	@touch $@
+
+dev: $(VENV)/.tools  ## Build the extension for trying changes, where .venv/bin/python imports it; seconds after a change
+	@rm -f $(VENV)/.installed
+	$(BIN)/python make/dev.py
 
 # The examples that are extensions of their own, installed where the package is.
 EXTENSIONS := examples/rust_extension examples/memory_class
@@ -142,15 +149,15 @@ lint: $(VENV)/.installed $(VENV)/.tools  ## Check formatting, lints, types and s
 	cargo clippy --quiet --all-targets --no-default-features -- -D warnings
 	cargo clippy --quiet --all-targets --no-default-features --features cudarc,python -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --quiet --no-deps --no-default-features --features cudarc,python
-	$(BIN)/ruff format --check python tests examples docs
-	$(BIN)/ruff check python tests examples docs
+	$(BIN)/ruff format --check python tests examples docs make
+	$(BIN)/ruff check python tests examples docs make
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
 
 format:  ## Format the sources
 	cargo fmt
-	$(BIN)/ruff format python tests examples docs
-	$(BIN)/ruff check --fix python tests examples docs
+	$(BIN)/ruff format python tests examples docs make
+	$(BIN)/ruff check --fix python tests examples docs make
 
 loom:  ## Model check the owner: every interleaving of its calls
 	RUSTFLAGS="--cfg loom" cargo test --quiet --no-default-features --lib --target-dir target/loom
