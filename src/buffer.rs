@@ -29,14 +29,12 @@ pub struct Buffer {
 
 impl Buffer {
     /// A copy of `array`, queued on `on`. Once there is memory for it, `before` makes `on` wait for what
-    /// the array is ready on; once it is queued, or a part of it is, `after` makes whoever uses the
-    /// array's memory next wait for `on`.
+    /// the array is ready on; from then on it, or a part of it, may be queued.
     pub fn filled(
         driver: &Handle,
         array: &Descriptor,
         on: Alive<'_>,
         before: impl FnOnce() -> Result<()>,
-        after: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
         let element = array.dtype().element_size();
         let bytes = (array.layout().size() * element).unsigned_abs();
@@ -50,11 +48,10 @@ impl Buffer {
             Ok::<_, Error>(Self { ptr, context: Some((context, life)) })
         })?;
         let copied = before().and_then(|()| {
-            let copied = within(calls, on.place(), |to| {
+            within(calls, on.place(), |to| {
                 let route = route(calls, array, (on.place(), to))?;
                 fill(calls, &plan, array.ptr(), made.ptr, route, on)
-            });
-            copied.and(after())
+            })
         });
         match copied {
             Ok(()) => Ok(made),

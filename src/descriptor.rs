@@ -127,6 +127,25 @@ impl Descriptor {
         }
     }
 
+    /// The address of its first byte and how many there are up to its last, gaps included. (0, 0) without elements.
+    pub fn span(&self) -> (u64, u64) {
+        if self.ptr == 0 {
+            return (0, 0);
+        }
+        let element = self.dtype.element_size();
+        let (mut below, mut above) = (0_u64, element.unsigned_abs());
+        for (extent, stride) in self.layout.shape().iter().zip(self.layout.strides()) {
+            let steps = (extent - 1).unsigned_abs();
+            let bytes = steps.saturating_mul(stride.unsigned_abs() * element.unsigned_abs());
+            if *stride < 0 {
+                below = below.saturating_add(bytes);
+            } else {
+                above = above.saturating_add(bytes);
+            }
+        }
+        (self.ptr.saturating_sub(below), below.saturating_add(above))
+    }
+
     /// The same memory under another of the names that reach it.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {

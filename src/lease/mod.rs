@@ -25,6 +25,7 @@
 
 mod ending;
 mod parties;
+pub mod plan;
 mod queue;
 
 #[cfg(all(loom, test))]

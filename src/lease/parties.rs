@@ -3,16 +3,17 @@
 use smallvec::SmallVec;
 
 use super::Settlement;
+use crate::capture::Part;
 use crate::driver::{Call, Handle};
-use crate::error::{Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
-use crate::stream::{Alive, Elided};
+use crate::stream::{Alive, between};
 
 /// Some streams. An end seldom has more than two on a side, and allocates nothing for them.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
 
 /// The streams of both sides, as far as they are known and alive.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Parties<'a> {
     /// The streams that consumers worked on.
     pub users: Streams<'a>,
@@ -24,6 +25,33 @@ pub struct Parties<'a> {
 }
 
 impl Parties<'_> {
+    /// Whether each of the producers' streams is in order after each of the users' by itself.
+    pub(super) fn are_one_stream(&self) -> bool {
+        let mut pairs =
+            self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (user, next)));
+        pairs.all(|(user, next)| between(*user, *next).is_some())
+    }
+
+    /// Joins what forked in a graph capture, where the host waits for all else.
+    pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
+        let calls = driver.get()?;
+        let inside = |stream: &Alive<'_>| {
+            let part = order::within(calls, stream.place(), |_| calls.part(*stream))?;
+            Ok::<_, Error>(matches!(part, Part::Inside(_)))
+        };
+        for user in &self.users {
+            if inside(user)? {
+                for producer in &self.producers {
+                    if inside(producer)? {
+                        let door = Purpose::give_back("release");
+                        order::connect(door, driver, (*user, *producer), &detach)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Makes every stream of the producer's wait for every one of the consumers', and marks where the
     /// work of these ends if that has to be waited for. `detach` runs what may block.
     pub fn settle(
@@ -37,13 +65,7 @@ impl Parties<'_> {
                 order::connect(door, driver, (*user, *producer), &detach)?;
             }
         }
-        if self.users.is_empty()
-            && let Some(producer) = self.producers.first()
-        {
-            let on = || self.known.then(|| producer.stream());
-            order::elided(door, producer.place(), Elided::NoConsumer, on);
-        }
-        if self.known || self.users.is_empty() {
+        if self.known {
             return Ok(Settlement::Done);
         }
         let calls = driver.get()?;

@@ -69,8 +69,9 @@ impl Machine {
     /// A copy of `array` on `on`, after the producer and before what it does next.
     fn copy(&self, array: &Descriptor, on: Alive<'_>) -> Result<Buffer> {
         let before = || self.order(Direction::HandOver, self.producer, on);
-        let after = || self.order(Direction::GiveBack, on, self.producer);
-        Buffer::filled(&self.driver, array, on, before, after)
+        let made = Buffer::filled(&self.driver, array, on, before)?;
+        self.order(Direction::GiveBack, on, self.producer)?;
+        Ok(made)
     }
 
     /// The producer writes again.
@@ -102,14 +103,11 @@ fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
         let edge = |wanted: bool, direction, from, to| {
             if wanted { m.order(direction, from, to) } else { Ok(()) }
         };
-        let buffer = Buffer::filled(
-            &m.driver,
-            &m.reversed(),
-            on,
-            || edge(ordered[0], Direction::HandOver, m.producer, on),
-            || edge(ordered[1], Direction::GiveBack, on, m.producer),
-        )
+        let buffer = Buffer::filled(&m.driver, &m.reversed(), on, || {
+            edge(ordered[0], Direction::HandOver, m.producer, on)
+        })
         .unwrap();
+        edge(ordered[1], Direction::GiveBack, on, m.producer).unwrap();
         m.write_again();
         let races = m.cuda.reports().len();
         if ordered == [true, true] {
@@ -127,17 +125,17 @@ fn a_copy_is_compact_and_made_between_the_producers_work_before_and_after() {
 }
 
 #[test]
-fn memory_is_taken_before_anybody_is_made_to_wait_and_the_producer_waits_last() {
+fn memory_is_taken_before_anybody_is_made_to_wait() {
     let m = Machine::new();
     let on = m.stream(HERE);
     let seen = RefCell::new(Vec::new());
-    let look = |name| {
-        let calls = [Call::MemAllocAsync, Call::MemcpyAsync].map(|call| m.made(call));
-        seen.borrow_mut().push((name, calls));
+    let look = || {
+        seen.borrow_mut().push([Call::MemAllocAsync, Call::MemcpyAsync].map(|call| m.made(call)));
         Ok(())
     };
-    Buffer::filled(&m.driver, &m.reversed(), on, || look("before"), || look("after")).unwrap();
-    assert_eq!(*seen.borrow(), [("before", [1, 0]), ("after", [1, 3])]);
+    Buffer::filled(&m.driver, &m.reversed(), on, look).unwrap();
+    assert_eq!(*seen.borrow(), [[1, 0]]);
+    assert_eq!(m.made(Call::MemcpyAsync), 3);
 }
 
 #[test]
@@ -159,41 +157,22 @@ fn a_copys_memory_is_freed_once_what_is_queued_on_a_stream_is_done() {
 
 #[test]
 fn a_failed_copy_frees_its_memory_in_the_order_of_its_stream() {
-    // Each block of the copy, and each of the calls around it; whether whoever uses the array next waits.
-    type Fail = (&'static str, u32, bool);
-    let failures: [Fail; 6] = [
-        ("cuMemcpyAsync", 1, true),
-        ("cuMemcpyAsync", 3, true),
-        ("before", 1, false),
-        ("after", 1, true),
-        ("cuEventRecord", 1, false),
-        ("cuStreamWaitEvent", 2, true),
-    ];
-    for (call, nth, waited) in failures {
+    // Each block of the copy, and each of the calls before it.
+    let failures =
+        [("cuMemcpyAsync", 1), ("cuMemcpyAsync", 3), ("before", 1), ("cuEventRecord", 1)];
+    for (call, nth) in failures {
         let m = Machine::new();
         let on = m.stream(HERE);
         if call.starts_with("cu") {
             m.cuda.fail(call, nth, codes::OUT_OF_MEMORY).unwrap();
         }
-        let after_was_called = RefCell::new(false);
-        let edge = |name, direction, from, to| match name == call {
-            true => Err(refused()),
-            false => m.order(direction, from, to),
-        };
-        let made = Buffer::filled(
-            &m.driver,
-            &m.reversed(),
-            on,
-            || edge("before", Direction::HandOver, m.producer, on),
-            || {
-                after_was_called.replace(true);
-                edge("after", Direction::GiveBack, on, m.producer)
-            },
-        );
+        let made = Buffer::filled(&m.driver, &m.reversed(), on, || match call {
+            "before" => Err(refused()),
+            _ => m.order(Direction::HandOver, m.producer, on),
+        });
         let error = made.unwrap_err();
         let wanted = if call.starts_with("cu") { Kind::DriverCall } else { Kind::CaptureCopy };
         assert_eq!(error.kind(), wanted, "{call} {nth}");
-        assert_eq!(after_was_called.into_inner(), waited, "{call} {nth}");
         assert_eq!((m.made(Call::MemAllocAsync), m.held()), (1, 0), "{call} {nth}");
         // In the order of its stream: nothing races with what of the copy was queued.
         assert_eq!(m.cuda.reports(), [], "{call} {nth}");
@@ -215,7 +194,7 @@ fn without_memory_nobody_is_made_to_wait() {
     let m = Machine::new();
     m.cuda.fail("cuMemAllocAsync", 1, codes::OUT_OF_MEMORY).unwrap();
     let called = || -> Result<()> { panic!("an order") };
-    let error = Buffer::filled(&m.driver, &m.reversed(), m.stream(HERE), called, called);
+    let error = Buffer::filled(&m.driver, &m.reversed(), m.stream(HERE), called);
     assert_eq!(error.unwrap_err().field(), "cuMemAllocAsync");
     assert_eq!(m.made(Call::MemFreeAsync), 0);
 }
@@ -225,7 +204,7 @@ fn an_array_without_elements_needs_no_memory_and_no_driver() {
     let m = Machine::new();
     let (none, on) = (bytes(0, &[3, 0], &[0, 1], Device::cuda(0)), m.stream(HERE));
     let called = || -> Result<()> { panic!("an order") };
-    let buffer = Buffer::filled(&m.driver, &none, on, called, called).unwrap();
+    let buffer = Buffer::filled(&m.driver, &none, on, called).unwrap();
     buffer.free(&m.driver, on).unwrap();
     assert_eq!((buffer.ptr(), m.cuda.calls().len()), (0, 0));
     assert!(on_host(&m.driver, &none, on).unwrap().is_none());
@@ -295,7 +274,7 @@ fn peers_are_named_by_the_contexts_that_own_their_memory() {
     m.cuda.primary_context(1).unwrap_err();
     m.cuda.primary_context(1).unwrap();
     m.cuda.clear_calls();
-    Buffer::filled(&m.driver, &array, on, || Ok(()), || Ok(())).unwrap();
+    Buffer::filled(&m.driver, &array, on, || Ok(())).unwrap();
     assert_eq!(m.made(Call::MemcpyPeerAsync), 1);
     // Nobody had to ask for the primary context of the device that the memory is on.
     assert_eq!(m.made(Call::PrimaryCtxRetain), 0);

@@ -18,6 +18,7 @@ mod capture;
 mod copy;
 mod descriptor;
 mod dtype;
+mod end;
 mod events;
 mod examples;
 mod fuzz;

@@ -1,0 +1,189 @@
+//! The plan of an end: which streams wait for which before memory goes back. Pure: it asks nobody.
+//!
+//! ```text
+//! gather   each stream with its role and what is found of it:  alive, or lost (nothing keeps it)
+//! decide   nobody worked on the memory                         -> nothing
+//!          a stream is not known, or lost                      -> ask the libraries where they work now
+//!          users     = those alive, and where one is not known: the legacy stream, and the libraries'
+//!          producers = those alive (none: the legacy stream stands in, and the memory is kept until done), and those upstream
+//!          a lost stream is left, or the owner is garbage      -> the host waits
+//!          all of them are one stream                          -> nothing
+//!          else                                                -> each producer waits for each user
+//! act      make the edges ([`crate::capture::route`] says how), mark the users' work, or wait
+//! ```
+//!
+//! `tests/data/end.toml` has the rows, and `tests/rust/end.rs` goes through every combination with a model of what
+//! comes before what.
+
+use super::parties::{Parties, Streams};
+use crate::device::Place;
+use crate::stream::{Alive, Elided, Stream};
+
+/// Whom the memory was for, as far as anybody said.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Consumer {
+    /// Nobody: it was only passed on.
+    Nobody,
+    /// Somebody who wants no order (-1).
+    Declined,
+    /// Whoever works on the streams that are known as users'.
+    Named,
+    /// Somebody who named no stream: any blocking one of the place, and those where the libraries work.
+    Unnamed,
+}
+
+/// What a stream is to the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Somebody worked on the memory there.
+    User,
+    /// The producer works there.
+    Producer,
+    /// Whoever works there may go on with the memory, as the producer does.
+    Upstream,
+}
+
+/// What is found of a stream at the end.
+#[derive(Debug, Clone, Copy)]
+pub enum Found<'a> {
+    /// It is alive, or the legacy default stream stands in for it.
+    Alive(Alive<'a>),
+    /// Nothing keeps it, and nothing stands in for it: a non-blocking stream of that handle, if it is there at all.
+    Lost(u64),
+}
+
+/// What is known of an end.
+#[derive(Debug, Clone, Copy)]
+pub struct Facts<'f, 'a> {
+    /// Whom the memory was for.
+    pub consumer: Consumer,
+    /// Where a consumer works that named no stream.
+    pub at: Place,
+    /// Where the producer works.
+    pub home: Place,
+    /// Each stream that is known; a stream may have several roles.
+    pub streams: &'f [(Role, Found<'a>)],
+    /// Where the imported libraries work now; `None` as long as they were not asked.
+    pub libraries: Option<&'f [Alive<'a>]>,
+    /// Whether the end is that of a call, after which the memory may go to another stream at once.
+    pub in_call: bool,
+    /// Whether the garbage collector takes the owner apart with the last holder of the memory.
+    pub collected: bool,
+}
+
+/// Why the host waits for all work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Lost {
+    /// This stream may still have work, or go on with the memory, and nothing can touch it.
+    Stream(u64),
+    /// The owner is garbage as well, and nobody knows its stream: it cannot be kept.
+    Owner,
+}
+
+/// What an end does.
+#[derive(Debug, Clone)]
+pub enum Plan<'a> {
+    /// The libraries are to be asked where they work now; then decide again.
+    Ask,
+    /// No stream waits.
+    Nothing(Elided),
+    /// Each of the producers waits for each of the users. If the first is not known but stands in for one that is not,
+    /// the memory is kept until the users' work is done.
+    Order(Parties<'a>),
+    /// The host waits for all work, at the consumer's place and where the users are. Work that is captured does not run
+    /// until then: what is in one graph is ordered there.
+    Wait(Lost, Parties<'a>),
+}
+
+/// Decides what an end does.
+pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
+    let mut users = alive(facts, Role::User);
+    let lost = lost(facts, Role::User).next();
+    let unknown = lost.is_some() || facts.consumer == Consumer::Unnamed;
+    if users.is_empty() && !unknown {
+        let declined = facts.consumer == Consumer::Declined;
+        return Plan::Nothing(if declined { Elided::NotAsked } else { Elided::NoConsumer });
+    }
+    let mut producers = alive(facts, Role::Producer);
+    let known = !producers.is_empty();
+    if !known {
+        producers.push(Alive::standing_in(facts.home));
+    }
+    let Some(left) = upstream(facts, &users, &mut producers, unknown) else { return Plan::Ask };
+    if unknown {
+        add_unknown(facts, &mut users, &producers);
+    }
+    let parties = Parties { users, producers, known };
+    match lost.or(left) {
+        Some(lost) => Plan::Wait(Lost::Stream(lost), parties),
+        None if !known && facts.collected => Plan::Wait(Lost::Owner, parties),
+        None if known && parties.are_one_stream() => Plan::Nothing(Elided::SameStream),
+        None => Plan::Order(parties),
+    }
+}
+
+/// Adds to `producers` the streams upstream. A lost one is alive all the same where somebody works on one of its
+/// handle: if that is another stream by now, its own is destroyed, and nothing comes after it. Returns one that is left,
+/// or `None` where the libraries have to be asked first.
+fn upstream<'a>(
+    facts: &Facts<'_, 'a>,
+    users: &[Alive<'a>],
+    producers: &mut Streams<'a>,
+    unknown: bool,
+) -> Option<Option<u64>> {
+    for known in alive(facts, Role::Upstream) {
+        add(producers, known);
+    }
+    let mut left = None;
+    for handle in lost(facts, Role::Upstream) {
+        let libraries = facts.libraries.unwrap_or_default();
+        let has = |known: &&Alive<'a>| known.stream() == Stream::Handle(handle);
+        match users.iter().chain(libraries).find(has) {
+            Some(known) => add(producers, *known),
+            None if producers.iter().any(|known| has(&known)) => {}
+            None => left = left.or(Some(handle)),
+        }
+    }
+    (facts.libraries.is_some() || !(unknown || left.is_some())).then_some(left)
+}
+
+/// Adds to `users` where somebody may work who is not known: any blocking stream of the place, and where the libraries do.
+fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
+    // A producer on the legacy stream itself follows every blocking stream, with its next work there. What comes after a
+    // call need not be there.
+    let legacy = Alive::legacy(facts.at);
+    let is_legacy = |next: &Alive<'_>| next.is(legacy) && !next.stands_in();
+    let follows = !facts.in_call && producers.first().is_some_and(is_legacy);
+    add(users, if follows { legacy } else { Alive::standing_in(facts.at) });
+    for library in facts.libraries.unwrap_or_default() {
+        add(users, *library);
+    }
+}
+
+fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
+    let mut found = Streams::new();
+    for (role, stream) in facts.streams {
+        if let Found::Alive(alive) = stream
+            && *role == of
+        {
+            add(&mut found, *alive);
+        }
+    }
+    found
+}
+
+fn lost(facts: &Facts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {
+    facts.streams.iter().filter_map(move |(role, stream)| match stream {
+        Found::Lost(handle) if *role == of => Some(*handle),
+        _ => None,
+    })
+}
+
+/// Adds a stream once. The legacy stream that stands in for others is more than itself.
+fn add<'a>(streams: &mut Streams<'a>, alive: Alive<'a>) {
+    match streams.iter_mut().find(|known| known.is(alive)) {
+        Some(known) if alive.stands_in() => *known = alive,
+        Some(_) => {}
+        None => streams.push(alive),
+    }
+}

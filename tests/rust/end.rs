@@ -1,0 +1,217 @@
+//! The plan of an end: its rows, and every combination of up to three streams against a model of what comes before what.
+//!
+//! The model knows none of the rules. It carries a plan out as a driver would and says which work then comes before
+//! which, for the worst streams that the facts allow: a handle is non-blocking, and where somebody may be on any blocking
+//! stream there is one.
+
+mod model;
+
+use cai_bridge::device::Place;
+use cai_bridge::lease::Parties;
+use cai_bridge::lease::plan::{Consumer, Facts, Found, Lost, Plan, Role, decide};
+use cai_bridge::stream::{Alive, Stream};
+use toml::{Table, Value};
+
+use self::model::{Captures, breaks};
+use crate::alive::at;
+use crate::tables::{rows, table, text};
+
+const ROLES: [(&str, Role); 3] =
+    [("user", Role::User), ("producer", Role::Producer), ("upstream", Role::Upstream)];
+
+fn found(value: &Value) -> Found<'static> {
+    match value {
+        Value::Integer(handle) => Found::Alive(at(Place::gpu(0), Stream::Handle(*handle as u64))),
+        Value::String(text) => match text.split_once(' ') {
+            Some(("lost", handle)) => Found::Lost(handle.parse().unwrap()),
+            Some(("blocking", "of 1")) => Found::Alive(Alive::standing_in(Place::gpu(1))),
+            None if text == "legacy" => Found::Alive(Alive::legacy(Place::gpu(0))),
+            None if text == "blocking" => Found::Alive(Alive::standing_in(Place::gpu(0))),
+            _ => panic!("{text}"),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn streams(value: &Value) -> Vec<Alive<'static>> {
+    let alive = |value| match found(value) {
+        Found::Alive(alive) => alive,
+        Found::Lost(handle) => panic!("{handle} is lost"),
+    };
+    value.as_array().unwrap().iter().map(alive).collect()
+}
+
+fn role(name: &str) -> Role {
+    ROLES.iter().find(|(known, _)| *known == name).unwrap().1
+}
+
+fn spelled(stream: Alive<'_>) -> String {
+    match (stream.stream(), stream.stands_in(), stream.place().ordinal) {
+        (Stream::Handle(handle), ..) => handle.to_string(),
+        (_, false, 0) => "legacy".into(),
+        (_, true, 0) => "blocking".into(),
+        (_, true, place) => format!("blocking of {place}"),
+        (stream, false, place) => format!("{stream} of {place}"),
+    }
+}
+
+fn spelled_all(streams: &[Alive<'_>]) -> String {
+    streams.iter().map(|stream| spelled(*stream)).collect::<Vec<_>>().join(" ")
+}
+
+fn outcome(plan: &Plan<'_>) -> String {
+    match plan {
+        Plan::Ask => "ask".into(),
+        Plan::Nothing(why) => format!("nothing: {}", why.as_str()),
+        Plan::Order(Parties { users, producers, known }) => {
+            let keep = if *known { "" } else { ", kept" };
+            format!("{} -> {}{keep}", spelled_all(users), spelled_all(producers))
+        }
+        Plan::Wait(Lost::Owner, _) => "wait: owner".into(),
+        Plan::Wait(Lost::Stream(handle), _) => format!("wait: lost {handle}"),
+    }
+}
+
+fn expected(row: &Table) -> String {
+    if let Some(why) = row.get("nothing") {
+        format!("nothing: {}", why.as_str().unwrap())
+    } else if let Some(why) = row.get("wait") {
+        format!("wait: {}", why.as_str().unwrap())
+    } else if let Some(Value::Array(sides)) = row.get("order") {
+        let keep = if row.contains_key("keep") { ", kept" } else { "" };
+        let [users, producers] = &sides[..] else { panic!("{row:?}") };
+        format!("{} -> {}{keep}", spelled_all(&streams(users)), spelled_all(&streams(producers)))
+    } else {
+        assert!(row.contains_key("ask"), "{row:?}");
+        "ask".into()
+    }
+}
+
+#[test]
+fn the_plan_of_an_end_is_the_table() {
+    for row in rows(&table("end.toml"), "end") {
+        let known: Vec<_> = row["streams"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|pair| (role(pair[0].as_str().unwrap()), found(&pair[1])))
+            .collect();
+        let libraries = row.get("libraries").map(streams);
+        let facts = Facts {
+            consumer: match text(&row, "consumer") {
+                "nobody" => Consumer::Nobody,
+                "declined" => Consumer::Declined,
+                "named" => Consumer::Named,
+                _ => Consumer::Unnamed,
+            },
+            at: Place::gpu(row.get("at").map_or(0, |at| at.as_integer().unwrap() as i32)),
+            home: Place::gpu(0),
+            streams: &known,
+            libraries: libraries.as_deref(),
+            in_call: row.contains_key("in_call"),
+            collected: row.contains_key("collected"),
+        };
+        assert_eq!(outcome(&decide(&facts)), expected(&row), "{}", text(&row, "rule"));
+        let broken = breaks(&facts, &decide(&facts), Captures::NONE);
+        assert!(broken.is_none(), "{}: {}", text(&row, "rule"), broken.unwrap());
+    }
+}
+
+/// What a stream may be found as: of two GPUs, kept, stood in for, lost.
+fn findings() -> Vec<Found<'static>> {
+    let (here, there) = (Place::gpu(0), Place::gpu(1));
+    vec![
+        Found::Alive(Alive::legacy(here)),
+        Found::Alive(Alive::standing_in(here)),
+        Found::Alive(Alive::standing_in(there)),
+        Found::Alive(at(here, Stream::Handle(7))),
+        Found::Alive(at(here, Stream::Handle(8))),
+        Found::Lost(7),
+        Found::Lost(9),
+    ]
+}
+
+/// Every list of up to three streams with their roles. Their order matters among the producer's alone: the first is its own.
+fn lists() -> Vec<Vec<(Role, Found<'static>)>> {
+    // A producer's stream that nothing keeps is not known.
+    let is =
+        |role: Role, found: &Found<'_>| role != Role::Producer || !matches!(found, Found::Lost(_));
+    let each = |role: Role| findings().into_iter().filter(move |found| is(role, found));
+    let one: Vec<_> =
+        ROLES.iter().flat_map(|(_, role)| each(*role).map(|found| (*role, found))).collect();
+    let mut all = vec![vec![]];
+    let mut add = |list: Vec<(Role, Found<'static>)>| {
+        let producers = list.iter().filter(|(role, _)| *role == Role::Producer).count();
+        if producers > 1 {
+            all.push(list.iter().rev().copied().collect());
+        }
+        all.push(list);
+    };
+    for first in 0..one.len() {
+        add(vec![one[first]]);
+        for second in first..one.len() {
+            add(vec![one[first], one[second]]);
+            for third in second..one.len() {
+                add(vec![one[first], one[second], one[third]]);
+            }
+        }
+    }
+    all
+}
+
+fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]>) -> usize {
+    let mut checked = 0;
+    for consumer in [Consumer::Nobody, Consumer::Declined, Consumer::Named, Consumer::Unnamed] {
+        for (at, home) in [(0, 0), (1, 0)] {
+            for (in_call, collected) in [(false, false), (true, false), (false, true)] {
+                let facts = Facts {
+                    consumer,
+                    at: Place::gpu(at),
+                    home: Place::gpu(home),
+                    streams,
+                    libraries,
+                    in_call,
+                    collected,
+                };
+                let plan = decide(&facts);
+                checked += 1;
+                for captures in Captures::all_for(streams) {
+                    if let Some(broken) = breaks(&facts, &plan, captures) {
+                        panic!("{broken}\n{facts:?}\n{captures:?}\n{}", outcome(&plan));
+                    }
+                }
+            }
+        }
+    }
+    checked
+}
+
+#[test]
+fn no_combination_of_three_streams_breaks_the_model() {
+    let here = Place::gpu(0);
+    let libraries = [
+        None,
+        Some(vec![]),
+        Some(vec![Alive::legacy(here)]),
+        Some(vec![at(here, Stream::Handle(9))]),
+        Some(vec![at(here, Stream::Handle(7)), Alive::legacy(here)]),
+    ];
+    let lists = lists();
+    let checked: usize = std::thread::scope(|scope| {
+        let parts: Vec<_> = lists
+            .chunks(lists.len().div_ceil(2))
+            .map(|part| {
+                let libraries = &libraries;
+                scope.spawn(move || -> usize {
+                    let each = |list: &Vec<_>| -> usize {
+                        libraries.iter().map(|asked| check(list, asked.as_deref())).sum()
+                    };
+                    part.iter().map(each).sum()
+                })
+            })
+            .collect();
+        parts.into_iter().map(|part| part.join().unwrap()).sum()
+    });
+    // So many that a list which went missing would show.
+    assert_eq!(checked, lists.len() * libraries.len() * 4 * 2 * 3);
+}

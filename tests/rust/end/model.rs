@@ -1,0 +1,396 @@
+//! What comes before what once a plan is carried out: streams, events and CUDA's own order of the legacy default stream.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cai_bridge::capture::{Direction, Part, Route, route};
+use cai_bridge::lease::Parties;
+use cai_bridge::lease::plan::{Consumer, Facts, Found, Plan, Role};
+use cai_bridge::stream::{Alive, Stream, between};
+
+/// A stream of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Node {
+    /// The legacy default stream of a GPU.
+    Legacy(i32),
+    /// A blocking stream that nobody can name, on which a user works; and one on which somebody else goes on.
+    Blocking(i32, bool),
+    /// A non-blocking stream.
+    Handle(u64),
+}
+
+/// Which of the handles are being captured, and whether a blocking stream is that nobody named.
+#[derive(Debug, Clone, Copy)]
+pub struct Captures {
+    parts: [(u64, u64); 2],
+    beside: bool,
+}
+
+impl Captures {
+    pub const NONE: Self = Self { parts: [(7, 0), (8, 0)], beside: false };
+
+    /// Those that make a difference to some streams.
+    pub fn all_for(streams: &[(Role, Found<'_>)]) -> Vec<Self> {
+        let has = |handle| {
+            let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
+            streams.iter().any(|(_, found)| matches!(found, Found::Alive(alive) if is(alive)))
+        };
+        let mut all = vec![Self { beside: true, ..Self::NONE }];
+        for (seven, eight) in [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)] {
+            if (seven != 0 && !has(7)) || (eight != 0 && !has(8)) {
+                continue;
+            }
+            all.push(Self { parts: [(7, seven), (8, eight)], beside: false });
+        }
+        all
+    }
+
+    fn of(self, node: Node) -> Part {
+        match node {
+            Node::Handle(handle) => match self.parts.iter().find(|(known, _)| *known == handle) {
+                Some((_, capture)) if *capture != 0 => Part::Inside(*capture),
+                _ => Part::Outside,
+            },
+            Node::Legacy(_) if self.beside => Part::Beside,
+            _ => Part::Outside,
+        }
+    }
+}
+
+/// The stream that is named, and the one for which it stands in.
+fn nodes(alive: Alive<'_>, goes_on: bool) -> (Node, Node) {
+    let place = alive.place().ordinal;
+    match alive.stream() {
+        Stream::Handle(handle) => (Node::Handle(handle), Node::Handle(handle)),
+        _ if alive.stands_in() => (Node::Legacy(place), Node::Blocking(place, goes_on)),
+        _ => (Node::Legacy(place), Node::Legacy(place)),
+    }
+}
+
+/// What the work that is queued next on each stream comes after: whose work, until now.
+struct World {
+    after: BTreeMap<Node, BTreeSet<Node>>,
+}
+
+fn everywhere() -> Vec<Node> {
+    let mut all: Vec<_> = [7, 8, 9].into_iter().map(Node::Handle).collect();
+    for place in [0, 1] {
+        all.extend([
+            Node::Legacy(place),
+            Node::Blocking(place, false),
+            Node::Blocking(place, true),
+        ]);
+    }
+    all
+}
+
+impl World {
+    fn new() -> Self {
+        Self { after: everywhere().into_iter().map(|node| (node, [node].into())).collect() }
+    }
+
+    /// What an event that is recorded on `node` now stands for. The legacy stream follows the blocking ones.
+    fn recorded(&self, node: Node) -> BTreeSet<Node> {
+        let mut known = self.after[&node].clone();
+        if let Node::Legacy(place) = node {
+            for other in [Node::Blocking(place, false), Node::Blocking(place, true)] {
+                known.extend(&self.after[&other]);
+            }
+        }
+        known
+    }
+
+    /// `node` waits for that; blocking streams follow the legacy one, a bare wait as well.
+    fn wait(&mut self, node: Node, known: &BTreeSet<Node>) {
+        let mut waiting = vec![node];
+        if let Node::Legacy(place) = node {
+            waiting.extend([Node::Blocking(place, false), Node::Blocking(place, true)]);
+        }
+        for node in waiting {
+            self.after.get_mut(&node).unwrap().extend(known);
+        }
+    }
+
+    /// Whether what is queued on `next` from here on comes after the work of `user`.
+    fn is_after(&self, next: Node, user: Node) -> bool {
+        match next {
+            // A blocking stream follows what is queued on the legacy one.
+            Node::Blocking(place, _) => {
+                self.after[&next].contains(&user)
+                    || self.after[&Node::Legacy(place)].contains(&user)
+            }
+            _ => self.recorded(next).contains(&user),
+        }
+    }
+}
+
+/// What comes of the edges: the world, or `None` where one was refused, and the end is put off.
+fn carried_out(
+    users: &[Alive<'_>],
+    producers: &[Alive<'_>],
+    captures: Captures,
+    host_waits: bool,
+) -> Option<World> {
+    let mut world = World::new();
+    for user in users {
+        for next in producers {
+            if between(*user, *next).is_some() {
+                continue;
+            }
+            let ((from, _), (to, _)) = (nodes(*user, false), nodes(*next, true));
+            let way = route(Direction::GiveBack, captures.of(from), next.stream(), captures.of(to));
+            let inside = matches!(captures.of(from), Part::Inside(_));
+            match way {
+                // The host waits for what runs; what is in a graph does not.
+                _ if host_waits && !inside => {}
+                Route::Plain | Route::External => {
+                    let known = world.recorded(from);
+                    world.wait(to, &known);
+                }
+                Route::Pointless => {}
+                Route::Refused(_) if host_waits => {}
+                Route::Refused(_) => return None,
+            }
+        }
+    }
+    Some(world)
+}
+
+/// Where somebody may have worked on the memory.
+fn possible_users(facts: &Facts<'_, '_>) -> BTreeSet<Node> {
+    let mut all = BTreeSet::new();
+    for (role, found) in facts.streams {
+        if *role == Role::User {
+            all.insert(match found {
+                Found::Alive(alive) => nodes(*alive, false).1,
+                Found::Lost(handle) => Node::Handle(*handle),
+            });
+        }
+    }
+    let at = facts.at.ordinal;
+    if facts.consumer == Consumer::Unnamed {
+        all.extend([Node::Legacy(at), Node::Blocking(at, false)]);
+        for library in facts.libraries.unwrap_or_default() {
+            all.insert(nodes(*library, false).1);
+        }
+    }
+    all
+}
+
+/// Where somebody may go on with the memory; and whether that is another stream, which follows the producer's legacy one.
+fn next_users(facts: &Facts<'_, '_>) -> BTreeSet<(Node, bool)> {
+    let mut all = BTreeSet::new();
+    for (role, found) in facts.streams {
+        match (role, found) {
+            (Role::User, _) => {}
+            (_, Found::Alive(alive)) => {
+                let next = nodes(*alive, true).1;
+                all.insert((next, false));
+                // Whoever works there may pass the memory on to any stream that follows the legacy one.
+                if let Node::Legacy(place) = next {
+                    all.insert((Node::Blocking(place, true), true));
+                }
+            }
+            (_, Found::Lost(handle)) => {
+                all.insert((Node::Handle(*handle), false));
+            }
+        }
+    }
+    if !is_known(facts) {
+        let home = facts.home.ordinal;
+        all.extend([(Node::Legacy(home), false), (Node::Blocking(home, true), false)]);
+    }
+    all
+}
+
+/// The producer's first stream.
+fn first(facts: &Facts<'_, '_>) -> Option<Node> {
+    facts.streams.iter().find_map(|(role, found)| match found {
+        Found::Alive(alive) if *role == Role::Producer => Some(nodes(*alive, true).1),
+        _ => None,
+    })
+}
+
+fn is_known(facts: &Facts<'_, '_>) -> bool {
+    first(facts).is_some()
+}
+
+/// What the page leaves to whoever passes the memory on: to name the blocking stream of a consumer that named none, where
+/// the producer is on the legacy stream.
+fn is_left(facts: &Facts<'_, '_>, user: Node, (next, passed_on): (Node, bool)) -> bool {
+    let at = facts.at.ordinal;
+    let stood_in = |(role, found): &(Role, Found<'_>)| match found {
+        Found::Alive(alive) => {
+            alive.place().ordinal == at
+                && alive.stands_in()
+                && matches!(role, Role::User | Role::Producer | Role::Upstream)
+        }
+        Found::Lost(_) => false,
+    };
+    facts.consumer == Consumer::Unnamed
+        && !facts.in_call
+        && passed_on
+        && next == Node::Blocking(at, true)
+        && user == Node::Blocking(at, false)
+        && first(facts) == Some(Node::Legacy(at))
+        && !facts.streams.iter().any(stood_in)
+}
+
+/// Whether nothing can touch a stream, so that no edge of a graph leads there. A user's is known by its number, what comes
+/// next by its handle.
+fn is_lost(facts: &Facts<'_, '_>, node: Node, is_user: bool) -> bool {
+    let is = |alive: &Alive<'_>| nodes(*alive, false).1 == node;
+    let libraries = facts.libraries.unwrap_or_default();
+    let alive = |(role, found): &(Role, Found<'_>)| {
+        (!is_user || *role == Role::User) && matches!(found, Found::Alive(alive) if is(alive))
+    };
+    !facts.streams.iter().any(alive) && !libraries.iter().any(is)
+}
+
+/// Whose work is not before whose, though it has to be.
+fn unordered(
+    facts: &Facts<'_, '_>,
+    world: &World,
+    captures: Captures,
+    host_waits: bool,
+) -> Option<(Node, Node)> {
+    for user in possible_users(facts) {
+        for (next, passed_on) in next_users(facts) {
+            let is_due = match (captures.of(user), captures.of(next)) {
+                // A graph runs whenever it is launched.
+                (Part::Inside(one), Part::Inside(other)) => {
+                    one == other && !is_lost(facts, user, true) && !is_lost(facts, next, false)
+                }
+                (Part::Inside(_), _) => false,
+                _ => !host_waits,
+            };
+            if is_due
+                && user != next
+                && !is_left(facts, user, (next, passed_on))
+                && !world.is_after(next, user)
+            {
+                return Some((user, next));
+            }
+        }
+    }
+    None
+}
+
+/// What is wrong with a plan, if anything is.
+pub fn breaks(facts: &Facts<'_, '_>, plan: &Plan<'_>, captures: Captures) -> Option<String> {
+    let known = is_known(facts);
+    let any_user = !possible_users(facts).is_empty();
+    match plan {
+        Plan::Ask if facts.libraries.is_some() => Some("asks again".into()),
+        Plan::Ask => {
+            // Not for nothing: somebody is not known, or a stream is lost.
+            let lost = facts.streams.iter().any(|(_, found)| matches!(found, Found::Lost(_)));
+            let asks = any_user && (facts.consumer == Consumer::Unnamed || lost);
+            (!asks).then(|| "asks for nothing".into())
+        }
+        Plan::Nothing(_) => {
+            let world = World::new();
+            if !known && any_user {
+                return Some("memory of an unknown producer goes at once".into());
+            }
+            unordered(facts, &world, captures, false).map(|pair| format!("no order of {pair:?}"))
+        }
+        Plan::Wait(_, Parties { users, producers, .. }) => {
+            let world = carried_out(users, producers, captures, true)?;
+            if let Some(pair) = unordered(facts, &world, captures, true) {
+                return Some(format!("no edge in the graph of {pair:?}"));
+            }
+            needless_wait(facts, known).then(|| "a wait of the host for nothing".into())
+        }
+        Plan::Order(Parties { users, producers, known: named }) => {
+            let keep = !named;
+            // Refused: it is put off, and the memory kept.
+            let world = carried_out(users, producers, captures, false)?;
+            if let Some(pair) = unordered(facts, &world, captures, false) {
+                return Some(format!("no order of {pair:?}"));
+            }
+            if keep == known {
+                return Some("kept for nothing, or let go".into());
+            }
+            if keep && facts.collected {
+                return Some("garbage cannot be kept".into());
+            }
+            if keep && let Some(user) = unmarked(facts, users) {
+                return Some(format!("the memory goes before the work on {user:?} is done"));
+            }
+            needless(facts, users, producers, captures)
+        }
+    }
+}
+
+/// Whether everything could be ordered without the host.
+fn needless_wait(facts: &Facts<'_, '_>, known: bool) -> bool {
+    let libraries = facts.libraries.unwrap_or_default();
+    let proven = |handle: u64| {
+        let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
+        let streams = facts.streams.iter();
+        let alive = |found: &Found<'_>| matches!(found, Found::Alive(alive) if is(alive));
+        libraries.iter().any(is) || streams.into_iter().any(|(_, found)| alive(found))
+    };
+    let is_lost = |(role, found): &(Role, Found<'_>)| match (role, found) {
+        (Role::User, Found::Lost(_)) => true,
+        (Role::Upstream, Found::Lost(handle)) => !proven(*handle),
+        _ => false,
+    };
+    !facts.streams.iter().any(is_lost) && (known || !facts.collected)
+}
+
+/// Somebody's work that the marks on `users` do not stand for.
+fn unmarked(facts: &Facts<'_, '_>, users: &[Alive<'_>]) -> Option<Node> {
+    let world = World::new();
+    let marks: BTreeSet<_> =
+        users.iter().flat_map(|user| world.recorded(nodes(*user, false).0)).collect();
+    possible_users(facts).into_iter().find(|user| !marks.contains(user))
+}
+
+/// Whose work does not come before what is queued on `next`, or is passed on from there.
+fn misses(facts: &Facts<'_, '_>, world: &World, next: Node) -> Option<Node> {
+    let mut nexts = vec![(next, false)];
+    if let Node::Legacy(place) = next {
+        nexts.push((Node::Blocking(place, true), true));
+    }
+    let all = next_users(facts);
+    let due = |user: Node, next: (Node, bool)| {
+        all.contains(&next) && user != next.0 && !is_left(facts, user, next)
+    };
+    possible_users(facts)
+        .into_iter()
+        .find(|user| nexts.iter().any(|next| due(*user, *next) && !world.is_after(next.0, *user)))
+}
+
+/// An edge without which all is ordered as well.
+fn needless(
+    facts: &Facts<'_, '_>,
+    users: &[Alive<'_>],
+    producers: &[Alive<'_>],
+    captures: Captures,
+) -> Option<String> {
+    for (u, user) in users.iter().enumerate() {
+        for (p, next) in producers.iter().enumerate() {
+            if between(*user, *next).is_some() {
+                continue;
+            }
+            // By itself: another edge may lead to the same by a longer way.
+            let others: Vec<_> = users
+                .iter()
+                .enumerate()
+                .filter(|(other, _)| *other != u)
+                .map(|(_, user)| *user)
+                .collect();
+            let world = carried_out(&others, &producers[p..=p], captures, false);
+            let next = nodes(*next, true).1;
+            let parts = [nodes(*user, false).0, next].map(|node| captures.of(node));
+            // In a capture an edge may come to nothing, which its route decides.
+            if parts.iter().all(|part| *part == Part::Outside)
+                && world.is_some_and(|world| misses(facts, &world, next).is_none())
+            {
+                return Some(format!("{user:?} -> {next:?} is not needed"));
+            }
+        }
+    }
+    None
+}
