@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import from_cai, to_dlpack
+from ._core import _goes_on, from_cai, to_dlpack
 from ._libraries import Library
 
 __all__ = ["consume", "convert_leaves", "detached", "general"]
@@ -111,6 +111,9 @@ def convert_leaves(
     if made_on is not None:
         # Other arrays of the same memory, for their order alone.
         views = _taken([*map(detached, owned)], later)
+        for view in views:
+            if (on := library.maker.works_on(view.device[1], stream)) is not None:
+                _goes_on(view, on)
         library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
     kept = iter(_own(owned, library, stream, copy, readonly, lent))
     converted = iter(made)
@@ -159,6 +162,7 @@ def _own(  # noqa: PLR0917
         for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back, but by a call that is over.
             if lent is None:
+                _goes_on(view, stream)
                 view.release(-1)
             else:
                 lent.append(view.release)

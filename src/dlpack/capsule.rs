@@ -55,6 +55,12 @@ fn read_locked(capsule: &Bound<'_, PyCapsule>) -> Result<(Form, Descriptor)> {
     Err(Error::new(Kind::CapsuleName, "a PyCapsule of another name"))
 }
 
+/// The address of the tensor in `capsule`, which [`read`] has accepted; 0 if it was consumed meanwhile.
+pub fn address(capsule: &Bound<'_, PyCapsule>) -> usize {
+    let named = [VERSIONED, LEGACY].map(|name| capsule.pointer_checked(Some(name)).ok());
+    named.into_iter().flatten().next().map_or(0, |pointer| pointer.as_ptr().addr())
+}
+
 /// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {

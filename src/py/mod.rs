@@ -65,7 +65,7 @@ mod _core {
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
-    use super::doors::{_unraisable, CallArgument, Maker, Ndarrays};
+    use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::_habits;
     use super::lease::{_end, _settle};
@@ -120,6 +120,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
+        module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;

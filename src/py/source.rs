@@ -89,9 +89,9 @@ fn wait_for_lost(
 #[inline(always)]
 pub(crate) fn pass_on(py: Python<'_>, door: &'static str, source: &mut Holding) {
     let why = plan(source.ready, Request::Unspecified).unwrap_or(Elided::NothingPending);
-    order::elided(Purpose::hand_over(door), source.place, why, || source.ready.stream());
+    order::elided(Purpose::hand_over(door), source.home.place, why, || source.ready.stream());
     if source.array.ptr() != 0 && !source.has_consumer() {
-        source.await_reader(py, consumers_place(&source.array, source.place));
+        source.await_reader(py, consumers_place(&source.array, source.home.place));
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 
 use crate::py::interpreter::{Answer, act};
-use crate::py::lease::{Holding, Watch};
+use crate::py::lease::{Holding, Watch, goes_on};
+use crate::py::streams::Argument;
 use crate::py::views::View;
 
 /// One array that was converted for a call.
@@ -35,6 +36,20 @@ impl CallArgument {
 #[pyfunction]
 pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
+}
+
+/// Notes that somebody goes on with the memory of `view` on `stream`, which it is ready on: the ends of the leases whose
+/// memory it is wait for that stream, too. The library's own arrays over it have no lease of their own.
+#[pyfunction]
+pub(crate) fn _goes_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
+    let (py, view) = (view.py(), view.get());
+    act(py, || {
+        let argument = Argument::parse(Some(stream))?;
+        if let Some(kept) = argument.keep(py, &view.driver, view.at())? {
+            goes_on(py, &view.array, &kept);
+        }
+        Ok(())
+    })
 }
 
 #[pymethods]

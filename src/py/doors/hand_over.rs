@@ -45,7 +45,7 @@ pub(super) fn export_all(
     for closes in [false, true] {
         for (item, source) in sources.iter().enumerate() {
             if let Some(argument) = arguments[item]
-                && source.may_close(source.ready) == closes
+                && source.home.may_close(source.ready) == closes
             {
                 all[item] = Some(ask(door, py, source, argument).map_err(|error| (item, error))?);
             }
@@ -88,11 +88,11 @@ fn ask<'a, 'py>(
     source: &'a Holding,
     argument: &'a Argument<'a, 'py>,
 ) -> PyResult<Asked<'a, 'py>> {
-    let at = consumers_place(&source.array, source.place);
+    let at = consumers_place(&source.array, source.home.place);
     let at = check_argument(&source.array, &source.driver, argument, at)?;
     let waits = plan(source.ready, argument.request()).is_none();
     let from = if waits {
-        let ready = (source.ready, source.place);
+        let ready = (source.ready, source.home.place);
         ready_stream(py, door, source, ready, argument.alive(at))?
     } else {
         None
@@ -115,12 +115,17 @@ impl Asked<'_, '_> {
         match (pair, ordered) {
             (Some(pair), Some(ordered)) if ordered.contains(&pair) => {
                 let together = || argument.request().stream();
-                order::elided(Purpose::hand_over(door), source.place, Elided::Together, together);
+                order::elided(
+                    Purpose::hand_over(door),
+                    source.home.place,
+                    Elided::Together,
+                    together,
+                );
             }
             // Nothing is pending any more: the host has waited, or the producer says so.
             (None, _) if waits => {}
             (_, ordered) => {
-                let (driver, ready) = (&source.driver, (source.ready, source.place, from));
+                let (driver, ready) = (&source.driver, (source.ready, source.home.place, from));
                 hand_over_from(py, door, driver, ready, (argument, at))?;
                 if let Some(ordered) = ordered {
                     ordered.extend(pair);
@@ -143,7 +148,7 @@ fn hand_over_to(
         source.hand_to(py, argument, at)?;
     }
     if let Request::On(_) = request {
-        source.ready_for_consumer();
+        source.ready_for_consumer(py);
     }
     source.ready = ready_for(source.ready, request);
     Ok(())

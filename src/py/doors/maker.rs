@@ -175,7 +175,7 @@ impl Maker {
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
         let mut source = to_library.take(x, readonly, &said)?;
-        let at = consumers_place(&source.array, source.place);
+        let at = consumers_place(&source.array, source.home.place);
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         // A stream object is asked once.
         let argument = if stream.is_some() { said } else { asked.argument()? };
@@ -220,6 +220,11 @@ impl Maker {
             Method::Make(class) => (class, true),
             Method::View(class) => (class, false),
         };
+        let mut source = source;
+        if calls {
+            let array = source.array.clone();
+            source.hand_out(py, &array);
+        }
         let view = match class {
             Class::Cai => View::object(py, source, CaiView)?.into_super(),
             Class::DLPack => View::object(py, source, DLPackView)?.into_super(),

@@ -14,7 +14,7 @@ pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
 mod tree;
 
-pub(crate) use call_argument::{_unraisable, CallArgument};
+pub(crate) use call_argument::{_goes_on, _unraisable, CallArgument};
 pub(crate) use maker::Maker;
 pub(crate) use ndarray::Ndarrays;
 

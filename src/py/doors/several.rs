@@ -38,7 +38,7 @@ impl Maker {
         refuse_twice(&sources, xs)?;
         let mut streams: Vec<ConsumerStream<'py>> = Vec::new();
         for source in &sources {
-            let ordinal = consumers_place(&source.array, source.place).ordinal;
+            let ordinal = consumers_place(&source.array, source.home.place).ordinal;
             if streams.iter().all(|asked| asked.ordinal != ordinal) {
                 streams.push(ConsumerStream::of(
                     self.library.bind(py),
@@ -53,7 +53,7 @@ impl Maker {
         let arguments =
             current.iter().map(ConsumerStream::argument).collect::<PyResult<Vec<_>>>()?;
         let of = |at: Place| streams.iter().position(|asked| asked.ordinal == at.ordinal);
-        let place = |source: &Holding| consumers_place(&source.array, source.place);
+        let place = |source: &Holding| consumers_place(&source.array, source.home.place);
         let argument = |known: usize| arguments.get(known).unwrap_or(&said);
         let of_each: Vec<_> =
             sources.iter().map(|source| of(place(source)).map(argument)).collect();
@@ -65,7 +65,7 @@ impl Maker {
         let unconsumed: Vec<_> = sources.iter_mut().enumerate().filter_map(held).collect();
         let made = PyList::empty(py);
         for (item, mut source) in sources.into_iter().enumerate() {
-            let at = consumers_place(&source.array, source.place);
+            let at = consumers_place(&source.array, source.home.place);
             let answer = of(at).and_then(|known| streams[known].answer.as_ref());
             let watched = lent.map(|_| CallArgument::of(py, &mut source)).transpose()?;
             let array = self.make(py, to_library, source, readonly, answer);

@@ -6,40 +6,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::consumer::Consumer;
-use crate::device::Place;
-
-/// Who works on the memory by one holder, and where; and where that holder lent it.
-#[derive(Debug)]
-pub(super) struct Use {
-    pub(super) at: Place,
-    pub(super) lent: Option<Place>,
-    pub(super) consumer: Consumer,
-}
-
-impl Use {
-    /// Takes `other` in if one order covers both.
-    pub(super) fn merge(&mut self, other: Self) -> Option<Self> {
-        if (self.at, self.lent) != (other.at, other.lent) {
-            return Some(other);
-        }
-        match (&mut self.consumer, other.consumer) {
-            (Consumer::Unnamed(seen), Consumer::Unnamed(more)) => {
-                for known in more {
-                    known.add_to(seen);
-                }
-                None
-            }
-            (Consumer::On(kept), Consumer::On(other)) if kept.is_same(&other) => None,
-            (Consumer::Unkept(name, _), Consumer::Unkept(other, _)) if *name == other => None,
-            (Consumer::Nobody, Consumer::Nobody)
-            | (Consumer::Declined, Consumer::Declined)
-            | (Consumer::OnProducer(_), Consumer::OnProducer(_))
-            | (Consumer::Unread, Consumer::Unread) => None,
-            (_, consumer) => Some(Self { consumer, ..other }),
-        }
-    }
-}
+use super::used::Use;
 
 /// What the holders of one array have noted, each by its number. The array itself is 0.
 #[derive(Debug, Default)]

@@ -2,9 +2,8 @@
 
 use pyo3::prelude::*;
 
-use super::consumer::Consumer;
 use super::holding::Holding;
-use super::warned;
+use super::used::Consumer;
 use crate::device::Place;
 use crate::py::streams::{Argument, KeepAlive, StreamName, StreamRef};
 use crate::stream::{Alive, Request, Stream};
@@ -18,23 +17,23 @@ impl Holding {
         argument: &Argument<'_, '_>,
         at: Place,
     ) -> PyResult<()> {
-        self.at = at;
+        self.used.at = at;
         let consumer = match (argument.request(), argument.alive(at)) {
             (Request::NoOrder, _) => Consumer::Declined,
             (_, None) => Consumer::Unread,
-            (_, Some(alive)) if self.is_producer(alive) && argument.is_on(alive) => {
-                let kept = self.producer_may_change().then(|| argument.keep(py, &self.driver, at));
+            (_, Some(alive)) if self.home.is_producer(alive) && argument.is_on(alive) => {
+                let kept = self.home.may_change().then(|| argument.keep(py, &self.driver, at));
                 Consumer::OnProducer(kept.transpose()?.flatten())
             }
             _ => match argument.keep(py, &self.driver, at)? {
                 Some(kept) => match kept.works_on(py, &self.driver)? {
-                    Some(other) => consumer_on(py, other)?,
-                    None => consumer_on(py, kept)?,
+                    Some(other) => Consumer::on(py, other)?,
+                    None => Consumer::on(py, kept)?,
                 },
                 None => Consumer::Nobody,
             },
         };
-        self.hand_on(py, consumer);
+        self.hand_on(consumer);
         self.note_use(py);
         Ok(())
     }
@@ -42,8 +41,8 @@ impl Holding {
     /// The memory is for a reader at `at` who has named no stream; it is nobody's yet.
     #[inline]
     pub(crate) fn await_reader(&mut self, py: Python<'_>, at: Place) {
-        self.at = at;
-        self.consumer = Consumer::Unread;
+        self.used.at = at;
+        self.used.consumer = Consumer::Unread;
         self.note_use(py);
     }
 
@@ -55,8 +54,8 @@ impl Holding {
         on: Alive<'_>,
     ) -> PyResult<()> {
         let consumer = match kept {
-            Some(kept) => consumer_on(py, kept.clone_ref(py))?,
-            None => match self.keeper_of(on.stream()) {
+            Some(kept) => Consumer::on(py, kept.clone_ref(py))?,
+            None => match self.home.keeper_of(on.stream()) {
                 Some(kept) => Consumer::On(kept.clone_ref(py)),
                 None => StreamRef::vouched(py, &self.driver, (on.stream(), on.place()))?.map_or(
                     Consumer::Unkept(StreamName::of(&self.driver, on)?, None),
@@ -64,15 +63,14 @@ impl Holding {
                 ),
             },
         };
-        self.hand_on(py, consumer);
+        self.hand_on(consumer);
         Ok(())
     }
 
     /// The memory goes on to `next`. Whoever had it before is upstream from here on.
     #[inline]
-    pub(super) fn hand_on(&mut self, py: Python<'_>, next: Consumer) {
-        self.keep_ready(py);
-        let before = std::mem::replace(&mut self.consumer, next);
+    pub(super) fn hand_on(&mut self, next: Consumer) {
+        let before = std::mem::replace(&mut self.used.consumer, next);
         self.put_behind(before);
     }
 
@@ -80,17 +78,17 @@ impl Holding {
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
-            Consumer::On(kept) => self.put_upstream(KeepAlive::By(kept)),
+            Consumer::On(kept) => self.home.put_upstream(KeepAlive::By(kept)),
             Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
                 // By its name, which matters only if the producer has left it.
-                let named = self.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
-                self.put_upstream(KeepAlive::Nobody(StreamName::unnumbered(named)));
+                let named = self.home.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
+                self.home.put_upstream(KeepAlive::Nobody(StreamName::unnumbered(named)));
             }
-            Consumer::OnProducer(Some(known)) => self.put_upstream(known),
-            Consumer::Unkept(name, _) => self.put_upstream(KeepAlive::Nobody(name)),
+            Consumer::OnProducer(Some(known)) => self.home.put_upstream(known),
+            Consumer::Unkept(name, _) => self.home.put_upstream(KeepAlive::Nobody(name)),
             Consumer::Unnamed(seen) => {
                 for known in seen {
-                    self.put_upstream(known);
+                    self.home.put_upstream(known);
                 }
             }
             _ => {}
@@ -99,32 +97,33 @@ impl Holding {
 
     /// Whether it has a consumer, and is not only passed on.
     pub(crate) const fn has_consumer(&self) -> bool {
-        !matches!(self.consumer, Consumer::Nobody)
+        !matches!(self.used.consumer, Consumer::Nobody)
     }
 
     /// Somebody reads the address. Whether that is a consumer that named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
-        if matches!(self.consumer, Consumer::Nobody | Consumer::Unread) {
-            self.consumer = Consumer::Unnamed(Vec::new());
+        if matches!(self.used.consumer, Consumer::Nobody | Consumer::Unread) {
+            self.used.consumer = Consumer::Unnamed(Vec::new());
             self.note_use(py);
         }
-        matches!(self.consumer, Consumer::Unnamed(_))
+        matches!(self.used.consumer, Consumer::Unnamed(_))
     }
 
     /// Whether a stream that a library works on as it takes the memory is still to be noted. The producer's
     /// own is only where others are upstream, which do not follow it, or where the producer may move.
     pub(crate) fn has_to_note(&self, stream: Alive<'_>) -> bool {
-        let Consumer::Unnamed(seen) = &self.consumer else { return false };
-        let settled =
-            self.upstream.is_empty() && self.is_producer(stream) && !self.producer_may_change();
+        let Consumer::Unnamed(seen) = &self.used.consumer else { return false };
+        let settled = self.home.upstream.is_empty()
+            && self.home.is_producer(stream)
+            && !self.home.may_change();
         !settled && !seen.iter().any(|known| known.is(stream))
     }
 
     /// Who keeps the stream that the array is ready on, where a reader may work there and nothing follows it: it is not
     /// the producer's own.
     pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KeepAlive> {
-        let Consumer::Unnamed(seen) = &self.consumer else { return None };
-        let kept = self.ready_elsewhere();
+        let Consumer::Unnamed(seen) = &self.used.consumer else { return None };
+        let kept = self.home.ready_on.as_ref();
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
         let is_noted = |known: &KeepAlive| known.kept().is_some_and(|known| known.is_same(kept));
         (!seen.iter().any(is_noted)).then(|| KeepAlive::By(kept.clone_ref(py)))
@@ -132,7 +131,7 @@ impl Holding {
 
     /// Notes such a stream. It comes back where nothing is to be noted: to drop it may run anything.
     pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) -> Option<KeepAlive> {
-        let Consumer::Unnamed(seen) = &mut self.consumer else { return Some(known) };
+        let Consumer::Unnamed(seen) = &mut self.used.consumer else { return Some(known) };
         let left = known.add_to(seen);
         if left.is_none() {
             self.note_use(py);
@@ -142,19 +141,11 @@ impl Holding {
 
     /// Consumers that are not named work at `at`.
     pub(crate) fn hand_out_at(&mut self, at: Place) {
-        if !matches!(self.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
-            self.at = at;
+        if !matches!(self.used.consumer, Consumer::On(_) | Consumer::Unkept(..)) {
+            self.used.at = at;
             if self.conversion.is_some() {
                 self.note_place();
             }
         }
     }
-}
-
-/// The consumer on a stream that was named just now, and that is kept so.
-fn consumer_on(py: Python<'_>, kept: KeepAlive) -> PyResult<Consumer> {
-    Ok(match kept {
-        KeepAlive::By(kept) | KeepAlive::StandIn(kept) => Consumer::On(kept),
-        KeepAlive::Nobody(name) => Consumer::Unkept(name, warned::here(py)?.map(Box::new)),
-    })
 }

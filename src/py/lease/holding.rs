@@ -9,20 +9,22 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::consumer::Consumer;
 use super::conversion::Member;
 use super::generation;
-use super::ready_on::ReadyOn;
+use super::home::Home;
+use super::known::{self, HandedOut, Known};
 use super::tensor::{Tensor, Unconsumed};
+use super::used::{Consumer, Use};
 use crate::buffer::Buffer;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
+use crate::lease::Failure;
 use crate::py::observe::{By, End};
-use crate::py::streams::{KeepAlive, StreamRef};
-use crate::stream::Ready;
+use crate::py::streams::{KeepAlive, Now, StreamRef};
+use crate::stream::{Alive, Ready, Stream};
 
 /// An array that was taken in: what keeps its memory, and how that goes back.
 #[derive(Debug)]
@@ -40,24 +42,17 @@ pub(crate) struct Holding {
     /// The process that owns the memory. A fork gives nothing back, since the driver does not survive a fork,
     /// and calls no deleters: they may call that driver.
     pub(crate) process: Process,
-    /// Where the producer's streams are.
-    pub(crate) place: Place,
-    /// The producer's stream; `None` if it is unknown or not kept.
-    pub(super) producer: Option<StreamRef>,
-    /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
-    /// view those of the consumers of the views between.
-    pub(super) upstream: Vec<KeepAlive>,
-    pub(super) ready_on: ReadyOn,
-    /// Where the consumer's streams are.
-    pub(super) at: Place,
-    pub(super) consumer: Consumer,
-    /// Where the exchange API lent the array; its borrowers work on the legacy default stream there.
-    pub(super) lent: Option<Place>,
+    /// Where it goes back to.
+    pub(crate) home: Home,
+    /// Who works on it.
+    pub(super) used: Use,
     /// The conversion that it comes from, for a call that has to know who is left at its end.
     pub(super) conversion: Option<Box<Member>>,
     /// How this ends by default, and the array's address.
     pub(crate) tag: (End, u64),
     pub(super) generation: u32,
+    /// Where the memory is known again, once it is handed out.
+    pub(super) known: Option<Known>,
 }
 
 /// What is held.
@@ -94,7 +89,7 @@ impl Holding {
     /// The streams of both sides are at `place`, as far as the consumer's is not known.
     #[inline(always)]
     pub(crate) const fn set_place(&mut self, place: Place) {
-        (self.place, self.at) = (place, place);
+        (self.home.place, self.used.at) = (place, place);
     }
 
     /// Holds the producer's managed tensor as well.
@@ -131,7 +126,7 @@ impl Holding {
         let held = Owner::Copy(Box::new(Copied { buffer, _context: context }));
         let mut copy = Self::new(held, driver.clone(), By::View);
         copy.set_place(place);
-        copy.producer = Some(producer);
+        copy.home.producer = Some(producer);
         copy.tag = (End::Copy, ptr);
         copy
     }
@@ -150,16 +145,12 @@ impl Holding {
                 held,
                 driver,
                 process: Process::current(),
-                place: nowhere,
-                producer: None,
-                upstream: Vec::new(),
-                ready_on: ReadyOn::Producer,
-                at: nowhere,
-                consumer: Consumer::Nobody,
-                lent: None,
+                home: Home::at(nowhere),
+                used: Use::nobody(nowhere),
                 conversion: None,
                 tag: (End::Call, 0),
                 generation: generation::now(),
+                known: None,
             },
         )
     }
@@ -174,9 +165,8 @@ impl Holding {
     /// Another holder of the same, which has no consumer yet. Refused in a fork of the process whose memory
     /// it is.
     pub(crate) fn share(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        let held = self.share_owner(py)?;
-        let mut shared = self.with_same_streams(py, held, Consumer::Nobody);
-        shared.put_behind(self.consumer.clone_ref(py));
+        let mut shared = self.sharing(py, Consumer::Nobody)?;
+        shared.put_behind(self.used.consumer.clone_ref(py));
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
         }
@@ -185,11 +175,10 @@ impl Holding {
 
     /// The same for the consumer that this is for, until another is named.
     pub(crate) fn share_with_consumer(&mut self, py: Python<'_>) -> Result<Box<Self>> {
-        let held = self.share_owner(py)?;
-        let mut shared = self.with_same_streams(py, held, self.consumer.clone_ref(py));
+        let mut shared = self.sharing(py, self.used.consumer.clone_ref(py))?;
         // What one consumer declined is another's to have.
-        if let Consumer::Unnamed(_) | Consumer::Declined = shared.consumer {
-            shared.hand_on(py, Consumer::Unread);
+        if let Consumer::Unnamed(_) | Consumer::Declined = shared.used.consumer {
+            shared.hand_on(Consumer::Unread);
         }
         if self.conversion.is_some() {
             self.bring(py, &mut shared);
@@ -197,7 +186,7 @@ impl Holding {
         Ok(shared)
     }
 
-    fn share_owner(&mut self, py: Python<'_>) -> Result<Owner> {
+    pub(super) fn share_owner(&mut self, py: Python<'_>) -> Result<Owner> {
         self.process.check()?;
         match &mut self.held {
             Owner::Array(object, managed) => {
@@ -208,40 +197,93 @@ impl Holding {
         }
     }
 
-    /// A holder of `held` between the same streams, for that consumer: this one's, or none.
+    /// Another holder between the same streams, for that consumer.
     #[inline]
-    pub(super) fn with_same_streams(
-        &self,
-        py: Python<'_>,
-        held: Owner,
-        consumer: Consumer,
-    ) -> Box<Self> {
-        let ready_on = match (&self.ready_on, &consumer) {
-            (ReadyOn::Consumer, Consumer::Nobody) => {
-                ReadyOn::of(self.ready_elsewhere().map(|kept| kept.clone_ref(py)))
-            }
-            (same, _) => same.clone_ref(py),
-        };
+    fn sharing(&mut self, py: Python<'_>, consumer: Consumer) -> Result<Box<Self>> {
         let shared = Self {
             array: Descriptor::EMPTY,
             ready: self.ready,
             by: By::View,
             is_read: false,
-            held,
+            held: self.share_owner(py)?,
             driver: self.driver.clone(),
             process: self.process,
-            place: self.place,
-            producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
-            upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
-            ready_on,
-            at: self.at,
-            consumer,
-            lent: None,
+            home: self.home.clone_ref(py),
+            used: Use { consumer, ..Use::nobody(self.used.at) },
             conversion: None,
             tag: (End::Call, self.tag.1),
             generation: generation::now(),
+            known: None,
         };
-        Box::write(Box::new_uninit(), shared)
+        Ok(Box::write(Box::new_uninit(), shared))
+    }
+
+    /// Consumers are told `ready`. The producer works on that stream, if it is known; the array is ready on `kept` where
+    /// that is another.
+    #[inline(always)]
+    pub(crate) fn produced(
+        &mut self,
+        ready: Ready,
+        producer: Option<StreamRef>,
+        kept: Option<StreamRef>,
+    ) {
+        self.ready = self.array.pending(ready);
+        self.home.producer = producer;
+        self.home.ready_on = kept;
+    }
+
+    /// What is to be waited for where the array is ready; `None` where that is the producer's own stream, or
+    /// a default one at its place.
+    #[inline(always)]
+    pub(crate) fn keep_ready_on(&mut self, kept: Option<StreamRef>) {
+        self.home.ready_on = kept;
+    }
+
+    /// The array is ready on its consumer's stream: its work is there, wherever the producer goes.
+    pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
+        self.home.ready_on = match &self.used.consumer {
+            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
+                Some(kept.clone_ref(py))
+            }
+            Consumer::OnProducer(Some(_)) => {
+                self.home.producer.as_ref().map(|kept| kept.clone_ref(py))
+            }
+            _ => None,
+        };
+    }
+
+    /// Where the stream that the array is ready on is, where it is kept; else where the consumer works, who has named its
+    /// handle.
+    pub(crate) fn place_of_ready(&self, ready: Stream) -> Option<Place> {
+        let named = matches!(ready, Stream::Handle(_)).then_some(self.used.at);
+        self.home.keeper_of(ready).map(StreamRef::place).or(named)
+    }
+
+    /// What has become of the stream `ready` of the array.
+    #[inline(always)]
+    pub(crate) fn confirm_ready(
+        &self,
+        py: Python<'_>,
+        ready: Stream,
+    ) -> Result<Now<'_>, Failure<PyErr>> {
+        self.home.confirm_ready(py, &self.driver, ready)
+    }
+
+    /// The stream that the producer names now besides the one that it named first, where the array is ready on its own.
+    pub(crate) fn also_ready(&self, py: Python<'_>) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        self.home.also_ready(py, &self.driver)
+    }
+
+    /// The stream that the producer works on, or the legacy one, which stands in for it.
+    pub(crate) fn producer(&self, py: Python<'_>) -> Result<Alive<'_>, Failure<PyErr>> {
+        let known = self.home.producer.as_ref();
+        let known = known.map(|producer| producer.confirm(py, &self.driver)).transpose()?;
+        Ok(known.flatten().unwrap_or(Alive::standing_in(self.home.place)))
+    }
+
+    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    pub(crate) const fn is_by_object(&self) -> bool {
+        matches!(self.held, Owner::Array(_, Tensor::None))
     }
 
     /// The producer's object.
@@ -252,15 +294,50 @@ impl Holding {
         }
     }
 
-    /// Lends the array to a borrower by the exchange API, which works at `at`.
-    pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
-        self.lent = Some(at);
-        self.note_use(py);
+    /// The memory of `array` goes to others, who may come back with it.
+    pub(crate) fn hand_out(&mut self, py: Python<'_>, array: &Descriptor) -> Option<HandedOut> {
+        if array.ptr() == 0 {
+            return None;
+        }
+        let known = self.known.insert(Known::new(py, array, &self.home));
+        Some(known.tensor())
     }
 
-    /// Whoever works on that stream may go on with the memory after the end, as the producer does.
-    pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
-        kept.add_to(&mut self.upstream);
+    /// The memory came in the tensor at this address, without a word of the producer's stream. It goes back to where a
+    /// lease of ours has it from, if it is some of that.
+    pub(crate) fn find_home(&mut self, py: Python<'_>, tensor: usize) {
+        if self.home.producer.is_some() {
+            return;
+        }
+        match known::from(py, &self.array, tensor) {
+            Some(known::From::Ours(home)) => {
+                self.home = Home { ready_on: self.home.ready_on.take(), ..home };
+            }
+            // Whoever made that tensor may free its memory by itself, so that it is kept until the work is done.
+            Some(known::From::Same(streams)) => {
+                for kept in streams {
+                    self.home.put_upstream(kept);
+                }
+            }
+            None => {}
+        }
+    }
+
+    /// Where others go on with the memory is known from here on.
+    pub(super) fn find_users(&mut self) {
+        if let Some(known) = &self.known
+            && known.has_later()
+        {
+            for kept in known.take_later() {
+                kept.add_to(&mut self.used.also);
+            }
+        }
+    }
+
+    /// Lends the array to a borrower by the exchange API, which works at `at`.
+    pub(crate) fn lend(&mut self, py: Python<'_>, at: Place) {
+        self.used.lent = Some(at);
+        self.note_use(py);
     }
 
     /// It ends in the hands of the garbage collector.
@@ -273,20 +350,8 @@ impl Holding {
         if let Owner::Array(object, _) = &self.held {
             visit.call(object)?;
         }
-        let upstream = self.upstream.iter().filter_map(KeepAlive::kept);
-        for kept in self.producer.iter().chain(self.ready_on.own()).chain(upstream) {
-            kept.visit(visit)?;
-        }
-        match &self.consumer {
-            Consumer::On(kept) => kept.visit(visit),
-            Consumer::OnProducer(Some(known)) => {
-                known.kept().map_or(Ok(()), |kept| kept.visit(visit))
-            }
-            Consumer::Unnamed(seen) => {
-                seen.iter().filter_map(KeepAlive::kept).try_for_each(|kept| kept.visit(visit))
-            }
-            _ => Ok(()),
-        }
+        self.home.visit(visit)?;
+        self.used.consumer.visit(visit)
     }
 }
 

@@ -2,39 +2,54 @@
 
 use pyo3::prelude::*;
 
-use super::consumer::Consumer;
 use super::holding::{Holding, Owner};
-use super::tensor::Tensor;
+use super::home::Home;
+use super::settle::{End, settle, without_asking};
+use super::used::Use;
+use crate::driver::fork::Process;
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
+use crate::py::streams::KeepAlive;
 use crate::stream::Alive;
 
 /// What the orders of a holder's end need of it, while the holder stays where others find it. The memory is not
 /// held by this.
 #[derive(Debug)]
-pub(crate) struct Orders(Box<Holding>);
+pub(crate) struct Orders {
+    end: End,
+    process: Process,
+    home: Home,
+    used: Use,
+    found: Vec<KeepAlive>,
+    /// Whoever has the memory asks it, as the holder does.
+    _object: Py<PyAny>,
+}
 
 impl Orders {
     /// What they need where there is one to be made: for the consumer, or for the user of `also`.
-    pub(crate) fn of(holding: &Holding, py: Python<'_>, also: bool) -> Option<Self> {
+    pub(crate) fn of(holding: &mut Holding, py: Python<'_>, also: bool) -> Option<Self> {
+        holding.find_users();
         match &holding.held {
-            Owner::Array(object, _) if also || holding.nothing_to_order().is_none() => {
-                // Without a tensor the garbage collector may take the object apart.
-                let by_object = holding.is_by_object();
-                let tensor = if by_object { Tensor::None } else { Tensor::Elsewhere };
-                let held = Owner::Array(object.clone_ref(py), tensor);
-                let mut twin = holding.with_same_streams(py, held, holding.consumer.clone_ref(py));
-                twin.lent = holding.lent;
-                Some(Self(twin))
+            Owner::Array(object, _)
+                if also || without_asking(&holding.home, &holding.used).is_none() =>
+            {
+                Some(Self {
+                    end: End { in_call: false, ..holding.end() },
+                    process: holding.process,
+                    home: holding.home.clone_ref(py),
+                    used: holding.used.clone_ref(py),
+                    found: Vec::new(),
+                    _object: object.clone_ref(py),
+                })
             }
             _ => None,
         }
     }
 
     /// The same for the garbage collector, which found the view, of memory that nothing but a Python object keeps.
-    pub(crate) fn for_collector(holding: &Holding, py: Python<'_>) -> Option<Self> {
+    pub(crate) fn for_collector(holding: &mut Holding, py: Python<'_>) -> Option<Self> {
         let mut orders = Self::of(holding, py, false)?;
-        orders.0.collected();
+        orders.end.collected = true;
         Some(orders)
     }
 
@@ -44,15 +59,16 @@ impl Orders {
         py: Python<'_>,
         also: Option<Alive<'_>>,
     ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        self.0.settle_with(py, also)
+        if !self.process.is_current() {
+            return Ok(Settlement::Done);
+        }
+        settle(py, &self.end, (&self.home, &self.used), also, &mut self.found)
     }
 
     /// Tells the holder of the streams that were found where the orders failed: those are waited for at its end, too.
-    pub(crate) fn tell(&self, py: Python<'_>, holding: &mut Holding) {
-        if let Consumer::Unnamed(seen) = &self.0.consumer {
-            for kept in seen {
-                holding.note(py, kept.clone_ref(py));
-            }
+    pub(crate) fn tell(self, py: Python<'_>, holding: &mut Holding) {
+        for known in self.found {
+            drop(holding.note(py, known));
         }
     }
 }

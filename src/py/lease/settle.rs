@@ -1,79 +1,237 @@
-//! The orders that an end makes: between whose streams, and what the host has to wait for.
+//! An end: [`gather`], [`decide`], and what is decided is done. [`crate::lease::plan`] says how it is decided.
 
 use pyo3::prelude::*;
 
-use super::consumer::Consumer;
+use super::gather::gather;
 use super::holding::{Holding, Owner};
+use super::home::Home;
+use super::known::Known;
+use super::used::{Consumer, Use};
 use super::warned;
 use crate::buffer::Buffer;
-use crate::device::Place;
+use crate::driver::Handle;
 use crate::error::{Kind, Result};
-use crate::lease::{Failure, Holder, Parties, Settlement, Streams};
+use crate::lease::plan::{Facts, Lost, Plan, decide};
+use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
-use crate::py::streams::current::Objects;
-use crate::py::streams::{KeepAlive, WaitReason, current, places_of, wait_for_all};
-use crate::stream::{Alive, Elided, Stream};
+use crate::py::observe;
+use crate::py::streams::current::{self, Objects};
+use crate::py::streams::{KeepAlive, StreamRef, WaitReason, places_of, wait_for_all};
+use crate::stream::{Alive, Elided};
+
+/// What an end has beside its streams.
+#[derive(Debug, Clone)]
+pub(super) struct End {
+    pub(super) driver: Handle,
+    /// Whether it is that of a call's argument.
+    pub(super) in_call: bool,
+    /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
+    pub(super) by_object: bool,
+    /// Whether it has found that which holds the memory.
+    pub(super) collected: bool,
+}
+
+/// Makes the orders of an end, for the consumer and for the user of `also`. To `found` are added streams of libraries that
+/// whoever tries again has to wait for, too: it may be another thread, with other current streams.
+pub(super) fn settle(
+    py: Python<'_>,
+    end: &End,
+    (home, used): (&Home, &Use),
+    also: Option<Alive<'_>>,
+    found: &mut Vec<KeepAlive>,
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    let made = order(py, end, (home, used), also, found);
+    if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &used.consumer) {
+        found.extend(KeepAlive::of_libraries(py, &end.driver, used.at)?);
+    }
+    made
+}
+
+fn order(
+    py: Python<'_>,
+    end: &End,
+    (home, used): (&Home, &Use),
+    also: Option<Alive<'_>>,
+    found: &mut Vec<KeepAlive>,
+) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+    if also.is_none() && is_on_producer_still(py, &end.driver, home, used)? {
+        tell_elided(home, Elided::SameStream);
+        return Ok(Settlement::Done);
+    }
+    if also.is_none()
+        && let Some(streams) = pair(py, &end.driver, home, used)?
+    {
+        let door = Purpose::give_back("release");
+        order::connect(door, &end.driver, streams, |call| detach(py, call))?;
+        return Ok(Settlement::Done);
+    }
+    let objects = Objects::default();
+    let mut known = gather(py, &end.driver, home, used, also)?;
+    let mut libraries = None;
+    let plan = loop {
+        let plan = decide(&Facts {
+            consumer: used.consumer.asked(),
+            at: used.at,
+            home: home.place,
+            streams: &known.streams,
+            libraries: libraries.as_deref(),
+            in_call: end.in_call,
+            collected: end.by_object && is_of_garbage(py, end, home),
+        });
+        match plan {
+            Plan::Ask => libraries = Some(known.ask(py, used, &objects, found)?),
+            plan => break plan,
+        }
+    };
+    let driver = &end.driver;
+    match plan {
+        // Not again: they are known.
+        Plan::Ask => Ok(Settlement::Later),
+        Plan::Nothing(why) => {
+            tell_elided(home, why);
+            Ok(Settlement::Done)
+        }
+        Plan::Order(parties) => Ok(parties.settle(driver, |call| detach(py, call))?),
+        Plan::Wait(lost, parties) => {
+            let reason = match lost {
+                Lost::Stream(_) => WaitReason::ConsumerUnknown,
+                Lost::Owner => WaitReason::OwnerCollected,
+            };
+            let streams: Vec<_> = parties.users.iter().chain(&parties.producers).copied().collect();
+            for place in places_of(driver, used.at, &parties.users)? {
+                wait_for_all(py, "release", driver, place, (reason, &streams))?;
+            }
+            parties.join(driver, |call| detach(py, call))?;
+            if let Lost::Stream(handle) = lost {
+                warned::uncovered(py, used.at, handle, known.line)?;
+            }
+            Ok(Settlement::Done)
+        }
+    }
+}
+
+/// The streams of the usual end, which needs no plan: of one consumer and the one producer, both known and alive.
+fn pair<'a>(
+    py: Python<'_>,
+    driver: &Handle,
+    home: &'a Home,
+    used: &'a Use,
+) -> Result<Option<(Alive<'a>, Alive<'a>)>, Failure<PyErr>> {
+    match (&used.consumer, &home.producer) {
+        (Consumer::On(consumer), Some(producer))
+            if home.upstream.is_empty()
+                && used.lent.is_none()
+                && used.also.is_empty()
+                && !producer.may_move() =>
+        {
+            let Some(to) = producer.confirm(py, driver)? else { return Ok(None) };
+            Ok(consumer.confirm(py, driver)?.map(|from| (from, to)))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Whether the consumer works on the stream of a producer that may move, and has not: that one question tells.
+fn is_on_producer_still(
+    py: Python<'_>,
+    driver: &Handle,
+    home: &Home,
+    used: &Use,
+) -> Result<bool, Failure<PyErr>> {
+    let asks = matches!(used.consumer, Consumer::OnProducer(_))
+        && home.upstream.is_empty()
+        && used.also.is_empty()
+        && used.lent.is_none();
+    Ok(asks && home.stays(py, driver)?)
+}
+
+/// Whether the garbage collector ends the memory's owner, too, whoever holds it.
+fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
+    home.producer.as_ref().map_or(end.collected, |producer| producer.is_of_garbage(py))
+}
+
+#[inline(always)]
+fn tell_elided(home: &Home, why: Elided) {
+    let on = || home.producer.as_ref().map(StreamRef::stream);
+    order::elided(Purpose::give_back("release"), home.place, why, on);
+}
+
+/// Why no stream has to wait for another, where the plan is known without a question to anybody: most ends.
+#[inline(always)]
+pub(super) fn without_asking(home: &Home, used: &Use) -> Option<Elided> {
+    if !used.also.is_empty() {
+        return None;
+    }
+    let stays = || home.upstream.is_empty() && !home.may_change();
+    if used.lent.is_some_and(|at| !(home.is_producer(Alive::legacy(at)) && stays())) {
+        return None;
+    }
+    match &used.consumer {
+        Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
+        Consumer::Declined => Some(Elided::NotAsked),
+        Consumer::OnProducer(_) if stays() => Some(Elided::SameStream),
+        _ => None,
+    }
+}
 
 impl Holding {
-    /// The streams that the producer works on, for others that are alive to be waited for there: the first
-    /// stands in for it where it is unknown, which the flag says.
-    pub(crate) fn producers(&self, py: Python<'_>) -> Result<(Streams<'_>, bool), Failure<PyErr>> {
-        let producer = self
-            .producer
-            .as_ref()
-            .map(|producer| producer.confirm(py, &self.driver))
-            .transpose()?
-            .flatten();
-        let mut producers = Streams::new();
-        producers.push(producer.unwrap_or(Alive::standing_in(self.place)));
-        let also = self.producer_also(py)?;
-        let kept = self.upstream.iter().filter_map(KeepAlive::kept);
-        let upstream = kept.map(|kept| kept.confirm(py, &self.driver));
-        for alive in upstream.chain([Ok(also)]) {
-            let alive = alive?;
-            let known = |alive: &Alive<'_>| {
-                let same =
-                    |known: &Alive<'_>| known.is(*alive) && known.stands_in() == alive.stands_in();
-                producers.iter().any(same)
-            };
-            producers.extend(alive.filter(|alive| !known(alive)));
+    /// What its end has beside its streams.
+    pub(super) fn end(&self) -> End {
+        End {
+            driver: self.driver.clone(),
+            in_call: self.conversion.is_some(),
+            by_object: self.is_by_object(),
+            collected: matches!(self.tag.0, observe::End::Collected),
         }
-        Ok((producers, producer.is_some()))
     }
 
-    /// Adds to `producers` those upstream streams that nothing keeps alive, if they are alive all the same: the
-    /// consumer has named one of them as its own, in `users`, or a library works on it now at `at`. Returns one of
-    /// which that is not known: then the host has to wait. Nothing of Python's may run after it that might let a
-    /// stream go.
-    pub(crate) fn add_unkept<'a, 'py>(
-        &self,
-        py: Python<'py>,
-        at: Place,
-        users: &[Alive<'a>],
-        producers: &mut Streams<'a>,
-        objects: &'a Objects<'py>,
-    ) -> PyResult<Option<u64>> {
-        let unkept = self.upstream.iter().filter(|known| known.kept().is_none());
-        let mut unkept: Vec<_> = unkept.map(|known| known.stream().0).collect();
-        unkept.retain(|stream| !producers.iter().any(|known| known.stream() == *stream));
-        // By the handle: where that is another stream's by now, its own is destroyed, and orders nothing any more.
-        let mut find = |unkept: &mut Vec<Stream>, alive: Alive<'a>| {
-            if unkept.contains(&alive.stream()) {
-                unkept.retain(|stream| *stream != alive.stream());
-                producers.push(alive);
+    /// Whether all is done for its end: no stream has to wait for another, as is known without a question to a library's
+    /// Python.
+    #[inline(always)]
+    pub(super) fn is_done_without_orders(&self, py: Python<'_>) -> bool {
+        let is_plain = matches!(self.held, Owner::Array(..)) && self.process.is_current();
+        if !is_plain || self.known.as_ref().is_some_and(Known::has_later) {
+            return false;
+        }
+        let why = match without_asking(&self.home, &self.used) {
+            None if self.may_be_all_on_legacy() => {
+                match current::are_all_on_legacy(py, &self.driver, self.used.at.ordinal) {
+                    Ok(all) => (all == Some(true)).then_some(Elided::SameStream),
+                    Err(interrupt) => {
+                        interrupt.write_unraisable(py, None);
+                        None
+                    }
+                }
             }
+            why => why,
         };
-        for user in users {
-            find(&mut unkept, *user);
-        }
-        if !unkept.is_empty() {
-            current::each(py, &self.driver, at, objects, |alive, _| {
-                find(&mut unkept, alive);
-                Ok(())
-            })?;
-        }
-        Ok(unkept.first().map(|stream| stream.handle()))
+        why.inspect(|why| tell_elided(&self.home, *why)).is_some()
+    }
+
+    /// Whether the consumer was never named, and the producer works on the legacy default stream. What a call of `adapt`
+    /// gave to a function is ordered all the same: the next call may be on another stream that follows the legacy one.
+    #[inline]
+    fn may_be_all_on_legacy(&self) -> bool {
+        let (home, used) = (&self.home, &self.used);
+        matches!(&used.consumer, Consumer::Unnamed(seen) if seen.is_empty())
+            && home.upstream.is_empty()
+            && used.lent.is_none()
+            && used.also.is_empty()
+            && self.conversion.is_none()
+            && !home.may_change()
+            // Its own: the legacy stream may stand in for another producer's.
+            && home.is_producer(Alive::standing_in(used.at))
+    }
+
+    /// Makes the orders for whoever has worked on the memory on `user`, as at an end.
+    pub(crate) fn settle_for(
+        &self,
+        py: Python<'_>,
+        user: Alive<'_>,
+    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
+        self.process.check()?;
+        settle(py, &self.end(), (&self.home, &self.used), Some(user), &mut Vec::new())
     }
 
     /// Makes the orders of the end, for the consumer and for the user of `also`.
@@ -85,144 +243,39 @@ impl Holding {
         if !self.process.is_current() {
             return Ok(Settlement::Done);
         }
-        let nothing = match (also, self.nothing_to_order()) {
-            (Some(_), _) => None,
-            (None, None) if self.is_on_producer_still(py)? || self.is_all_on_legacy(py)? => {
-                Some(Elided::SameStream)
-            }
-            (None, nothing) => nothing,
-        };
-        let settled = if let Some(why) = nothing {
-            self.tell_elided(why);
-            Settlement::Done
-        } else {
-            let ordered = self.order(py, also);
-            if let Err(Failure::Failed(_)) = ordered
-                && matches!(self.consumer, Consumer::Unnamed(_))
-            {
-                let known = KeepAlive::of_libraries(py, &self.driver, self.at)?;
-                self.note_all(py, known);
-            }
-            ordered?
-        };
-        if let Owner::Copy(copied) = &self.held
+        self.find_users();
+        let mut found = Vec::new();
+        let settled = settle(py, &self.end(), (&self.home, &self.used), also, &mut found);
+        for known in found {
+            drop(self.note(py, known));
+        }
+        if let (Ok(_), Owner::Copy(copied)) = (&settled, &self.held)
             && copied.buffer.ptr() != 0
         {
             self.free(py, &copied.buffer)?;
         }
-        Ok(settled)
-    }
-
-    /// The streams of the usual end: of one consumer and the one producer, both known and alive.
-    fn pair(&self, py: Python<'_>) -> Result<Option<(Alive<'_>, Alive<'_>)>, Failure<PyErr>> {
-        match (&self.consumer, &self.producer) {
-            (Consumer::On(consumer), Some(producer))
-                if self.upstream.is_empty() && self.lent.is_none() && !producer.may_move() =>
-            {
-                let Some(to) = producer.confirm(py, &self.driver)? else { return Ok(None) };
-                Ok(consumer.confirm(py, &self.driver)?.map(|from| (from, to)))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    fn order(
-        &mut self,
-        py: Python<'_>,
-        also: Option<Alive<'_>>,
-    ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-        if also.is_none()
-            && let Some(streams) = self.pair(py)?
-        {
-            let door = Purpose::give_back("release");
-            order::connect(door, &self.driver, streams, |call| detach(py, call))?;
-            return Ok(Settlement::Done);
-        }
-        let (holding, objects) = (&*self, Objects::default());
-        let (mut producers, known) = holding.producers(py)?;
-        let (mut users, covered) = holding.users(py, &producers)?;
-        let unkept = holding.add_unkept(py, holding.at, &users, &mut producers, &objects)?;
-        if let Some(also) = also {
-            add(&mut users, also);
-        }
-        if covered {
-            // Asked last: nothing of Python's runs from here on that might let a stream go.
-            // Which blocking streams there are, nobody knows. A producer on the legacy stream itself follows them.
-            let legacy = holding.conversion.is_none()
-                && producers.first().is_some_and(|producer| {
-                    !producer.stands_in() && producer.is(Alive::legacy(holding.at))
-                });
-            users.push(if legacy { Alive::legacy } else { Alive::standing_in }(holding.at));
-            let asked = current::each(py, &holding.driver, holding.at, &objects, |alive, _| {
-                add(&mut users, alive);
-                Ok(())
-            });
-            if let Err(interrupt) = asked {
-                let known = KeepAlive::of_each(py, &holding.driver, &users, &objects);
-                drop((users, producers));
-                self.note_all(py, known);
-                return Err(interrupt.into());
-            }
-        }
-        let user = if covered { holding.uncovered(&users)? } else { None };
-        let lost = user.or(unkept.map(|handle| (handle, None)));
-        let reason = match lost {
-            Some(_) => Some(WaitReason::ConsumerUnknown),
-            None if !known && !users.is_empty() && holding.is_of_garbage(py) => {
-                Some(WaitReason::OwnerCollected)
-            }
-            None => None,
-        };
-        if let Some(reason) = reason {
-            if let Some(at) = holding.lent {
-                add(&mut users, Alive::legacy(at));
-            }
-            let places = places_of(&holding.driver, holding.at, &users)?;
-            users.append(&mut producers);
-            for place in places {
-                wait_for_all(py, "release", &holding.driver, place, (reason, &users))?;
-            }
-            if let Some((handle, line)) = lost {
-                warned::uncovered(py, holding.at, handle, line)?;
-            }
-            return Ok(Settlement::Done);
-        }
-        if let Some(at) = holding.lent {
-            add(&mut users, Alive::legacy(at));
-        }
-        let parties = Parties { users, producers, known };
-        Ok(parties.settle(&holding.driver, |call| detach(py, call))?)
-    }
-
-    /// Notes where libraries work now: whoever tries again may be another thread, with other current streams.
-    fn note_all(&mut self, py: Python<'_>, known: Vec<KeepAlive>) {
-        for known in known {
-            drop(self.note(py, known));
-        }
+        settled
     }
 
     /// Frees a copy's memory in the order of its stream, unless that would end a capture. If nothing keeps that stream
     /// alive any more, the host waits first.
     fn free(&self, py: Python<'_>, buffer: &Buffer) -> Result<(), Failure<PyErr>> {
-        buffer.check(self.driver.get()?)?;
-        let (producers, known) = self.producers(py)?;
-        if !known {
-            let reason = (WaitReason::ConsumerUnknown, &producers[..]);
-            wait_for_all(py, "release", &self.driver, self.at, reason)?;
-        }
-        let Some(on) = producers.first().copied() else { return Ok(()) };
         let calls = self.driver.get()?;
+        buffer.check(calls)?;
+        let producer = match &self.home.producer {
+            Some(producer) => producer.confirm(py, &self.driver)?,
+            None => None,
+        };
+        let on = producer.unwrap_or(Alive::standing_in(self.home.place));
+        if producer.is_none() {
+            let reason = (WaitReason::ConsumerUnknown, &[on][..]);
+            wait_for_all(py, "release", &self.driver, self.used.at, reason)?;
+        }
         let free = || {
             order::check_captures(calls, &[on], (Kind::CaptureCopy, "a copy's end"))?;
             buffer.free(&self.driver, on)
         };
         Ok(detach(py, free)?)
-    }
-}
-
-fn add<'a>(users: &mut Streams<'a>, alive: Alive<'a>) {
-    if !users.iter().any(|user| user.is(alive)) {
-        users.push(alive);
     }
 }
 

@@ -11,8 +11,6 @@ use crate::dlpack::capsule;
 
 pub(super) enum Tensor {
     None,
-    /// Another holder has it, or there is none.
-    Elsewhere,
     Sole(ImportedDlpack),
     Shared(Arc<Later>),
 }
@@ -50,7 +48,6 @@ impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
-            Self::Elsewhere => "Elsewhere",
             Self::Sole(_) => "Sole",
             Self::Shared(_) => "Shared",
         })
@@ -72,10 +69,7 @@ impl Tensor {
     /// Another holder of the same.
     pub(super) fn share(&mut self) -> Self {
         let shared = match std::mem::replace(self, Self::None) {
-            none @ (Self::None | Self::Elsewhere) => {
-                *self = none;
-                return Self::None;
-            }
+            Self::None => return Self::None,
             Self::Sole(managed) => Arc::new(Later::from(Some(managed))),
             Self::Shared(managed) => managed,
         };

@@ -5,25 +5,31 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::consumer::Consumer;
-use super::conversion::{Conversion, Member, Use};
-use super::holding::Holding;
+use super::conversion::{Conversion, Member};
+use super::holding::{Holding, Owner};
+use super::home::Home;
+use super::settle::{End, settle};
+use super::used::{Consumer, Use};
+use crate::driver::fork::Process;
 use crate::error::Result;
 use crate::lease::{Failure, Settlement};
 use crate::order;
-use crate::stream::Alive;
 
 /// A call's hold on an array that it was given, for the call's end.
 #[derive(Debug)]
 pub(crate) struct Watch {
-    holding: Box<Holding>,
+    end: End,
+    process: Process,
+    home: Home,
     conversion: Arc<Conversion>,
+    /// The memory.
+    _held: Owner,
 }
 
 impl Watch {
     /// Makes the producer's stream wait for everybody who works on the memory now. The array is `read` where it
     /// does not say itself who reads it.
-    pub(crate) fn settle(mut self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
+    pub(crate) fn settle(self, py: Python<'_>, read: bool) -> Result<(), Failure<PyErr>> {
         let mut uses: Vec<Use> = Vec::new();
         for (number, mut left) in self.conversion.close() {
             if read && number == 0 && matches!(left.consumer, Consumer::Unread) {
@@ -35,16 +41,14 @@ impl Watch {
             }
             uses.extend(left);
         }
+        if !self.process.is_current() {
+            return Ok(());
+        }
         let mut failed = Ok(());
-        for Use { at, lent, consumer } in uses {
-            let holding = &mut *self.holding;
-            (holding.at, holding.lent, holding.consumer) = (at, lent, consumer);
-            // Whoever read it may be on any blocking stream, and whoever is given the memory next on another.
-            let anywhere = matches!(holding.consumer, Consumer::Unnamed(_))
-                && holding.is_producer(Alive::standing_in(at));
+        for used in uses {
             // Where the memory itself has to stay, those who hold it see to that at their own ends.
-            match holding.settle_with(py, anywhere.then(|| Alive::standing_in(at))) {
-                Ok(Settlement::Until(marks)) => order::forget(&holding.driver, marks),
+            match settle(py, &self.end, (&self.home, &used), None, &mut Vec::new()) {
+                Ok(Settlement::Until(marks)) => order::forget(&self.end.driver, marks),
                 Ok(_) => {}
                 // The others are ordered all the same.
                 Err(error) => failed = failed.and(Err(error)),
@@ -63,17 +67,17 @@ impl Drop for Watch {
 impl Holding {
     /// Watches who works on the memory by this holder, and by those that are made of it.
     pub(crate) fn watch(&mut self, py: Python<'_>) -> Result<Watch> {
-        let holding = self.share_with_consumer(py)?;
-        let conversion = Arc::default();
+        let watch = Watch {
+            end: End { in_call: true, ..self.end() },
+            process: self.process,
+            home: self.home.clone_ref(py),
+            conversion: Arc::default(),
+            _held: self.share_owner(py)?,
+        };
         let outer = self.conversion.take();
-        let member = Member::new(&conversion, self.in_use(py), outer);
+        let member = Member::new(&watch.conversion, self.used.clone_ref(py), outer);
         self.conversion = Some(Box::new(member));
-        Ok(Watch { holding, conversion })
-    }
-
-    /// Who works on the memory by this holder.
-    fn in_use(&self, py: Python<'_>) -> Use {
-        Use { at: self.at, lent: self.lent, consumer: self.consumer.clone_ref(py) }
+        Ok(watch)
     }
 
     /// It, in the conversions that it comes from.
@@ -92,7 +96,7 @@ impl Holding {
     #[cold]
     fn note_in_all(&self, py: Python<'_>) {
         for member in self.members() {
-            let now = self.in_use(py);
+            let now = self.used.clone_ref(py);
             drop(member.note(|noted| std::mem::replace(noted, now)));
         }
     }
@@ -101,7 +105,7 @@ impl Holding {
     #[cold]
     pub(super) fn note_place(&self) {
         for member in self.members() {
-            member.note(|noted| noted.at = self.at);
+            member.note(|noted| noted.at = self.used.at);
         }
     }
 
@@ -110,7 +114,7 @@ impl Holding {
     pub(super) fn bring(&self, py: Python<'_>, shared: &mut Self) {
         for member in self.members() {
             let outer = shared.conversion.take();
-            shared.conversion = Some(Box::new(member.join(shared.in_use(py), outer)));
+            shared.conversion = Some(Box::new(member.join(shared.used.clone_ref(py), outer)));
         }
     }
 }

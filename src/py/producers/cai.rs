@@ -180,7 +180,7 @@ fn keep_streams(
         matches!(options.stream.request(), Request::On(_)) || Some(named) != view.ready.stream()
     };
     if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
-        source.put_upstream(KeepAlive::By(producer));
+        source.home.put_upstream(KeepAlive::By(producer));
     }
 }
 

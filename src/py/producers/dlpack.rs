@@ -30,7 +30,7 @@ use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, current, said};
+use crate::py::streams::{Argument, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -92,7 +92,8 @@ pub(crate) fn protocol(
         _ => None,
     };
     let request = if own.is_some() { Request::NoOrder } else { argument.request() };
-    let (answer, ready) = on_device(py, &driver, device, || ask(x, known, request))?;
+    let (answer, ready) =
+        on_device(py, &driver, device, || argument.naming(|| ask(x, known, request)))?;
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
@@ -120,22 +121,23 @@ pub(crate) fn protocol(
     });
     let asked = || (ready.map_or(Ready::Nothing, |ready| Ready::On(ready.stream())), None, None);
     let (told, producer, kept) = of_work.unwrap_or_else(asked);
-    // At the end the stream that the dict names waits, too, or the one that it names then.
+    // The stream that its dict names is the producer's, or the one that it names at the end.
     let exported = |named: Stream| {
         let alive = current::named(py, named.handle(), place);
-        StreamRef::exported(&driver, alive, x, (true, None)).map(KeepAlive::By)
+        StreamRef::exported(&driver, alive, x, (true, None))
     };
-    let upstream = named.map(exported).transpose()?;
+    let producer = match (producer, named) {
+        (None, Some(named)) => Some(exported(named)?),
+        (known, _) => known,
+    };
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Dlpack);
     source.array = array;
     source.set_place(place);
     source.produced(told, producer, kept);
+    source.find_home(py, capsule::address(capsule));
     hand_to_consumer(py, door, &mut source, argument, ready)?;
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
-    if let Some(kept) = upstream {
-        source.put_upstream(kept);
-    }
     Ok(source)
 }
 
@@ -171,6 +173,7 @@ pub(crate) fn capsule(
     source.array = array;
     source.set_place(place);
     source.produced(Ready::On(Stream::Legacy), None, None);
+    source.find_home(py, capsule::address(x.cast::<PyCapsule>()?));
     hand_to_consumer(py, door, &mut source, argument, Some(Alive::legacy(place)))?;
     Ok(source)
 }
@@ -211,13 +214,13 @@ fn hand_to_consumer(
         pass_on(py, door, source);
         return Ok(());
     }
-    let at = check_argument(&source.array, &source.driver, argument, source.place)?;
-    let ready = (source.ready, source.place, from);
+    let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
+    let ready = (source.ready, source.home.place, from);
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;
     if source.array.ptr() != 0 {
         source.hand_to(py, argument, at)?;
         if let Request::On(_) = argument.request() {
-            source.ready_for_consumer();
+            source.ready_for_consumer(py);
         }
     }
     source.ready = ready_for(source.ready, argument.request());

@@ -19,7 +19,7 @@ pub(crate) fn adapt(
     options: &ImportOptions<'_, '_>,
 ) -> PyResult<Box<Holding>> {
     check_dtype(options.dtype, view.array.dtype())?;
-    let place = check_argument(&view.array, &view.driver, options.stream, view.place)?;
+    let place = check_argument(&view.array, &view.driver, options.stream, view.home.place)?;
     if let Some(wanted) = options.device.map(device_argument).transpose()? {
         let device = match view.array.ptr() {
             0 => wanted,
@@ -41,19 +41,19 @@ fn declare(
     options: &ImportOptions<'_, '_>,
     alive: Alive<'_>,
 ) -> PyResult<()> {
-    if view.is_producer(alive) && view.producer_stays(py)? {
+    if view.home.is_producer(alive) && view.home.stays(py, &view.driver)? {
         view.ready = Ready::On(alive.stream());
         view.keep_ready_on(None);
         return Ok(());
     }
     let driver = view.driver.clone();
     let (told, kept, stands_in) =
-        declared(py, options.door, options.stream, (&driver, alive.place(), view.place))?;
+        declared(py, options.door, options.stream, (&driver, alive.place(), view.home.place))?;
     view.ready = told;
     let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));
     view.keep_ready_on(ready);
     if let Some(kept) = kept {
-        view.put_upstream(KeepAlive::By(kept));
+        view.home.put_upstream(KeepAlive::By(kept));
     }
     Ok(())
 }

@@ -99,7 +99,7 @@ fn handed_out(py: Python<'_>, array: &Array) -> PyResult<Box<Holding>> {
     }
     let mut source = source(py, array)?;
     if array.ptr() != 0 {
-        let at = consumers_place(&source.array, source.place);
+        let at = consumers_place(&source.array, source.home.place);
         source.hand_to(py, &Argument::UNSPECIFIED, at)?;
     }
     Ok(source)

@@ -32,7 +32,7 @@ pub(crate) struct PythonMemory {
 impl PythonMemory {
     pub(crate) fn new(mut source: Box<Holding>) -> (Descriptor, Self) {
         let array = source.take_array(End::Call);
-        let (driver, place) = (source.driver.clone(), source.place);
+        let (driver, place) = (source.driver.clone(), source.home.place);
         let ready = Mutex::new(array.pending(source.ready));
         let lease = Lease::new(Tenant::new(source));
         (array, Self { lease, driver, place, ready, users: Users::default() })
@@ -81,13 +81,14 @@ impl PythonMemory {
 
     fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Failure<PyErr>> {
         look(py);
-        let (mut holding, span) = (self.share(py)?, CallSpan::begin());
-        let settled = holding.settle_with(py, Some(user))?;
+        let (holding, span) = (self.share(py)?, CallSpan::begin());
+        let settled = holding.settle_for(py, user)?;
         // What was written is pending on the producer's stream from here on, or on what stands in for it.
-        if let Some(producer) = holding.producers(py)?.0.first() {
+        let producer = holding.producer(py)?.stream();
+        {
             let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
             if *ready == Ready::Nothing {
-                *ready = Ready::On(producer.stream());
+                *ready = Ready::On(producer);
             }
         }
         // Where the producer's stream is unknown, this holder keeps the memory until the work is done.

@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
 use super::keep_alive::{self, KeepAlive};
+use super::naming::naming;
 use super::object::{handle, older, ordinal, quickly};
 use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
@@ -112,6 +113,14 @@ impl<'a, 'py> Argument<'a, 'py> {
     /// Whether the consumer works on `stream` itself, and not on any blocking stream that it stands in for.
     pub(crate) const fn is_on(&self, stream: Alive<'_>) -> bool {
         !(self.is_default && stream.stands_in())
+    }
+
+    /// Runs `call`, which names the stream to a producer by its handle.
+    pub(crate) fn naming<R>(&self, call: impl FnOnce() -> R) -> R {
+        match (self.request, self.object) {
+            (Request::On(Stream::Handle(handle)), Some(object)) => naming(handle, object, call),
+            _ => call(),
+        }
     }
 
     /// The same with `None` read as DLPack reads it: the legacy default stream.

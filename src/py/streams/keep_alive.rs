@@ -8,6 +8,7 @@ use super::context::follows_legacy;
 use super::current::{self, Objects};
 use super::keeper::{Keeper, keeper};
 use super::name::StreamName;
+use super::naming;
 use super::object::handle_of;
 use super::pools;
 use super::reference::StreamRef;
@@ -227,7 +228,10 @@ pub(super) fn keep(
     if let Some(vouched) = StreamRef::vouched(py, driver, (given.stream(), place))? {
         return Ok(KeepAlive::By(vouched));
     }
-    let object = current::object_by_function(py, handle, place.ordinal)?;
+    let object = match naming::named(py, handle) {
+        Some(object) => Some(object),
+        None => current::object_by_function(py, handle, place.ordinal)?,
+    };
     if let Some(keeper) = object.map(|object| keeper(&object)).transpose()?.flatten() {
         return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
     }

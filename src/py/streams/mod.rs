@@ -10,6 +10,7 @@ pub(crate) mod keep_alive;
 mod keeper;
 pub(crate) mod libraries;
 mod name;
+mod naming;
 mod object;
 mod pools;
 mod reference;

@@ -15,6 +15,7 @@ use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
+use crate::dlpack::capsule::address as address_of;
 use crate::dlpack::encode;
 use crate::driver::host::HostMemory;
 use crate::error::{Kind, Result};
@@ -25,10 +26,8 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_stream};
-use crate::py::streams::current::Objects;
-use crate::py::streams::{
-    Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
-};
+
+use crate::py::streams::{Argument, KeepAlive, StreamRef, check_host_wait};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
@@ -98,7 +97,7 @@ pub(super) fn to_gpu<'py>(
     ordinal: i32,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let (holding, objects, argument) = (view.share(py)?, Objects::default(), asked.argument);
+    let (holding, argument) = (view.share(py)?, asked.argument);
     let at = place(view, ordinal)?;
     let given = argument.alive(at);
     if ordinal == view.place.ordinal {
@@ -115,8 +114,6 @@ pub(super) fn to_gpu<'py>(
     let first = [on, ready.unwrap_or(idle), also.unwrap_or(idle)];
     order::check_captures(view.driver.get()?, &first, CAPTURED)?;
     let context = context_keeper(py, view, on)?;
-    let (mut producers, known) = holding.producers(py)?;
-    let unkept = holding.add_unkept(py, at, &[on], &mut producers, &objects)?;
     let (span, source) = (CallSpan::begin(), reading(py, view, kept.as_ref(), on)?);
     let mut queued = false;
     let made = detach(py, || {
@@ -126,37 +123,34 @@ pub(super) fn to_gpu<'py>(
             queued = true;
             Ok(())
         };
-        let after = || {
-            let back = Purpose::give_back(DOOR);
-            producers.iter().try_for_each(|producer| connect(back, view, (on, *producer)))
-        };
-        Buffer::filled(&view.driver, &view.array, on, before, after)
+        Buffer::filled(&view.driver, &view.array, on, before)
     });
     let (buffer, source) = read(py, source, queued, made)?;
     let ptr = buffer.ptr();
+    // It has read the memory, as a consumer that is done.
+    let settled = match ptr {
+        0 => Ok(Settlement::Done),
+        _ => holding.settle_for(py, on),
+    };
+    let settled = settled.inspect_err(|_| drop(buffer.free(&view.driver, on)))?;
+    source.settled(py, settled, CallSpan::begin());
     let mut copied = held(py, view, (buffer, at), kept, on, context)?;
     if let Some(to) = waiting.filter(|_| ptr != 0) {
         detach(py, || connect(Purpose::hand_over(DOOR), view, (on, to)))?;
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
-    if unkept.is_some() && ptr != 0 {
-        wait_for_all(py, DOOR, &view.driver, at, (WaitReason::ConsumerUnknown, &[on]))?;
-    }
-    let settled = if ptr == 0 || known {
-        Settlement::Done
-    } else {
-        let driver = view.driver.get()?;
-        Settlement::Until(vec![detach(py, || order::mark(driver, on))?])
-    };
-    drop(producers);
-    source.settled(py, settled, CallSpan::begin());
     if let Some(holding) = copied.holding() {
         // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
         hand_out(py, holding, (consumer, at))?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
-    capsule(py, &array, false, asked.versioned, Box::new(copied))
+    let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, &array));
+    let copy = capsule(py, &array, false, asked.versioned, Box::new(copied))?;
+    if let Some(known) = handed_out {
+        known.is_in(address_of(copy.cast::<pyo3::types::PyCapsule>()?));
+    }
+    Ok(copy)
 }
 
 /// A holder of the array that is read on `on`, which `kept` keeps: it ends like any consumer that works there, unless

@@ -80,6 +80,7 @@ pub(super) fn share<'py>(
         encode::check_legacy(array)?;
     }
     let mut tenant = Box::new(Tenant::new(view.share(py)?));
+    let mut handed_out = None;
     if let Some(holding) = tenant.holding() {
         let at = place(view, consumers_place(array, view.place).ordinal)?;
         let at = check_argument(array, &view.driver, argument, at)?;
@@ -88,10 +89,16 @@ pub(super) fn share<'py>(
             holding.hand_to(py, argument, at)?;
         }
         holding.tag.0 = End::Deleter;
+        handed_out = holding.hand_out(py, array);
     }
+    let is_in = |tensor: usize| handed_out.inspect(|known| known.is_in(tensor));
     if versioned {
-        encode::versioned(array, tenant)?.into_pyobject(py)
+        let managed = encode::versioned(array, tenant)?;
+        is_in(managed.as_ptr().addr());
+        managed.into_pyobject(py)
     } else {
-        encode::legacy(array, tenant)?.into_pyobject(py)
+        let managed = encode::legacy(array, tenant)?;
+        is_in(managed.as_ptr().addr());
+        managed.into_pyobject(py)
     }
 }

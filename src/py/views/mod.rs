@@ -68,7 +68,7 @@ impl View {
     /// A view of `source`.
     #[inline(always)]
     fn new(mut source: Box<Holding>) -> Self {
-        let place = source.place;
+        let place = source.home.place;
         source.hand_out_at(consumers_place(&source.array, place));
         Self {
             // Nothing is ever pending on no bytes, whatever stream was asked for.

@@ -27,7 +27,7 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let asked = |holding: &mut Holding| {
         let unnamed = view.reads(py, holding);
         let again = std::mem::replace(&mut holding.is_read, true);
-        (unnamed, again, holding.may_lose(ready), holding.ready_to_note(py))
+        (unnamed, again, holding.home.may_lose(ready), holding.ready_to_note(py))
     };
     let (unnamed, again, may_lose, known) = view.held(asked)?;
     if may_lose {

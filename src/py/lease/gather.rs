@@ -1,0 +1,157 @@
+//! What is known of an end's streams: each with what it is to the memory and what is found of it now.
+
+use pyo3::prelude::*;
+use smallvec::SmallVec;
+
+use super::home::Home;
+use super::used::{Consumer, Use};
+use super::warned;
+use crate::driver::Handle;
+use crate::error::Result;
+use crate::lease::plan::{Found, Role};
+use crate::lease::{Failure, Streams};
+use crate::py::streams::current::{self, Objects};
+use crate::py::streams::{KeepAlive, StreamName, StreamRef};
+use crate::stream::Alive;
+
+/// The streams of both sides.
+pub(super) struct Gathered<'a> {
+    driver: &'a Handle,
+    pub(super) streams: SmallVec<[(Role, Found<'a>); 4]>,
+    /// The names of those users' streams that are lost, by their places in the list.
+    lost: SmallVec<[(usize, StreamName); 1]>,
+    /// The line that named the consumer's, where that is lost.
+    pub(super) line: Option<&'a warned::Line>,
+}
+
+/// Asks Python and the driver once about each stream, and whoever keeps it.
+pub(super) fn gather<'a>(
+    py: Python<'_>,
+    driver: &'a Handle,
+    home: &'a Home,
+    used: &'a Use,
+    also: Option<Alive<'a>>,
+) -> Result<Gathered<'a>, Failure<PyErr>> {
+    let mut all = Gathered { driver, streams: SmallVec::new(), lost: SmallVec::new(), line: None };
+    let producer = match &home.producer {
+        Some(producer) => producer.confirm(py, driver)?,
+        None => None,
+    };
+    all.add(Role::Producer, producer);
+    for known in &home.upstream {
+        match known {
+            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => {
+                all.add(Role::Upstream, kept.confirm(py, driver)?);
+            }
+            KeepAlive::Nobody(name) => {
+                all.streams.push((Role::Upstream, Found::Lost(name.stream().handle())));
+            }
+        }
+    }
+    all.add(Role::Producer, home.producer_also(py, driver)?);
+    match &used.consumer {
+        Consumer::Nobody | Consumer::Unread | Consumer::Declined => {}
+        // Where the producer has moved, the consumer has not.
+        Consumer::OnProducer(kept) => match (producer, kept) {
+            (Some(producer), _) if home.is_producer(producer) => {
+                all.add(Role::User, Some(producer));
+            }
+            (_, Some(kept)) => all.add_user(py, used, kept)?,
+            (producer, None) => all.add(Role::User, producer),
+        },
+        Consumer::On(kept) => all.add_kept(py, used, kept)?,
+        Consumer::Unnamed(seen) => {
+            for known in seen {
+                all.add_user(py, used, known)?;
+            }
+        }
+        Consumer::Unkept(name, line) => {
+            all.line = line.as_deref();
+            all.add_lost(*name);
+        }
+    }
+    for known in &used.also {
+        all.add_user(py, used, known)?;
+    }
+    all.add(Role::User, also);
+    all.add(Role::User, used.lent.map(Alive::legacy));
+    Ok(all)
+}
+
+impl<'a> Gathered<'a> {
+    fn add(&mut self, role: Role, alive: Option<Alive<'a>>) {
+        self.streams.extend(alive.map(|alive| (role, Found::Alive(alive))));
+    }
+
+    fn add_user(
+        &mut self,
+        py: Python<'_>,
+        used: &Use,
+        known: &'a KeepAlive,
+    ) -> Result<(), Failure<PyErr>> {
+        match known {
+            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => self.add_kept(py, used, kept),
+            KeepAlive::Nobody(name) => {
+                self.add_lost(*name);
+                Ok(())
+            }
+        }
+    }
+
+    fn add_kept(
+        &mut self,
+        py: Python<'_>,
+        used: &Use,
+        kept: &'a StreamRef,
+    ) -> Result<(), Failure<PyErr>> {
+        match kept.confirm(py, self.driver)? {
+            None if kept.is_of_this_life(self.driver) => self.add_lost(kept.name()),
+            // With its context all its work ended; a stream of the next one may have its place.
+            None => self.add(Role::User, Some(Alive::standing_in(used.at))),
+            alive => self.add(Role::User, alive),
+        }
+        Ok(())
+    }
+
+    fn add_lost(&mut self, name: StreamName) {
+        self.lost.push((self.streams.len(), name));
+        self.streams.push((Role::User, Found::Lost(name.stream().handle())));
+    }
+
+    /// The streams that libraries work on now, asked last: nothing of Python's runs from here on that might let a stream
+    /// go. Those users' streams that are among them, or another user's, are not lost. Those that were found are in
+    /// `found` where somebody who was asked raised an interrupt.
+    pub(super) fn ask<'py: 'a>(
+        &mut self,
+        py: Python<'py>,
+        used: &Use,
+        objects: &'a Objects<'py>,
+        found: &mut Vec<KeepAlive>,
+    ) -> Result<Streams<'a>, Failure<PyErr>> {
+        let mut libraries = Streams::new();
+        let asked = current::each(py, self.driver, used.at, objects, |alive, _| {
+            libraries.push(alive);
+            Ok(())
+        });
+        if let Err(interrupt) = asked {
+            found.extend(KeepAlive::of_each(py, self.driver, &libraries, objects));
+            return Err(interrupt.into());
+        }
+        for (place, name) in &self.lost {
+            let users = self.streams.iter().filter_map(|(role, found)| match found {
+                Found::Alive(alive) if *role == Role::User => Some(alive),
+                _ => None,
+            });
+            let mut same = None;
+            for alive in users.chain(&libraries) {
+                if name.is(self.driver, *alive)? {
+                    same = Some(*alive);
+                }
+            }
+            if let Some(alive) = same {
+                self.streams[*place].1 = Found::Alive(alive);
+            }
+        }
+        Ok(libraries)
+    }
+}

@@ -1,0 +1,129 @@
+//! The producer's side of held memory: where its streams are, whose they are, and where its array is ready.
+
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use crate::device::Place;
+use crate::driver::Handle;
+use crate::error::Result;
+use crate::lease::Failure;
+use crate::py::streams::{KeepAlive, Now, StreamRef};
+use crate::stream::{Alive, Ready, Stream};
+
+/// Where memory goes back to.
+#[derive(Debug)]
+pub(crate) struct Home {
+    /// Where the producer's streams are.
+    pub(crate) place: Place,
+    /// The producer's stream; `None` if it is unknown or not kept.
+    pub(super) producer: Option<StreamRef>,
+    /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
+    /// view those of the consumers of the views between.
+    pub(super) upstream: Vec<KeepAlive>,
+    /// The stream that the array is ready on; `None` where that is the producer's own, or a default one at its place.
+    pub(super) ready_on: Option<StreamRef>,
+}
+
+impl Home {
+    /// At `place`, and nothing more is known.
+    #[inline(always)]
+    pub(super) const fn at(place: Place) -> Self {
+        Self { place, producer: None, upstream: Vec::new(), ready_on: None }
+    }
+
+    /// The same for another holder.
+    #[inline]
+    pub(super) fn clone_ref(&self, py: Python<'_>) -> Self {
+        Self {
+            place: self.place,
+            producer: self.producer.as_ref().map(|kept| kept.clone_ref(py)),
+            upstream: self.upstream.iter().map(|kept| kept.clone_ref(py)).collect(),
+            ready_on: self.ready_on.as_ref().map(|kept| kept.clone_ref(py)),
+        }
+    }
+
+    /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
+    pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
+        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
+        self.ready_on.as_ref().or_else(producer)
+    }
+
+    fn keeper(&self, ready: Ready) -> Option<&StreamRef> {
+        ready.stream().and_then(|stream| self.keeper_of(stream))
+    }
+
+    /// Whether the stream that the array is `ready` on can be closed while it is held here, or become another one.
+    pub(crate) fn may_lose(&self, ready: Ready) -> bool {
+        self.keeper(ready).is_some_and(StreamRef::may_change)
+    }
+
+    /// Whether it can be closed, by others than the exporter of a dict.
+    pub(crate) fn may_close(&self, ready: Ready) -> bool {
+        self.keeper(ready).is_some_and(|keeper| keeper.may_change() && !keeper.may_move())
+    }
+
+    /// What has become of the stream `ready` of the array: a producer that moved to another one has ordered that after
+    /// its pending work, a consumer has not.
+    #[inline(always)]
+    pub(crate) fn confirm_ready(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+        ready: Stream,
+    ) -> Result<Now<'_>, Failure<PyErr>> {
+        let Some(kept) = self.keeper_of(ready) else {
+            return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
+        };
+        let follows = self.ready_on.is_none() && kept.may_move();
+        Ok(match kept.now(py, driver)? {
+            Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
+            Now::Nothing if follows => Now::Nothing,
+            _ => Now::Gone,
+        })
+    }
+
+    /// The stream that the producer names now besides the one that it named first, as far as it may move.
+    pub(super) fn producer_also(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        self.producer.as_ref().map_or(Ok(None), |producer| producer.also(py, driver))
+    }
+
+    /// The same where the array is ready on the producer's stream.
+    pub(crate) fn also_ready(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
+        if self.ready_on.is_none() { self.producer_also(py, driver) } else { Ok(None) }
+    }
+
+    /// Whether `stream` is the producer's own.
+    pub(crate) fn is_producer(&self, stream: Alive<'_>) -> bool {
+        self.producer.as_ref().is_some_and(|producer| producer.is(stream))
+    }
+
+    /// Whether the producer's stream may be closed, or the producer move to another one.
+    pub(super) fn may_change(&self) -> bool {
+        self.producer.as_ref().is_some_and(StreamRef::may_change)
+    }
+
+    /// Whether it is on the same stream as ever, which is alive.
+    pub(crate) fn stays(&self, py: Python<'_>, driver: &Handle) -> Result<bool, Failure<PyErr>> {
+        self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
+    }
+
+    /// Whoever works on that stream may go on with the memory after the end, as the producer does.
+    pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
+        kept.add_to(&mut self.upstream);
+    }
+
+    /// Shows the garbage collector what is held.
+    pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
+        let upstream = self.upstream.iter().filter_map(KeepAlive::kept);
+        let mut all = self.producer.iter().chain(&self.ready_on).chain(upstream);
+        all.try_for_each(|kept| kept.visit(visit))
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory that the bridge has handed to others, known again by its address.
+//!
+//! Whoever hands out a tensor of ours, or one of theirs around it, names no stream of the producer's. The lease whose
+//! memory it is knows it. And an array that a library keeps over such memory may be handed to one more stream, which
+//! the lease's end has to wait for as well. An entry lives as long as its lease, which is as long as anybody can come
+//! with that memory.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use pyo3::prelude::*;
+
+use super::home::Home;
+use crate::descriptor::Descriptor;
+use crate::py::streams::KeepAlive;
+
+/// What a lease says of its memory to those who come with it.
+#[derive(Debug)]
+struct Entry {
+    /// How many bytes there are from its address on.
+    length: u64,
+    /// The address of our managed tensor, if it is in one.
+    tensor: AtomicUsize,
+    home: Home,
+    /// Streams that somebody goes on with the memory on, beside the lease's own consumer.
+    later: Mutex<Vec<KeepAlive>>,
+    has_later: AtomicBool,
+}
+
+/// By their addresses, and each by a number of its own.
+type Entries = BTreeMap<(u64, u64), Arc<Entry>>;
+
+static ENTRIES: Mutex<Entries> = Mutex::new(Entries::new());
+/// The longest that there was.
+static LONGEST: AtomicU64 = AtomicU64::new(0);
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+fn entries() -> MutexGuard<'static, Entries> {
+    ENTRIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// An entry, until dropped.
+#[derive(Debug)]
+pub(super) struct Known {
+    key: (u64, u64),
+    entry: Arc<Entry>,
+}
+
+impl Known {
+    /// The memory of `array`, which goes back to `home`.
+    pub(super) fn new(py: Python<'_>, array: &Descriptor, home: &Home) -> Self {
+        let (start, length) = array.span();
+        let entry = Arc::new(Entry {
+            length,
+            tensor: AtomicUsize::new(0),
+            home: home.clone_ref(py),
+            later: Mutex::default(),
+            has_later: AtomicBool::new(false),
+        });
+        let key = (start, NEXT.fetch_add(1, Ordering::Relaxed));
+        LONGEST.fetch_max(length, Ordering::Relaxed);
+        entries().insert(key, Arc::clone(&entry));
+        Self { key, entry }
+    }
+
+    /// For whoever makes a tensor of it.
+    pub(super) fn tensor(&self) -> HandedOut {
+        HandedOut(Arc::clone(&self.entry))
+    }
+
+    /// Whether somebody else goes on with the memory.
+    #[inline]
+    pub(super) fn has_later(&self) -> bool {
+        self.entry.has_later.load(Ordering::Acquire)
+    }
+
+    /// Where others go on with it.
+    pub(super) fn take_later(&self) -> Vec<KeepAlive> {
+        self.entry.has_later.store(false, Ordering::Release);
+        std::mem::take(&mut self.entry.later.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        let gone = entries().remove(&self.key);
+        // After the lock: it may have the last reference of an object of Python's.
+        drop(gone);
+    }
+}
+
+/// The entries of memory that has a byte of `array`.
+fn of(array: &Descriptor) -> Vec<Arc<Entry>> {
+    let (start, length) = array.span();
+    let first = start.saturating_sub(LONGEST.load(Ordering::Relaxed));
+    let entries = entries();
+    let near = entries.range((first, 0)..(start.saturating_add(length), 0));
+    near.filter(|((at, _), entry)| at.saturating_add(entry.length) > start)
+        .map(|(_, entry)| Arc::clone(entry))
+        .collect()
+}
+
+/// Memory that is handed out in a managed tensor of ours.
+#[derive(Debug)]
+pub(crate) struct HandedOut(Arc<Entry>);
+
+impl HandedOut {
+    /// In the tensor at this address.
+    pub(crate) fn is_in(&self, tensor: usize) {
+        self.0.tensor.store(tensor, Ordering::Release);
+    }
+}
+
+/// Where memory is from that came in a tensor without a word of the producer's stream.
+pub(super) enum From {
+    /// Our own tensor, and so all that is known of it.
+    Ours(Home),
+    /// Another's over the same memory. It may be around one of ours, or beside it.
+    Same(Vec<KeepAlive>),
+}
+
+/// Where the memory of `array` is from, which came in the tensor at this address, if it is some of a lease's.
+pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<From> {
+    if array.ptr() == 0 {
+        return None;
+    }
+    let known = of(array);
+    let is_it = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
+    if let Some(ours) = known.iter().find(is_it) {
+        return Some(From::Ours(ours.home.clone_ref(py)));
+    }
+    let mut all = Vec::new();
+    for entry in known {
+        let Home { producer, upstream, .. } = entry.home.clone_ref(py);
+        for kept in producer.map(KeepAlive::By).into_iter().chain(upstream) {
+            kept.add_to(&mut all);
+        }
+    }
+    Some(From::Same(all))
+}
+
+/// Somebody goes on with the memory of `array` on that stream: the ends of the leases whose memory it is wait for it.
+pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KeepAlive) {
+    if array.ptr() == 0 {
+        return;
+    }
+    for entry in of(array) {
+        let again = {
+            let mut later = entry.later.lock().unwrap_or_else(PoisonError::into_inner);
+            kept.clone_ref(py).add_to(&mut later)
+        };
+        entry.has_later.store(true, Ordering::Release);
+        drop(again);
+    }
+}
