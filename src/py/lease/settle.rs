@@ -178,9 +178,8 @@ impl Holding {
                 add(&mut users, Alive::legacy(at));
             }
             let places = places_of(&holding.driver, holding.at, &users)?;
-            users.append(&mut producers);
             for place in places {
-                wait_for_all(py, "release", &holding.driver, place, (reason, &users))?;
+                wait_for_all(py, "release", &holding.driver, place, reason)?;
             }
             if let Some((handle, line)) = lost {
                 warned::uncovered(py, holding.at, handle, line)?;
@@ -207,7 +206,7 @@ impl Holding {
         buffer.check(self.driver.get()?)?;
         let (producers, known) = self.producers(py)?;
         if !known {
-            let reason = (WaitReason::ConsumerUnknown, &producers[..]);
+            let reason = WaitReason::ConsumerUnknown;
             wait_for_all(py, "release", &self.driver, self.at, reason)?;
         }
         let Some(on) = producers.first().copied() else { return Ok(()) };

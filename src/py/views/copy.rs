@@ -26,9 +26,7 @@ use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_stream};
 use crate::py::streams::current::Objects;
-use crate::py::streams::{
-    Argument, KeepAlive, StreamRef, WaitReason, check_host_wait, wait_for_all,
-};
+use crate::py::streams::{Argument, KeepAlive, StreamRef, WaitReason, wait_for_all};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
@@ -140,7 +138,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if unkept.is_some() && ptr != 0 {
-        wait_for_all(py, DOOR, &view.driver, at, (WaitReason::ConsumerUnknown, &[on]))?;
+        wait_for_all(py, DOOR, &view.driver, at, WaitReason::ConsumerUnknown)?;
     }
     let settled = if ptr == 0 || known {
         Settlement::Done
@@ -240,8 +238,6 @@ fn copied_to_host(
     let also = also_ready(py, &holding, ready)?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;
-    let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
-    check_host_wait(py, &view.driver, on.place(), why)?;
     let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);
     let mut queued = false;
     let made = detach(py, || {
