@@ -110,9 +110,10 @@ pub trait Driver: Copies + Send + Sync + fmt::Debug {
     /// to be recorded again, nor destroyed: it is not given back. May block.
     fn wait_external(&self, stream: Alive<'_>, event: Event) -> Result<()>;
 
-    /// `cuCtxSynchronize`: the host waits for all work of the current context. Blocks.
+    /// `cuModuleUnload`, in the relaxed mode of `cuThreadExchangeStreamCaptureMode`: the host waits for all work that
+    /// is queued in the current context by now, on non-blocking and destroyed streams too. Blocks.
     ///
-    /// It ends every capture of the context's streams, in every mode of the calling thread, and none of
-    /// another context's.
+    /// It ends no capture, in whatever mode, and does not wait for what is captured. Other threads go on queueing
+    /// work meanwhile (H100, driver 580, 2026-11).
     fn synchronize_context(&self) -> Result<()>;
 }

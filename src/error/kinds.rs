@@ -175,14 +175,10 @@ kinds! {
     CaptureLegacy: Driver, "graph capture", "a stream other than the legacy default one: name it with stream=, or hand the array over before the capture begins";
     /// A wait between the streams of two captures.
     CaptureOther: Driver, "graph capture", "two streams of one capture, or a hand-over before it begins";
-    /// A copy during a capture of its stream or its source's, or one that the host would wait for.
+    /// A copy during a capture of its stream or its source's.
     CaptureCopy: Driver, "graph capture", "a copy before the capture begins or after it ends";
-    /// A wait on the host during a capture.
-    CaptureHostWait: Driver, "graph capture", "stream= with the array's stream, or with -1 if nothing is pending; or a hand-over before the capture begins";
-    /// A wait on the host during a capture, for a consumer that names no stream and may read on the CPU.
+    /// Memory for a consumer that names no stream and may read on the CPU, during a capture of its producer's stream.
     CaptureHostReader: Driver, "graph capture", "stream= with the consumer's stream, or a hand-over before the capture begins";
-    /// A wait on the host at an end during a capture, for a stream that nothing keeps alive.
-    CaptureUnkept: Driver, "graph capture", "a stream object as stream=, or release(stream) while the stream exists";
 
     /// A consumed capsule.
     CapsuleUsed: Value, "capsule", "a capsule named 'dltensor' or 'dltensor_versioned', not consumed yet";

@@ -3,7 +3,7 @@
 //! No policy here: [`crate::stream::plan`] and [`crate::capture::route`] have decided. Each decision, made
 //! or elided, is a `tracing` event under the target `cai_bridge`; with no subscriber it costs one load. What
 //! only a picture of it needs is in fields whose names begin with `trace.`. The host never blocks in
-//! [`order`]. Where it has to, [`check_host_wait`] says first whether a capture is in the way.
+//! [`order`], and in [`wait_on_host`] it does, beside whatever capture.
 
 mod place;
 
@@ -195,21 +195,8 @@ pub fn other_device(stream: Stream, ordinal: i32, place: Place) -> Error {
     Error::new(Kind::StreamDevice, got)
 }
 
-/// Refuses, as [`check_captures`] does, a wait of the host for work of the context of `place`, which
-/// would end a capture of any stream there: of those that can be named, the legacy and the thread's own
-/// default stream and the `known` ones.
-pub fn check_host_wait(
-    driver: &dyn Driver,
-    place: Place,
-    known: &[Alive<'_>],
-    why: (Kind, &str),
-) -> Result<()> {
-    check_captures(driver, &[Alive::legacy(place), Alive::per_thread(place)], why)?;
-    check_captures(driver, known, why)
-}
-
-/// The host waits for all work of the context of `place`, of streams that are destroyed as well (H200,
-/// driver 580, 2026-11). [`check_host_wait`] is the caller's to ask.
+/// The host waits for all work that is queued in the context of `place`, on streams that are destroyed as well.
+/// No capture is harmed, and what is captured is not waited for.
 pub fn wait_on_host(driver: &dyn Driver, place: Place) -> Result<()> {
     within(driver, place, |_| driver.synchronize_context())
 }

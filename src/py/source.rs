@@ -31,7 +31,7 @@ pub(crate) fn ready_stream<'h>(
     (ready, place): (Ready, Place),
     to: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
-    let found = alive_or_waited(py, door, holding, (ready, place), to)?;
+    let found = alive_or_waited(py, door, holding, (ready, place))?;
     if let (Some(_), Some(to)) = (found, to)
         && let Some(also) = holding.also_ready(py)?
     {
@@ -47,9 +47,8 @@ pub(crate) fn ready_streams<'h>(
     door: &'static str,
     holding: &'h Holding,
     ready: (Ready, Place),
-    to: Alive<'_>,
 ) -> PyResult<Option<(Alive<'h>, Option<Alive<'h>>)>> {
-    let found = alive_or_waited(py, door, holding, ready, Some(to))?;
+    let found = alive_or_waited(py, door, holding, ready)?;
     found.map(|alive| Ok((alive, holding.also_ready(py)?))).transpose()
 }
 
@@ -60,13 +59,12 @@ fn alive_or_waited<'h>(
     door: &'static str,
     holding: &'h Holding,
     (ready, place): (Ready, Place),
-    to: Option<Alive<'_>>,
 ) -> PyResult<Option<Alive<'h>>> {
     let Ready::On(stream) = ready else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
         Now::On(alive) => Ok(Some(alive)),
         Now::Nothing => Ok(None),
-        Now::Gone => wait_for_lost(py, door, holding, (stream, place), to).map(|()| None),
+        Now::Gone => wait_for_lost(py, door, holding, (stream, place)).map(|()| None),
     }
 }
 
@@ -77,12 +75,10 @@ fn wait_for_lost(
     door: &'static str,
     holding: &Holding,
     (lost, place): (Stream, Place),
-    to: Option<Alive<'_>>,
 ) -> PyResult<()> {
     look(py);
     let place = holding.place_of_ready(lost).unwrap_or(place);
-    let reason = (WaitReason::StreamGone, to.as_slice());
-    Ok(wait_for_all(py, door, &holding.driver, place, reason)?)
+    Ok(wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?)
 }
 
 /// Passes an array on to whoever reads it, who has named no stream, and learns the one that it is ready on.

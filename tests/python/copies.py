@@ -13,7 +13,7 @@ COPIES = {
     "cuMemcpy3DAsync",
     "cuMemcpy3DPeerAsync",
 }
-CALLS = {*COPIES, "cuMemAllocAsync", "cuMemFreeAsync", "cuMemFree", "cuCtxSynchronize"}
+CALLS = {*COPIES, "cuMemAllocAsync", "cuMemFreeAsync", "cuMemFree", "cuModuleUnload"}
 CALLS |= {"cuEventRecord", "cuStreamWaitEvent", "cuStreamSynchronize"}
 
 
@@ -35,7 +35,7 @@ def named(cuda, *names):
 
 
 def ends(cuda):
-    return named(cuda, "cuMemFreeAsync", "cuMemFree", "cuCtxSynchronize")
+    return named(cuda, "cuMemFreeAsync", "cuMemFree", "cuModuleUnload")
 
 
 def taken(view, **wishes):

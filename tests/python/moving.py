@@ -19,7 +19,7 @@ def moved(array: Any, first: Any, then: Any) -> None:
 
 
 def host_waits(cuda: Any) -> int:
-    return [call.call for call in cuda.calls].count("cuCtxSynchronize")
+    return [call.call for call in cuda.calls].count("cuModuleUnload")
 
 
 def stream_before(cuda: Any, before: str) -> Any:

@@ -33,7 +33,7 @@ each_door = pytest.mark.parametrize("door", DOORS.values(), ids=DOORS)
 each_producer = pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-legacy", "cai3"])
 
 WAITS = {"cuEventRecord", "cuStreamWaitEvent"}
-BLOCKS = {"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"}
+BLOCKS = {"cuStreamSynchronize", "cuModuleUnload", "cuEventSynchronize"}
 
 Test = TypeVar("Test", bound=Callable[..., Any])
 

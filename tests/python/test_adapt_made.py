@@ -73,7 +73,7 @@ def test_what_the_function_made_of_its_array_and_keeps_is_in_order_after_the_cal
         kept.append(adapt(function, to, returns=None)(x))
     producer.fill(x, -1.0, name="the caller's next write")
     cuda.synchronize()
-    assert count(cuda, "cuCtxSynchronize") == 0
+    assert count(cuda, "cuModuleUnload") == 0
     assert pending(kept[0]).value == [7.0] * 4
 
 

@@ -55,7 +55,7 @@ def test_a_call_that_fails_is_named_and_nothing_is_lost(wishes, call, nth, cuda)
         assert read.value == [[1.0, 2.0], [3.0, 4.0]]
 
 
-@pytest.mark.parametrize("call", ["cuMemFreeAsync", "cuCtxSynchronize"])
+@pytest.mark.parametrize("call", ["cuMemFreeAsync", "cuModuleUnload"])
 def test_memory_that_cannot_be_given_back_just_now_is_given_back_later(call, cuda, caplog):
     c = cuda.stream("c")
     view = from_cai(cuda.array([1.0], speaks="cai", memory="pool"))
@@ -164,23 +164,17 @@ def test_a_copy_during_a_capture_is_refused_and_the_capture_goes_on(row, device,
     assert cuda.pending == 0
 
 
-@pytest.mark.parametrize("stream", ["current", "per-thread"])
-def test_a_copy_for_the_cpu_is_refused_while_its_wait_would_end_a_capture(stream, cuda):
-    p, mine = cuda.stream("p"), cuda.stream("mine")
-    view = from_cai(cuda.array([1.0], speaks="cai", stream=p))
-    cuda.synchronize()
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("stream", ["current", "per-thread", "blocking"])
+def test_a_copy_for_the_cpu_is_made_beside_a_capture(stream, mode, cuda):
+    p, mine = cuda.stream("p"), cuda.stream("mine", blocking=stream == "blocking")
+    x = cuda.array([1.0], speaks="cai3", stream=p)
+    p.fill(x, 7.0)
     captured = cuda.per_thread if stream == "per-thread" else mine
-    with (
-        cuda.current_stream(mine),
-        cuda.capture(captured),
-        pytest.raises(
-            DriverError,
-            match=r"^graph capture: got a copy for the CPU, which the host would have to wait for; "
-            r"allowed: a copy before the capture begins or after it ends$",
-        ),
-    ):
-        np.from_dlpack(view, device="cpu")
-    assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
+    with cuda.current_stream(mine), cuda.capture(captured, mode) as graph:
+        assert np.from_dlpack(from_cai(x), device="cpu").tolist() == [7.0]
+    graph.launch(captured)
+    cuda.synchronize()
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
@@ -207,16 +201,10 @@ def test_a_fork_leaves_the_parents_copies_alone():
 
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
-@pytest.mark.parametrize("how", ["bare", "destroyed", "captured"])
-def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(how, mode, cuda):
+def test_the_end_of_a_copy_waits_for_the_capture_of_its_stream(mode, cuda):
     p, c = cuda.stream("p"), cuda.stream("c")
     x = cuda.array([1.0] * 4, speaks="cai3", stream=p)
-    other = cuda.stream("other")
-    stream = {"bare": other.handle, "destroyed": other, "captured": c}[how]
-    capsule = from_cai(x).__dlpack__(copy=True, stream=stream)
-    if how == "destroyed":
-        cuda.synchronize()
-        other.destroy()
+    capsule = from_cai(x).__dlpack__(copy=True, stream=c)
     cuda.clear_calls()
     with cuda.current_stream(c), cuda.capture(c, mode) as graph:
         del capsule
@@ -226,6 +214,25 @@ def test_the_end_of_a_copy_waits_for_a_capture_that_it_would_end(how, mode, cuda
     cuda.synchronize()
     to_cai(x)
     assert len(named(cuda, FREE)) == 1
+
+
+@pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])
+@pytest.mark.parametrize("how", ["bare", "destroyed"])
+def test_the_end_of_a_copy_waits_on_the_host_beside_a_capture(how, mode, cuda):
+    p, c, other = cuda.stream("p"), cuda.stream("c"), cuda.stream("other")
+    x = cuda.array([1.0] * 4, speaks="cai3", stream=p)
+    capsule = from_cai(x).__dlpack__(copy=True, stream=other.handle if how == "bare" else other)
+    if how == "destroyed":
+        cuda.synchronize()
+        other.destroy()
+    cuda.clear_calls()
+    with cuda.current_stream(c), cuda.capture(c, mode) as graph:
+        del capsule
+        c.launch(name="k")
+        made = named(cuda, "cuModuleUnload", FREE)
+        assert (set(made[:-1]), made[-1]) == ({("cuModuleUnload", None)}, (FREE, 1))
+    graph.launch(c)
+    cuda.synchronize()
 
 
 @pytest.mark.parametrize("mode", ["global", "thread_local", "relaxed"])

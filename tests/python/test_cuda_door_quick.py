@@ -116,7 +116,7 @@ def test_torch_elsewhere_waits_at_the_read_and_is_waited_for_at_the_end() -> Non
             # torch takes no notice of the stream in the dict.
             at_the_read = orders(lambda: view.__cuda_array_interface__)
             torch_works_on(0)
-            print(at_the_read, orders(view.release), calls("cuCtxSynchronize"))
+            print(at_the_read, orders(view.release), calls("cuModuleUnload"))
             """
         )
     )
@@ -161,7 +161,7 @@ def test_a_consumer_of_a_moved_producer_is_asked_for() -> None:
         x.stream = OTHER
         # Back to both streams that the producer has named: neither is let out.
         assert orders(capsule.clear) >= 1
-        assert driver.fake_driver_calls(b"cuCtxSynchronize") == 0
+        assert driver.fake_driver_calls(b"cuModuleUnload") == 0
         """
     )
 

@@ -24,7 +24,7 @@ EVERY_MIX = [
     for method in (*METHODS, None)
     for interface in (*DICTS, None)
 ][:-1]
-ORDERS = ("cuEventRecord", "cuStreamWaitEvent", "cuStreamSynchronize", "cuCtxSynchronize")
+ORDERS = ("cuEventRecord", "cuStreamWaitEvent", "cuStreamSynchronize", "cuModuleUnload")
 DOOR = {"exchange": "exchange API", "dlpack": "__dlpack__", "cai": "CAI"}
 
 

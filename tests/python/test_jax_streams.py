@@ -50,9 +50,9 @@ JAX = """
         capsule = view.__dlpack__(stream=Device().get_stream_for_external_ready_events())
         view.release(-1)
         print("the end")
-        waits, hosts = calls("cuStreamWaitEvent"), calls("cuCtxSynchronize")
+        waits, hosts = calls("cuStreamWaitEvent"), calls("cuModuleUnload")
         del capsule
-        print("made", calls("cuStreamWaitEvent") - waits, calls("cuCtxSynchronize") - hosts)
+        print("made", calls("cuStreamWaitEvent") - waits, calls("cuModuleUnload") - hosts)
     print("asked", asked)
 """
 

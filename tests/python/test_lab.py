@@ -11,6 +11,7 @@ from fakes import StreamObject
 
 from cai_bridge.conformance import NotApplicableError, UnmetError
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
+from cai_bridge.conformance.lab.simulated import HOST_WAITS
 from cai_bridge.conformance.places import shared_places
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
 from cai_bridge.testing._kit.said import Said
@@ -29,7 +30,7 @@ class Held:
 
 def waits(lab: Any) -> int:
     """How often the host has waited for the device."""
-    return sum("Synchronize" in one.call for one in lab.cuda.calls)
+    return sum(wait in one.call for one in lab.cuda.calls for wait in HOST_WAITS)
 
 
 def raced(lab: Any) -> CaiArray:

@@ -117,11 +117,11 @@ def test_an_end_that_the_host_waits_for_is_warned_of_at_the_programs_line(
     x = made_on(cuda, producer, speaks="cai3")
     cuda.clear_calls()
     call(x, consumer.handle)
-    assert count(cuda, "cuCtxSynchronize") == 1
+    assert count(cuda, "cuModuleUnload") == 1
     found = [one.line for one in caplog.records if getattr(one, "order", "") == "impossible"]
     assert found == [f"{__file__}:{here(call)}"]
     call(x, consumer.handle)
-    assert count(cuda, "cuCtxSynchronize") == 2
+    assert count(cuda, "cuModuleUnload") == 2
     again = [one.line for one in caplog.records if getattr(one, "order", "") == "impossible"]
     assert again == found, "once for each line"
     cuda.synchronize()

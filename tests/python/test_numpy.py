@@ -101,14 +101,15 @@ def test_nor_for_a_consumer_that_names_its_stream(memory, stream, cuda):
 
 @OF_THE_HOST
 @each("refusals", "object", kind="CaptureHostReader")
-def test_nor_during_a_capture(row, memory, cuda):
-    mine, captured = cuda.stream(blocking=False), cuda.stream("captured", blocking=False)
+def test_nor_for_work_that_is_captured(row, memory, cuda):
+    mine = cuda.stream("captured", blocking=False)
     x = cuda.array([0.0] * 4, memory=memory, speaks="cai3", stream=mine)
-    mine.fill(x, 7.0)
     view = to_dlpack(x)
-    with cuda.current_stream(captured), cuda.capture(captured):
+    with cuda.capture(mine) as graph:
+        mine.fill(x, 7.0)
         assert_refused(row, np.from_dlpack, view)
         view.__dlpack__(stream=mine)  # as the message says
+    graph.launch(mine)
     assert np.from_dlpack(view).tolist() == [7.0] * 4
 
 

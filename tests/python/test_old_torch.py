@@ -52,7 +52,7 @@ TORCH = f"""
 
     def orders():
         assert calls("cuEventRecord") == calls("cuStreamWaitEvent")
-        assert calls("cuCtxSynchronize") == 0
+        assert calls("cuModuleUnload") == 0
         return calls("cuStreamWaitEvent")
 """
 

@@ -26,7 +26,7 @@ from cai_bridge.testing import simulated_cuda
 
 STREAMS = ("legacy", "per-thread", "blocking", "non-blocking")
 # What an order is made of, and a wait on the host.
-ORDER, HOST_WAIT = ("cuEventRecord", "cuStreamWaitEvent"), ("cuCtxSynchronize",)
+ORDER, HOST_WAIT = ("cuEventRecord", "cuStreamWaitEvent"), ("cuModuleUnload",)
 
 
 def independent(one: str, other: str) -> bool:

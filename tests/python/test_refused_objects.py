@@ -135,10 +135,9 @@ ELSEWHERE = {
     "array, readonly=True",
     *("reversed array", "view for NumPy"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
-    *("a silent dict during a capture", "a copy during a capture"),
-    "managed memory for a consumer without a stream during a capture",
+    "a copy during a capture",
+    "managed memory for a consumer without a stream during a capture of its producer",
     *("an array in a fork", "a view in a fork"),
-    "an end during a capture whose consumer was a bare handle",
     "an array and a stream that is none",
 }
 CASES = [

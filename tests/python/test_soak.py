@@ -81,7 +81,7 @@ EDGES |= {"another thread", "nested", "two GPUs", "unnamed"}
 LEFT_OUT = {
     "cuEventRecord": EDGES,
     "cuStreamWaitEvent": EDGES | {"capture"},
-    "cuCtxSynchronize": {"Drop", "FromCai", "Release", "ToCai", "another thread"},
+    "cuModuleUnload": {"Drop", "FromCai", "Release", "ToCai", "another thread"},
 }
 
 

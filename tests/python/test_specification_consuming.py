@@ -318,7 +318,7 @@ def test_a_dict_that_cannot_say_is_waited_for_by_the_host(cuda, door, version):
     x = cuda.array([7.0] * 8, speaks=f"cai{version}", stream=cuda.stream("producer's"))
     cuda.clear_calls()
     view = door(x)
-    assert called(cuda, *BLOCKS) == [("cuCtxSynchronize", None)]
+    assert called(cuda, *BLOCKS) == [("cuModuleUnload", None)]
     assert values(cuda, view) == SEEN
 
 

@@ -8,7 +8,7 @@ use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Need, Purpose, check_captures, check_device, check_host_wait, connect, is_reached, mark, order,
+    Need, Purpose, check_captures, check_device, connect, is_reached, mark, order, wait_on_host,
 };
 use cai_bridge::stream::{Stream, Thread};
 
@@ -154,20 +154,17 @@ fn what_has_no_place_in_a_capture_is_refused_while_one_of_its_streams_has_part_i
 }
 
 #[test]
-fn a_wait_of_the_host_is_refused_while_it_would_end_a_capture_that_can_be_named() {
+fn a_wait_of_the_host_is_made_beside_any_capture_and_ends_none() {
     let (cuda, [known, foreign]) = machine();
     let blocking = Stream::Handle(cuda.create_stream(0, true).unwrap());
-    let why = (Kind::CaptureHostWait, "a wait");
-    let check = || check_host_wait(&*cuda, HERE, &[alive(known)], why);
-    check().unwrap();
-    // A blocking stream is seen by the legacy default stream beside it.
-    for captured in [known, Stream::PerThread(Thread::current()), blocking] {
-        cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
-        let refused = check().unwrap_err();
-        assert_eq!((refused.kind(), refused.got()), why);
-        cuda.end_capture(captured).unwrap();
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        for captured in [known, Stream::PerThread(Thread::current()), blocking] {
+            cuda.launch(foreign, "pending", &[], &[], |_| ()).unwrap();
+            cuda.begin_capture(captured, mode).unwrap();
+            cuda.launch(captured, "captured", &[], &[], |_| ()).unwrap();
+            wait_on_host(&*cuda, HERE).unwrap();
+            assert_eq!(cuda.pending(), 0);
+            cuda.end_capture(captured).unwrap();
+        }
     }
-    cuda.begin_capture(foreign, CaptureMode::Relaxed).unwrap();
-    check().unwrap();
-    cuda.end_capture(foreign).unwrap();
 }

@@ -32,6 +32,6 @@ CALLS = (
     *("cuEventRecord", "cuStreamWaitEvent", "cuEventCreate", "cuPointerGetAttributes"),
     *("cuCtxGetCurrent", "cuCtxPushCurrent", "cuDevicePrimaryCtxRetain", "cuCtxGetDevice"),
     *("cuStreamGetFlags", "cuStreamGetCtx", "cuStreamIsCapturing"),
-    *("cuMemFreeAsync", "cuCtxSynchronize", "cuEventQuery"),
+    *("cuMemFreeAsync", "cuModuleUnload", "cuEventQuery"),
 )
 ERRORS = ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_UNKNOWN", "CUDA_ERROR_ILLEGAL_ADDRESS")

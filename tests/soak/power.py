@@ -15,7 +15,7 @@ from .bridge import Bridge
 from .execute import Failure, run
 from .order import Left, Made, Refused, Unordered
 
-CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuCtxSynchronize")
+CALLS = ("cuEventRecord", "cuStreamWaitEvent", "cuModuleUnload")
 
 
 class Need(NamedTuple):
@@ -40,7 +40,7 @@ class Broken(NamedTuple):
 def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Need]:
     """List the orders that some later access needs."""
     model, needs = make(), list[Need]()
-    whose = "host" if call == "cuCtxSynchronize" else "edge"
+    whose = "host" if call == "cuModuleUnload" else "edge"
     for number, step in enumerate(program):
         before = model.copy()
         model.take(step)
@@ -86,7 +86,7 @@ class Without:
 
     def __init__(self, call: str, left: Left, made: list[Made]) -> None:
         self.call, self.left = call, left
-        host = call == "cuCtxSynchronize"
+        host = call == "cuModuleUnload"
         mine = [(one.whose == "host") == host for one in made if one.step == left.step]
         self.wanted, self.nth = sum(mine), sum(mine[: left.nth + 1])
         self.made = False

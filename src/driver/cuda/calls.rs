@@ -10,8 +10,8 @@ use std::ptr;
 
 use cudarc::driver::sys::{
     self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUpointer_attribute, CUresult, CUstream,
-    CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
+    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUhostFn, CUmodule, CUpointer_attribute, CUresult,
+    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
 };
 use libloading::Library;
 
@@ -120,7 +120,6 @@ calls! { Calls:
     ctx_get_device = cuCtxGetDevice: fn(device: *mut CUdevice);
     ctx_push = cuCtxPushCurrent_v2: fn(context: CUcontext);
     ctx_pop = cuCtxPopCurrent_v2: fn(context: *mut CUcontext);
-    ctx_synchronize = cuCtxSynchronize: fn();
     stream_get_flags = cuStreamGetFlags: fn(stream: CUstream, flags: *mut c_uint);
     stream_get_ctx = cuStreamGetCtx: fn(stream: CUstream, context: *mut CUcontext);
     event_create = cuEventCreate: fn(event: *mut CUevent, flags: c_uint);
@@ -138,6 +137,21 @@ calls! { Calls:
         dependencies: *mut *const CUgraphNode,
         count: *mut usize
     );
+    allocate = cuMemAlloc_v2: fn(pointer: *mut CUdeviceptr, bytes: usize);
+    free = cuMemFree_v2: fn(pointer: CUdeviceptr);
+    allocate_host = cuMemAllocHost_v2: fn(pointer: *mut *mut c_void, bytes: usize);
+    free_host = cuMemFreeHost: fn(pointer: *mut c_void);
+}
+
+calls! { ModuleCalls:
+    raw {
+        query = cuStreamQuery: fn(CUstream);
+    }
+    load_data = cuModuleLoadData: fn(module: *mut CUmodule, image: *const c_void);
+    unload = cuModuleUnload: fn(module: CUmodule);
+    create = cuStreamCreate: fn(stream: *mut CUstream, flags: c_uint);
+    launch = cuLaunchHostFunc: fn(stream: CUstream, function: CUhostFn, data: *mut c_void);
+    destroy = cuStreamDestroy_v2: fn(stream: CUstream);
 }
 
 calls! { NumberCalls:

@@ -160,6 +160,9 @@ impl Copies for Cuda {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
+        let for_host = matches!(transfer.route, Route::Host(_));
+        // For memory that is not pinned the driver may wait, which a capture would not survive.
+        let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
         // returns; the assertion above shows that `at` is a plain copy's arguments as well. `Alive` is the
         // proof for the stream. The bytes that are read are an array's, which `buffer` holds meanwhile;

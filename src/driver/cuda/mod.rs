@@ -9,6 +9,7 @@ mod calls;
 mod copies;
 mod events;
 mod probe;
+mod wait;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
@@ -239,7 +240,6 @@ impl Driver for Cuda {
     }
 
     fn synchronize_context(&self) -> Result<()> {
-        // SAFETY: the call takes nothing and waits for the current context.
-        unsafe { self.calls.ctx_synchronize() }
+        self.wait_for_context()
     }
 }

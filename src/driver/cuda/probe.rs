@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::calls::{Calls, CopyCalls, NumberCalls, start};
+use super::calls::{Calls, CopyCalls, ModuleCalls, NumberCalls, start};
 use crate::driver::Context;
 use crate::driver::codes::NOT_INITIALIZED;
 use crate::driver::fork::{self, Process};
@@ -16,6 +16,8 @@ pub struct Cuda {
     pub(super) calls: Calls,
     /// What tells contexts and streams from later ones of the same address, since CUDA 12.
     pub(super) numbers: Option<NumberCalls>,
+    /// What the host waits by, unless it is missing.
+    pub(super) modules: Option<ModuleCalls>,
     pub(super) copies: Result<CopyCalls>,
     /// Primary contexts by ordinal. They are retained once and kept: a context that this crate has
     /// recorded events in must not go while the process can still order work in it.
@@ -74,6 +76,7 @@ impl Cuda {
         Ok(Self {
             calls,
             numbers: NumberCalls::load(library).ok(),
+            modules: ModuleCalls::load(library).ok(),
             copies: CopyCalls::load(library),
             primary: (0..count).map(|_| OnceLock::new()).collect(),
         })

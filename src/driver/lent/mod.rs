@@ -130,7 +130,7 @@ ops! {
     /// Handle, context, life, stream.
     WaitExternal = 15, "cuStreamWaitEvent";
     /// Nothing.
-    Synchronize = 16, "cuCtxSynchronize";
+    Synchronize = 16, "cuModuleUnload";
     /// Bytes, stream → address.
     Allocate = 17, "cuMemAllocAsync";
     /// Address, stream.

@@ -20,7 +20,6 @@ use super::codes;
 use super::operation::{Node, Operation};
 use super::stream_table::{CaptureId, Member, Role, StreamId};
 use super::{Simulated, State};
-use crate::driver::Context;
 use crate::error::Result;
 use crate::stream::{Stream, Thread};
 
@@ -100,18 +99,6 @@ impl State {
         let id = self.native(stream)?;
         self.refuse_capturing(id)?;
         Ok(id)
-    }
-
-    /// Refuses a host sync of a context that has a stream that is being captured.
-    pub(super) fn refuse_context_capturing(&mut self, context: Context) -> DriverResult<()> {
-        let mut captures = self.streams.ids().filter(|id| self.streams.get(*id).context == context);
-        match captures.find_map(|id| self.capture_of(id)) {
-            Some(capture) => {
-                self.spoil(capture);
-                Err(codes::STREAM_CAPTURE_UNSUPPORTED)
-            }
-            None => Ok(()),
-        }
     }
 
     /// Refuses a host sync of all contexts while any stream is being captured, whatever the mode.

@@ -163,9 +163,10 @@ impl State {
         Ok(self.streams.get(id).clock.clone())
     }
 
+    /// All that is queued in the current context by now, on streams that are destroyed as well. What a capture keeps is
+    /// not queued.
     fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
-        self.refuse_context_capturing(context)?;
         let mut end = self.host.clone();
         let streams: Vec<StreamId> = self.streams.ids().collect();
         for id in streams
@@ -239,12 +240,14 @@ impl Simulated {
         self.synchronize(Call::StreamSynchronize, arguments, |state| state.end_of_stream(stream))
     }
 
+    /// The host waits for all work of the current context, beside any capture: what `cuModuleUnload` does in the
+    /// relaxed mode (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
-        self.synchronize(Call::CtxSynchronize, Arguments::default(), State::end_of_context)
+        self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context)
     }
 
-    /// The host waits for all work of all devices, as by `cuCtxSynchronize` in each context: a capture is
-    /// spoiled by that. Neither logged nor made to fail.
+    /// The host waits for all work of all devices, as a program does that calls `cuCtxSynchronize` in each context: a
+    /// capture is spoiled by that. Neither logged nor made to fail.
     pub fn synchronize_all(&self) -> Result<()> {
         let end = self.everything("cuCtxSynchronize")?;
         self.make("cuCtxSynchronize", State::refuse_captures)?;

@@ -123,8 +123,8 @@ impl ToLibrary {
         Ok(!has_more || !speaks(x, intern!(py, "__cuda_array_interface__"))?)
     }
 
-    /// Takes an array in, ready where its producer works, with no consumer yet. A wait of the host would not end a
-    /// capture of the stream that was `said` to be the consumer's.
+    /// Takes an array in, ready where its producer works, with no consumer yet. `said` is the stream that was said to be
+    /// the consumer's.
     pub(super) fn take(
         &self,
         x: &Bound<'_, PyAny>,

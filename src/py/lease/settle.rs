@@ -98,9 +98,8 @@ fn order(
                 Lost::Stream(_) => WaitReason::ConsumerUnknown,
                 Lost::Owner => WaitReason::OwnerCollected,
             };
-            let streams: Vec<_> = parties.users.iter().chain(&parties.producers).copied().collect();
             for place in places_of(driver, used.at, &parties.users)? {
-                wait_for_all(py, "release", driver, place, (reason, &streams))?;
+                wait_for_all(py, "release", driver, place, reason)?;
             }
             parties.join(driver, |call| detach(py, call))?;
             if let Lost::Stream(handle) = lost {
@@ -268,7 +267,7 @@ impl Holding {
         };
         let on = producer.unwrap_or(Alive::standing_in(self.home.place));
         if producer.is_none() {
-            let reason = (WaitReason::ConsumerUnknown, &[on][..]);
+            let reason = WaitReason::ConsumerUnknown;
             wait_for_all(py, "release", &self.driver, self.used.at, reason)?;
         }
         let free = || {

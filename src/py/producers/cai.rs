@@ -114,15 +114,14 @@ pub(crate) fn import<'py>(
         _ if source.array.ptr() == 0 => (Ready::Nothing, None, None),
         (Request::On(_), _) => declared(py, options.door, options.stream, (driver, there, place))?,
         (request, Claim::Stated(Ready::On(stream))) if work.is_stored(stream) => {
-            work.stored(py, stream, (request, ordered, options.consumer.alive(place)))?
+            work.stored(py, stream, (request, ordered))?
         }
         (Request::NoOrder, Claim::Stated(Ready::On(stream))) => {
             (Ready::Nothing, work.kept(py, stream)?, None)
         }
         (_, Claim::Stated(Ready::On(stream))) => work.exported(py, options.door, stream)?,
         (Request::Unspecified, Claim::Silent) => {
-            let to = options.consumer.alive(place);
-            silence::settle(x, facts, owner, (driver, place), (options.door, ordered, to))?
+            silence::settle(x, facts, owner, (driver, place), (options.door, ordered))?
         }
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };

@@ -10,7 +10,7 @@ use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::streams::{StreamRef, WaitReason, current, exports, wait_for_all};
 use crate::py::views::View;
-use crate::stream::{Alive, Ready, Request, Stream};
+use crate::stream::{Ready, Request, Stream};
 
 /// Whose stream a dict's array is ready on.
 pub(super) struct DictStream<'a, 'py> {
@@ -76,7 +76,7 @@ impl DictStream<'_, '_> {
         &self,
         py: Python<'_>,
         stream: Stream,
-        (request, ordered, to): (Request, bool, Option<Alive<'_>>),
+        (request, ordered): (Request, bool),
     ) -> PyResult<Readiness> {
         let pooled = StreamRef::pooled(py, self.driver, (stream, self.place))?;
         if request == Request::NoOrder {
@@ -86,8 +86,7 @@ impl DictStream<'_, '_> {
             return Ok((Ready::On(stream), pooled, None));
         }
         if ordered {
-            let why = (WaitReason::StreamGone, to.as_slice());
-            wait_for_all(py, "from_cai", self.driver, self.place, why)?;
+            wait_for_all(py, "from_cai", self.driver, self.place, WaitReason::StreamGone)?;
         }
         Ok((Ready::Nothing, None, None))
     }

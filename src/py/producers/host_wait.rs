@@ -12,19 +12,16 @@ use crate::py::errors::HostSyncWarning;
 use crate::py::interpreter::program_line;
 use crate::py::streams::{WaitReason, wait_for_all};
 use crate::py::text::type_name;
-use crate::stream::Alive;
 
-/// The host waits for all that `owner`, which says nothing of streams, may have pending; `to` is its consumer.
-/// `has_dict` tells whether `from_cai` takes it.
+/// The host waits for all that `owner`, which says nothing of streams, may have pending. `has_dict` tells whether
+/// `from_cai` takes it.
 pub(super) fn wait(
     owner: &Bound<'_, PyAny>,
     has_dict: bool,
     (driver, place): (&Handle, Place),
-    to: Option<Alive<'_>>,
 ) -> PyResult<()> {
     warn_once(owner, has_dict)?;
-    let why = (WaitReason::SilentDict, to.as_slice());
-    Ok(wait_for_all(owner.py(), "from_cai", driver, place, why)?)
+    Ok(wait_for_all(owner.py(), "from_cai", driver, place, WaitReason::SilentDict)?)
 }
 
 /// More types without a stream than a program has.

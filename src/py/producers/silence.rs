@@ -16,16 +16,16 @@ use crate::driver::Handle;
 use crate::py::habits::Habit;
 use crate::py::interpreter::answered;
 use crate::py::streams::current;
-use crate::stream::{Alive, Ready, Stream};
+use crate::stream::{Ready, Stream};
 
-/// The stream that an array of `owner` is ready on at `place`, for `door` and its consumer `to`, and whose it is: the producer's own, by
-/// its exchange API, or the stream that the bridge asked `__dlpack__` for.
+/// The stream that an array of `owner` is ready on at `place`, for `door`, and whose it is: the producer's own, by its
+/// exchange API, or the stream that the bridge asked `__dlpack__` for.
 pub(super) fn settle(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     owner: &Bound<'_, PyAny>,
     (driver, place): (&Handle, Place),
-    (door, ordered, to): (&'static str, bool, Option<Alive<'_>>),
+    (door, ordered): (&'static str, bool),
 ) -> PyResult<Readiness> {
     let py = x.py();
     let native = if facts.producer == ProducerKind::Dict {
@@ -42,7 +42,7 @@ pub(super) fn settle(
         return Ok((Ready::On(Stream::Legacy), None, None));
     }
     if ordered {
-        host_wait::wait(owner, true, (driver, place), to)?;
+        host_wait::wait(owner, true, (driver, place))?;
     }
     Ok((Ready::Nothing, None, None))
 }

@@ -25,4 +25,4 @@ pub(crate) use name::StreamName;
 pub(crate) use object::handle_of;
 pub(crate) use reference::{Now, StreamRef};
 pub(crate) use voucher::unasked;
-pub(crate) use wait::{WaitReason, check_host_wait, places_of, wait_for_all};
+pub(crate) use wait::{WaitReason, places_of, wait_for_all};

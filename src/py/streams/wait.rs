@@ -1,16 +1,15 @@
-//! The host's waits, where no stream can wait: refused while one would end a graph capture.
+//! The host's waits, where no stream can wait.
 
 use pyo3::prelude::*;
 
-use super::current;
 use crate::device::Place;
 use crate::driver::Handle;
-use crate::error::{Kind, Result};
+use crate::error::Result;
 use crate::lease::Failure;
 use crate::order;
 use crate::py::interpreter::detach;
 use crate::py::observe::CallSpan;
-use crate::stream::{Alive, Stream};
+use crate::stream::Alive;
 
 /// Why the host has to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,50 +26,36 @@ pub(crate) enum WaitReason {
     HostReader,
 }
 
-/// The host waits for all work at `place`. Refused if that would end a capture of a default stream, of a
-/// library's current stream, or of one of `streams`, which whoever calls knows.
+impl WaitReason {
+    /// What the log says.
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::SilentDict => "the dict names no stream; the host waited for the context",
+            Self::StreamGone => {
+                "the array's stream may be destroyed; the host waited for the context"
+            }
+            Self::OwnerCollected => {
+                "the garbage collector ends the owner as well; the host waited for the context"
+            }
+            Self::ConsumerUnknown => {
+                "nothing keeps the consumer's stream alive; the host waited for the context"
+            }
+            Self::HostReader => "the CPU may read the memory; the host waited for the context",
+        }
+    }
+}
+
+/// The host waits for all work at `place`, with the interpreter's lock released.
 pub(crate) fn wait_for_all(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
     place: Place,
-    (reason, streams): (WaitReason, &[Alive<'_>]),
-) -> std::result::Result<(), Failure<PyErr>> {
-    let (kind, got, why) = match reason {
-        WaitReason::SilentDict => (
-            Kind::CaptureHostWait,
-            "an array that names no stream, so the host would have to wait",
-            "the dict names no stream; the host waited for the context",
-        ),
-        WaitReason::StreamGone => (
-            Kind::CaptureHostWait,
-            "an array whose stream may be destroyed, so the host would have to wait",
-            "the array's stream may be destroyed; the host waited for the context",
-        ),
-        WaitReason::OwnerCollected => (
-            Kind::CaptureUnkept,
-            "an end of memory whose owner is garbage as well, so the host would have to wait",
-            "the garbage collector ends the owner as well; the host waited for the context",
-        ),
-        WaitReason::ConsumerUnknown => (
-            Kind::CaptureUnkept,
-            "an end whose consumer's stream nothing keeps alive, so the host would have to wait",
-            "nothing keeps the consumer's stream alive; the host waited for the context",
-        ),
-        WaitReason::HostReader => (
-            Kind::CaptureHostReader,
-            "memory that the CPU reaches too, for a consumer without a stream, so the host would have to wait",
-            "the CPU may read the memory; the host waited for the context",
-        ),
-    };
-    // The default ones are asked below.
-    let is_handle = |alive: &&Alive<'_>| matches!(alive.stream(), Stream::Handle(_));
-    let handles: Vec<_> = streams.iter().filter(is_handle).copied().collect();
-    order::check_captures(driver.get()?, &handles, (kind, got))?;
-    check_host_wait(py, driver, place, (kind, got))?;
+    reason: WaitReason,
+) -> Result<()> {
     let (calls, span) = (driver.get()?, CallSpan::begin());
     detach(py, || order::wait_on_host(calls, place))?;
-    span.waited(door, place.ordinal, why, reason == WaitReason::StreamGone);
+    span.waited(door, place.ordinal, reason.as_str(), reason == WaitReason::StreamGone);
     Ok(())
 }
 
@@ -88,22 +73,6 @@ pub(crate) fn places_of(
         }
     }
     Ok(places)
-}
-
-/// Refuses, by an error of `why`, a wait of the host for work at `place` while that would end a capture.
-pub(crate) fn check_host_wait(
-    py: Python<'_>,
-    driver: &Handle,
-    place: Place,
-    why: (Kind, &str),
-) -> std::result::Result<(), Failure<PyErr>> {
-    let objects = current::Objects::default();
-    let mut known = Vec::new();
-    current::each(py, driver, place, &objects, |alive, _| {
-        known.push(alive);
-        Ok(())
-    })?;
-    Ok(order::check_host_wait(driver.get()?, place, &known, why)?)
 }
 
 impl From<Failure<PyErr>> for PyErr {

@@ -26,8 +26,7 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_stream};
-
-use crate::py::streams::{Argument, KeepAlive, StreamRef, check_host_wait};
+use crate::py::streams::{Argument, KeepAlive, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
@@ -234,8 +233,6 @@ fn copied_to_host(
     let also = also_ready(py, &holding, ready)?;
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;
-    let why = (Kind::CaptureCopy, "a copy for the CPU, which the host would have to wait for");
-    check_host_wait(py, &view.driver, on.place(), why)?;
     let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);
     let mut queued = false;
     let made = detach(py, || {

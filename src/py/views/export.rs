@@ -21,6 +21,12 @@ use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 /// What makes the capsules, as a door.
 pub(super) const DOOR: &str = "__dlpack__";
 
+/// What is refused of memory that the CPU reaches: captured work has not run, however long the host waits.
+const CAPTURED: (Kind, &str) = (
+    Kind::CaptureHostReader,
+    "memory that the CPU reaches too, whose producer's stream is being captured, for a consumer without a stream",
+);
+
 /// What a consumer asks for, beside the device and the copy.
 #[derive(Debug)]
 pub(super) struct CapsuleRequest<'a, 'py> {
@@ -61,8 +67,10 @@ pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     let Some(ready) = ready else { return Ok(()) };
     let mut streams = vec![ready];
     streams.extend(holding.also_ready(py)?);
-    for place in places_of(&view.driver, order::place_of(view.driver.get()?, ready)?, &streams)? {
-        wait_for_all(py, DOOR, &view.driver, place, (WaitReason::HostReader, &streams))?;
+    let driver = view.driver.get()?;
+    order::check_captures(driver, &streams, CAPTURED)?;
+    for place in places_of(&view.driver, order::place_of(driver, ready)?, &streams)? {
+        wait_for_all(py, DOOR, &view.driver, place, WaitReason::HostReader)?;
     }
     Ok(())
 }

@@ -112,7 +112,7 @@ fn wait_for_producer(
 ) -> PyResult<()> {
     let holding = view.share(py)?;
     let ready = (view.ready, view.place);
-    let Some((from, also)) = ready_streams(py, DICT, &holding, ready, reader)? else {
+    let Some((from, also)) = ready_streams(py, DICT, &holding, ready)? else {
         return Ok(());
     };
     let driver = &view.driver;

@@ -61,6 +61,8 @@ pub(crate) struct Claims {
     pub(crate) current: AtomicU64,
     /// Whether events are reached.
     pub(crate) reached: AtomicU64,
+    /// Whether unloading a module waits for what streams run on the host.
+    pub(crate) unload_waits: AtomicU64,
 }
 
 pub(crate) static CLAIMS: Claims = Claims {
@@ -74,6 +76,7 @@ pub(crate) static CLAIMS: Claims = Claims {
     devices: AtomicU64::new(2),
     current: AtomicU64::new(1),
     reached: AtomicU64::new(1),
+    unload_waits: AtomicU64::new(1),
 };
 
 impl Claims {
@@ -89,6 +92,7 @@ impl Claims {
             b"devices" => &self.devices,
             b"current" => &self.current,
             b"reached" => &self.reached,
+            b"unload_waits" => &self.unload_waits,
             _ => return None,
         })
     }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::thread::JoinHandle;
 
 use crate::answers::{CLAIMS, Entry};
 
@@ -26,9 +27,51 @@ thread_local! {
     static MODE: RefCell<c_uint> = const { RefCell::new(0) };
 }
 
+/// `CU_STREAM_CAPTURE_MODE_RELAXED`.
+const RELAXED: c_uint = 2;
+
 static EVENTS: AtomicUsize = AtomicUsize::new(0x20_0000);
 /// The sizes of what was allocated.
 static MEMORY: Mutex<Option<HashMap<u64, Layout>>> = Mutex::new(None);
+
+/// The modules that are loaded, with the context's identity then.
+static MODULES: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
+static NEXT_MODULE: AtomicUsize = AtomicUsize::new(0x30_0000);
+/// What streams run on the host.
+static BUSY: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
+
+/// Waits until no stream is busy.
+fn wait_for_all() {
+    let busy = BUSY.lock().map(|mut busy| std::mem::take(&mut *busy)).unwrap_or_default();
+    for thread in busy {
+        let _ = thread.join();
+    }
+}
+
+/// Whether a call that a capture of another thread minds may be made now.
+fn is_relaxed() -> bool {
+    MODE.with_borrow(|mode| *mode == RELAXED)
+}
+
+/// Memory of its own, or 0.
+unsafe fn taken(size: usize) -> u64 {
+    let Ok(layout) = Layout::from_size_align(size.max(1), 256) else { return 0 };
+    // SAFETY: the size is not 0.
+    let address = unsafe { alloc(layout) }.expose_provenance() as u64;
+    if let Ok(mut memory) = MEMORY.lock() {
+        memory.get_or_insert_default().insert(address, layout);
+    }
+    address
+}
+
+/// Frees what `taken` gave; false for what it did not.
+unsafe fn freed(pointer: u64) -> bool {
+    let layout = MEMORY.lock().ok().and_then(|mut memory| memory.as_mut()?.remove(&pointer));
+    let Some(layout) = layout else { return false };
+    // SAFETY: it was allocated with that layout, and is freed once.
+    unsafe { dealloc(std::ptr::with_exposed_provenance_mut(pointer as usize), layout) };
+    true
+}
 
 fn primary(ordinal: u64) -> usize {
     PRIMARY + usize::try_from(ordinal).unwrap_or_default() * 0x1000
@@ -155,22 +198,94 @@ entries! {
         }
     }
     cuStreamWaitEvent(_stream: Stream, _event: Event, _flags: c_uint) {}
+    cuStreamCreate(stream: *mut Stream, _flags: c_uint) {
+        put(stream, EVENTS.fetch_add(16, Relaxed) as Stream);
+    }
+    cuStreamDestroy_v2(_stream: Stream) {}
+    cuStreamQuery(_stream: Stream) {
+        if BUSY.lock().is_ok_and(|busy| busy.iter().any(|thread| !thread.is_finished())) {
+            return 600;
+        }
+    }
+    cuLaunchHostFunc(
+        _stream: Stream, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void
+    ) {
+        let Some(function) = function else { return 1 };
+        let data = data as usize;
+        let thread = std::thread::spawn(move || {
+            // SAFETY: the caller's function, with its data.
+            unsafe { function(data as *mut c_void) }
+        });
+        if let Ok(mut busy) = BUSY.lock() {
+            busy.push(thread);
+        }
+    }
+    cuModuleLoadData(module: *mut *mut c_void, _image: *const c_void) {
+        if !is_relaxed() {
+            return 900;
+        }
+        wait_for_all();
+        let new = NEXT_MODULE.fetch_add(16, Relaxed);
+        if let Ok(mut modules) = MODULES.lock() {
+            modules.push((new, CLAIMS.context_id.load(Relaxed)));
+        }
+        put(module, new as *mut c_void);
+    }
+    cuModuleUnload(module: *mut c_void) {
+        if !is_relaxed() {
+            return 900;
+        }
+        let known = (module as usize, CLAIMS.context_id.load(Relaxed));
+        let Ok(mut modules) = MODULES.lock() else { return 1 };
+        match modules.iter().position(|loaded| *loaded == known) {
+            Some(at) => modules.swap_remove(at),
+            // The real driver dies of a module whose context is gone.
+            None => std::process::abort(),
+        };
+        drop(modules);
+        if CLAIMS.unload_waits.load(Relaxed) != 0 {
+            wait_for_all();
+        }
+    }
+    cuMemAlloc_v2(pointer: *mut u64, size: usize) {
+        match taken(size) {
+            0 => return 2,
+            address => put(pointer, address),
+        }
+    }
+    cuMemFree_v2(pointer: u64) {
+        if !is_relaxed() {
+            return 900;
+        }
+        wait_for_all();
+        if !freed(pointer) {
+            return 1;
+        }
+    }
+    cuMemAllocHost_v2(pointer: *mut *mut c_void, size: usize) {
+        match taken(size) {
+            0 => return 2,
+            address => put(pointer, std::ptr::with_exposed_provenance_mut(address as usize)),
+        }
+    }
+    cuMemFreeHost(pointer: *mut c_void) {
+        if !is_relaxed() {
+            return 900;
+        }
+        wait_for_all();
+        if !freed(pointer.expose_provenance() as u64) {
+            return 1;
+        }
+    }
     cuMemAllocAsync(pointer: *mut u64, size: usize, _stream: Stream) {
-        let Ok(layout) = Layout::from_size_align(size.max(1), 256) else { return 1 };
-        let address = alloc(layout).expose_provenance() as u64;
-        if address == 0 {
-            return 2;
+        match taken(size) {
+            0 => return 2,
+            address => put(pointer, address),
         }
-        if let Ok(mut memory) = MEMORY.lock() {
-            memory.get_or_insert_default().insert(address, layout);
-        }
-        put(pointer, address);
     }
     cuMemFreeAsync(pointer: u64, _stream: Stream) {
-        let layout = MEMORY.lock().ok().and_then(|mut memory| memory.as_mut()?.remove(&pointer));
-        match layout {
-            Some(layout) => dealloc(std::ptr::with_exposed_provenance_mut(pointer as usize), layout),
-            None => return 1,
+        if !freed(pointer) {
+            return 1;
         }
     }
     cuMemcpyAsync(_to: u64, _from: u64, _size: usize, _stream: Stream) {}
@@ -197,6 +312,7 @@ pub unsafe extern "C" fn cuGetErrorName(code: u32, name: *mut *const c_char) -> 
         201 => c"CUDA_ERROR_INVALID_CONTEXT",
         400 => c"CUDA_ERROR_INVALID_HANDLE",
         600 => c"CUDA_ERROR_NOT_READY",
+        221 => c"CUDA_ERROR_JIT_COMPILER_NOT_FOUND",
         700 => c"CUDA_ERROR_ILLEGAL_ADDRESS",
         709 => c"CUDA_ERROR_CONTEXT_IS_DESTROYED",
         900 => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",

@@ -5,7 +5,7 @@ use std::thread;
 use cai_bridge::capture::Part;
 use cai_bridge::driver::Driver;
 use cai_bridge::driver::simulated::{CaptureMode, codes};
-use cai_bridge::stream::Stream;
+use cai_bridge::stream::{Stream, Thread};
 
 use super::{Machine, code};
 use crate::alive::alive;
@@ -137,11 +137,10 @@ fn a_wait_on_work_outside_is_isolation_and_spoils_the_capture() {
 
 type Sync = fn(&Machine, Stream) -> u32;
 
-const UNSAFE: [(&str, Sync); 4] = [
+const UNSAFE: [(&str, Sync); 3] = [
     ("query", |m, _| code(m.cuda.query_event(m.cuda.create_event().unwrap()))),
     ("event", |m, _| code(m.cuda.synchronize_event(m.cuda.create_event().unwrap()))),
     ("stream", |m, other| code(m.cuda.synchronize_stream(other))),
-    ("context", |m, _| code(m.cuda.synchronize_context())),
 ];
 
 #[test]
@@ -191,17 +190,47 @@ fn the_modes_say_whose_unsafe_calls_spoil_a_capture() {
 
 #[test]
 fn a_sync_of_what_is_captured_spoils_it_in_every_mode() {
-    let syncs: [Sync; 3] = [
-        |m, a| code(m.cuda.synchronize_stream(a)),
-        |m, _| code(m.cuda.synchronize_context()),
-        |m, _| code(m.cuda.synchronize_all()),
-    ];
+    let syncs: [Sync; 2] =
+        [|m, a| code(m.cuda.synchronize_stream(a)), |m, _| code(m.cuda.synchronize_all())];
     for sync in syncs {
         let m = Machine::new();
         let a = m.stream(false);
         m.cuda.begin_capture(a, CaptureMode::Relaxed).unwrap();
         assert_eq!(sync(&m, a), codes::STREAM_CAPTURE_UNSUPPORTED);
         assert_eq!(code(m.cuda.end_capture(a)), codes::STREAM_CAPTURE_INVALIDATED);
+    }
+}
+
+#[test]
+fn the_wait_for_a_context_ends_no_capture_and_leaves_what_is_captured() {
+    let captured: [fn(&Machine) -> Stream; 3] =
+        [|m| m.stream(false), |m| m.stream(true), |_| Stream::PerThread(Thread::current())];
+    for mode in [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed] {
+        for (captured, elsewhere) in captured.into_iter().flat_map(|s| [(s, false), (s, true)]) {
+            let m = Machine::new();
+            let (a, other, y) = (captured(&m), m.stream(false), m.alloc("y"));
+            m.fill(a, m.x, 1);
+            m.cuda.begin_capture(a, mode).unwrap();
+            m.fill(a, m.x, 7);
+            m.fill(other, y, 8);
+            if elsewhere {
+                thread::scope(|scope| {
+                    let waits = || {
+                        m.cuda.set_device(0).unwrap();
+                        m.cuda.synchronize_context().unwrap();
+                    };
+                    scope.spawn(waits).join().unwrap();
+                });
+            } else {
+                m.cuda.synchronize_context().unwrap();
+            }
+            assert_eq!((m.value(m.x), m.value(y), m.cuda.pending()), (1, 8, 0));
+            let graph = m.cuda.end_capture(a).unwrap();
+            m.cuda.launch_graph(graph, a).unwrap();
+            m.cuda.synchronize_context().unwrap();
+            assert_eq!(m.value(m.x), 7);
+            m.assert_clean();
+        }
     }
 }
 

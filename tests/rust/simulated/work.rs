@@ -1,10 +1,10 @@
 //! When queued work runs, and where.
 
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
 use std::thread;
 
 use cai_bridge::driver::Driver;
-use cai_bridge::driver::simulated::codes;
+use cai_bridge::driver::simulated::{CaptureMode, codes};
 use cai_bridge::stream::Stream;
 
 use super::{Machine, code};
@@ -162,6 +162,30 @@ fn one_piece_of_work_runs_at_a_time_whoever_waits() {
         }
     });
     assert_eq!(m.cuda.pending(), 0);
+}
+
+#[test]
+fn others_queue_and_capture_while_a_thread_waits_for_the_context() {
+    let m = Machine::new();
+    let (s, other, captured) = (m.stream(false), m.stream(false), m.stream(true));
+    let met = Arc::new(Barrier::new(2));
+    let theirs = Arc::clone(&met);
+    let spins = move |_: &_| {
+        theirs.wait();
+        theirs.wait();
+    };
+    m.cuda.launch(s, "spins until the other thread has launched", &[], &[], spins).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            met.wait();
+            m.fill(other, m.x, 7);
+            m.cuda.begin_capture(captured, CaptureMode::Global).unwrap();
+            m.cuda.end_capture(captured).unwrap();
+            met.wait();
+        });
+        m.cuda.synchronize_context().unwrap();
+    });
+    assert_eq!(m.cuda.pending(), 1, "queued after the wait began");
 }
 
 #[test]

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from .objects import Hold, LabStream, Reading
 
 
+# In the names of the calls that the host waits by: the bridge's own is `cuModuleUnload`.
+HOST_WAITS = ("Synchronize", "ModuleUnload")
+
+
 class _Late:
     """All queued work runs as late as is legal, so nothing has to hold it back."""
 
@@ -89,7 +93,9 @@ class SimulatedLab(Lab):
         before = len(self.cuda.calls)
         yield
         made = [one.call for one in self.cuda.calls[before:]]
-        waits = [call for call in made if "Wait" in call or "Synchronize" in call]
+        waits = [
+            call for call in made if "Wait" in call or any(wait in call for wait in HOST_WAITS)
+        ]
         expect(not waits, f"the driver was asked for {', '.join(waits)}")
 
     @contextlib.contextmanager
@@ -98,7 +104,9 @@ class SimulatedLab(Lab):
         before = len(self.cuda.calls)
         with super().watched() as watch:
             yield watch
-        watch.waited = any("Synchronize" in one.call for one in self.cuda.calls[before:])
+        watch.waited = any(
+            wait in one.call for one in self.cuda.calls[before:] for wait in HOST_WAITS
+        )
 
     def wait(self, stream: int) -> None:
         """Wait for a stream, which runs its work and what that waits for."""
