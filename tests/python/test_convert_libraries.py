@@ -103,7 +103,11 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
         convert(cuda.array([1.0]), "absent")
 
 
-@pytest.mark.parametrize("library", [Library(), 3, "stand_in", StandIn], ids=repr)
+@pytest.mark.parametrize(
+    "library",
+    [Library(), 3, "stand_in", StandIn],
+    ids=["without a name", "a number", "a name", "a class"],
+)
 def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
     with pytest.raises(TypeError, match=r"^library: got .+; allowed: a cai_bridge.Library with"):
         register(library)

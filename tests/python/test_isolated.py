@@ -102,18 +102,21 @@ def test_a_child_that_does_not_leave_is_ended_and_its_verdicts_are_kept():
     assert time.monotonic() - start < 30
 
 
+def children():
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
 def test_an_interruption_ends_the_child():
-    children = []
+    others, started = children(), set()
 
     def interrupt(name):
-        children.extend(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+        started.update(children() - others)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         check_isolated("producer", "dying:Hanging", where="simulated", progress=interrupt)
-    left = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    assert children
-    assert not set(children) & set(left)
+    assert started
+    assert not started & children()
 
 
 def test_a_child_that_never_begins_is_an_error_and_no_endless_loop():
