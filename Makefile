@@ -29,11 +29,12 @@ demo: $(VENV)/.wheel-$(PROFILE)  ## Run the bridge both ways, on a GPU where the
 dev: $(VENV)/.tools  ## Build the extension for trying changes, where .venv/bin/python imports it; takes seconds after a change
 	@rm -f $(VENV)/.installed-*
 	$(BIN)/python make/dev.py
+	@hooks=$$(git rev-parse --git-path hooks 2>/dev/null) && mkdir -p $$hooks && cp make/commit-msg $$hooks/ || true
 	@touch $(VENV)/.dev
 
 test: test-rust test-python  ## Run every test that needs no GPU
 
-lint: lint-rust lint-python  ## Check formatting, lints, types and stubs
+lint: lint-rust lint-python lint-commits  ## Check formatting, lints, types, stubs and commit messages
 
 format:  ## Format the sources
 	cargo fmt

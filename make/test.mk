@@ -3,7 +3,7 @@
 PYTHONS := python tests examples docs make
 # An example that must not compile names its error, which rustdoc compares where unstable features are open.
 UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
-.PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-gpu
+.PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
 test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features
@@ -32,6 +32,9 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
+
+lint-commits: $(BIN)/python
+	$(BIN)/python make/commits.py
 
 lint-gpu: $(BIN)/python
 	$(BIN)/python -m tests.gpu.since
