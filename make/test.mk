@@ -31,6 +31,8 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff format --check $(PYTHONS)
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/public.py
+	$(BIN)/python docs/write_stub.py --check
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
 
 lint-commits: $(BIN)/python
