@@ -20,6 +20,7 @@ from cai_bridge._core import (
     to_cai,
     to_dlpack,
 )
+from cai_bridge._include import get_include
 from cai_bridge._libraries import Library, register
 from cai_bridge._protocols import (
     SupportsCudaArrayInterface,
@@ -44,6 +45,7 @@ __all__ = [
     "adapt",
     "convert",
     "from_cai",
+    "get_include",
     "register",
     "to_cai",
     "to_dlpack",

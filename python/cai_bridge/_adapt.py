@@ -6,13 +6,44 @@ import functools
 import itertools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from . import _libraries
 from ._calls import Call
 from ._convert import detached
+from ._protocols import SupportsCudaStream
 
 __all__ = ["adapt"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Named: TypeAlias = ModuleType | str | type | _libraries.Library
+Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
+Gradient: TypeAlias = Callable[..., Any] | None
+
+
+@overload
+def adapt(
+    function: Callable[P, R],
+    to: Named = "cai",
+    *,
+    stream: Stream = None,
+    readonly: bool | None = None,
+    returns: Named | Literal["like"] | None = "like",
+    backward: Gradient = None,
+) -> Callable[P, R]: ...
+
+
+@overload
+def adapt(
+    function: None = None,
+    to: Named = "cai",
+    *,
+    stream: Stream = None,
+    readonly: bool | None = None,
+    returns: Named | Literal["like"] | None = "like",
+    backward: Gradient = None,
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def adapt(
@@ -61,7 +92,8 @@ def adapt(
     Returns
     -------
     callable
-        A function with the name, signature and docstring of `function`.
+        A function with the name, signature and docstring of `function`. A type checker sees the
+        annotations of `function`, so annotate arrays with what the callers have.
 
     Raises
     ------
@@ -128,7 +160,9 @@ def _is_method(function: Any, names: list[str]) -> bool:
     return names[:1] == ["self"] and around != "" and not around.endswith("<locals>")
 
 
-def _differentiable(function: Any, backward: Any, to: Any, stream: Any) -> Any:
+def _differentiable(
+    function: Callable[..., Any], backward: Callable[..., Any], to: Any, stream: Any
+) -> Any:
     import torch
     from torch.autograd.function import once_differentiable
 

@@ -42,45 +42,108 @@ _Stream: TypeAlias = int | SupportsCudaStream | None
 _T = TypeVar("_T")
 
 class DriverError(RuntimeError):
+    """A call of the CUDA driver failed, or there is no driver.
+
+    Attributes
+    ----------
+    call : str or None
+        The driver's entry point, such as ``cuEventRecord``.
+    code : int or None
+        The ``CUresult``.
+    """
+
     call: str | None
     code: int | None
 
-class HostSyncWarning(RuntimeWarning): ...
+class HostSyncWarning(RuntimeWarning):
+    """An array named no stream, so the host waited for the device.
+
+    Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait.
+    """
 
 class _View:
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The extents, in items. DLPack lanes are a trailing dimension."""
     @property
-    def strides(self) -> tuple[int, ...]: ...
+    def strides(self) -> tuple[int, ...]:
+        """The strides, in bytes, one for each dimension."""
     @property
-    def typestr(self) -> str: ...
+    def typestr(self) -> str:
+        """The element type as a typestr of NumPy's array interface; bfloat16 is ``<V2``, 8-bit
+        floats ``|V1``.
+        """
     @property
-    def dtype(self) -> Any: ...
+    def dtype(self) -> Any:
+        """The element type as a ``numpy.dtype``: for bfloat16 and 8-bit floats that of ``ml_dtypes`` if that
+        package is installed, else a void type of their size.
+        """
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """The size of an item, in bytes."""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """The number of dimensions."""
     def __len__(self) -> int: ...
     def __bool__(self) -> bool: ...
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """The number of items."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """The bytes of all items, without the gaps between them."""
     @property
-    def ptr(self) -> int: ...
+    def ptr(self) -> int:
+        """The address of the first item; 0 if there is none."""
     @property
-    def device(self) -> tuple[int, int]: ...
+    def device(self) -> tuple[int, int]:
+        """``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory."""
     @staticmethod
-    def __array__(*_args: Any, **_kwargs: Any) -> NoReturn: ...
+    def __array__(*_args: Any, **_kwargs: Any) -> NoReturn:
+        """NumPy would else make an array of objects: of the view itself."""
     def _fields(self) -> tuple[int, int, int, tuple[int, ...], Any, tuple[int, ...] | None]: ...
     @property
-    def readonly(self) -> bool: ...
+    def readonly(self) -> bool:
+        """Whether the memory is read-only."""
     @property
-    def stream(self) -> int | None: ...
+    def stream(self) -> int | None:
+        """The stream that the array is ready on: 1, 2, a handle, or None if nothing is pending."""
     @property
-    def owner(self) -> Any: ...
-    def release(self, stream: _Stream = None) -> None: ...
-    def __del__(self) -> None: ...
+    def owner(self) -> Any:
+        """The producer that the view keeps alive; None after `release`."""
+    def release(self, stream: _Stream = None) -> None:
+        """Gives the memory back to its producer; the view then refuses to export.
+
+        The producer's stream waits for the consumer's, so the producer's next work on the memory runs
+        after the consumer's queued work. The host does not wait. The same happens at the end of a
+        ``with`` block, with the last reference, and at the end of a capsule that the view handed out,
+        for the stream that the consumer named.
+
+        Such capsules keep the producer alive. A CAI dict does not: release a ``CaiView`` only after
+        all work on every array that a consumer made from it is queued.
+        A second call does nothing.
+
+        Parameters
+        ----------
+        stream : None, int or stream object, optional
+            One more stream that the consumer worked on: 1, 2, a handle, or an object with
+            ``__cuda_stream__``. None: no other. -1: the consumer's work is done, and nothing waits.
+
+        Raises
+        ------
+        ValueError, TypeError
+            A malformed stream, or one of another device.
+        DriverError
+            A call of the CUDA driver failed. The view is as before, and you may release it again.
+
+        Notes
+        -----
+        CUDA Array Interface (Version 3), "Lifetime management", "Streams".
+        """
+    def __del__(self) -> None:
+        """The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
+        What is found together is taken apart in any order. What fails is tried again by the end itself.
+        """
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -92,11 +155,33 @@ class _View:
 
 @final
 class CaiView(_View):
+    """An array that speaks the CUDA Array Interface, version 3, and nothing else.
+
+    `to_cai` makes it. Consumers that know both protocols pick one by their own rules, so a view speaks
+    one protocol only.
+    """
     @property
-    def __cuda_array_interface__(self) -> dict[str, Any]: ...
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """The dict of the CUDA Array Interface, version 3: a new one each time.
+
+        ``shape`` in items, ``typestr``, ``data`` as ``(pointer, read-only)``, ``strides`` in bytes or
+        None for C-contiguous, ``version`` 3, ``stream`` None, 1, 2 or a handle.
+
+        Raises
+        ------
+        BufferError
+            The view was released.
+        """
 
 @final
 class DLPackView(_View):
+    """An array that speaks DLPack and nothing else: ``__dlpack__``, ``__dlpack_device__`` and, on the
+    type, the exchange API.
+
+    `to_dlpack` and `from_cai` make it. Consumers that know both protocols pick one by their own rules,
+    so a view speaks one protocol only.
+    """
+
     __dlpack_c_exchange_api__: Final[CapsuleType]
     def __dlpack__(
         self,
@@ -105,14 +190,103 @@ class DLPackView(_View):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> CapsuleType: ...
-    def __dlpack_device__(self) -> tuple[int, int]: ...
+    ) -> CapsuleType:
+        """A capsule with the array, or with a copy of it, usable on the consumer's stream.
+
+        The consumer's stream waits for the producer's by an event. The host waits for a copy in host
+        memory, and for pinned and managed memory if no stream is named: NumPy reads that on the CPU.
+
+        Parameters
+        ----------
+        stream : None, int or stream object, optional
+            The consumer's stream, on the device that it asks for: 1 or None is the legacy default stream,
+            2 the per-thread one, others are handles. With -1 nothing waits. 0 is ambiguous, and refused.
+        max_version : tuple of (int, int), optional
+            The newest DLPack version that the consumer knows. From (1, 0) on the capsule is versioned, and
+            has a flag for a copy.
+        dl_device : tuple of (int, int), optional
+            None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
+            its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
+            host memory.
+        copy : bool, optional
+            None copies only if the array is not on that device, True always, False never.
+
+        Returns
+        -------
+        capsule
+            Named ``dltensor_versioned``, or ``dltensor`` without ``max_version``. A copy is C-contiguous,
+            aligned to 256 bytes and writable.
+
+        Raises
+        ------
+        BufferError
+            A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy in pinned or
+            managed memory, or larger than host memory; read-only memory, not copied, in a legacy capsule;
+            a released view.
+        ValueError, TypeError
+            A malformed argument.
+        DriverError
+            A call of the CUDA driver failed.
+
+        Notes
+        -----
+        A copy on a GPU is queued on the consumer's stream, with -1 on the producer's. Its stream-ordered
+        memory goes back in order when the consumer is done. If nothing keeps a bare handle of a
+        non-blocking stream alive, the host waits then, with a warning: pass the stream object.
+
+        DLPack 1.3, "Python Specification"; Python array API 2025.12, ``array.__dlpack__``.
+        """
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """``(device_type, device_id)`` in DLPack's numbers: 2 CUDA, 3 pinned host, 13 managed memory."""
 
 def to_cai(
     x: SupportsDLPack | SupportsCudaArrayInterface | CapsuleType,
     stream: _Stream = None,
     readonly: bool | None = None,
-) -> CaiView: ...
+) -> CaiView:
+    """A view of an array that speaks DLPack, for consumers that speak the CUDA Array Interface.
+
+    Nothing is copied, and the host does not wait. The view keeps the producer alive. At its end the
+    producer's stream waits for the consumer's, see `CaiView.release`.
+
+    Parameters
+    ----------
+    x : object
+        An object with DLPack's exchange API or ``__dlpack__``, a ``dltensor`` or
+        ``dltensor_versioned`` capsule, a ``DLPackView``, or an object that speaks only the CUDA Array
+        Interface (version 0 to 3).
+    stream : None, int or stream object, optional
+        The **consumer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
+        then holds. The stream waits for the producer's. If nothing keeps a bare handle of a non-blocking
+        stream alive, the host waits at the end, with a warning once for each line of the program. With
+        None nothing waits, and the dict names the producer's stream, for which the consumer must wait; at
+        the end the producer's stream waits for PyTorch's and CuPy's current streams and for the legacy
+        default stream. With -1 nothing waits, at the end either, and the dict names no stream.
+    readonly : bool, optional
+        None keeps the producer's flag. True hands out read-only memory. With False you vouch that
+        writing is right.
+
+    Returns
+    -------
+    CaiView
+
+    Raises
+    ------
+    BufferError
+        The CUDA Array Interface cannot express the array, or CUDA cannot reach its memory.
+    ValueError
+        A malformed capsule, dict or argument, or a stream of another device than the array's.
+    TypeError
+        An object that speaks neither protocol, or an argument of another type.
+    DriverError
+        A call of the CUDA driver failed, a graph capture cannot contain the wait, or this process is a
+        fork of the one that made the array.
+
+    Notes
+    -----
+    CUDA Array Interface (Version 3), "Synchronization"; DLPack 1.3, "Python Specification".
+    """
+
 def from_cai(
     x: SupportsCudaArrayInterface | dict[str, Any],
     stream: _Stream = None,
@@ -120,12 +294,90 @@ def from_cai(
     owner: object | None = None,
     device: int | str | tuple[int, int] | None = None,
     dtype: Any = None,
-) -> DLPackView: ...
+) -> DLPackView:
+    """A view of an array that speaks the CUDA Array Interface, for consumers that speak DLPack.
+
+    Nothing is copied. The view keeps the producer alive, and so does every capsule and DLPack tensor
+    that it hands out. At the end of each the producer's stream waits for the consumer's, see
+    `DLPackView.release`.
+
+    Parameters
+    ----------
+    x : object or dict
+        An object with ``__cuda_array_interface__`` (version 0 to 3), such a dict with ``owner=``, or a
+        ``CaiView``.
+    stream : None, int or stream object, optional
+        The **producer's** stream: 1, 2, a handle, or an object with ``__cuda_stream__``, which the view
+        then holds. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
+        call and replaces it from then on; nothing waits for later work on that stream. -1 says that
+        nothing is pending. None takes the dict's stream. If the dict names none, version 3 means that
+        nothing is pending. For versions 0 to 2 the bridge asks the library for its current stream, or
+        ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
+    readonly : bool, optional
+        None keeps the producer's flag. True hands out read-only memory. With False you vouch that
+        writing is right.
+    owner : object, optional
+        The object that keeps the memory of a dict alive.
+    device : int, str or tuple of (int, int), optional
+        A GPU as a number or as ``"cuda:0"``, or DLPack's ``(device_type, device_id)``. It names the device
+        of an array without elements, which has no pointer, or hands out managed or pinned memory as plain
+        memory of that GPU.
+    dtype : str or dtype, optional
+        The element type of ``<V2`` and ``|V1``, such as ``"bfloat16"``, if ``x.dtype`` does not name it.
+
+    Returns
+    -------
+    DLPackView
+
+    Raises
+    ------
+    BufferError
+        DLPack cannot express the array.
+    ValueError
+        A malformed dict or argument, or a pointer that CUDA does not know.
+    TypeError
+        An object that does not speak the CUDA Array Interface, or an argument of another type.
+    DriverError
+        A call of the CUDA driver failed.
+
+    Notes
+    -----
+    CUDA Array Interface (Version 3), "Synchronization" and "Lifetime management".
+    """
+
 def to_dlpack(
     x: SupportsDLPack | SupportsCudaArrayInterface | CapsuleType,
     stream: _Stream = None,
     readonly: bool | None = None,
-) -> DLPackView: ...
+) -> DLPackView:
+    """A view of an array that speaks either protocol, for consumers that speak DLPack.
+
+    Nothing is copied, and the host does not wait. The view keeps the producer alive. Each consumer's stream
+    waits when it asks for a capsule, see ``DLPackView.__dlpack__``.
+
+    Parameters
+    ----------
+    x : object
+        What `to_cai` takes: an object with DLPack's exchange API or ``__dlpack__``, a capsule, a view, or an
+        object that speaks the CUDA Array Interface (version 0 to 3).
+    stream : None, int or stream object, optional
+        The consumer's stream, as in `to_cai`.
+    readonly : bool, optional
+        As in `to_cai`.
+
+    Returns
+    -------
+    DLPackView
+
+    Raises
+    ------
+    BufferError, ValueError, TypeError, DriverError
+        As in `to_cai`.
+
+    Notes
+    -----
+    DLPack 1.3, "Python Specification".
+    """
 
 _Array: TypeAlias = SupportsDLPack | SupportsCudaArrayInterface | CapsuleType
 
@@ -138,7 +390,55 @@ def convert(
     copy: bool | None = None,
     readonly: bool | None = None,
     detach: bool | None = None,
-) -> CaiView: ...
+) -> CaiView:
+    """Convert an array of any library to an array of another, over the same memory.
+
+    The library's current stream, or `stream`, waits for the producer's. The host does not wait, except
+    for NumPy, which copies to the host. The new array keeps the producer alive, and at its end the
+    producer's stream waits for the consumer's.
+
+    Parameters
+    ----------
+    x : object
+        An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
+        lists, tuples, named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch.
+        A tree comes back in its shape; other objects in it stay as they are. One event orders all
+        arrays of a stream, and either all arrays are converted or none.
+    to : module, str or type
+        The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
+        ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
+        numba, jax, warp, cuda (cuda.core), tvm_ffi, rmm and numpy; `register` adds others.
+    stream : None, int or stream object, optional
+        The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
+        stream.
+    copy : bool, optional
+        True makes a copy in the bridge's own memory, and for NumPy copies its own arrays as well;
+        False refuses if a copy is needed.
+    readonly : bool, optional
+        True hands out read-only memory; with False you vouch that writing is right. For NumPy True
+        gives an array that may not be written, of NumPy's own ones a view.
+    detach : bool, optional
+        Detach tensors that require a gradient, instead of refusing them.
+
+    Returns
+    -------
+    object
+        The array, or the tree; `x` itself if it is already an array of `to`. Then `stream` waits for its
+        pending work, but there is no end: the caller orders what `stream` does with it.
+
+    Raises
+    ------
+    BufferError
+        The other library's protocol cannot express the array, the array is read-only and the library
+        may write to it, or CUDA cannot reach its memory.
+    ValueError, TypeError, DriverError
+        As in `to_cai`. For a tree the message names the array: ``x["mask"][2]``.
+
+    Notes
+    -----
+    DLPack 1.3, "Python Specification"; CUDA Array Interface (Version 3), "Synchronization".
+    """
+
 @overload
 def convert(
     x: _Array,

@@ -12,6 +12,10 @@ from typing import Any
 from cai_bridge import _core
 
 _logger = logging.getLogger("cai_bridge")
+_STREAMS = ("producer", "consumer", "stream")
+
+stream_names: dict[int, str] = {}
+"""What the streams of the simulated device are called, by their handles; empty without one."""
 
 
 def _tell() -> None:
@@ -31,8 +35,16 @@ class _LevelCache(dict[int, bool]):
 def emit(level: int, text: str, fields: dict[str, Any]) -> None:
     """Log one event; called by the extension."""
     if _logger.isEnabledFor(level):
-        details = " ".join(f"{name}={value}" for name, value in fields.items())
+        details = " ".join(f"{name}={_shown(name, value)}" for name, value in fields.items())
         _logger.log(level, "%s (%s)", text, details, extra=fields)
+
+
+def _shown(field: str, value: Any) -> Any:
+    """Show a handle in hex, as all messages do, with the stream's name if it has one."""
+    if field not in _STREAMS or not isinstance(value, int) or value <= 2:
+        return value
+    name = stream_names.get(value)
+    return f"{value:#x}" if name is None else f"{value:#x} {name!r}"
 
 
 def _watch() -> None:

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ContextDecorator, contextmanager,
 from operator import index
 from typing import Any, TextIO
 
-from cai_bridge import _core
+from cai_bridge import _core, _events
 
 LIMIT = 100_000
 """How many events a trace keeps: at up to 1 KB each, 100 MB of memory."""
@@ -40,7 +40,7 @@ def trace(
         block ends, and as much in the file. Later events are left out, and the file says how
         many. A conversion and its end make four events.
     streams : mapping of int to str, optional
-        Names for streams, by their handles.
+        Names for streams, by their handles; those of the simulated device have theirs.
 
     Raises
     ------
@@ -153,7 +153,7 @@ def _write(file: TextIO, recording: _core._Recording, streams: Mapping[int, str]
     from cai_bridge import _trace_format  # noqa: PLC0415
 
     try:
-        _trace_format.write(file, recording, streams)
+        _trace_format.write(file, recording, {**_events.stream_names, **streams})
         file.flush()
     except BaseException:
         with suppress(OSError):

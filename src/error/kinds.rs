@@ -72,6 +72,8 @@ macro_rules! kinds {
 kinds! {
     /// The object speaks neither protocol.
     Protocol: Type, "object", "an object that speaks DLPack or the CUDA Array Interface";
+    /// The object does not speak the CUDA Array Interface, which is all that `from_cai` takes.
+    NotCai: Type, "object", "an object with __cuda_array_interface__, or such a dict with owner=";
     /// NumPy asked for the values.
     NumpyArray: Type, "numpy", "cai_bridge.convert(x, 'numpy'), which copies to the host";
     /// A class, in place of one of its objects.

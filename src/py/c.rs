@@ -1,6 +1,6 @@
 //! The C interface: a table of functions in a capsule of the Python package, for extensions in C and C++.
 //!
-//! `include/cai_bridge.h` is generated from this file. An extension imports the table once, with
+//! `python/cai_bridge/include/cai_bridge.h` is generated from this file. An extension imports the table once, with
 //! `PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0)`, and shares the package's state: it needs nothing of Rust's to build.
 #![allow(unsafe_code)]
 #![allow(unreachable_pub, reason = "cbindgen reads what is public")]

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,28 +33,13 @@ if os.environ.get("WITHOUT_EXCHANGE_API"):
     del torch.Tensor.__dlpack_c_exchange_api__
 
 HERE = Path(__file__).parent
+# The property of a test's report that has its lines: the processes of pytest-xdist send it on.
+MEASURED = "measured"
 # What a deleter or a thread raised is.
 NEVER_IGNORED = [
     "error::pytest.PytestUnraisableExceptionWarning",
     "error::pytest.PytestUnhandledThreadExceptionWarning",
 ]
-
-
-@dataclass
-class Ledger:
-    """Lines of measured counts and times, printed when the run ends."""
-
-    lines: list[str] = field(default_factory=list)
-
-    def note(self, line: str) -> None:
-        self.lines.append(line)
-
-
-LEDGER = pytest.StashKey[Ledger]()
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[LEDGER] = Ledger()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -68,24 +52,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    lines = config.stash[LEDGER].lines
-    if lines:
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [one for some in terminalreporter.stats.values() for one in some]
+    calls = [one for one in reports if getattr(one, "when", "") == "call"]
+    noted = [dict(one.user_properties).get(MEASURED) for one in calls]
+    if lines := [line for one in filter(None, noted) for line in one.splitlines()]:
         terminalreporter.section("measured on this GPU")
         for line in lines:
             terminalreporter.write_line(line)
 
 
 @pytest.fixture
-def note(
-    request: pytest.FixtureRequest, record_property: Callable[[str, object], None]
-) -> Callable[..., None]:
+def note(request: pytest.FixtureRequest) -> Callable[..., None]:
     """Keep a measured number: in the test's properties, and as a line at the end of the run."""
+    properties = request.node.user_properties
+    lines: list[str] = []
 
     def keep(line: str, **numbers: object) -> None:
-        for name, number in numbers.items():
-            record_property(name, number)
-        request.config.stash[LEDGER].note(line)
+        properties.extend((name, str(number)) for name, number in numbers.items())
+        lines.append(line)
+        properties[:] = [one for one in properties if one[0] != MEASURED]
+        properties.append((MEASURED, "\n".join(lines)))
 
     return keep
 

@@ -16,6 +16,8 @@ from cai_bridge import HostSyncWarning, from_cai, to_cai
 
 from . import capsules, libraries, streams
 
+pytestmark = pytest.mark.alone
+
 PENDING_MS = 100.0
 LIMIT_MS = 0.1
 TRIES = 5

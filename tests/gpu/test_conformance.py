@@ -43,6 +43,7 @@ def test_the_labs_name_says_the_gpu_and_the_driver(lab: GpuLab, note: Note) -> N
     assert "driver" in lab.name
 
 
+@pytest.mark.alone
 def test_a_hold_holds_until_it_is_released(lab: GpuLab, note: Note) -> None:
     stream = lab.stream()
     hold = lab.hold(stream.handle)
@@ -57,6 +58,7 @@ def test_a_hold_holds_until_it_is_released(lab: GpuLab, note: Note) -> None:
     assert held < 5
 
 
+@pytest.mark.alone
 def test_a_hold_that_nobody_releases_ends_by_itself(lab: GpuLab, note: Note) -> None:
     stream = lab.stream()
     start = time.perf_counter()
@@ -152,6 +154,7 @@ def test_pool_memory_is_handed_out_again_at_once_in_order_of_its_stream(lab: Gpu
     assert hold.pending
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("library", ["torch", "cupy", "numba", "jax", "tvm-ffi"])
 def test_a_librarys_late_write_is_late(lab: GpuLab, note: Note, library: str) -> None:
     try:

@@ -104,6 +104,7 @@ def stream_of(driver: Driver, kind: str, new_stream: Callable[..., int]) -> Any:
     return {"legacy": LEGACY, "per-thread": PER_THREAD}.get(kind) or new_stream()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_copy_is_of_what_was_pending_and_the_host_does_not_wait(
     driver: Driver, words: Any, new_stream: Any, kind: str, note: Any
@@ -176,6 +177,7 @@ def test_only_the_producers_stream_is_waited_for(
 # the memory's end
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", ["legacy", "per-thread", "object"])
 def test_memory_goes_back_in_order_and_the_host_does_not_wait(
     driver: Driver, words: Any, new_stream: Any, kind: str
@@ -220,6 +222,7 @@ def test_a_bare_handle_is_not_touched_when_the_memory_goes_back(
     driver.synchronize()
 
 
+@pytest.mark.alone
 def test_a_thousand_copies_leave_no_memory_behind(driver: Driver, words: Any) -> None:
     view = from_cai(cai_of(words(1 << 20), (1 << 20,)))
 

@@ -146,6 +146,7 @@ def test_a_gpu_that_is_not_there_is_refused(devices: int, words: Any) -> None:
 # what the simulated device claims of the driver
 
 
+@pytest.mark.alone
 def test_a_free_at_once_of_stream_ordered_memory_waits_for_nothing(
     driver: Driver, new_stream: Any
 ) -> None:

@@ -256,6 +256,7 @@ def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_thre
     assert not is_waited_for(recorded=False)
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("call", ["cuStreamSynchronize", "cuStreamQuery"])
 @pytest.mark.parametrize("kind", ["per-thread", "blocking", "non-blocking"])
 def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(

@@ -291,6 +291,7 @@ def test_what_waits_for_its_consumer_ends_without_another_call_of_the_bridge(dri
     assert gone() is None
 
 
+@pytest.mark.alone
 def test_the_host_does_not_wait_at_release(driver: Any) -> None:
     import time
 

@@ -330,7 +330,11 @@ def test_a_stream_object_of_any_library_is_taken_and_its_zero_means_the_legacy_s
 
 
 @pytest.mark.usefixtures("driver")
-@pytest.mark.parametrize("stream", [0, False, True, -2, 1.5, "1", object()], ids=repr)
+@pytest.mark.parametrize(
+    "stream",
+    [0, False, True, -2, 1.5, "1", object()],
+    ids=["0", "False", "True", "-2", "1.5", "'1'", "object"],
+)
 def test_a_stream_that_is_no_stream_is_refused_by_name(words: Any, stream: Any) -> None:
     foreign = capsules.OnlyCai(capsules.interface(words(16), (16,)))
     for call in (to_cai, from_cai, from_cai(foreign).__dlpack__):

@@ -202,7 +202,8 @@ def test_an_error_leaves_the_callers_device_current(torch: Any) -> None:
 def test_the_kit_works_on_the_gpu_of_jaxs_arrays(two: Any) -> None:
     from cai_bridge.conformance.libraries.jax import Producer
 
-    libraries.gpu_jax().devices("gpu")
+    with two.context():  # JAX starts here if this test runs first, and leaves another one current
+        libraries.gpu_jax().devices("gpu")
     with two.context():
         array = Producer().make((4,), "float32")
         assert two.get("cuCtxGetDevice", kind=ctypes.c_int) == array.device.local_hardware_id

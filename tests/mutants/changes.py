@@ -32,7 +32,7 @@ _SKIPPED = ("annotation", "returns", "decorator_list", "type_comment")
 
 @dataclass(frozen=True)
 class Change:
-    """One change to one file: what it was and what it became; `text` is the whole file with it.
+    """One change to one file: the place of that number, what it was and what it becomes.
 
     `body` is the lines of the function: a default is evaluated when none of its tests runs.
     """
@@ -42,20 +42,30 @@ class Change:
     body: range
     before: str
     after: str
-    text: str
+    source: str
+    number: int
+
+    @property
+    def text(self) -> str:
+        """The whole file with the change."""
+        tree = ast.parse(self.source)
+        _break(_places(tree)[self.number][0])
+        return ast.unparse(ast.fix_missing_locations(tree))
 
 
 def changes(source: str) -> list[Change]:
-    """Make every change to a file, each by itself."""
+    """List every change to a file, each by itself."""
     made = []
-    for number in range(len(_places(ast.parse(source)))):
-        tree = ast.parse(source)
-        node, shown, function = _places(tree)[number]
-        line, before = node.lineno, _shown(shown)
-        body = range(function.lineno, function.end_lineno + 1)
+    for number, (node, shown, function) in enumerate(_places(ast.parse(source))):
+        before, fields = _shown(shown), vars(node)
+        kept = {
+            key: value[:] if isinstance(value, list) else value for key, value in fields.items()
+        }
         _break(node)
-        ast.fix_missing_locations(tree)
-        made.append(Change(function.name, line, body, before, _shown(shown), ast.unparse(tree)))
+        body = range(function.lineno, function.end_lineno + 1)
+        change = (function.name, node.lineno, body, before, _shown(shown), source, number)
+        made.append(Change(*change))
+        fields.update(kept)
     return made
 
 

@@ -1,6 +1,7 @@
 """What tests have: a simulated device or a lab where they ask for one, and a count of deleters."""
 
 import gc
+import random
 
 import capsules
 import pytest
@@ -15,6 +16,22 @@ def pytest_addoption(parser):
     parser.addoption(
         "--unfrozen", action="store_true", help="let each collection look at every old object"
     )
+    parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in another order")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config, items):
+    """Files in another order, and the tests in each; those with the mark `last` stay its last."""
+    if (seed := config.getoption("--shuffle")) is None:
+        return
+    draw = random.Random(seed)
+    files = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    for some in files.values():
+        draw.shuffle(some)
+        some.sort(key=lambda item: item.get_closest_marker("last") is not None)
+    items[:] = [item for path in draw.sample(list(files), len(files)) for item in files[path]]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -35,7 +35,7 @@ class StandIn(Library):
     """A library that works on the stream of each device that it was told."""
 
     name = "stand_in"
-    arrays: ClassVar[tuple[str, ...]] = ("stand_in:Array",)
+    arrays: ClassVar[tuple[type | str, ...]] = ("stand_in:Array",)
     view: ClassVar[type] = CaiView
 
     def __init__(self, streams: dict[int, Any]) -> None:

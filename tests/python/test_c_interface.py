@@ -1,4 +1,4 @@
-"""`include/cai_bridge.h`: what extensions in C call, compiled by the system's compiler."""
+"""`cai_bridge.h`: what extensions in C call, compiled by the system's compiler."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import cai_bridge
 from cai_bridge import _core
 
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,8 @@ def extension(tmp_path_factory):
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"]
     source = ROOT / "tests" / "c" / "interface.c"
     subprocess.run(
-        [COMPILER, *flags, f"-I{ROOT / 'include'}", str(source), "-o", str(path)], check=True
+        [COMPILER, *flags, f"-I{cai_bridge.get_include()}", str(source), "-o", str(path)],
+        check=True,
     )
     return Extension(str(path))
 
@@ -82,7 +84,14 @@ def test_the_header_is_one_of_cpp_too(tmp_path):
     source = tmp_path / "empty.cpp"
     source.write_text('#include "cai_bridge.h"\n')
     subprocess.run(
-        [compiler, "-Wall", "-Werror", "-fsyntax-only", f"-I{ROOT / 'include'}", str(source)],
+        [
+            compiler,
+            "-Wall",
+            "-Werror",
+            "-fsyntax-only",
+            f"-I{cai_bridge.get_include()}",
+            str(source),
+        ],
         check=True,
     )
 

@@ -6,7 +6,7 @@ import importlib.metadata
 import re
 import sys
 import types
-from typing import Any, assert_type
+from typing import Any, ClassVar, assert_type
 
 import numpy as np
 import pytest
@@ -41,6 +41,16 @@ class Subclass(Array):
 )
 def test_a_library_is_named_by_module_name_or_type(cuda: Any, library: StandIn, to: Any) -> None:
     assert type(convert(cuda.array([1.0]), to)) is Array
+
+
+def test_a_library_may_give_its_types_themselves(cuda: Any, no_libraries: Any) -> None:
+    class Typed(StandIn):
+        name = "typed"
+        arrays: ClassVar[tuple[type | str, ...]] = (Array,)
+
+    register(Typed({0: cuda.legacy}))
+    assert type(convert(cuda.array([1.0]), Array)) is Array
+    assert type(convert(cuda.array([1.0]), "typed")) is Array
 
 
 def test_a_library_can_be_given_itself(cuda: Any, no_libraries: Any) -> None:
@@ -103,7 +113,59 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
         convert(cuda.array([1.0]), "absent")
 
 
-@pytest.mark.parametrize("library", [Library(), 3, "stand_in", StandIn], ids=repr)
+@pytest.mark.parametrize(
+    ("to", "meant"),
+    [
+        ("pytorch", "torch"),
+        ("Torch", "torch"),
+        ("CuPy", "cupy"),
+        ("tvm-ffi", "tvm_ffi"),
+        ("jaxx", "jax"),
+        ("tensorflow", None),
+    ],
+)
+def test_a_name_that_is_nearly_one_says_which(cuda: Any, to: str, meant: str | None) -> None:
+    with pytest.raises(TypeError) as refused:
+        convert(cuda.array([1.0]), to)
+    said = f"; did you mean {meant!r}?"
+    assert str(refused.value).endswith(said) if meant else "did you" not in str(refused.value)
+
+
+def test_a_class_of_a_library_is_refused_with_what_was_meant() -> None:
+    with pytest.raises(TypeError, match=r"allowed: an instance of it, a cai_bridge\.Library"):
+        register(StandIn)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("made", "got"),
+    [
+        (lambda view: None, "None"),
+        (lambda view: stand_in.Array(copied_dict(view), None), "an array that does not hold"),
+    ],
+    ids=["None", "no view"],
+)
+def test_what_a_library_must_not_make_is_refused_at_once(
+    cuda: Any, no_libraries: Any, made: Any, got: str
+) -> None:
+    library = StandIn({0: cuda.legacy})
+    library.make = lambda view, stream: made(view)  # type: ignore[method-assign]
+    register(library)
+    x = cuda.array([1.0])
+    with pytest.raises(TypeError, match=f"^make: got {got}.*; allowed: an array of the library"):
+        convert(x, "stand_in")
+    assert x.exports == 0
+
+
+def copied_dict(view: Any) -> Any:
+    """An object with a view's dict, which does not hold the view."""
+    return types.SimpleNamespace(__cuda_array_interface__=view.__cuda_array_interface__)
+
+
+@pytest.mark.parametrize(
+    "library",
+    [Library(), 3, "stand_in"],
+    ids=["without a name", "a number", "a name"],
+)
 def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
     with pytest.raises(TypeError, match=r"^library: got .+; allowed: a cai_bridge.Library with"):
         register(library)
@@ -121,6 +183,9 @@ def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
         ("view", {"view": int}, "<class 'int'>"),
         ("make", {"make": Library.make}, "<bound method .+"),
         ("make", {"make": None}, "None"),
+        ("make", {"make": lambda self, view: view}, "<bound method .+"),
+        ("make", {"make": lambda self, view, *, stream: view}, "<bound method .+"),
+        ("current_stream", {"current_stream": lambda self: 1}, "<bound method .+"),
         ("current_stream", {"current_stream": 5}, "5"),
         ("writes", {"writes": "no"}, "'no'"),
         ("readonly", {"readonly": "x"}, "'x'"),

@@ -334,7 +334,7 @@ def test_a_table_that_breaks_its_contract_is_told():
     assert said.problems[1].startswith("current_work_stream: got ValueError: ")
 
 
-@pytest.mark.parametrize("x", [None, 4, object(), [1.0]], ids=str)
+@pytest.mark.parametrize("x", [None, 4, object(), [1.0]], ids=["None", "int", "object", "list"])
 def test_what_speaks_nothing_is_refused_with_what_was_looked_for(x):
     with pytest.raises(TypeError, match=r"^x: got \w+; allowed: .*__cuda_array_interface__"):
         describe(x)

@@ -11,7 +11,7 @@ import tables
 from capsules import HandMade
 from fakes import DLPackPair, OnlyCai, OnlyDLPack, interface, only_cai
 
-from cai_bridge import HostSyncWarning, from_cai, to_cai
+from cai_bridge import from_cai, to_cai
 from cai_bridge.testing import Difference, NotEquivalentError, assert_equivalent, describe
 from cai_bridge.testing._kit.equivalence import FIELDS, WHY
 
@@ -163,10 +163,10 @@ def test_a_dict_that_says_nothing_of_streams_is_found(speaks, cuda):
     assert_equivalent(cuda.array(shape=(0,), speaks=speaks))
 
 
+@pytest.mark.filterwarnings("ignore::cai_bridge.HostSyncWarning")  # once for each process
 def test_streams_of_two_objects_are_not_compared(cuda):
     x = cuda.array([1.0], speaks=["cai2"])
-    with pytest.warns(HostSyncWarning):
-        view = to_cai(x, stream=1)
+    view = to_cai(x, stream=1)
     assert_equivalent(x, view)
 
 

@@ -65,7 +65,7 @@ def ends(said: str) -> list[str]:
 @needs_the_driver_of_stubs
 def test_the_producer_waits_for_the_stream_that_jax_computes_on() -> None:
     for told in ends("COMPUTE"):
-        assert f"consumer={0x5000_2000} producer={0x5000_0000} order=made" in told
+        assert "consumer=0x50002000 producer=0x50000000 order=made" in told
         assert "made 1 0\n" in told
     assert told.endswith("asked [0]\n")
 

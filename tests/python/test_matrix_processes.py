@@ -191,9 +191,9 @@ def test_an_interrupt_ends_the_processes(jobs, importable, monkeypatch):
 
 def test_a_process_that_hangs_is_ended(importable):
     matrix = run_isolated(
-        ["simulated"], ["test_matrix_processes:Hangs"], aspects=["values"], limit_s=3
+        ["simulated"], ["test_matrix_processes:Hangs"], aspects=["values"], limit_s=6
     )
-    assert matrix.cells[0]["values"] == Aspect("crashed", "the process was ended after 3 s")
+    assert matrix.cells[0]["values"] == Aspect("crashed", "the process was ended after 6 s")
 
 
 def test_a_row_that_cannot_begin_is_a_mistake():

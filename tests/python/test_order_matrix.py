@@ -329,6 +329,7 @@ def test_another_threads_per_thread_stream_is_waited_for(kind: str, consumes_on:
         PROVEN["another thread"] += 1
 
 
+@pytest.mark.last
 def test_waits_were_made_and_missed_at_every_door() -> None:
     doors = {*TO_CAI, *(f"{door} in" for door in FROM_CAI), "another thread"}
     # These producers order their own work before the stream that they are asked for.

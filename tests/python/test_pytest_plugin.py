@@ -34,7 +34,9 @@ def where(*places):
 
 def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
     command = [*program, "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
-    command += [*PLUGIN, "-p", "no:cacheprovider", "--pyargs", "cai_bridge.conformance", *arguments]
+    # Neither is of use to the run, and the plugin of Hypothesis takes half a second to import.
+    command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    command += [*PLUGIN, "--pyargs", "cai_bridge.conformance", *arguments]
     places = (ROOT / "examples", ROOT / "tests" / "python", ROOT / "tests")
     done = subprocess.run(
         command,

@@ -11,7 +11,7 @@ import weakref
 import pytest
 from found import kinds
 
-from cai_bridge import DriverError
+from cai_bridge import DriverError, to_cai
 from cai_bridge.testing import RaceError, SimulatedError, simulated_cuda
 
 pytestmark = pytest.mark.unchecked
@@ -188,3 +188,74 @@ def test_threads_that_wait_at_once_do_not_lock_each_other_out(cuda):
     for thread in threads:
         thread.join(30)
     assert sorted(ran) == list(range(40))
+
+
+def races(cuda, times, error):
+    """So many races on named streams, and then an exception."""
+    x, first, second = cuda.array([0.0]), cuda.stream("first"), cuda.stream("second")
+    for number in range(times):
+        first.fill(x, 1.0, name=f"write {number}")
+        second.read(x, name=f"read {number}")
+    second.synchronize()
+    found = len(cuda.reports)
+    error.args = (found,)
+    raise error
+
+
+@pytest.mark.parametrize("error", [AssertionError, KeyboardInterrupt])
+def test_an_exception_that_leaves_the_block_has_the_reports_as_notes(error):
+    with pytest.raises(error) as raised, simulated_cuda() as cuda:
+        races(cuda, 1, error())
+    (note,) = raised.value.__notes__
+    assert all(part in note for part in ("race", "'first'", "'second'"))
+
+
+def test_the_notes_are_ten_and_a_count():
+    with pytest.raises(KeyError) as raised, simulated_cuda() as cuda:
+        races(cuda, 12, KeyError())
+    (found,) = raised.value.args
+    assert found > 11
+    assert len(raised.value.__notes__) == 11
+    assert raised.value.__notes__[-1] == f"and {found - 10} more reports of the simulated device"
+
+
+def test_without_a_check_an_exception_has_no_notes():
+    with pytest.raises(KeyError) as raised, simulated_cuda(check=False) as cuda:
+        races(cuda, 1, KeyError())
+    assert not hasattr(raised.value, "__notes__")
+
+
+def test_a_stream_in_a_with_block_is_the_current_one(cuda):
+    x = cuda.array([0.0] * 4, speaks="exchange")
+    outer, inner = cuda.stream("outer"), cuda.stream("inner")
+    with outer as entered:
+        assert entered is outer
+        with inner:
+            inner.fill(x, 7.0)
+            assert to_cai(x).stream == inner.handle
+        outer.wait(inner.record())
+        assert to_cai(x).stream == outer.handle
+    assert to_cai(x, stream=-1).stream is None
+    with pytest.raises(KeyError), inner:
+        raise KeyError
+    x = cuda.array([0.0] * 4, speaks="exchange")
+    assert to_cai(x).stream == 1
+
+
+def test_log_records_name_streams_and_have_handles_in_hex(cuda, caplog):
+    named, other = cuda.stream("torch's"), cuda.stream()
+    x = cuda.array([0.0] * 4, speaks="exchange")
+    with caplog.at_level("DEBUG", "cai_bridge"), named:
+        named.fill(x, 7.0)
+        to_cai(x, stream=other).release()
+    made, back = (record for record in caplog.records if record.order == "made")
+    assert f'producer={named.handle:#x} "torch\'s" consumer={other.handle:#x} ' in made.getMessage()
+    assert (made.producer, made.consumer) == (named.handle, other.handle)
+    assert f'producer={named.handle:#x} "torch\'s"' in back.getMessage()
+
+
+def test_calls_show_their_handles_in_hex(cuda):
+    stream = cuda.stream()
+    event = stream.record()
+    record = cuda.calls[-1]
+    assert f"stream={stream.handle:#x}, event={event.handle:#x}, context=None)" in repr(record)

@@ -37,7 +37,7 @@ from cai_bridge._core import _habits, _settle
 SEEN = [7.0] * 8
 each_taking = pytest.mark.parametrize("system", TAKING, ids=lambda system: system.name)
 each_making = pytest.mark.parametrize("system", MAKING, ids=lambda system: system.name)
-WITHOUT_DICTS = {row[0] for row in _habits() if row[1] == "IgnoresDicts"}
+WITHOUT_DICTS = sorted({row[0] for row in _habits() if row[1] == "IgnoresDicts"})
 ANSWERS = "ignore::cai_bridge.HostSyncWarning"
 
 

@@ -16,7 +16,7 @@ MAIN = "host threads / MainThread"
 
 
 def on(stream, device=0):
-    return f"cuda:{device} streams / stream {stream.handle:#x}"
+    return f"cuda:{device} streams / {stream.name} {stream.handle:#x}"
 
 
 LEGACY = "cuda:0 streams / legacy default stream (1)"
@@ -43,8 +43,8 @@ def test_an_order_is_one_arrow_from_the_producers_stream_to_the_consumers(traced
     ]
     assert seen.marks("order") == []
     first = seen.slices("order")[0]["args"]
-    assert first["producer"] == f"stream {p.handle:#x}"
-    assert first["consumer"] == f"stream {c.handle:#x}"
+    assert first["producer"] == f"{p.name} {p.handle:#x}"
+    assert first["consumer"] == f"{c.name} {c.handle:#x}"
     assert first["thread"] == "MainThread"
 
 

@@ -28,7 +28,7 @@ def path(tmp_path):
 
 
 def on(stream, device=0):
-    return f"cuda:{device} streams / stream {stream.handle:#x}"
+    return f"cuda:{device} streams / {stream.name} {stream.handle:#x}"
 
 
 FLAGS = {

@@ -32,7 +32,7 @@ def templates() -> Any:
         import jinja2
     except ImportError as missing:
         raise UsageError(
-            "--html needs Jinja, which is not installed: pip install 'cai-bridge[cli]'"
+            "--html needs Jinja, which is not installed: pip install jinja2"
         ) from missing
     return jinja2.Environment(
         loader=jinja2.PackageLoader("cai_bridge._cli"),

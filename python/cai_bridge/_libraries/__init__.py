@@ -85,14 +85,16 @@ def _stream_of(library: Library, device: int) -> Any:
         is_there = library.name in sys.modules or _may_be_there(library)
         return library.current_stream(device) if is_there else None
     # Its maker imports the modules of its types, and here somebody reads or ends an array.
-    are_there = all(name.partition(":")[0] in sys.modules for name in library.arrays)
+    are_there = all(map(_is_imported, library.arrays))
     return library.maker.works_on(device) if are_there else None
 
 
 def _check(library: Any) -> None:
     """Refuse a library that could not be found, or that could not make an array."""
     if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
-        raise TypeError(f"library: got {library!r:.80}; allowed: a cai_bridge.Library with a name")
+        is_class = isinstance(library, type) and issubclass(library, Library)
+        allowed = f"{'an instance of it, ' if is_class else ''}a cai_bridge.Library with a name"
+        raise TypeError(f"library: got {library!r:.80}; allowed: {allowed}")
 
     def refuse(field: str, allowed: str) -> NoReturn:
         raise TypeError(f"{field}: got {getattr(library, field)!r:.80}; allowed: {allowed}")
@@ -101,9 +103,10 @@ def _check(library: Any) -> None:
         refuse("name", "the name of a module, or of the package that it is in")
     arrays = library.arrays
     if not isinstance(arrays, tuple) or not all(
-        isinstance(one, str) and all(one.partition(":")) for one in arrays
+        isinstance(one, type) or (isinstance(one, str) and all(one.partition(":")))
+        for one in arrays
     ):
-        refuse("arrays", 'a tuple of "module:type"')
+        refuse("arrays", 'a tuple of types, or of names as "module:type"')
     if not (library.view is None or library.view is CaiView or library.view is DLPackView):
         refuse("view", "CaiView, DLPackView or None")
     if library.view is None and not arrays:
@@ -111,14 +114,31 @@ def _check(library: Any) -> None:
     is_made = type(library).make is not Library.make and callable(library.make)
     if library.view is not None and not is_made:
         refuse("make", "a method that makes an array of a view")
+    if library.view is not None and not _takes(library.make, None, None):
+        refuse("make", "a method that takes a view and a stream")
     if not callable(library.current_stream):
         refuse("current_stream", "a method that returns the library's stream on a GPU")
+    if not _takes(library.current_stream, 0):
+        refuse("current_stream", "a method that takes the number of a GPU")
     if not isinstance(library.writes, bool):
         refuse("writes", "True or False")
     if not (library.readonly is None or isinstance(library.readonly, bool)):
         refuse("readonly", "None, True or False")
     if library.writes and library.readonly is not None:
         refuse("readonly", "None for a library that may write; callers vouch by readonly=False")
+
+
+def _takes(method: Any, *arguments: Any) -> bool:
+    """Tell whether a method takes so many arguments, as far as it says."""
+    import inspect
+
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # it does not say
+        pass
+    return True
 
 
 def find(to: Any) -> Library:
@@ -187,10 +207,15 @@ def _has(library: Library, kind: type) -> bool:
         return False
 
 
+def _is_imported(kind: type | str) -> bool:
+    """Tell whether the module of a type of arrays is imported."""
+    return isinstance(kind, type) or kind.partition(":")[0] in sys.modules
+
+
 def _may_be_there(library: Library) -> bool:
     """Tell whether there can be arrays of it. To look at its types may import it."""
     knows_them = "types" in vars(library) or type(library).types is not Library.types
-    return knows_them or any(name.partition(":")[0] in sys.modules for name in library.arrays)
+    return knows_them or any(map(_is_imported, library.arrays))
 
 
 def _named(module: str) -> Library | None:
@@ -224,11 +249,29 @@ def _named(module: str) -> Library | None:
 def _unknown(to: Any) -> TypeError:
     names = sorted({*FILES, *_registered} - {"jaxlib"})
     kind = "the type " if isinstance(to, type) else ""
+    meant = _meant(to, names) if isinstance(to, str) else None
     shown = f"{to.__module__}.{to.__qualname__}" if isinstance(to, type) else f"{to!r:.80}"
     return TypeError(
         f"to: got {kind}{shown}; allowed: the module, the name or an array type of "
         f"{', '.join(names)}, or of a library that you register"
+        + (f"; did you mean {meant!r}?" if meant else "")
     )
+
+
+# What a library is called, where that is not its module.
+_CALLED = {"pytorch": "torch", "tvm": "tvm_ffi", "cuda.core": "cuda", "cuda_core": "cuda"}
+
+
+def _meant(name: str, names: list[str]) -> str | None:
+    """Guess the library that somebody means by a name."""
+    import difflib
+
+    plain = name.strip().lower().replace("-", "_")
+    known = {one.lower(): one for one in (*names, *_CALLED)}
+    if plain in known:
+        return _CALLED.get(plain, known[plain])
+    near = difflib.get_close_matches(plain, list(known), n=1, cutoff=0.8)
+    return _CALLED.get(near[0], known[near[0]]) if near else None
 
 
 ask_for_streams()

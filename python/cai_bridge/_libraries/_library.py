@@ -21,8 +21,9 @@ class Library:
     ----------
     name : str
         The library's top-level module, by which `convert` finds it; without dots.
-    arrays : tuple of str
-        Its array types, as ``"module:type"``.
+    arrays : tuple of type or str
+        Its array types: each a type, or its name as ``"module:type"``, whose module is imported
+        when it is needed.
     view : type or None
         The view that `make` takes: `CaiView` or `DLPackView`. None if the first type of `arrays`
         has DLPack's exchange API, which makes the arrays fastest and names the current stream.
@@ -34,7 +35,7 @@ class Library:
     """
 
     name: str
-    arrays: ClassVar[tuple[str, ...]] = ()
+    arrays: ClassVar[tuple[type | str, ...]] = ()
     view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
     readonly: ClassVar[bool | None] = None
@@ -65,6 +66,9 @@ class Library:
         """Its types of arrays."""
         found = []
         for name in self.arrays:
+            if isinstance(name, type):
+                found.append(name)
+                continue
             module, _, attribute = name.partition(":")
             kind = getattr(importlib.import_module(module), attribute, None)
             if not isinstance(kind, type):

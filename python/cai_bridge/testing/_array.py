@@ -33,6 +33,13 @@ class SimulatedArray:
     in the order of the stream that it was taken for.
     """
 
+    if TYPE_CHECKING:
+        # Each array has those that `speaks` asks for, which no type checker knows.
+        def __dlpack__(self, *, stream: Any = None) -> Any: ...
+        def __dlpack_device__(self) -> tuple[int, int]: ...
+        @property
+        def __cuda_array_interface__(self) -> dict[str, Any]: ...
+
     def __init__(self, tensor: _Tensor, session: _Session, name: str) -> None:
         self._tensor = tensor
         self._session = session
@@ -198,7 +205,7 @@ class _DLPackStrict(_DLPack):
 
 
 class _DLPackBare(_HasDevice):
-    def __dlpack__(self) -> CapsuleType:
+    def __dlpack__(self) -> CapsuleType:  # type: ignore[override]
         capsule = self._tensor.legacy()
         _order(self, None)
         return capsule

@@ -5,20 +5,24 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cai_bridge import _core
+from cai_bridge import _core, _events
 
 from . import _checks, _work
 from ._array import SimulatedArray, class_for
-from ._errors import SimulatedError
+from ._errors import RaceError, SimulatedError
 from ._findings import Findings
 from ._queues import Queues
-from ._stream import SimulatedStream, a_stream, working_on
+from ._stream import SimulatedStream, a_stream, current
 from ._values import dtype_named, strides_named, values_and_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
+
+
+# How many reports an exception has as notes.
+NOTED = 10
 
 
 class SimulatedCuda(Queues, Findings):
@@ -44,6 +48,7 @@ class SimulatedCuda(Queues, Findings):
         self._check = _checks.flag("check", check)
         self._session = _core._Session(self._devices)
         self._entered, self._arrays = False, 0
+        self._stream_names: dict[int, str] = {}
         self.legacy = SimulatedStream._named(self._session, None, 1)
         self.per_thread = SimulatedStream._named(self._session, None, 2)
 
@@ -54,6 +59,7 @@ class SimulatedCuda(Queues, Findings):
             raise SimulatedError("a simulated device is already in place, for the whole process")
         self._entered = True
         SimulatedCuda._here = self
+        _events.stream_names = self._stream_names
         return self
 
     def __exit__(
@@ -65,15 +71,27 @@ class SimulatedCuda(Queues, Findings):
         try:
             if kind is None:
                 self.synchronize()
+            elif value is not None:
+                self._note_reports(value)
         except BaseException as error:
-            for report in self.reports if self._check else ():
-                error.add_note(str(report))
+            self._note_reports(error)
             raise
         finally:
             SimulatedCuda._here = None
+            _events.stream_names = {}
             self._session.leave()
         if kind is None and self._check:
             self.check()
+
+    def _note_reports(self, error: BaseException) -> None:
+        """Add the reports so far to an exception that leaves the block: they may be its cause."""
+        if not self._check or isinstance(error, RaceError):
+            return
+        reports = self.reports
+        for report in reports[:NOTED]:
+            error.add_note(str(report))
+        if more := len(reports) + self.reports_left_out - len(reports[:NOTED]):
+            error.add_note(f"and {more} more reports of the simulated device")
 
     @property
     def devices(self) -> int:
@@ -134,6 +152,8 @@ class SimulatedCuda(Queues, Findings):
                 _checks.refuse(ValueError, "handle_of", handle_of, "a destroyed stream")
         blocking = _checks.flag("blocking", blocking)
         handle = self._session.create_stream(device, blocking, name, handle)
+        if name is not None:
+            self._stream_names[handle] = name
         name = name or self._session.stream_name(device, handle)
         return SimulatedStream(self._session, device, handle, name)
 
@@ -162,13 +182,8 @@ class SimulatedCuda(Queues, Findings):
         The exchange API reports it as ``current_work_stream`` and orders nothing, as in PyTorch:
         work on another stream has to come before it. The default is the legacy default stream.
         """
-        device = a_stream(stream).device
-        before = self._session.set_current_stream(device, stream.handle)
-        try:
-            with working_on(stream):
-                yield stream
-        finally:
-            self._session.set_current_stream(device, before)
+        with current(a_stream(stream)):
+            yield stream
 
     def array(
         self,
@@ -280,7 +295,7 @@ def simulated_cuda(devices: int = 1, *, check: bool = True) -> SimulatedCuda:
     """Replace the CUDA driver by a simulated one inside a ``with`` block.
 
     At the end of the block all queued work runs, and the real driver comes back. If an exception
-    ends the block, queued work is dropped and nothing is checked.
+    ends the block, queued work is dropped, and the exception has the reports so far as notes.
 
     Parameters
     ----------

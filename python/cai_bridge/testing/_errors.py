@@ -116,3 +116,10 @@ class CallRecord:
     stream: int | None
     event: int | None
     context: int | None
+
+    def __repr__(self) -> str:
+        shown = [f"call={self.call!r}", f"outcome={self.outcome!r}"]
+        for name in ("stream", "event", "context"):
+            handle = getattr(self, name)
+            shown.append(f"{name}={handle if handle is None else format(handle, '#x')}")
+        return f"CallRecord({', '.join(shown)})"

@@ -13,6 +13,7 @@ from ._errors import SimulatedError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from typing import Self
 
     from cai_bridge._core import _Session
 
@@ -24,6 +25,7 @@ class _Current(threading.local):
 
     def __init__(self) -> None:
         self.streams: list[tuple[SimulatedStream, bool]] = []
+        self.blocks: list[contextlib.AbstractContextManager[None]] = []
 
 
 _current = _Current()
@@ -38,6 +40,18 @@ def working_on(stream: SimulatedStream, *, ignores_dicts: bool = False) -> Itera
         yield
     finally:
         _current.streams.remove(entry)
+
+
+@contextlib.contextmanager
+def current(stream: SimulatedStream) -> Iterator[None]:
+    """Make a stream the current one of the arrays' library, in the calling thread."""
+    device, session = stream.device, stream._session
+    before = session.set_current_stream(device, stream.handle)
+    try:
+        with working_on(stream):
+            yield
+    finally:
+        session.set_current_stream(device, before)
 
 
 def _current_streams(device: int) -> list[tuple[SimulatedStream, bool]]:
@@ -78,7 +92,8 @@ class SimulatedStream:
     """A stream of the simulated device; speaks CUDA's stream protocol.
 
     `SimulatedCuda.stream` makes it. The stream is destroyed with this object, as in other
-    libraries; after that its bare handle names a destroyed stream.
+    libraries; after that its bare handle names a destroyed stream. In a ``with`` block it is the
+    current one, as by `SimulatedCuda.current_stream`.
     """
 
     def __init__(self, session: _Session, device: int | None, handle: int, name: str) -> None:
@@ -125,6 +140,15 @@ class SimulatedStream:
         if self._destroyed:
             raise SimulatedError(f"{self!r} was destroyed")
         return (0, self.handle)
+
+    def __enter__(self) -> Self:
+        block = current(self)
+        block.__enter__()
+        _current.blocks.append(block)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        _current.blocks.pop().__exit__(None, None, None)
 
     def synchronize(self) -> None:
         """Wait on the host for all work of the stream, which runs it.

@@ -25,6 +25,8 @@ pub(super) struct ToLibrary {
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStream,
+    /// Whether somebody has registered it: what it makes is looked at.
+    pub(super) is_registered: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
     strides: Strides,
@@ -88,6 +90,8 @@ impl ToLibrary {
             Method::Make(class)
         };
         let name = library.getattr(intern!(py, "name"))?;
+        let module = library.get_type().getattr(intern!(py, "__module__"))?;
+        let ours = module.extract::<&str>().is_ok_and(|name| name.starts_with("cai_bridge."));
         let cupys =
             py.import(intern!(py, "cai_bridge._core"))?.getattr(intern!(py, "_stream_of_cupy"))?;
         let current = if library.getattr(intern!(py, "current_stream"))?.is(&cupys) {
@@ -101,6 +105,7 @@ impl ToLibrary {
             types: types.unbind(),
             method,
             current,
+            is_registered: !ours,
             is_numpy: name.eq("numpy")?,
             strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
                 Strides::NotNegative

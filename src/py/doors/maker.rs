@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,6 +19,7 @@ use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
 use crate::py::lease::Holding;
+use crate::py::native;
 use crate::py::observe::CallSpan;
 use crate::py::producers::dlpack;
 use crate::py::producers::types::facts;
@@ -237,7 +239,10 @@ impl Maker {
             return quick.get().make(&view);
         }
         let library = self.library.bind(py);
-        let made = library.call_method1(intern!(py, "make"), (view, stream))?;
+        let made = library.call_method1(intern!(py, "make"), (&view, stream))?;
+        if to_library.is_registered {
+            check_made(&made, &view, class)?;
+        }
         if to_library.is_numpy && readonly == Some(true) {
             made.getattr(intern!(py, "flags"))?.setattr(intern!(py, "writeable"), false)?;
         }
@@ -248,4 +253,21 @@ impl Maker {
         }
         Ok(made)
     }
+}
+
+/// Refuses what a registered library's `make` must not return: nothing, or an array that does not hold its view, and so
+/// would be used after the memory went back.
+fn check_made(made: &Bound<'_, PyAny>, view: &Bound<'_, View>, class: Class) -> PyResult<()> {
+    let got = if made.is_none() {
+        "None"
+    } else if matches!(class, Class::Cai)
+        && view.get().array.ptr() != 0
+        && native::is_held_by_nobody_else(view)
+    {
+        "an array that does not hold its view"
+    } else {
+        return Ok(());
+    };
+    let allowed = "an array of the library, which holds the view as long as it uses the memory";
+    Err(PyTypeError::new_err(format!("make: got {got}; allowed: {allowed}")))
 }

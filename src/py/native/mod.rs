@@ -33,6 +33,12 @@ pub(super) fn is_finalized(object: &Bound<'_, PyAny>) -> bool {
     unsafe { ffi::PyObject_GC_IsFinalized(object.as_ptr()) != 0 }
 }
 
+/// Whether nothing but the caller holds the object.
+pub(super) fn is_held_by_nobody_else(object: &Bound<'_, PyAny>) -> bool {
+    // SAFETY: `object` is alive, and `Bound` shows that this thread is attached.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) == 1 }
+}
+
 /// Calls a method of `object` without arguments, and makes no object of the method for that.
 pub(super) fn call_method<'py>(
     object: &Bound<'py, PyAny>,

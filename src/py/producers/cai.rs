@@ -242,19 +242,20 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
         _ if facts.has_cai => {
             let (name, raised) = (type_name(x)?, printed(error.value(py))?);
             let got = format!("{name}, whose __cuda_array_interface__ raised {raised}");
-            Error::new(Kind::Protocol, got)
+            Error::new(Kind::NotCai, got)
         }
-        _ if facts.producer == ProducerKind::DLPackView => {
-            Error::new(Kind::Protocol, "a DLPackView, which speaks only DLPack; to_cai takes it")
-        }
+        _ if facts.producer == ProducerKind::DLPackView => Error::new(
+            Kind::NotCai,
+            "a DLPackView, which speaks only DLPack and which to_cai takes",
+        ),
         _ => {
             let has_table = facts.table.is_some();
             let speaks = if has_table || types::speaks(x, intern!(py, "__dlpack__"))? {
-                "which speaks only DLPack; to_cai and to_dlpack take it"
+                "which speaks only DLPack and which to_cai and to_dlpack take"
             } else {
                 "which has no __cuda_array_interface__"
             };
-            Error::new(Kind::Protocol, format!("{}, {speaks}", type_name(x)?))
+            Error::new(Kind::NotCai, format!("{}, {speaks}", type_name(x)?))
         }
     };
     let refused = PyErr::from(refused);

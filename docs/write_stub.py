@@ -1,0 +1,96 @@
+"""Write the docstrings of the compiled module into its stub, from which editors show them.
+
+python docs/write_stub.py           writes python/cai_bridge/_core.pyi
+python docs/write_stub.py --check   exits with 1 if that would change it
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import inspect
+import sys
+from pathlib import Path
+
+from cai_bridge import _core
+
+STUB = Path(__file__).resolve().parents[1] / "python" / "cai_bridge" / "_core.pyi"
+Documented = ast.ClassDef | ast.FunctionDef
+
+
+def text_of(owner: object, node: Documented) -> str:
+    """Return what the compiled module says of a name; nothing of what every object has."""
+    found = (
+        vars(owner).get(node.name) if isinstance(owner, type) else getattr(owner, node.name, None)
+    )
+    found = found.__func__ if isinstance(found, staticmethod) else found
+    text = None if isinstance(found, type(object.__repr__)) else getattr(found, "__doc__", None)
+    is_private = node.name.startswith("_") and not node.name.startswith("__")
+    return inspect.cleandoc(text) if text and not is_private else ""
+
+
+def documented(tree: ast.Module) -> list[tuple[Documented, str]]:
+    """List what the stub declares, each with its text; an overload has that of the first."""
+    found: list[tuple[Documented, str]] = []
+    seen: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef):
+            found.append((node, "" if node.name in seen else text_of(_core, node)))
+            seen.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            # What users see of a view is documented, though its base has no public name.
+            kind = getattr(_core, node.name)
+            found.append((node, text_of(_core, node)))
+            is_public = node.name == "_View" or not node.name.startswith("_")
+            inside = [one for one in node.body if isinstance(one, ast.FunctionDef)]
+            found += [(one, text_of(kind, one) if is_public else "") for one in inside]
+    return found
+
+
+def docstring(text: str, indent: int) -> list[str]:
+    """Write a docstring's lines."""
+    blank = " " * indent
+    lines = text.replace("\\", "\\\\").replace('"""', r"\"\"\"").splitlines()
+    if len(lines) == 1:
+        return [f'{blank}"""{lines[0]}"""']
+    body = [f"{blank}{line}".rstrip() for line in lines[1:]]
+    return [f'{blank}"""{lines[0]}', *body, f'{blank}"""']
+
+
+def written(stub: str) -> str:
+    """Put each docstring in its place."""
+    lines = stub.splitlines()
+    for node, text in reversed(documented(ast.parse(stub))):
+        first, *others = node.body
+        start, indent = first.lineno - 1, node.col_offset + 4
+        start = min([start, *(one.lineno - 1 for one in getattr(first, "decorator_list", []))])
+        if ast.get_docstring(node) is not None:
+            lines[start : first.end_lineno] = [] if others else [f"{' ' * indent}..."]
+        if not text:
+            continue
+        if lines[start].endswith(": ..."):  # the body is on the line of the head
+            lines[start] = lines[start].removesuffix(" ...")
+            start += 1
+        elif lines[start].strip() == "...":
+            lines[start : start + 1] = []
+        lines[start:start] = docstring(text, indent)
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write the stub, or check it."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    stub = STUB.read_text()
+    if not asked.check:
+        STUB.write_text(written(stub))
+        return
+    for node, text in documented(ast.parse(stub)):
+        if (ast.get_docstring(node) or "") != text:
+            where = f"{STUB.name}:{node.lineno}: {node.name}"
+            sys.exit(f"{where}: got another docstring; run python docs/write_stub.py")
+
+
+if __name__ == "__main__":
+    main()

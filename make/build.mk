@@ -1,0 +1,88 @@
+# What is built: the wheel, the examples that are extensions, stand-ins, and the environment's tools.
+
+PACKAGE := $(VENV)/package-$(PROFILE)
+SOURCES := $(shell find src python -name '*.rs' -o -name '*.py' -o -name '*.pyi') Cargo.toml Cargo.lock pyproject.toml
+# After `make dev` what needs the package uses that build, else the wheel.
+IMPORTABLE := $(if $(wildcard $(VENV)/.dev),dev,$(VENV)/.installed-$(PROFILE))
+.PHONY: builds extensions fakes wheel clean
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "cai_bridge needs Python 3.11 or later"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+# One wheel for each profile, installed twice: into the virtual environment for the tests, and alone into
+# a folder, so that an interpreter which has GPU libraries can import it beside them.
+$(VENV)/.wheel-%: $(BIN)/python $(SOURCES)
+	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
+	MATURIN_PEP517_ARGS='--profile $*' $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/package-$* $(VENV)/wheel-$*/*.whl
+	@touch $@
+
+# Not beside the tools: pip would be at work twice in one place.
+$(VENV)/.installed-%: $(VENV)/.wheel-% | $(VENV)/.tools
+	@rm -f $(VENV)/.dev $(VENV)/.installed-* $(VENV)/.extensions-*
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel-$*/*.whl
+	@touch $@
+
+# The examples that are extensions of their own, installed where the package is.
+EXTENSIONS := examples/rust_extension examples/memory_class
+EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
+# As the profile of the same name in Cargo.toml.
+QUICK_test-wheel := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+
+$(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
+	rm -rf $(VENV)/extensions
+	CARGO_TARGET_DIR=$(CURDIR)/target/extensions-$* $(QUICK_$*) \
+		$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
+	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/package-$* $(VENV)/extensions/*.whl
+	@touch $@
+
+extensions: $(VENV)/.extensions-$(PROFILE)  ## Build the examples that are Rust extensions, as wheels, and install them
+
+$(VENV)/.tools: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group test --group lint
+	@touch $@
+
+$(VENV)/.docs: $(BIN)/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
+# A driver of stubs, and stand-ins for the libraries.
+FAKES := $(VENV)/fakes
+FAKE_SOURCES := $(shell find tests/fake_driver tests/fake_libraries -name '*.rs' -o -name 'Cargo.*')
+
+$(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
+	mkdir -p $(FAKES)
+	cargo build --quiet --release --manifest-path tests/fake_driver/Cargo.toml --target-dir target/fakes
+	$(PYO3_CARGO) build --quiet --release --manifest-path tests/fake_libraries/Cargo.toml --target-dir target/fakes
+	cp target/fakes/release/libcuda.so $(FAKES)/libcuda.so.1
+	cp target/fakes/release/libfake_libraries.so $(FAKES)/fake_libraries.abi3.so
+	@touch $@
+
+fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over
+
+# A bridge that kept its symbols, for `make counts`.
+COUNTED := $(VENV)/counted
+
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
+$(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
+$(COUNTED)/.built: $(BIN)/python $(SOURCES)
+	$(PYO3_CARGO) build --quiet --release --lib --target-dir target/counted
+	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
+	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
+	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise
+	@touch $@
+
+builds: $(VENV)/.extensions-$(PROFILE) $(FAKES)/.built $(COUNTED)/.built  ## Build all that the tests and counts need
+
+wheel: $(VENV)/.wheel-release  ## Build a wheel into dist/
+	mkdir -p dist && cp $(VENV)/wheel-release/*.whl dist/
+
+clean:  ## Remove what the other targets made
+	rm -rf $(VENV) dist site target python/cai_bridge/*.so
+
+.PHONY: help-all
+help-all:  ## Show every target
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sort | sed 's/:.*##/\t/' | expand -t 18

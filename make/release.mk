@@ -1,0 +1,41 @@
+# What is published: wheels, the sdist, and the files that are generated for it.
+
+.PHONY: header public-api wheels
+
+# cbindgen is the developer's to install.
+header:  ## Write python/cai_bridge/include/cai_bridge.h from src/py/c.rs
+	cbindgen --quiet --config cbindgen.toml --output python/cai_bridge/include/cai_bridge.h src/py/c.rs
+
+public-api: export RUSTC_BOOTSTRAP = 1
+public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises
+	cargo rustdoc --quiet --lib --no-default-features --features cudarc,python --target-dir target/api \
+		-- -Z unstable-options --output-format json --document-hidden-items
+	$(BIN)/python docs/list_public_api.py target/api/doc/cai_bridge.json > docs/public-api.txt
+
+# Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
+# every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
+WHEEL_MACHINES ?= x86_64 aarch64
+WHEEL_PYTHONS ?= 3.11 3.14t
+RELEASE := $(VENV)/release
+FRESH := $(VENV)/fresh
+
+$(RELEASE)/.tools: pyproject.toml
+	$(PYTHON) -m venv --clear $(RELEASE)
+	$(RELEASE)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	$(RELEASE)/bin/python -m pip install --quiet --group wheels
+	@touch $@
+
+wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
+wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
+	rm -rf dist
+	for machine in $(WHEEL_MACHINES); do for python in $(WHEEL_PYTHONS); do \
+		maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
+	done; done
+	maturin sdist --out dist
+	twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(FRESH)
+	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl
+	$(FRESH)/bin/python examples/01_quickstart.py
+	$(FRESH)/bin/python docs/programs/start.py
+	$(FRESH)/bin/cai-bridge doctor

@@ -1,0 +1,42 @@
+# The parts of `make test` and `make lint`.
+
+PYTHONS := python tests examples docs make
+# An example that must not compile names its error, which rustdoc compares where unstable features are open.
+UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
+.PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
+
+test-rust:  ## Run the core's tests, which need no Python
+	cargo test --quiet --no-default-features
+	cargo test --quiet --no-default-features --features cudarc --test cudarc
+	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features cudarc --doc
+
+# The examples of the crate that need an interpreter are compiled, and do not run.
+test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
+	$(PYO3_CARGO) test --quiet --no-default-features --features cudarc,python --doc -- py::rust src/lib.rs
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
+
+# What depends on the interpreter: the C structures, the exchange API, the C interface, and the package itself.
+tests-of-a-wheel:  ## List the tests that each Python and wheel has at every push
+	@echo $(addprefix tests/python/test_, dlpack_abi.py exchange_tables.py c_interface.py package.py)
+
+lint-rust: $(BIN)/python
+	cargo fmt --check
+	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
+	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features -- -D warnings
+	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features cudarc,python -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --no-default-features --features cudarc,python
+
+lint-python: $(IMPORTABLE) $(VENV)/.tools
+	$(BIN)/ruff format --check $(PYTHONS)
+	$(BIN)/ruff check $(PYTHONS)
+	$(BIN)/mypy
+	$(BIN)/mypy tests/typing/public.py
+	$(BIN)/python docs/write_stub.py --check
+	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
+
+lint-commits: $(BIN)/python
+	$(BIN)/python make/commits.py
+
+lint-gpu: $(BIN)/python
+	$(BIN)/python -m tests.gpu.since
