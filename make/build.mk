@@ -13,9 +13,14 @@ $(BIN)/python:
 
 # One wheel for each profile, installed twice: into the virtual environment for the tests, and alone into
 # a folder, so that an interpreter which has GPU libraries can import it beside them.
+# The paths of the machine that builds it are left out.
+CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
+REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/cai_bridge
+
 $(VENV)/.wheel-%: $(BIN)/python $(SOURCES)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
-	MATURIN_PEP517_ARGS='--profile $*' $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	RUSTFLAGS='$(REMAPPED)' MATURIN_PEP517_ARGS='--profile $*' $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/package-$* $(VENV)/wheel-$*/*.whl
 	@touch $@
 

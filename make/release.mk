@@ -25,15 +25,17 @@ $(RELEASE)/.tools: pyproject.toml
 	$(RELEASE)/bin/python -m pip install --quiet --group wheels
 	@touch $@
 
+wheels: export RUSTFLAGS = $(REMAPPED)
 wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
 wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
 	rm -rf dist
 	for machine in $(WHEEL_MACHINES); do for python in $(WHEEL_PYTHONS); do \
-		maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+		$(PYTHON) docs/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
 	done; done
-	maturin sdist --out dist
+	$(PYTHON) docs/absolute_links.py maturin sdist --out dist
 	twine check --strict dist/*
+	$(PYTHON) make/check_wheel.py --published dist/*.whl
 	$(PYTHON) -m venv --clear $(FRESH)
 	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl
 	$(FRESH)/bin/python examples/01_quickstart.py

@@ -1,0 +1,58 @@
+"""Whether a wheel has what it must, and nothing of the machine that built it.
+
+    python make/check_wheel.py [--published] WHEEL ...
+
+`--published` also asks for a tag that an index takes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HAS = (
+    r"cai_bridge/_core\..*so",
+    r"cai_bridge/_core\.pyi",
+    r"cai_bridge/py\.typed",
+    r"cai_bridge/include/cai_bridge\.h",
+    r"pytest_cai_bridge\.py",
+    r".*\.dist-info/licenses/LICENSE-MIT",
+    r".*\.dist-info/licenses/LICENSE-APACHE",
+    r".*\.dist-info/licenses/THIRD-PARTY-LICENSES",
+    r".*\.dist-info/sboms/.*\.json",
+)
+
+
+def complaints(wheel: Path, *, published: bool) -> list[str]:
+    """List what is wrong with a wheel."""
+    found = []
+    with zipfile.ZipFile(wheel) as files:
+        names = files.namelist()
+        for pattern in HAS:
+            if len([name for name in names if re.fullmatch(pattern, name)]) != 1:
+                found.append(f"got not one file {pattern}")
+        folders = {str(ROOT), str(Path.home()), os.environ.get("CARGO_HOME") or str(ROOT)}
+        for name in names:
+            text = files.read(name)
+            found += [
+                f"{name}: got the path {one}" for one in folders if f"{one}/".encode() in text
+            ]
+    if published and "manylinux" not in wheel.name:
+        found.append("got no manylinux tag")
+    return [f"{wheel.name}: {one}" for one in found]
+
+
+def main() -> None:
+    """Check wheels."""
+    published = "--published" in sys.argv
+    wheels = [Path(one) for one in sys.argv[1:] if not one.startswith("--")]
+    found = [one for wheel in wheels for one in complaints(wheel, published=published)]
+    sys.exit("\n".join(found) or 0)
+
+
+if __name__ == "__main__":
+    main()
