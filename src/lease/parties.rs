@@ -7,7 +7,7 @@ use crate::capture::Part;
 use crate::driver::{Call, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Mark, Purpose};
-use crate::stream::{Alive, between};
+use crate::stream::{Alive, Stream, between};
 
 /// Some streams. An end seldom has more than two on a side, and allocates nothing for them.
 pub type Streams<'a> = SmallVec<[Alive<'a>; 4]>;
@@ -36,6 +36,9 @@ impl Parties<'_> {
     pub fn join(&self, driver: &Handle, detach: impl Fn(Call<'_>)) -> Result<()> {
         let calls = driver.get()?;
         let inside = |stream: &Alive<'_>| {
+            if stream.stream() == Stream::Legacy {
+                return Ok(false);
+            }
             let part = order::within(calls, stream.place(), |_| calls.part(*stream))?;
             Ok::<_, Error>(matches!(part, Part::Inside(_)))
         };

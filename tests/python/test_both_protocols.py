@@ -11,6 +11,7 @@ import pytest
 from moving import host_waits
 
 from cai_bridge import convert, to_cai
+from cai_bridge._core import _settle
 
 TAKEN = {
     "to_cai": lambda x, stream: to_cai(x, stream=stream),
@@ -25,7 +26,9 @@ class Own:
     """A buffer that is used again and again, on a stream of its own or on another one."""
 
     def __init__(self, cuda: Any, stream: Any) -> None:
-        self.array = cuda.array([0.0] * 4, speaks=("dlpack", "cai3"), stream=stream, name="x")
+        self.array = cuda.array(
+            [0.0] * 4, speaks=("dlpack", "cai3"), memory="pool", stream=stream, name="x"
+        )
         self.stream, self.reads = stream, 0
 
     def __dlpack_device__(self) -> Any:
@@ -70,13 +73,14 @@ def test_the_next_write_in_place_comes_after_the_consumers_read(
 
 
 @each_way
-def test_the_buffer_is_kept_until_the_consumer_is_done(cuda: Any, way: str) -> None:
+def test_the_buffer_goes_back_in_the_order_of_the_dicts_stream(cuda: Any, way: str) -> None:
     home, consumer = cuda.stream("home"), cuda.stream("consumer")
     own = Own(cuda, home)
     taken = TAKEN[way](own, consumer)
     seen = seen_by(cuda, taken, consumer, way)
     del taken, own
     gc.collect()
+    assert _settle() == 0, "it goes back at once"
     cuda.synchronize()
     assert seen.value == [0.0] * 4
 

@@ -87,7 +87,10 @@ class SimulatedCuda(Queues, Findings):
         """Add the reports so far to an exception that leaves the block: they may be its cause."""
         if not self._check or isinstance(error, RaceError):
             return
-        reports = self.reports
+        try:
+            reports = self.reports
+        except _core.DriverError:
+            return  # a fork has no part in its parent's device
         for report in reports[:NOTED]:
             error.add_note(str(report))
         if more := len(reports) + self.reports_left_out - len(reports[:NOTED]):
