@@ -50,6 +50,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuStreamGetFlags": (HANDLE, OUT),
     "cuStreamGetCtx": (HANDLE, OUT),
     "cuLaunchHostFunc": (HANDLE, HANDLE, HANDLE),
+    "cuModuleUnload": (HANDLE,),
     "cuStreamBeginCapture_v2": (HANDLE, INT),
     "cuStreamEndCapture": (HANDLE, OUT),
     "cuThreadExchangeStreamCaptureMode": (OUT,),

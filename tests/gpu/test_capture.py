@@ -217,7 +217,7 @@ def test_a_capture_is_not_joined_with_another(
             to_cai(array, stream=other)
 
 
-def test_the_host_does_not_wait_for_a_silent_array_while_torch_captures(
+def test_the_host_waits_for_a_silent_array_while_torch_captures(
     driver: Any, torch: Any, words: Callable[..., int]
 ) -> None:
     interface = {**capsules.interface(words(COUNT), (COUNT,)), "version": 2}
@@ -227,8 +227,7 @@ def test_the_host_does_not_wait_for_a_silent_array_while_torch_captures(
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         x.add_(1.0)
-        with pytest.raises(DriverError, match=r"^graph capture: got an array that names no stream"):
-            from_cai(silent)
+        assert from_cai(silent).ptr == silent.__cuda_array_interface__["data"][0]
     graph.replay()
     torch.cuda.synchronize()
     assert (x.cpu().numpy() == 2.0).all()

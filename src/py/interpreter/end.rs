@@ -24,7 +24,7 @@ static OVER: AtomicBool = AtomicBool::new(false);
 static CALLS: [Calls; 64] =
     [const { Calls { inside: AtomicUsize::new(0), coming: AtomicUsize::new(0) } }; 64];
 
-/// How long they are waited for.
+/// How long all of them are waited for.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 struct Calls {
@@ -44,12 +44,19 @@ pub(super) fn is_ending() -> bool {
     by != 0 && by != Thread::current().number()
 }
 
-/// The interpreter is about to end, by this thread: waits for the calls that are inside, and lets no others in.
-pub(in crate::py) fn end(py: Python<'_>) {
-    ENDED_BY.store(Thread::current().number(), Ordering::SeqCst);
+/// The interpreter is about to end, by this thread: waits for our own thread, and for the calls that are inside, and
+/// lets no others in. `is_done` tells of our own, which may come in for half of that time.
+pub(in crate::py) fn end(py: Python<'_>, is_done: impl Fn() -> bool) {
     let (began, calls) = (Instant::now(), calls());
-    let is_quiet =
-        || calls.inside.load(Ordering::SeqCst) + calls.coming.load(Ordering::SeqCst) == 0;
+    let pause = || py.detach(|| std::thread::sleep(Duration::from_micros(100)));
+    while !is_done() && began.elapsed() < PATIENCE / 2 {
+        pause();
+    }
+    ENDED_BY.store(Thread::current().number(), Ordering::SeqCst);
+    let is_quiet = || {
+        let inside = calls.inside.load(Ordering::SeqCst) + calls.coming.load(Ordering::SeqCst);
+        inside == 0 && is_done()
+    };
     while began.elapsed() < PATIENCE {
         if is_quiet() {
             OVER.store(true, Ordering::SeqCst);
@@ -57,7 +64,7 @@ pub(in crate::py) fn end(py: Python<'_>) {
                 return;
             }
         }
-        py.detach(|| std::thread::sleep(Duration::from_micros(100)));
+        pause();
     }
     OVER.store(true, Ordering::SeqCst);
 }

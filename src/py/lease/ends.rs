@@ -324,9 +324,9 @@ pub(crate) fn _end(py: Python<'_>) {
         };
         pending.told.notify_one();
         if let Some(thread) = thread {
-            // It may be waiting for the lock, or be in a destructor, where it must not be left.
-            let _ = py.detach(|| thread.join());
+            // It may be waiting for the lock, or be in a destructor, which may never return.
+            return interpreter::end(py, || thread.is_finished());
         }
     }
-    interpreter::end(py);
+    interpreter::end(py, || true);
 }
