@@ -257,6 +257,7 @@ class Exports(Copies):
         self._consumed(step.source)
         on = None if ready is None else StreamRef(ready)
         made = View(view.array, ready, on, view.readonly, place, place, tensor=True, gpus=view.gpus)
+        made = made._replace(**self.from_lease(view))
         self.hand_out(step.name, made._replace(kind="dlpack"), tensor)
         self.count[tensor] -= 1
 

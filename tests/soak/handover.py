@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from . import steps as s
 from .lives import Lives
@@ -86,7 +87,8 @@ class HandOvers(Lives):
         on = None if ready is None else StreamRef(ready)
         user = User("unread")
         made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
-        return made._replace(gpus=view.gpus)
+        # A tensor of ours leads to the producer that its lease knows.
+        return made._replace(gpus=view.gpus, **self.from_lease(view))
 
     def _taken(self, step: s.ToCai) -> View:
         """Import an array: the stream that it is ready on, and where it goes back to."""
@@ -98,7 +100,7 @@ class HandOvers(Lives):
         if array.says("dlpack") is not None:
             ready = self._asked_for(step, array)
             on = None if ready is None else StreamRef(ready)
-            return view._replace(ready=ready, on=on, tensor=True, upstream=self._of_dict(array))
+            return view._replace(ready=ready, on=on, tensor=True, home=self._of_dict(array))
         if array.says("cai") in SILENT:
             if not array.empty:
                 self.wait_for_device(device)
@@ -147,12 +149,18 @@ class HandOvers(Lives):
         self.makes_ready(array, stream or legacy)
         return None if array.empty else stream or legacy
 
-    def _of_dict(self, array: Array) -> tuple[StreamRef, ...]:
+    def from_lease(self, view: View) -> dict[str, Any]:
+        """What is known of memory that comes back in a tensor of ours."""
+        if self.arrays[view.array].empty:
+            return {}
+        return {"home": view.home, "upstream": view.upstream, "place": view.place}
+
+    def _of_dict(self, array: Array) -> StreamRef | None:
         """The stream that the dict names of an array that speaks DLPack, too."""
         if array.says("cai") != "cai3" or array.empty or array.pending is None:
-            return ()
+            return None
         wants(self.lanes[array.pending].device == array.device, "its streams are elsewhere")
-        return (StreamRef(array.pending, "exporter"),)
+        return StreamRef(array.pending, "exporter")
 
     def _by_dict(self, view: View) -> View:
         """A dict that names a stream, which its exporter keeps."""
