@@ -19,6 +19,9 @@ pub(crate) enum Habit {
     /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
     /// current one. Nothing but that stream's object, which it has, keeps it alive.
     NamesCurrentStream,
+    /// Its dict has no strides for arrays whose strides are those of a contiguous one but for some that are 0, as a
+    /// broadcast array's.
+    LeavesOutStrides,
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
@@ -28,6 +31,8 @@ pub(crate) enum Habit {
     NeverClosesStreams,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
+    /// It is numba-cuda-mlir, whose settings are its own, not Numba's.
+    HasMlirSettings,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
     NeverNamesStream,
     /// The same, and its dict has None as `stream`.
@@ -72,12 +77,16 @@ impl Habit {
             | Self::OneCapsule => About::Dlpack,
             Self::KeepsStreamObject
             | Self::SilentDict
+            | Self::LeavesOutStrides
             | Self::DefaultStreamUnnamed
             | Self::NeverNamesStream
             | Self::AlwaysNamesNone
             | Self::StoresDict => About::Cai,
             Self::NamesCurrentStream => About::Both,
-            Self::ReadyOnCurrent | Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
+            Self::ReadyOnCurrent
+            | Self::NeverClosesStreams
+            | Self::HasMlirSettings
+            | Self::IgnoresDicts => About::Library,
         }
     }
 }
@@ -104,7 +113,7 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 32] = [
+pub(crate) const HABITS: [HabitRow; 38] = [
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
     known("torch", Habit::ReadyOnCurrent, "2.9", "tests/gpu/test_old_torch.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
@@ -112,8 +121,29 @@ pub(crate) const HABITS: [HabitRow; 32] = [
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
+    known("numba", Habit::LeavesOutStrides, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::KeepsStreamObject, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::NeverClosesStreams, "0.30.4", "tests/gpu/test_habits.py"),
+    known(
+        "numba_cuda_mlir",
+        Habit::DefaultStreamUnnamed,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
+    known("numba_cuda_mlir", Habit::HasMlirSettings, "0.6.0", "tests/python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::LeavesOutStrides, "0.6.0", "tests/python/test_numba_arrays.py"),
+    known(
+        "numba_cuda_mlir",
+        Habit::KeepsStreamObject,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
+    known(
+        "numba_cuda_mlir",
+        Habit::NeverClosesStreams,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
     known("cupy", Habit::NeverClosesStreams, "14.2.0", "tests/gpu/test_habits.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),

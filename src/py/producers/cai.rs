@@ -15,7 +15,7 @@ use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
 use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
-use super::{guards, ndarray, silence};
+use super::{guards, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
 use crate::device::Device;
 use crate::driver;
@@ -74,7 +74,7 @@ pub(crate) fn import<'py>(
         let unnamed = default_stream(owner, of_owner)?;
         let declared = options.stream.request() != Request::Unspecified;
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
-        let dict = interface(x, facts)?;
+        let dict = strides::completed(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
         cai_dict::decode(&dict, (unnamed, declared), name, layout)?
     };
@@ -137,7 +137,7 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     if !facts.has(Habit::DefaultStreamUnnamed) {
         return Ok(None);
     }
-    libraries::numbas_default(x.py()).map(Some)
+    libraries::numbas_default(x.py(), facts.has(Habit::HasMlirSettings)).map(Some)
 }
 
 /// References to the owner. One of our own views as the owner of a dict is asked for those that it has, since it may
