@@ -27,16 +27,22 @@ pub(crate) enum Habit {
     KeepsStreamObject,
     /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
+    /// A class of its tensors may refuse every question but the export, by a `__torch_function__` of its own.
+    WrapsTensors,
     /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
     NeverClosesStreams,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
     /// It is numba-cuda-mlir, whose settings are its own, not Numba's.
     HasMlirSettings,
+    /// Its dict of version 3 has None as `stream` where nothing is pending, as the specification says.
+    NoneIsNothing,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
     NeverNamesStream,
     /// The same, and its dict has None as `stream`.
     AlwaysNamesNone,
+    /// Its `__dlpack__` does as DLPack says: the stream that it is asked for waits, and the memory is where it says.
+    KeepsToDlpack,
     /// Its `__dlpack__` orders nothing, whatever stream it is asked for.
     OrdersNothing,
     /// It hands out a dict that it read of another array before: nothing keeps the stream that the dict names.
@@ -72,6 +78,7 @@ impl Habit {
         match self {
             Self::Immutable
             | Self::IgnoresStream
+            | Self::KeepsToDlpack
             | Self::OrdersNothing
             | Self::TakesNoStream
             | Self::OneCapsule => About::Dlpack,
@@ -79,11 +86,13 @@ impl Habit {
             | Self::SilentDict
             | Self::LeavesOutStrides
             | Self::DefaultStreamUnnamed
+            | Self::NoneIsNothing
             | Self::NeverNamesStream
             | Self::AlwaysNamesNone
             | Self::StoresDict => About::Cai,
             Self::NamesCurrentStream => About::Both,
             Self::ReadyOnCurrent
+            | Self::WrapsTensors
             | Self::NeverClosesStreams
             | Self::HasMlirSettings
             | Self::IgnoresDicts => About::Library,
@@ -113,11 +122,22 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 38] = [
+pub(crate) const HABITS: [HabitRow; 49] = [
+    known("torch", Habit::KeepsToDlpack, "2.11.0", "tests/gpu/test_races.py"),
+    known("jax", Habit::KeepsToDlpack, "0.11.2", "tests/gpu/test_races.py"),
+    known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "tests/gpu/test_races.py"),
+    known("cupy", Habit::KeepsToDlpack, "14.2.0", "tests/gpu/test_races.py"),
+    known("warp", Habit::KeepsToDlpack, "1.13", "tests/gpu/test_convert_warp_rmm.py"),
+    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "tests/python/test_tvm_ffi.py"),
+    known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "tests/python/test_strangers.py"),
+    known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "tests/python/test_strangers.py"),
+    known("nanobind", Habit::OrdersNothing, "2.9", "tests/python/test_nanobind.py"),
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
+    known("torch", Habit::WrapsTensors, "2.15", "tests/python/test_strangers.py"),
     known("torch", Habit::ReadyOnCurrent, "2.9", "tests/gpu/test_old_torch.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
+    known("jax", Habit::Immutable, "0.12", "tests/python/test_strangers.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
@@ -202,7 +222,8 @@ impl Habits {
         self.0 & habit.bit() != 0
     }
 
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
+    /// Whether it is known to do anything but what the protocols say.
+    pub(crate) const fn are_peculiar(self) -> bool {
+        self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }
 }

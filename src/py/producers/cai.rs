@@ -91,6 +91,9 @@ pub(crate) fn import<'py>(
     let claim = match &names {
         Some(Names::Library) => ndarray::current(py, place)?,
         _ if silent => Claim::Silent,
+        _ if claim == Claim::Stated(Ready::Nothing) && !of_owner.says_what_is_pending() => {
+            Claim::Stated(Ready::Unsaid)
+        }
         _ => claim,
     };
     let exports = facts.producer != ProducerKind::Dict;
@@ -123,6 +126,7 @@ pub(crate) fn import<'py>(
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, owner, (driver, place), (options.door, ordered))?
         }
+        (Request::Unspecified, Claim::Stated(Ready::Unsaid)) => (Ready::Unsaid, None, None),
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
@@ -251,7 +255,8 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
         _ => {
             let has_table = facts.table.is_some();
             let speaks = if has_table || types::speaks(x, intern!(py, "__dlpack__"))? {
-                "which speaks only DLPack and which to_cai and to_dlpack take"
+                "which speaks only DLPack and which to_cai and to_dlpack take \
+                 (from_cai(to_cai(x, stream=-1), stream=...) names its stream)"
             } else {
                 "which has no __cuda_array_interface__"
             };
