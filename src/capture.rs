@@ -29,6 +29,9 @@ pub enum Part {
 pub enum Direction {
     /// The consumer's stream waits for the producer's.
     HandOver,
+    /// The same for a producer that has named none: the consumer's stream waits for the legacy default one, where that
+    /// can take part.
+    Unsaid,
     /// The producer's stream waits for the consumer's, which is done.
     GiveBack,
 }
@@ -40,7 +43,8 @@ pub enum Route {
     Plain,
     /// The wait becomes a node of the graph that waits for work outside it, whenever the graph runs.
     External,
-    /// No edge is made, since it would mean nothing: what is captured runs later, any number of times.
+    /// No edge is made: at the end it would mean nothing, since what is captured runs later, any number of times; for a
+    /// producer that named no stream it would end the capture.
     Pointless,
     /// No edge can be made: an error of this kind.
     Refused(Kind),
@@ -49,6 +53,7 @@ pub enum Route {
 /// How the edge from a stream with the part `from` to the stream `to` with the part `part` is made.
 pub fn route(direction: Direction, from: Part, to: Stream, part: Part) -> Route {
     match (from, part) {
+        (Part::Beside, _) | (_, Part::Beside) if direction == Direction::Unsaid => Route::Pointless,
         (Part::Beside, _) | (_, Part::Beside) => Route::Refused(Kind::CaptureLegacy),
         (Part::Outside, Part::Inside(_)) => Route::External,
         (Part::Inside(one), Part::Inside(other)) if one == other => Route::Plain,

@@ -3,13 +3,18 @@
 //! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
 //! nothing of ours can fail any more. Should somebody else consume it in between, [`take`] refuses. Builds
 //! without a global lock need the capsule's own for that: both are several steps.
+//!
+//! A capsule that is consumed has no destructor any more: some exporters' delete the tensor under either name. The
+//! destructor of those that [`new`] makes deletes it only under the name that it was made with: whoever renames a
+//! capsule, whatever to, has the tensor.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;
 
-use dlpark::DlpackFlags;
 use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use dlpark::python::ImportedDlpack;
+use dlpark::{DlpackFlags, Managed, ManagedTensorBase};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::sync::critical_section::with_critical_section;
 use pyo3::types::PyCapsule;
@@ -61,10 +66,72 @@ pub fn address(capsule: &Bound<'_, PyCapsule>) -> usize {
     named.into_iter().flatten().next().map_or(0, |pointer| pointer.as_ptr().addr())
 }
 
+/// A managed tensor that a capsule of ours holds.
+pub trait InCapsule: Sized {
+    /// The capsule's name until it is consumed.
+    const NAME: &CStr;
+
+    /// Its deleter.
+    ///
+    /// # Safety
+    ///
+    /// `managed` is an initialised structure.
+    unsafe fn deleter(managed: *mut Self) -> Option<unsafe extern "C" fn(*mut Self)>;
+}
+
+impl InCapsule for DLManagedTensor {
+    const NAME: &CStr = LEGACY;
+
+    unsafe fn deleter(managed: *mut Self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        // SAFETY: the caller's own argument.
+        unsafe { (*managed).deleter }
+    }
+}
+
+impl InCapsule for DLManagedTensorVersioned {
+    const NAME: &CStr = VERSIONED;
+
+    unsafe fn deleter(managed: *mut Self) -> Option<unsafe extern "C" fn(*mut Self)> {
+        // SAFETY: the caller's own argument.
+        unsafe { (*managed).deleter }
+    }
+}
+
+/// A capsule that holds `managed`.
+pub fn new<'py, M>(py: Python<'py>, managed: Managed<M>) -> PyResult<Bound<'py, PyAny>>
+where
+    M: InCapsule + ManagedTensorBase,
+    Managed<M>: IntoPyObject<'py, Output = Bound<'py, PyAny>, Error = PyErr>,
+{
+    let capsule = managed.into_pyobject(py)?;
+    // SAFETY: a capsule that was just made, whose destructor takes it and nothing else. It cannot fail for one.
+    unsafe { ffi::PyCapsule_SetDestructor(capsule.as_ptr(), Some(delete::<M>)) };
+    Ok(capsule)
+}
+
+/// The destructor of those capsules. With any other name than its own, none included, the tensor is somebody else's.
+unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
+    // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` sets no exception and compares the
+    // names; `PyCapsule_GetPointer` of a valid capsule of that name sets none either, whatever exception is pending.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, M::NAME.as_ptr()) != 1 {
+            return;
+        }
+        let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
+        // SAFETY: [`new`] put a structure there, which nobody took out under this name: it is the capsule's to delete.
+        if let Some(deleter) = M::deleter(managed) {
+            deleter(managed);
+        }
+    }
+}
+
 /// Consumes `capsule`, which [`read`] has accepted: from here on its tensor is ours to delete.
 pub fn take(capsule: &Bound<'_, PyCapsule>) -> PyResult<ImportedDlpack> {
     with_critical_section(capsule, || {
-        dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)
+        let taken = dlpark::python::from_dlpack(capsule.as_any().as_borrowed(), None, None)?;
+        // SAFETY: a live capsule; without a destructor it is an object like any other. It fails for none.
+        unsafe { ffi::PyCapsule_SetDestructor(capsule.as_ptr(), None) };
+        Ok::<_, PyErr>(taken)
     })
     .map_err(|_| used("one that was consumed meanwhile").into())
 }

@@ -29,7 +29,7 @@ const NAME: &CStr = c"dlpack_exchange_api";
 const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Table(NonNull<DLPackExchangeAPI>);
 
 // SAFETY: the table is constant and lives as long as the process (`dlpack.h`, "DLPackExchangeAPI");

@@ -93,6 +93,8 @@ kinds! {
     DeviceArgument: Value, "device", "a device that can reach the memory: its number, 'cuda:0', or (device_type, device_id)";
     /// A device that this machine does not have.
     DeviceMissing: Value, "device", "a GPU of this machine";
+    /// Memory of another GPU than its producer says.
+    DeviceElsewhere: Value, "device", "the GPU that the memory is on";
     /// `dl_device=` asks for a device on which the array cannot be handed out.
     DlDevice: Buffer, "dl_device", "None, the array's own device, a GPU of this machine as (2, id), or (1, 0) for a copy in host memory";
     /// A pointer that the CUDA driver does not know.

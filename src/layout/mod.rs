@@ -2,7 +2,8 @@
 //!
 //! A [`Layout`] is checked once, here, and trusted below: no extent is negative, sizes and byte
 //! strides fit in 63 bits, and strides are whole elements. It keeps what the producer said: size-1
-//! dimensions are not normalised, negative and zero strides are legal.
+//! dimensions are not normalised, negative and zero strides are legal. A stride that no element uses, of an axis
+//! of one or of an array without elements, breaks no rule: where it cannot be said it is that of a compact array.
 
 mod lists;
 
@@ -79,7 +80,10 @@ impl Layout {
             (*extent_to, *stride_to) = (*extent, stride);
         }
         let Some(reach) = walk.reach() else {
-            return Err(why(shape, strides, element_size));
+            return match strides.and_then(|strides| used(shape, strides, element_size)) {
+                Some(used) => self.set_elements(shape, Some(used.as_slice()), element_size),
+                None => Err(why(shape, strides, element_size)),
+            };
         };
         self.contiguous = walk.contiguous || walk.size == 0;
         self.size = walk.size;
@@ -108,10 +112,11 @@ impl Layout {
         let Some(strides) = strides else { return self.set_elements(shape, None, itemsize) };
         let mut elements = Dims::new();
         for (axis, stride) in strides.iter().enumerate() {
-            if stride % itemsize != 0 {
-                return Err(not_multiple(axis, *stride, itemsize));
-            }
-            elements.push(stride / itemsize);
+            elements.push(match stride % itemsize {
+                0 => stride / itemsize,
+                _ if is_used(shape, axis) => return Err(not_multiple(axis, *stride, itemsize)),
+                _ => compact(shape, axis),
+            });
         }
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
@@ -215,6 +220,31 @@ impl Walk {
             _ => Some(Reach { below: self.below.unsigned_abs(), above: self.above.unsigned_abs() }),
         }
     }
+}
+
+/// Whether an element is reached by a step along the axis. Where none is, its stride can be any.
+fn is_used(shape: &[i64], axis: usize) -> bool {
+    shape.get(axis).is_some_and(|&extent| extent > 1) && !shape.contains(&0)
+}
+
+/// The stride of the axis in a compact array, if that fits.
+fn compact(shape: &[i64], axis: usize) -> i64 {
+    let inner = shape.iter().skip(axis + 1);
+    inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
+}
+
+/// The strides without those that no element uses and nobody could be shown, as they overflow in bytes; `None` if there
+/// are none.
+#[cold]
+fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {
+    let wrong = |axis: usize| {
+        !is_used(shape, axis)
+            && strides[axis].checked_mul(element_size).is_none()
+            && compact(shape, axis).checked_mul(element_size).is_some()
+    };
+    let axes = 0..strides.len();
+    let mend = |axis| if wrong(axis) { compact(shape, axis) } else { strides[axis] };
+    axes.clone().any(wrong).then(|| axes.map(mend).collect())
 }
 
 /// Why an array that a [`Walk`] found wrong is refused.

@@ -14,7 +14,7 @@ use crate::device::{Context, Place};
 use crate::driver::codes::INVALID_HANDLE;
 use crate::driver::{Call, Driver, Event, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::stream::{Alive, Elided, Stream, Thread, between};
+use crate::stream::{Alive, Elided, Ready, Stream, Thread, between};
 
 /// An edge that is to be made.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +37,9 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
         let external = match asked(driver, need)? {
             Route::Plain => false,
             Route::External => true,
+            Route::Pointless if need.direction == Direction::Unsaid => {
+                return Ok(Some(Elided::UnsaidInCapture));
+            }
             Route::Pointless => return Ok(Some(Elided::Captured)),
             Route::Refused(kind) => {
                 let got = format!("an edge from {} to {}", from.stream(), to.stream());
@@ -216,6 +219,13 @@ impl Purpose {
         Self { door, direction: Direction::HandOver }
     }
 
+    /// The same for memory that is `ready`.
+    pub const fn hand_over_of(door: &'static str, ready: Ready) -> Self {
+        let direction =
+            if matches!(ready, Ready::Unsaid) { Direction::Unsaid } else { Direction::HandOver };
+        Self { door, direction }
+    }
+
     /// A call, or an end, that gives memory back.
     pub const fn give_back(door: &'static str) -> Self {
         Self { door, direction: Direction::GiveBack }
@@ -255,7 +265,7 @@ fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     let (recorded, device) = (from.place().ordinal, to.place().ordinal);
     let (from, to) = (from.native(), to.native());
     match purpose.direction {
-        Direction::HandOver => tracing::debug!(
+        Direction::HandOver | Direction::Unsaid => tracing::debug!(
             name: "hand over", target: "cai_bridge", door = purpose.door, device,
             producer = from, consumer = to, order, trace.recorded_on = recorded,
             "the consumer's stream waits for the producer's"

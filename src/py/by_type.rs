@@ -52,6 +52,23 @@ impl<T> ByType<T> {
         self.learn(x, address, examine)
     }
 
+    /// The same where the type is another one than it was: it is examined again.
+    #[cold]
+    pub(crate) fn again(
+        &self,
+        x: &Bound<'_, PyAny>,
+        examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,
+    ) -> PyResult<Rc<T>> {
+        let address = x.get_type_ptr() as usize;
+        let mut all = self.all.borrow_mut();
+        let known = all.iter().position(|entry| entry.address == address);
+        let gone = known.map(|at| all.remove(at));
+        self.last.set(0);
+        drop(all);
+        drop(gone);
+        self.learn(x, address, examine)
+    }
+
     #[cold]
     fn learn(
         &self,

@@ -19,19 +19,30 @@ pub(crate) enum Habit {
     /// Its dict is cheaper than its `__dlpack__`, and names the stream that the other would order after: its
     /// current one. Nothing but that stream's object, which it has, keeps it alive.
     NamesCurrentStream,
+    /// Its dict has no strides for arrays whose strides are those of a contiguous one but for some that are 0, as a
+    /// broadcast array's.
+    LeavesOutStrides,
     /// Its arrays have their stream's object as `stream`, which says at less cost than their dict that it
     /// lives.
     KeepsStreamObject,
     /// Its dict has version 2, without a stream, and is slower to read than its exchange API.
     SilentDict,
+    /// A class of its tensors may refuse every question but the export, by a `__torch_function__` of its own.
+    WrapsTensors,
     /// Its stream objects have no way to be closed: each keeps its stream for as long as it is held.
     NeverClosesStreams,
     /// Its dict names no stream, or the stream 0, for arrays on its default stream.
     DefaultStreamUnnamed,
+    /// It is numba-cuda-mlir, whose settings are its own, not Numba's.
+    HasMlirSettings,
+    /// Its dict of version 3 has None as `stream` where nothing is pending, as the specification says.
+    NoneIsNothing,
     /// Its dict is of version 3 and has no `stream`, whatever is pending.
     NeverNamesStream,
     /// The same, and its dict has None as `stream`.
     AlwaysNamesNone,
+    /// Its `__dlpack__` does as DLPack says: the stream that it is asked for waits, and the memory is where it says.
+    KeepsToDlpack,
     /// Its `__dlpack__` orders nothing, whatever stream it is asked for.
     OrdersNothing,
     /// It hands out a dict that it read of another array before: nothing keeps the stream that the dict names.
@@ -67,17 +78,24 @@ impl Habit {
         match self {
             Self::Immutable
             | Self::IgnoresStream
+            | Self::KeepsToDlpack
             | Self::OrdersNothing
             | Self::TakesNoStream
             | Self::OneCapsule => About::Dlpack,
             Self::KeepsStreamObject
             | Self::SilentDict
+            | Self::LeavesOutStrides
             | Self::DefaultStreamUnnamed
+            | Self::NoneIsNothing
             | Self::NeverNamesStream
             | Self::AlwaysNamesNone
             | Self::StoresDict => About::Cai,
             Self::NamesCurrentStream => About::Both,
-            Self::ReadyOnCurrent | Self::NeverClosesStreams | Self::IgnoresDicts => About::Library,
+            Self::ReadyOnCurrent
+            | Self::WrapsTensors
+            | Self::NeverClosesStreams
+            | Self::HasMlirSettings
+            | Self::IgnoresDicts => About::Library,
         }
     }
 }
@@ -104,16 +122,48 @@ const fn known(
 }
 
 /// The table.
-pub(crate) const HABITS: [HabitRow; 32] = [
+pub(crate) const HABITS: [HabitRow; 49] = [
+    known("torch", Habit::KeepsToDlpack, "2.11.0", "tests/gpu/test_races.py"),
+    known("jax", Habit::KeepsToDlpack, "0.11.2", "tests/gpu/test_races.py"),
+    known("jaxlib", Habit::KeepsToDlpack, "0.11.2", "tests/gpu/test_races.py"),
+    known("cupy", Habit::KeepsToDlpack, "14.2.0", "tests/gpu/test_races.py"),
+    known("warp", Habit::KeepsToDlpack, "1.13", "tests/gpu/test_convert_warp_rmm.py"),
+    known("tvm_ffi", Habit::KeepsToDlpack, "0.1.15", "tests/python/test_tvm_ffi.py"),
+    known("cai_bridge.testing", Habit::KeepsToDlpack, "0.2.0", "tests/python/test_strangers.py"),
+    known("cai_bridge.testing", Habit::NoneIsNothing, "0.2.0", "tests/python/test_strangers.py"),
+    known("nanobind", Habit::OrdersNothing, "2.9", "tests/python/test_nanobind.py"),
     known("torch", Habit::SilentDict, "2.11.0", "tests/gpu/test_habits.py"),
+    known("torch", Habit::WrapsTensors, "2.15", "tests/python/test_strangers.py"),
     known("torch", Habit::ReadyOnCurrent, "2.9", "tests/gpu/test_old_torch.py"),
     known("jax", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
     known("jaxlib", Habit::Immutable, "0.11.2", "tests/gpu/test_jax.py"),
+    known("jax", Habit::Immutable, "0.12", "tests/python/test_strangers.py"),
     known("tvm_ffi", Habit::IgnoresStream, "0.1.15", "tests/python/test_tvm_ffi.py"),
     known("cupy", Habit::NamesCurrentStream, "14.2.0", "tests/gpu/test_habits.py"),
     known("numba", Habit::DefaultStreamUnnamed, "0.30.4", "tests/gpu/test_habits.py"),
+    known("numba", Habit::LeavesOutStrides, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::KeepsStreamObject, "0.30.4", "tests/gpu/test_habits.py"),
     known("numba", Habit::NeverClosesStreams, "0.30.4", "tests/gpu/test_habits.py"),
+    known(
+        "numba_cuda_mlir",
+        Habit::DefaultStreamUnnamed,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
+    known("numba_cuda_mlir", Habit::HasMlirSettings, "0.6.0", "tests/python/test_numba_arrays.py"),
+    known("numba_cuda_mlir", Habit::LeavesOutStrides, "0.6.0", "tests/python/test_numba_arrays.py"),
+    known(
+        "numba_cuda_mlir",
+        Habit::KeepsStreamObject,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
+    known(
+        "numba_cuda_mlir",
+        Habit::NeverClosesStreams,
+        "0.6.0",
+        "tests/python/test_numba_arrays.py",
+    ),
     known("cupy", Habit::NeverClosesStreams, "14.2.0", "tests/gpu/test_habits.py"),
     known("pylibcudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
     known("cudf", Habit::NeverNamesStream, "26.10", "tests/python/test_systems.py"),
@@ -172,7 +222,8 @@ impl Habits {
         self.0 & habit.bit() != 0
     }
 
-    pub(crate) const fn is_empty(self) -> bool {
-        self.0 == 0
+    /// Whether it is known to do anything but what the protocols say.
+    pub(crate) const fn are_peculiar(self) -> bool {
+        self.0 & !(Habit::KeepsToDlpack.bit() | Habit::NoneIsNothing.bit()) != 0
     }
 }

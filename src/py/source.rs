@@ -60,10 +60,11 @@ fn alive_or_waited<'h>(
     holding: &'h Holding,
     (ready, place): (Ready, Place),
 ) -> PyResult<Option<Alive<'h>>> {
-    let Ready::On(stream) = ready else { return Ok(None) };
+    let Some(stream) = ready.stream() else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
         Now::On(alive) => Ok(Some(alive)),
         Now::Nothing => Ok(None),
+        Now::Unsaid => Ok(Some(Alive::legacy(holding.home.place))),
         Now::Gone => wait_for_lost(py, door, holding, (stream, place)).map(|()| None),
     }
 }
@@ -121,7 +122,7 @@ pub(crate) fn hand_over_from(
     (ready, place, from): (Ready, Place, Option<Alive<'_>>),
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
-    let door = Purpose::hand_over(door);
+    let door = Purpose::hand_over_of(door, ready);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
         (None, Some(streams)) => {

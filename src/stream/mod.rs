@@ -126,6 +126,9 @@ impl fmt::Display for Stream {
 pub enum Ready {
     /// Nothing is pending: usable on any stream at once.
     Nothing,
+    /// The producer names no stream, and nothing says that it means it: work may be pending on the legacy default
+    /// stream, where whoever works without naming a stream works.
+    Unsaid,
     /// Usable for work queued on this stream, or on one that waits for it.
     On(Stream),
 }
@@ -135,6 +138,7 @@ impl Ready {
     pub const fn stream(self) -> Option<Stream> {
         match self {
             Self::Nothing => None,
+            Self::Unsaid => Some(Stream::Legacy),
             Self::On(stream) => Some(stream),
         }
     }
@@ -146,10 +150,7 @@ impl Ready {
 
     /// The `stream` entry for a CAI dict that the thread `here` reads.
     pub fn to_cai(self, here: Thread) -> Option<u64> {
-        match self {
-            Self::Nothing => None,
-            Self::On(stream) => Some(stream.seen_from(here).handle()),
-        }
+        self.stream().map(|stream| stream.seen_from(here).handle())
     }
 }
 

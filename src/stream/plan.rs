@@ -11,6 +11,8 @@ pub enum Elided {
     NothingPending,
     /// The consumer asked for no order (-1).
     NotAsked,
+    /// The producer named no stream, and the legacy default one cannot be waited for while a blocking stream is captured.
+    UnsaidInCapture,
     /// The consumer learns the producer's stream and queues its work there.
     StreamPassedOn,
     /// Another array that was ready on the same stream has been ordered by the same call.
@@ -29,6 +31,7 @@ impl Elided {
             Self::SameStream => "same stream",
             Self::NothingPending => "nothing pending",
             Self::NotAsked => "no order asked for",
+            Self::UnsaidInCapture => "no stream named, and a blocking stream is being captured",
             Self::StreamPassedOn => "the consumer is told the producer's stream",
             Self::Together => "ordered together with another array",
             Self::NoConsumer => "no consumer",
@@ -44,7 +47,7 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
         (Ready::Nothing, _) => Some(Elided::NothingPending),
         (_, Request::NoOrder) => Some(Elided::NotAsked),
         (_, Request::Unspecified) => Some(Elided::StreamPassedOn),
-        (Ready::On(_), Request::On(_)) => None,
+        (Ready::Unsaid | Ready::On(_), Request::On(_)) => None,
     }
 }
 

@@ -113,7 +113,7 @@ def test_read_only_memory_is_not_lent_by_a_structure_without_flags(two: Any) -> 
 
 
 def test_a_deleter_that_runs_while_an_exception_unwinds_does_not_replace_it(two: Any) -> None:
-    made = HandMade(two.array(shape=4).ptr)
+    made = HandMade((kept := two.array(shape=4)).ptr, owner=kept)
     capsule = made.capsule()
     with pytest.raises(ZeroDivisionError):
         (to_cai(capsule), 1 / 0)
@@ -135,7 +135,7 @@ def test_an_interrupt_inside_a_producer_is_not_taken_for_an_answer(error: Any, t
 
 
 def test_a_capsule_that_somebody_else_consumes_meanwhile_is_refused_as_used(two: Any) -> None:
-    capsule = HandMade(two.array(shape=4).ptr).capsule()
+    capsule = HandMade((kept := two.array(shape=4)).ptr, owner=kept).capsule()
 
     def consume() -> None:
         if not done:
@@ -219,7 +219,8 @@ def test_a_list_that_changes_while_it_is_read_is_read_as_it_was(two: Any) -> Non
 
 
 def test_lanes_take_one_of_the_64_dimensions(two: Any) -> None:
-    pointer = two.array(shape=4).ptr
+    memory = two.array(shape=4)
+    pointer = memory.ptr
     refused = HandMade(pointer, shape=(1,) * 64, strides=(1,) * 64, lanes=2).capsule()
     with pytest.raises(ValueError, match=r"^ndim: got 64 and lanes; allowed"):
         to_cai(refused)

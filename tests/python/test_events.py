@@ -75,13 +75,15 @@ NOT_ASKED = "no order asked for"
         ("own", "own", SAME),
         (1, None, PASSED_ON),
         (1, -1, NOT_ASKED),
-        (None, 1, NOTHING),
+        (None, 1, SAME),
+        ("trusted", 1, NOTHING),
     ],
 )
 def test_each_order_of_to_cai_made_or_elided_is_one_record(theirs, stream, why, events, cuda):
     streams = {"own": cuda.stream(), "blocking": cuda.stream(blocking=True)}
     theirs, stream = (getattr(streams.get(s), "handle", s) for s in (theirs, stream))
-    to_cai(only_cai(cuda.array(shape=4), stream=theirs), stream=stream)
+    x = cuda.array(shape=4, speaks="cai3")
+    to_cai(x if theirs == "trusted" else only_cai(x, stream=theirs), stream=stream)
     wanted = elided("to_cai", why) if why else made("to_cai", theirs, stream)
     (record,) = events()
     assert fields(record) == wanted
@@ -101,12 +103,17 @@ def test_each_order_of_to_cai_made_or_elided_is_one_record(theirs, stream, why, 
         ("exchange API", lambda view: tables.managed(view).delete()),
     ],
 )
-@pytest.mark.parametrize(("theirs", "why"), [("own", None), (2, None), (1, SAME), (None, NOTHING)])
+@pytest.mark.parametrize(
+    ("theirs", "why"),
+    [("own", None), (2, None), (1, SAME), (None, SAME), ("trusted", NOTHING)],
+)
 def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events, cuda):
     own = cuda.stream(device=1)
     theirs = own.handle if theirs == "own" else theirs
-    x = only_cai(cuda.array(shape=4, device=1), stream=theirs)
-    x.stream = own  # an exporter keeps the stream alive that its dict names
+    x = cuda.array(shape=4, device=1, speaks="cai3")
+    if theirs != "trusted":
+        x = only_cai(x, stream=theirs)
+        x.stream = own  # an exporter keeps the stream alive that its dict names
     view = from_cai(x)
     assert events() == []
     export(view)
@@ -117,7 +124,7 @@ def test_each_order_of_an_export_is_one_record(theirs, why, door, export, events
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "dlpack-strict", "dlpack-bare"])
 def test_every_door_into_to_cai_tells(speaks, events, cuda):
     to_cai(cuda.array(shape=4, speaks=speaks))
-    to_cai(HandMade(cuda.array(shape=4).ptr).capsule())
+    to_cai(HandMade((kept := cuda.array(shape=4)).ptr, owner=kept).capsule())
     assert [fields(record) for record in events()] == [elided("to_cai", PASSED_ON)] * 2
 
 

@@ -51,7 +51,7 @@ def views(cuda: Any, **wishes: Any) -> Any:
 
 
 def capsule(cuda: Any) -> Any:
-    given = HandMade(cuda.array([1.0] * 4, name="x").ptr).capsule()
+    given = HandMade((kept := cuda.array([1.0] * 4, name="x")).ptr, owner=kept).capsule()
 
     def hand_over(stream: Any) -> Any:
         assert capsules.name_of(given) == "dltensor_versioned", "not consumed by a refusal"

@@ -13,11 +13,15 @@ from cai_bridge import from_cai, to_cai
 TYPESTR = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
 ALL = rows("layout", "layout")
 FORMS = ["versioned", "legacy", "1.0", "1.1", "1.2", "1.9"]
-TAKEN = pytest.mark.parametrize(
-    "row",
-    [row for row in ALL if "kind" not in row],
-    ids=lambda row: f"{row['shape']} {row.get('bytes', '')} of {row['itemsize']}",
-)
+
+
+def taken(*without):
+    chosen = [row for row in ALL if not {"kind", *without} & set(row)]
+    ids = lambda row: f"{row['shape']} {row.get('bytes', '')} of {row['itemsize']}"  # noqa: E731
+    return pytest.mark.parametrize("row", chosen, ids=ids)
+
+
+TAKEN, TAKEN_BY_DICT = taken(), taken("given")
 REFUSED = pytest.mark.parametrize(
     "row", [row for row in ALL if "kind" in row], ids=lambda row: f"{row['kind']}-{row['shape']}"
 )
@@ -47,14 +51,14 @@ def tensor_of(row, ptr, **more):
     return HandMade(
         ptr,
         shape=tuple(row["shape"]),
-        strides=tuple(row["elements"]),
+        strides=tuple(row.get("given", row.get("elements", ()))),
         code=1,
         bits=8 * row["itemsize"],
         **more,
     )
 
 
-@TAKEN
+@TAKEN_BY_DICT
 def test_strides_of_a_dict_become_elements_and_are_always_explicit(row, cuda):
     x, ptr = memory(cuda)
     view = from_cai(dict_of(row, ptr), owner=x)
@@ -90,6 +94,8 @@ def test_a_layout_survives_the_way_there_and_back(row, cuda):
     back = from_cai(to_cai(tensor_of(row, ptr).capsule()))
     said = capsules.read(back.__dlpack__(max_version=(1, 0)))
     assert (said.shape, said.strides) == (tuple(row["shape"]), tuple(row["elements"]))
+    if "given" in row:
+        return
     there = to_cai(from_cai(dict_of(row, ptr), owner=x)).__cuda_array_interface__
     assert there["strides"] == (None if row["contiguous"] else strides_of(row))
 
@@ -98,9 +104,13 @@ def test_a_layout_survives_the_way_there_and_back(row, cuda):
 def test_a_layout_that_cannot_be_is_refused_by_both_doors(row, cuda):
     x, ptr = memory(cuda)
     error = BufferError if row["kind"] == "StrideNotMultiple" else ValueError
-    for call in (from_cai, to_cai):
+    doors = (from_cai, to_cai) if "given" not in row else (to_cai,)
+    for call in doors:
+        array = OnlyCai(dict_of(row, ptr), keep=x)
+        if "given" in row:
+            array = tensor_of(row, ptr).capsule()
         with pytest.raises(error, match=r"^(shape|strides|ndim)(\[\d\])?: got .+; allowed: "):
-            call(OnlyCai(dict_of(row, ptr), keep=x))
+            call(array)
 
 
 @pytest.mark.parametrize("form", ["legacy", "1.0", "1.1"])

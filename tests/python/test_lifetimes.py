@@ -150,7 +150,7 @@ def test_the_memory_is_freed_when_the_last_of_all_is_gone(cuda):
 
 @pytest.mark.parametrize("form", ["versioned", "legacy", "1.1"])
 def test_a_producers_tensor_is_deleted_with_the_last_holder_and_once(form, cuda):
-    tensor = HandMade(cuda.array(shape=4).ptr, form=form)
+    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept, form=form)
     capsule = tensor.capsule()
     view = to_cai(capsule)
     assert capsules.name_of(capsule) == f"used_dltensor{'' if form == 'legacy' else '_versioned'}"
@@ -165,7 +165,7 @@ def test_a_producers_tensor_is_deleted_with_the_last_holder_and_once(form, cuda)
 
 
 def test_a_consumed_capsule_that_outlives_its_view_deletes_nothing_more(cuda):
-    tensor = HandMade(cuda.array(shape=4).ptr)
+    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     capsule = tensor.capsule()
     view = to_cai(capsule)
     view.release()
@@ -175,7 +175,7 @@ def test_a_consumed_capsule_that_outlives_its_view_deletes_nothing_more(cuda):
 
 
 def test_a_method_that_returns_the_same_capsule_twice_is_taken_once(cuda):
-    tensor = HandMade(cuda.array(shape=4).ptr)
+    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     capsule = tensor.capsule()
     producer = DLPackPair(lambda **_: capsule)
     view = to_cai(producer)

@@ -69,6 +69,29 @@ def array_type(**members: Any) -> Any:
     return type("DeviceNDArray", (), {**name, **members})
 
 
+LIBRARIES = {
+    "numba": "numba.cuda.cudadrv.devicearray",
+    "numba-cuda-mlir": "numba_cuda_mlir.numba_cuda.cudadrv.devicearray",
+}
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: Any) -> str:
+    """The module that the arrays' class is of."""
+    return LIBRARIES[request.param]
+
+
+@pytest.fixture(params=["by attributes", "by the dict"])
+def make(request: Any, library: str) -> Any:
+    """A type of arrays for the quick route, and one for the plain route."""
+
+    def own(self: Any) -> dict[str, Any]:
+        return interface(self)
+
+    own.__module__ = library if request.param == "by attributes" else "somebody.else"
+    return array_type(__cuda_array_interface__=property(own), __module__=library)
+
+
 def facts(view: Any) -> tuple[Any, ...]:
     return (view.shape, view.strides, view.typestr, view.ptr, view.readonly, view.stream)
 
@@ -99,11 +122,10 @@ def test_the_attributes_say_what_the_dict_says(like: Any, cuda: Any) -> None:
 
 @pytest.mark.parametrize("first", ["broadcast", "plain"])
 def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(
-    first: str, cuda: Any
+    first: str, make: Any, cuda: Any
 ) -> None:
     memory = cuda.array([1.0, 2.0, 3.0], dtype="float32", speaks="cai3")
     plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
-    make = array_type()
     if first == "plain":
         to_cai(make(memory, plain))
     array = make(memory, wide)
@@ -113,6 +135,16 @@ def test_a_broadcast_array_keeps_its_strides_which_the_dict_leaves_out(
     pending = cuda.legacy.read(to_cai(array))
     cuda.synchronize()
     assert pending.value == [[1.0, 2.0, 3.0]] * 2
+
+
+def test_a_dict_of_a_broadcast_array_has_the_strides_of_its_owner(make: Any, cuda: Any) -> None:
+    memory = cuda.array([1.0, 2.0, 3.0], dtype="float32", speaks="cai3")
+    array = make(memory, np.broadcast_to(np.zeros(3, "float32"), (2, 3)))
+    interface = array.__cuda_array_interface__
+    assert from_cai(interface, owner=array).strides == (0, 4)
+    assert interface["strides"] is None, "the dict is its maker's"
+    other = {**interface, "shape": (3,), "data": (memory.ptr, False)}
+    assert from_cai(other, owner=array).strides == (4,), "another array of the same owner"
 
 
 def test_a_subclass_with_a_dict_of_its_own_is_read_by_that(cuda: Any) -> None:
@@ -137,13 +169,16 @@ def test_a_dict_that_differs_is_believed_and_the_log_says_so(cuda: Any, caplog: 
 @pytest.mark.parametrize("per_thread", [False, True])
 @pytest.mark.parametrize("named", [False, True])
 def test_the_default_stream_is_numbas_by_its_setting(
-    named: bool, per_thread: bool, cuda: Any, monkeypatch: Any
+    named: bool, per_thread: bool, make: Any, library: str, cuda: Any, monkeypatch: Any
 ) -> None:
-    module = types.ModuleType("numba.cuda")
-    module.config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=int(per_thread))
-    monkeypatch.setitem(sys.modules, "numba.cuda", module)
+    for setting in ("numba.cuda", "numba_cuda_mlir.numba_cuda.core"):
+        module = types.ModuleType(setting)
+        own = setting.partition(".")[0] == library.partition(".")[0]
+        flag = int(per_thread if own else not per_thread)
+        module.config = types.SimpleNamespace(CUDA_PER_THREAD_DEFAULT_STREAM=flag)
+        monkeypatch.setitem(sys.modules, setting, module)
     memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
-    array = array_type()(memory, np.zeros(4, "float32"), Stream(0) if named else 0)
+    array = make(memory, np.zeros(4, "float32"), Stream(0) if named else 0)
     assert to_cai(array).stream == (2 if per_thread else 1)
 
 
@@ -164,10 +199,10 @@ def test_a_stream_is_asked_for_once_and_lives_as_long_as_the_view(cuda: Any) -> 
     assert (pending.value, after.value) == ([7.0] * 4, [8.0] * 4)
 
 
-def test_a_stream_around_somebody_elses_handle_is_not_used_later(cuda: Any) -> None:
+def test_a_stream_around_somebody_elses_handle_is_not_used_later(make: Any, cuda: Any) -> None:
     memory = cuda.array([0.0] * 4, dtype="float32", speaks="cai3")
     lent, mine = (cuda.stream(name) for name in ("lent", "mine"))
-    array = array_type()(memory, np.zeros(4, "float32"), Stream(lent, external=True))
+    array = make(memory, np.zeros(4, "float32"), Stream(lent, external=True))
     view = to_cai(array)
     array.stream = Stream(mine)
     lent.destroy()
@@ -196,10 +231,11 @@ class BindingsPointer:
         return self.address
 
 
+@pytest.mark.parametrize("route", ["by attributes", "by the dict"])
 @pytest.mark.parametrize("made", [ctypes.c_size_t, BindingsPointer])
 @pytest.mark.parametrize("first", ["broadcast", "plain"])
 def test_an_array_of_an_older_release_keeps_its_strides_too(
-    first: str, made: Any, cuda: Any
+    first: str, made: Any, route: str, cuda: Any
 ) -> None:
     def interface_of(self: Any) -> dict[str, Any]:
         pointer = self.gpu_data
@@ -209,7 +245,8 @@ def test_an_array_of_an_older_release_keeps_its_strides_too(
         finally:
             self.gpu_data = pointer
 
-    interface_of.__module__ = interface.__module__
+    if route == "by attributes":
+        interface_of.__module__ = interface.__module__
     stream, memory = cuda.stream("Numba's"), cuda.array([1.0] * 3, dtype="float32", speaks="cai3")
     plain, wide = np.zeros(3, "float32"), np.broadcast_to(np.zeros(3, "float32"), (2, 3))
     make = array_type(__cuda_array_interface__=property(interface_of))

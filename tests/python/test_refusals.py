@@ -183,7 +183,7 @@ def test_to_cai_refuses_an_argument_and_takes_the_array_afterwards(row, speaks, 
 
 @refused_by("to_cai")
 def test_to_cai_refuses_an_argument_beside_a_capsule_and_leaves_it(row, cuda):
-    tensor = HandMade(cuda.array(shape=4).ptr)
+    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     capsule = tensor.capsule()
     assert_refused(row, to_cai, capsule, **arguments(row))
     assert capsules.name_of(capsule) == "dltensor_versioned"

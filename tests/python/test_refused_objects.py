@@ -89,6 +89,16 @@ MAKERS = {
     "a capsule of a device that is not there": [
         lambda cuda, x: HandMade(x.ptr, device_id=99).capsule()
     ],
+    "memory of another GPU than it says": [
+        lambda cuda, x: HandMade(x.ptr, device_id=1).capsule(),
+        lambda cuda, x: DLPackPair(lambda **_: HandMade(x.ptr, device_id=1).capsule()),
+        lambda cuda, x: tables.speaker(tables.table(lambda _: HandMade(x.ptr, device_id=1)))(),
+    ],
+    "host memory that DLPack calls a GPU's": [
+        lambda cuda, x: HandMade(4096).capsule(),
+        lambda cuda, x: DLPackPair(lambda **_: HandMade(4096).capsule()),
+        lambda cuda, x: tables.speaker(tables.table(lambda _: HandMade(4096)))(),
+    ],
     "cai that is a list": [lambda cuda, x: OnlyCai([1, 2])],
     "numpy": [
         lambda cuda, x: np.zeros(4),
@@ -270,7 +280,7 @@ def test_a_call_of_the_driver_that_fails_is_named(row, cuda):
 @pytest.mark.parametrize("speaks", ["exchange", "capsule", "cai", "dlpack-bare"])
 def test_an_order_that_fails_costs_nothing(call, speaks, cuda):
     producer, mine = cuda.stream("producer"), cuda.stream("mine")
-    tensor = HandMade(cuda.array([1.0] * 4).ptr)
+    tensor = HandMade((kept := cuda.array([1.0] * 4)).ptr, owner=kept)
     x = tensor.capsule()
     if speaks != "capsule":
         x = cuda.array([1.0] * 4, speaks=speaks, stream=producer)

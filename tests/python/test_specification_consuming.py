@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from fakes import OnlyCai, interface, only_cai
+from fakes import OnlyCai, Trusted, interface, only_cai
 from producers import speaking, working_on
 from scenes import again
 from specification import (
@@ -52,12 +52,12 @@ optional = pytest.mark.parametrize("given", [True, False], ids=["None", "not pre
 
 
 def idle(cuda: Any, given: bool) -> Any:
-    """An array without pending work, whose dict says so."""
+    """An array without pending work, whose dict says so, and means it."""
     x = cuda.array([7.0] * 8, speaks=())
     made = interface(x, shape=(8,))
     if not given:
         del made["stream"]
-    return OnlyCai(made, keep=x)
+    return Trusted(made, keep=x)
 
 
 # --- the entry ------------------------------------------------------------------------------------

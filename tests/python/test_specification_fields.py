@@ -72,7 +72,7 @@ def test_a_dict_of_the_four_entries_alone_is_read(cuda, door):
     x = cuda.array([[1.0, 2.0], [3.0, 4.0]], speaks=())
     made = interface(x, shape=(2, 2))
     view = door(OnlyCai({key: made[key] for key in FOUR}, keep=x))
-    assert (view.stream, view.strides, view.readonly) == (None, (8, 4), False)
+    assert (view.stream, view.strides, view.readonly) == (1, (8, 4), False)
     assert values(cuda, view) == [[1.0, 2.0], [3.0, 4.0]]
 
 
@@ -178,7 +178,7 @@ def test_a_view_without_elements_has_the_pointer_0(cuda, speaks):
 
 @as_producer("data-zero-size")
 def test_a_view_without_elements_has_the_pointer_0_whatever_dlpack_says(cuda):
-    capsule = HandMade(cuda.array([1.0]).ptr, shape=(0,)).capsule()
+    capsule = HandMade((kept := cuda.array([1.0])).ptr, owner=kept, shape=(0,)).capsule()
     assert to_cai(capsule).__cuda_array_interface__["data"] == (0, False)
 
 

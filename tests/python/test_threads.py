@@ -56,7 +56,7 @@ def test_a_view_may_be_released_or_dropped_on_another_thread(cuda):
 
 
 def test_many_threads_convert_export_and_release_the_same_view(cuda):
-    tensor = HandMade(cuda.array([1.0] * 4).ptr)
+    tensor = HandMade((kept := cuda.array([1.0] * 4)).ptr, owner=kept)
     view = to_cai(tensor.capsule())
     start, unexpected = threading.Barrier(8), []
 
@@ -85,7 +85,7 @@ def test_many_threads_convert_export_and_release_the_same_view(cuda):
 
 def test_threads_that_release_one_view_at_once_let_go_once(cuda):
     for _ in range(50):
-        tensor = HandMade(cuda.array(shape=4).ptr)
+        tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
         view = to_cai(tensor.capsule())
         start = threading.Barrier(4)
 
@@ -98,8 +98,8 @@ def test_threads_that_release_one_view_at_once_let_go_once(cuda):
 
 
 def test_one_capsule_is_taken_by_one_of_many_threads(cuda):
-    memory, start = cuda.array(shape=4).ptr, threading.Barrier(4)
-    tensors = [HandMade(memory) for _ in range(1000)]
+    memory, start = cuda.array(shape=4), threading.Barrier(4)
+    tensors = [HandMade(memory.ptr) for _ in range(1000)]
     capsules, taken, refused = [tensor.capsule() for tensor in tensors], [], []
 
     def take():
@@ -121,7 +121,7 @@ def test_one_capsule_is_taken_by_one_of_many_threads(cuda):
 
 
 def test_a_view_made_of_a_table_by_another_thread_is_an_ordinary_one(cuda):
-    tensor, made = HandMade(cuda.array(shape=4).ptr), []
+    tensor, made = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept), []
     on_threads(1, lambda: made.append(tables.to_object(DLPackView, tensor)))
     assert made[0].shape == (4,)
 
@@ -150,7 +150,7 @@ def exported(view):
 
 
 def test_native_threads_delete_while_others_convert_and_the_collector_runs(cuda):
-    tensors = [HandMade(cuda.array([1.0] * 4).ptr) for _ in range(6)]
+    tensors = [HandMade((kept := cuda.array([1.0] * 4)).ptr, owner=kept) for _ in range(6)]
     views = [to_cai(tensor.capsule()) for tensor in tensors]
     start, unexpected = threading.Barrier(7), []
 
@@ -230,7 +230,7 @@ def test_a_deleter_may_be_called_by_the_end_of_garbage(cuda):
 
 @pytest.mark.parametrize("form", [None, (1, 3)])
 def test_a_deleter_that_is_called_while_an_exception_is_pending_does_not_disturb_it(form, cuda):
-    tensor = HandMade(cuda.array(shape=4).ptr)
+    tensor = HandMade((kept := cuda.array(shape=4)).ptr, owner=kept)
     view = from_cai(to_cai(tensor.capsule()))
 
     def export():

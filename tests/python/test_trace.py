@@ -99,8 +99,10 @@ def test_a_per_thread_default_stream_is_a_lane_for_each_thread(traced, cuda):
         ("own", "own", "own", "same stream"),
         ("own", None, "own", "the consumer is told the producer's stream"),
         ("own", -1, "own", "no order asked for"),
-        (None, 1, 1, "nothing pending"),
-        (None, None, None, "nothing pending"),
+        (None, 1, 1, "same stream"),
+        (None, None, 1, "the consumer is told the producer's stream"),
+        ("trusted", 1, 1, "nothing pending"),
+        ("trusted", None, None, "nothing pending"),
     ],
 )
 def test_an_order_that_is_not_made_is_a_mark_with_the_reason(
@@ -108,7 +110,8 @@ def test_an_order_that_is_not_made_is_a_mark_with_the_reason(
 ):
     streams = {"own": cuda.stream(), "blocking": cuda.stream(blocking=True)}
     theirs, stream = (getattr(streams.get(s), "handle", s) for s in (theirs, stream))
-    x = only_cai(cuda.array(shape=4), stream=theirs)
+    x = cuda.array(shape=4, speaks="cai3")
+    x = x if theirs == "trusted" else only_cai(x, stream=theirs)
     with traced():
         view = to_cai(x, stream=stream)
     seen = traced.read()
@@ -151,7 +154,7 @@ def test_streams_have_the_names_that_are_given_for_them(traced, cuda):
     [
         (lambda cuda: cuda.array(shape=4, speaks="exchange"), "exchange API"),
         (lambda cuda: cuda.array(shape=4, speaks="dlpack"), "__dlpack__"),
-        (lambda cuda: HandMade(cuda.array(shape=4).ptr).capsule(), "capsule"),
+        (lambda cuda: HandMade((kept := cuda.array(shape=4)).ptr, owner=kept).capsule(), "capsule"),
         (lambda cuda: cuda.array(shape=4, speaks="cai3"), "CAI v3"),
         (lambda cuda: to_cai(cuda.array(shape=4)), "view"),
         (lambda cuda: from_cai(only_cai(cuda.array(shape=4))), "view"),

@@ -17,9 +17,11 @@ fn part(value: &Value) -> Part {
 
 #[test]
 fn the_route_of_an_edge_is_the_table() {
-    for (section, direction) in
-        [("hand_over", Direction::HandOver), ("give_back", Direction::GiveBack)]
-    {
+    for (section, direction) in [
+        ("hand_over", Direction::HandOver),
+        ("unsaid", Direction::Unsaid),
+        ("give_back", Direction::GiveBack),
+    ] {
         for row in rows(&table("capture.toml"), section) {
             let to = match row.get("to") {
                 Some(_) => Stream::Legacy,

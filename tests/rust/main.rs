@@ -32,6 +32,7 @@ mod order_ends;
 mod order_marks;
 mod refusals;
 mod simulated;
+mod strangers;
 mod stream;
 mod tables;
 mod tensor;

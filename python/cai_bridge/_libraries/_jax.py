@@ -16,7 +16,7 @@ class Jax(Routed):
     arrays = ("jax:Array",)
     view = DLPackView
     writes = False
-    # Its capsules have no read-only flag, and it never writes.
+    # It never writes.
     readonly = False
 
     def routes(self) -> Quick:

@@ -32,7 +32,7 @@ const DOOR: &str = "from_cai";
 ///     then holds. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
 ///     call and replaces it from then on; nothing waits for later work on that stream. -1 says that
 ///     nothing is pending. None takes the dict's stream. If the dict names none, version 3 means that
-///     nothing is pending. For versions 0 to 2 the bridge asks the library for its current stream, or
+///     at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or
 ///     ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
 /// readonly : bool, optional
 ///     None keeps the producer's flag. True hands out read-only memory. With False you vouch that

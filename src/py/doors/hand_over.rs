@@ -10,7 +10,7 @@ use crate::py::source::{
     check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_stream,
 };
 use crate::py::streams::Argument;
-use crate::stream::{Alive, Elided, Request, Stream, plan};
+use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
 
 /// An array whose readiness is known: the order for the consumer, and what its dict then says.
 pub(super) fn export(
@@ -68,8 +68,9 @@ pub(super) fn export_all(
     Ok(())
 }
 
-/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work.
-type Pair = (Stream, bool, Place, Place);
+/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work; and whether the
+/// producer named that stream.
+type Pair = (Stream, bool, Place, Place, bool);
 
 /// What is to be ordered for a consumer.
 struct Asked<'a, 'py> {
@@ -111,7 +112,8 @@ impl Asked<'_, '_> {
     ) -> PyResult<()> {
         let Self { argument, at, waits, from } = *self;
         // By the stream that is waited for, not by the one that was named: the legacy stream may stand in for that.
-        let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at));
+        let named = source.ready != Ready::Unsaid;
+        let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at, named));
         match (pair, ordered) {
             (Some(pair), Some(ordered)) if ordered.contains(&pair) => {
                 let together = || argument.request().stream();

@@ -8,7 +8,7 @@ use super::{Maybe, tell};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
-use crate::py::interpreter::{Answer, answered, entry};
+use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
@@ -115,16 +115,34 @@ fn source_for(
     Ok(source)
 }
 
-/// Takes `x` in by the best way that its type has; a capsule's tensor is still its own.
+/// Takes `x` in by the best way that its type has; a capsule's tensor is still its own. Where that way fails and the type
+/// has others than it had, by those.
 #[inline(always)]
 pub(super) fn take_in(
+    door: &'static str,
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
+) -> PyResult<Box<Holding>> {
+    take_in_by(door, x, facts, arguments).or_else(|error| {
+        let py = x.py();
+        let changed = if is_interrupt(py, &error) { None } else { types::changed(x, facts)? };
+        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments))
+    })
+}
+
+#[inline(always)]
+fn take_in_by(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
 ) -> PyResult<Box<Holding>> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
-        return dlpack::exchange(door, x, facts, table, argument);
+        if facts.has_still(table, x)? {
+            return dlpack::exchange(door, x, facts, table, argument);
+        }
+        return Err(Error::new(Kind::ExchangeTable, "a type that has another one by now").into());
     }
     match facts.producer {
         ProducerKind::CaiView | ProducerKind::DLPackView => {

@@ -78,6 +78,7 @@ impl Home {
         Ok(match kept.now(py, driver)? {
             Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
             Now::Nothing if follows => Now::Nothing,
+            Now::Unsaid if follows => Now::Unsaid,
             _ => Now::Gone,
         })
     }

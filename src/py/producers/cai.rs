@@ -15,7 +15,7 @@ use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
 use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
-use super::{guards, ndarray, silence};
+use super::{guards, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
 use crate::device::Device;
 use crate::driver;
@@ -74,7 +74,7 @@ pub(crate) fn import<'py>(
         let unnamed = default_stream(owner, of_owner)?;
         let declared = options.stream.request() != Request::Unspecified;
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
-        let dict = interface(x, facts)?;
+        let dict = strides::completed(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
         cai_dict::decode(&dict, (unnamed, declared), name, layout)?
     };
@@ -91,6 +91,9 @@ pub(crate) fn import<'py>(
     let claim = match &names {
         Some(Names::Library) => ndarray::current(py, place)?,
         _ if silent => Claim::Silent,
+        _ if claim == Claim::Stated(Ready::Nothing) && !of_owner.says_what_is_pending() => {
+            Claim::Stated(Ready::Unsaid)
+        }
         _ => claim,
     };
     let exports = facts.producer != ProducerKind::Dict;
@@ -123,6 +126,7 @@ pub(crate) fn import<'py>(
         (Request::Unspecified, Claim::Silent) => {
             silence::settle(x, facts, owner, (driver, place), (options.door, ordered))?
         }
+        (Request::Unspecified, Claim::Stated(Ready::Unsaid)) => (Ready::Unsaid, None, None),
         (Request::NoOrder | Request::Unspecified, _) => (Ready::Nothing, None, None),
     };
     let elided = options.stream.request() == Request::Unspecified && !ordered;
@@ -137,7 +141,7 @@ fn default_stream(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Stream
     if !facts.has(Habit::DefaultStreamUnnamed) {
         return Ok(None);
     }
-    libraries::numbas_default(x.py()).map(Some)
+    libraries::numbas_default(x.py(), facts.has(Habit::HasMlirSettings)).map(Some)
 }
 
 /// References to the owner. One of our own views as the owner of a dict is asked for those that it has, since it may
@@ -251,7 +255,8 @@ fn speechless(x: &Bound<'_, PyAny>, facts: &Facts, error: PyErr) -> PyResult<PyE
         _ => {
             let has_table = facts.table.is_some();
             let speaks = if has_table || types::speaks(x, intern!(py, "__dlpack__"))? {
-                "which speaks only DLPack and which to_cai and to_dlpack take"
+                "which speaks only DLPack and which to_cai and to_dlpack take \
+                 (from_cai(to_cai(x, stream=-1), stream=...) names its stream)"
             } else {
                 "which has no __cuda_array_interface__"
             };

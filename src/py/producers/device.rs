@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
-use crate::descriptor::null;
+use crate::descriptor::{Descriptor, null};
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
@@ -76,6 +76,22 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
             Err(Error::new(Kind::DeviceArgument, got))
         }
     }
+}
+
+/// Refuses memory that a producer whom nobody vouches for says is a GPU's, if the driver knows it as another's or
+/// not at all.
+pub(super) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
+    let Device { kind: MemoryKind::Device, id } = array.device() else { return Ok(()) };
+    // Without a driver an array is looked at all the same.
+    if array.ptr() == 0 || driver.get().is_err() {
+        return Ok(());
+    }
+    let found = driver.locate(array.ptr())?;
+    if found.kind == MemoryKind::Device && found.ordinal != id {
+        let got = format!("(2, {id}) for memory of (2, {})", found.ordinal);
+        return Err(Error::new(Kind::DeviceElsewhere, got));
+    }
+    Ok(())
 }
 
 fn current_ordinal(driver: &Handle) -> Result<i32> {

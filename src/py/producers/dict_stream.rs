@@ -114,7 +114,8 @@ impl DictStream<'_, '_> {
         if (self.exports && !of_now)
             || (moves && !self.owner.is_instance_of::<View>() && of_owner()?)
         {
-            return StreamRef::exported(self.driver, alive, self.owner, (moves, vouched)).map(Some);
+            let named = (moves, vouched, self.of_owner.says_what_is_pending());
+            return StreamRef::exported(self.driver, alive, self.owner, named).map(Some);
         }
         Ok(vouched)
     }

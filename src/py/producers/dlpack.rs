@@ -11,7 +11,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
-use super::device::check_exists;
+use super::device::{check_exists, check_memory};
 use super::dunder::ask;
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
@@ -23,7 +23,7 @@ use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
-use crate::order;
+use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Unconsumed, look};
@@ -52,6 +52,9 @@ pub(crate) fn exchange(
     imported.read_into(&mut source.array)?;
     source.take(ImportedDlpack::Versioned(imported.0));
     guards::check(x, facts, Some(source.array.dtype()))?;
+    if !facts.has(Habit::KeepsToDlpack) {
+        check_memory(&source.driver, &source.array)?;
+    }
     let place = place(py, &source.driver, &source.array)?;
     source.set_place(place);
     let native = table.current_work_stream(py, Device::cuda(place.ordinal))?;
@@ -102,8 +105,12 @@ pub(crate) fn protocol(
     }
     // Of libraries that are known the dict is not asked: JAX would wait on the host.
     let asks = facts.has_cai && !known.is_known() && array.ptr() != 0;
-    let (named, readonly) = if asks { said(x)? } else { (None, known.has(Habit::Immutable)) };
-    let array = array.with_readonly((readonly && form == Form::Legacy).then_some(true));
+    let (named, readonly) = if asks { said(x)? } else { (None, false) };
+    let readonly = (readonly && form == Form::Legacy) || known.has(Habit::Immutable);
+    let array = array.with_readonly(readonly.then_some(true));
+    if !known.has(Habit::KeepsToDlpack) {
+        check_memory(&driver, &array)?;
+    }
     let place = place(py, &driver, &array)?;
     let silent = known.has(Habit::OrdersNothing) && consumer.request() != Request::NoOrder;
     if silent && array.ptr() != 0 {
@@ -114,6 +121,9 @@ pub(crate) fn protocol(
     let passed_on = argument.request() == Request::Unspecified;
     let of_work = |work| of_producer(py, door, &driver, (work, place), passed_on);
     let of_work = work.map(of_work).transpose()?;
+    if own.is_none() && !silent && ready != Stream::Legacy && array.ptr() != 0 {
+        presume(py, door, known, (&driver, place), argument)?;
+    }
     // What it was asked for is ready there; the stream is the call's own.
     let ready = work.or_else(|| match ready {
         Stream::Legacy => Some(Alive::legacy(place)),
@@ -124,7 +134,7 @@ pub(crate) fn protocol(
     // The stream that its dict names is the producer's, or the one that it names at the end.
     let exported = |named: Stream| {
         let alive = current::named(py, named.handle(), place);
-        StreamRef::exported(&driver, alive, x, (true, None))
+        StreamRef::exported(&driver, alive, x, (true, None, known.says_what_is_pending()))
     };
     let producer = match (producer, named) {
         (None, Some(named)) => Some(exported(named)?),
@@ -139,6 +149,24 @@ pub(crate) fn protocol(
     // Last: what fails before leaves the capsule as it was.
     source.take(capsule::take(capsule)?);
     Ok(source)
+}
+
+/// Where nobody knows what a library does with the stream that its `__dlpack__` is asked for, the consumer's waits for
+/// the legacy default stream, too, where whoever works without naming a stream works.
+fn presume(
+    py: Python<'_>,
+    door: &'static str,
+    known: &Facts,
+    (driver, place): (&Handle, Place),
+    argument: &Argument<'_, '_>,
+) -> PyResult<()> {
+    let Some(to) = argument.alive(place) else { return Ok(()) };
+    if known.has(Habit::KeepsToDlpack) {
+        return Ok(());
+    }
+    let door = Purpose::hand_over_of(door, Ready::Unsaid);
+    order::connect(door, driver, (Alive::legacy(place), to), |call| detach(py, call))?;
+    Ok(())
 }
 
 /// Has a producer make its memory ready on the legacy default stream of `place`, by its `__dlpack__`.
@@ -168,6 +196,7 @@ pub(crate) fn capsule(
     // Without a driver a capsule is read all the same.
     if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
         check_exists(&driver, place.ordinal, "device")?;
+        check_memory(&driver, &array)?;
     }
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Capsule);
     source.array = array;

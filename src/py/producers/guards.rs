@@ -4,9 +4,10 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::types::Facts;
+use super::types::{Facts, Lazy};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
+use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, is_interrupt};
 use crate::py::text::printed;
 
@@ -15,16 +16,48 @@ use crate::py::text::printed;
 #[inline(always)]
 pub(crate) fn check(x: &Bound<'_, PyAny>, facts: &Facts, dtype: Option<Dtype>) -> PyResult<()> {
     let Some(lazy) = &facts.lazy else { return Ok(()) };
-    if dtype.is_none_or(Dtype::is_inexact) && lazy.requires_grad.ask(x)? {
-        return Err(Error::new(Kind::RequiresGrad, "True").into());
+    let found = match found(x, lazy, dtype) {
+        Err(error) => behind_wrapper(x, facts, error, || self::found(x, lazy, dtype)),
+        found => found,
+    };
+    found?.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// What is to be refused, as the tensor answers.
+#[inline(always)]
+fn found(x: &Bound<'_, PyAny>, lazy: &Lazy, dtype: Option<Dtype>) -> PyResult<Option<Error>> {
+    let found = if dtype.is_none_or(Dtype::is_inexact) && lazy.requires_grad.ask(x)? {
+        (Kind::RequiresGrad, "True")
+    } else if lazy.is_neg.ask(x)? {
+        (Kind::NegBit, "a tensor with the negative bit set")
+    } else if dtype.is_none_or(Dtype::is_complex) && lazy.is_conj.ask(x)? {
+        (Kind::ConjBit, "a tensor with the conjugate bit set")
+    } else {
+        return Ok(None);
+    };
+    Ok(Some(Error::new(found.0, found.1)))
+}
+
+/// The same of a tensor that answered by `error`: classes of torch's that let nothing be done with their tensors but
+/// exporting them, as `ReadOnlyTensorWrapper`, refuse every question. torch itself answers for them.
+#[cold]
+fn behind_wrapper<R>(
+    x: &Bound<'_, PyAny>,
+    facts: &Facts,
+    error: PyErr,
+    ask: impl FnOnce() -> PyResult<R>,
+) -> PyResult<R> {
+    let py = x.py();
+    if is_interrupt(py, &error) || !facts.has(Habit::WrapsTensors) {
+        return Err(error);
     }
-    if lazy.is_neg.ask(x)? {
-        return Err(Error::new(Kind::NegBit, "a tensor with the negative bit set").into());
-    }
-    if dtype.is_none_or(Dtype::is_complex) && lazy.is_conj.ask(x)? {
-        return Err(Error::new(Kind::ConjBit, "a tensor with the conjugate bit set").into());
-    }
-    Ok(())
+    let torch = py.import(intern!(py, "torch._C"));
+    let plain = torch.and_then(|torch| torch.call_method0("DisableTorchFunctionSubclass"));
+    let Some(plain) = answered(py, plain)? else { return Err(error) };
+    plain.call_method0(intern!(py, "__enter__"))?;
+    let asked = ask();
+    plain.call_method1(intern!(py, "__exit__"), (py.None(), py.None(), py.None()))?;
+    answered(py, asked)?.ok_or(error)
 }
 
 /// Says what a producer's own failure was about, where it was about the layout.

@@ -36,9 +36,13 @@ fn warn_once(owner: &Bound<'_, PyAny>, has_dict: bool) -> PyResult<()> {
     }
     let text = format!(
         "{name} never names a stream that its work is pending on, so the host waits for the device at every \
-         import, and nothing orders the producer's later writes in place after the consumer's work. {}-1 if \
-         nothing is pending",
-        if has_dict { "Name its stream by from_cai(x, stream=...), or " } else { "Pass stream=" }
+         import, and nothing orders the producer's later writes in place after the consumer's work. {} if nothing \
+         is pending",
+        if has_dict {
+            "Name its stream by from_cai(x, stream=...), or -1"
+        } else {
+            "Name its stream by from_cai(to_cai(x, stream=-1), stream=...), or pass stream=-1"
+        }
     );
     let text = CString::new(text).unwrap_or_default();
     let level = program_line(py)?.map_or(1, |line| line.level);

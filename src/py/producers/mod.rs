@@ -13,4 +13,5 @@ mod ndarray;
 pub(crate) mod own_view;
 mod readiness;
 mod silence;
+mod strides;
 pub(crate) mod types;

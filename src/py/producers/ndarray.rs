@@ -3,8 +3,7 @@
 //! The first array of a type is read both ways. Where the answers differ, or the attributes are others than
 //! those known here, arrays of that type are read by their dict.
 //!
-//! Of one thing the attributes are right and a dict is not: Numba calls an array contiguous whose only other strides
-//! are 0, as a broadcast one's (`is_contiguous`, numba-cuda 0.30.4).
+//! Of one thing the attributes are right and a dict is not: the strides that [`super::strides`] adds to Numba's dicts.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -15,7 +14,7 @@ use crate::device::Place;
 use crate::dtype::Dtype;
 use crate::layout::{Dims, Layout, Reach};
 use crate::py::cai_dict;
-use crate::py::habits::{Habit, Habits};
+use crate::py::habits::{Habit, Habits, is_of};
 use crate::py::interpreter::answered;
 use crate::py::native::{self, Question};
 use crate::py::numpy;
@@ -31,6 +30,8 @@ pub(super) struct Parts {
     strides: Question,
     dtype: Question,
     address: Address,
+    /// Whether its library is numba-cuda-mlir.
+    is_mlir: bool,
 }
 
 /// Where an array has the address of its first element.
@@ -71,7 +72,10 @@ impl Parts {
         let (library, found) = if habits.has(Habit::NamesCurrentStream) {
             ("cupy", answered(py, Self::cupys(x, kind))?.flatten())
         } else if habits.has(Habit::KeepsStreamObject) {
-            ("numba", answered(py, Self::numbas(kind))?.flatten())
+            (
+                "numba",
+                answered(py, Self::numbas(kind, habits.has(Habit::HasMlirSettings)))?.flatten(),
+            )
         } else {
             return Ok(None);
         };
@@ -112,15 +116,16 @@ impl Parts {
         let contiguous = of(kind, intern!(py, "_c_contiguous"))?;
         numpy::know_all(py)?;
         let address = Address::Pointer(memory, data.unbind(), ptr);
-        Ok(Some(Self { shape, contiguous, strides, dtype, address }))
+        Ok(Some(Self { shape, contiguous, strides, dtype, address, is_mlir: false }))
     }
 
     /// Each array has the attributes in its own dict, and Numba's own property makes a CAI dict of them.
-    fn numbas(kind: &Bound<'_, PyType>) -> PyResult<Option<Self>> {
+    fn numbas(kind: &Bound<'_, PyType>, is_mlir: bool) -> PyResult<Option<Self>> {
         let py = kind.py();
         let property = kind.getattr(intern!(py, "__cuda_array_interface__"))?;
         let maker = property.getattr(intern!(py, "fget"))?.getattr(intern!(py, "__module__"))?;
-        if !maker.cast::<PyString>()?.to_str()?.starts_with("numba.") {
+        let library = if is_mlir { "numba_cuda_mlir" } else { "numba" };
+        if !is_of(maker.cast::<PyString>()?.to_str()?, library) {
             return Ok(None);
         }
         numpy::know_all(py)?;
@@ -130,6 +135,7 @@ impl Parts {
             strides: Question::named(intern!(py, "strides")),
             dtype: Question::named(intern!(py, "dtype")),
             address: Address::Ctypes,
+            is_mlir,
         }))
     }
 
@@ -181,7 +187,9 @@ impl Parts {
             Address::Ctypes => {
                 let object = x.getattr(intern!(x.py(), "stream"))?;
                 let object = (native::small(&object) != Some(0)).then_some(object);
-                let Some(stream) = numbas(x.py(), object.as_ref())? else { return Ok(None) };
+                let Some(stream) = numbas(x.py(), object.as_ref(), self.is_mlir)? else {
+                    return Ok(None);
+                };
                 (Ready::On(stream), Names::Array(object))
             }
         };
@@ -227,13 +235,17 @@ pub(super) fn current(py: Python<'_>, place: Place) -> PyResult<Claim> {
 }
 
 /// The stream of an array of Numba's that has `object` for it; `None` where that does not say its handle.
-fn numbas(py: Python<'_>, object: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Stream>> {
+fn numbas(
+    py: Python<'_>,
+    object: Option<&Bound<'_, PyAny>>,
+    is_mlir: bool,
+) -> PyResult<Option<Stream>> {
     let native = match object {
         Some(object) => answered(py, handle_of(object))?,
         None => Some(0),
     };
     match native {
-        Some(0) => libraries::numbas_default(py).map(Some),
+        Some(0) => libraries::numbas_default(py, is_mlir).map(Some),
         native => Ok(native.map(|native| Stream::from_native(native, Thread::current()))),
     }
 }

@@ -41,6 +41,25 @@ pub(super) struct Lazy {
     pub(super) is_conj: Question,
 }
 
+/// The protocols that a type speaks, by its attributes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Speaks {
+    table: Option<Table>,
+    dlpack: bool,
+    cai: bool,
+}
+
+impl Speaks {
+    fn of(kind: &Bound<'_, PyType>) -> PyResult<Self> {
+        let py = kind.py();
+        Ok(Self {
+            table: Table::of(kind)?,
+            dlpack: speaks(kind, intern!(py, "__dlpack__"))?,
+            cai: speaks(kind, intern!(py, "__cuda_array_interface__"))?,
+        })
+    }
+}
+
 /// What is known of a type.
 #[derive(Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
@@ -55,6 +74,8 @@ pub(crate) struct Facts {
     pub(super) parts: Option<Parts>,
     /// What its library is known to do.
     habits: Habits,
+    /// What it spoke when it was looked at.
+    speaks: Speaks,
     /// Whether the type defines a `__dlpack__` to go by.
     pub(crate) has_dlpack: bool,
     /// Whether the type defines `__cuda_array_interface__`.
@@ -73,9 +94,22 @@ impl Facts {
         }
     }
 
+    /// Whether a dict of version 3 that names no stream means it. From others it may be that work is pending where its
+    /// library works without naming a stream.
+    pub(super) fn says_what_is_pending(&self) -> bool {
+        let own = matches!(self.producer, ProducerKind::CaiView | ProducerKind::DLPackView);
+        own || (self.has_cai && self.has(Habit::NoneIsNothing))
+    }
+
     /// Whether something is known of the type's library.
     pub(super) const fn is_known(&self) -> bool {
-        self.lazy.is_some() || self.parts.is_some() || !self.habits.is_empty()
+        self.lazy.is_some() || self.parts.is_some() || self.habits.are_peculiar()
+    }
+
+    /// Whether the type still has the table that it had. Those of known libraries have theirs for good.
+    #[inline(always)]
+    pub(crate) fn has_still(&self, table: Table, x: &Bound<'_, PyAny>) -> PyResult<bool> {
+        Ok(self.has(Habit::KeepsToDlpack) || Table::of(&x.get_type())? == Some(table))
     }
 
     /// Whether the type's library has the habit.
@@ -92,6 +126,16 @@ thread_local! {
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
     KNOWN.with(|known| known.get(x, examine))
+}
+
+/// The facts of the type of `x` once more, if it does not speak any more what it spoke when `facts` were found out: a
+/// class may be changed, or have been made anew by a reload.
+#[cold]
+pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc<Facts>>> {
+    if Speaks::of(&x.get_type())? == facts.speaks {
+        return Ok(None);
+    }
+    KNOWN.with(|known| known.again(x, examine)).map(Some)
 }
 
 /// The error for a class in place of an array.
@@ -131,17 +175,19 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
     let bases = Bases::of(kind)?;
     let habits = Habits::of(|about, library| bases.are_of(about, library));
     let parts = Parts::of(x, kind, habits)?;
-    let has_cai = speaks(kind, intern!(py, "__cuda_array_interface__"))?;
+    let speaks = Speaks::of(kind)?;
+    let has_cai = speaks.cai;
     // NumPy's own `__dlpack__` says that the memory is the CPU's.
     let is_numpys = has_cai && bases.is_numpys;
     let by_cai = is_numpys || (has_cai && habits.has(Habit::OneCapsule));
     Ok(Facts {
         producer,
-        table: Table::of(kind)?,
+        table: speaks.table,
         lazy,
         parts,
         habits,
-        has_dlpack: !by_cai && speaks(kind, intern!(py, "__dlpack__"))?,
+        speaks,
+        has_dlpack: !by_cai && speaks.dlpack,
         has_cai,
         is_numpys,
     })

@@ -74,7 +74,7 @@ impl PythonMemory {
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
             return Ok(());
         };
-        let door = Purpose::hand_over(door);
+        let door = Purpose::hand_over_of(door, ready.0);
         order::connect(door, &self.driver, (from, to), |call| detach(py, call))?;
         Ok(())
     }

@@ -16,8 +16,8 @@ use super::library::{Library, Queue};
 use super::session::Session;
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind};
-use crate::dlpack::encode;
 use crate::dlpack::exchange::{Exchange, exchange_producer};
+use crate::dlpack::{capsule, encode};
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::{Layout, Reach};
@@ -231,7 +231,7 @@ impl Tensor {
     }
 
     fn versioned<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || self.0.export::<DLManagedTensorVersioned>()?.into_pyobject(py))
+        entry(py, || capsule::new(py, self.0.export::<DLManagedTensorVersioned>()?))
     }
 
     fn legacy<'py>(&self, py: Python<'py>) -> Answer<'py> {
@@ -241,7 +241,7 @@ impl Tensor {
                     "the array is read-only, and a legacy DLPack capsule has no flag for that",
                 ));
             }
-            self.0.export::<DLManagedTensor>()?.into_pyobject(py)
+            capsule::new(py, self.0.export::<DLManagedTensor>()?)
         })
     }
 }

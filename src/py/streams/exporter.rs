@@ -12,18 +12,16 @@ use crate::stream::{Ready, Stream, Thread};
 /// The exporter of a dict that named a stream.
 #[derive(Debug)]
 pub(super) struct Exporter {
-    voucher: Voucher,
+    pub(super) voucher: Voucher,
     /// Whether its dict says on which stream it works, and may name another one later.
     pub(super) moves: bool,
+    /// Whether nothing is pending where its dict names no stream.
+    pub(super) none_is_nothing: bool,
     /// The life of the context in which it may.
     pub(super) life: u64,
 }
 
 impl Exporter {
-    pub(super) fn new(object: &Bound<'_, PyAny>, moves: bool, life: u64) -> PyResult<Self> {
-        Ok(Self { voucher: Voucher::new(object)?, moves, life })
-    }
-
     /// What its dict, which named `before`, says now; `None` where it cannot be asked.
     pub(super) fn ask(&self, py: Python<'_>, before: Stream) -> PyResult<Option<Ready>> {
         let now = self.voucher.ask(py, |object| pending(&interface(object)?).map(Some))?;
@@ -32,6 +30,7 @@ impl Exporter {
             (Some(Ready::On(Stream::PerThread(_))), Stream::PerThread(_)) => {
                 Some(Ready::On(before))
             }
+            (Some(Ready::Nothing), _) if !self.none_is_nothing => Some(Ready::Unsaid),
             (now, _) => now,
         })
     }

@@ -159,9 +159,14 @@ fn native(py: Python<'_>) -> PyResult<Option<unsafe extern "C" fn(c_int) -> isiz
     }))
 }
 
-/// Numba's default stream: the legacy one or, by its setting, the per-thread one.
-pub(crate) fn numbas_default(py: Python<'_>) -> PyResult<Stream> {
-    let Some(cuda) = library(py, intern!(py, "numba.cuda"))? else { return Ok(Stream::Legacy) };
+/// Numba's default stream, or numba-cuda-mlir's, if `is_mlir`: the legacy one or, by its setting, the per-thread one.
+pub(crate) fn numbas_default(py: Python<'_>, is_mlir: bool) -> PyResult<Stream> {
+    let name = if is_mlir {
+        intern!(py, "numba_cuda_mlir.numba_cuda.core")
+    } else {
+        intern!(py, "numba.cuda")
+    };
+    let Some(cuda) = library(py, name)? else { return Ok(Stream::Legacy) };
     let per_thread = cuda
         .getattr(intern!(py, "config"))
         .and_then(|config| config.getattr(intern!(py, "CUDA_PER_THREAD_DEFAULT_STREAM")))

@@ -21,6 +21,7 @@ use super::exporter::Exporter;
 use super::keeper::Keeper;
 use super::name::StreamName;
 use super::object::handle_of;
+use super::voucher::Voucher;
 use crate::array::RustStream;
 use crate::device::Place;
 use crate::driver::Handle;
@@ -48,6 +49,8 @@ pub(crate) enum Now<'a> {
     On(Alive<'a>),
     /// The exporter's dict names none: nothing is pending.
     Nothing,
+    /// The same of one whose dicts need not mean that: work may be pending on the legacy default stream.
+    Unsaid,
     /// Nobody keeps it any more.
     Gone,
 }
@@ -95,7 +98,7 @@ impl StreamRef {
         driver: &Handle,
         alive: Alive<'_>,
         exporter: &Bound<'_, PyAny>,
-        (moves, besides): (bool, Option<Self>),
+        (moves, besides, none_is_nothing): (bool, Option<Self>, bool),
     ) -> PyResult<Self> {
         let mut kept = Self::new(driver, alive, Keeper::Always)?;
         let besides = besides.map(|besides| {
@@ -104,7 +107,10 @@ impl StreamRef {
         });
         let at_default = moves && kept.life == 0;
         let life = if at_default { life_at(driver, kept.place)? } else { kept.life };
-        kept.keeper = Keeper::Exporter(Box::new((Exporter::new(exporter, moves, life)?, besides)));
+        kept.keeper = Keeper::Exporter(Box::new((
+            Exporter { voucher: Voucher::new(exporter)?, moves, none_is_nothing, life },
+            besides,
+        )));
         Ok(kept)
     }
 
@@ -183,7 +189,7 @@ impl StreamRef {
     ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         Ok(match self.now(py, driver)? {
             Now::On(alive) => Some(alive),
-            Now::Nothing | Now::Gone => None,
+            Now::Nothing | Now::Unsaid | Now::Gone => None,
         })
     }
 
@@ -243,6 +249,7 @@ impl StreamRef {
             return Ok(match exporter.ask(py, self.stream())? {
                 Some(Ready::On(stream)) => Now::On(self.said(stream)),
                 Some(Ready::Nothing) => Now::Nothing,
+                Some(Ready::Unsaid) => Now::Unsaid,
                 None => Now::Gone,
             });
         }

@@ -15,8 +15,7 @@ use super::export::{CapsuleRequest, DOOR, place};
 use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
-use crate::dlpack::capsule::address as address_of;
-use crate::dlpack::encode;
+use crate::dlpack::{capsule, encode};
 use crate::driver::host::HostMemory;
 use crate::error::{Kind, Result};
 use crate::lease::Settlement;
@@ -145,9 +144,9 @@ pub(super) fn to_gpu<'py>(
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
     let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, &array));
-    let copy = capsule(py, &array, false, asked.versioned, Box::new(copied))?;
+    let copy = capsule_of(py, &array, false, asked.versioned, Box::new(copied))?;
     if let Some(known) = handed_out {
-        known.is_in(address_of(copy.cast::<pyo3::types::PyCapsule>()?));
+        known.is_in(capsule::address(copy.cast::<pyo3::types::PyCapsule>()?));
     }
     Ok(copy)
 }
@@ -256,7 +255,7 @@ pub(super) fn to_host<'py>(
     let copy = |on: Alive<'_>| buffer::on_host(&view.driver, &view.array, on);
     let (address, memory) = copied_to_host(py, view, copy)?;
     let array = buffer::described(&view.array, address, view.array.device())?;
-    capsule(py, &array, true, versioned, Box::new(memory))
+    capsule_of(py, &array, true, versioned, Box::new(memory))
 }
 
 /// A copy as an array of NumPy's, which owns its memory.
@@ -276,7 +275,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
 }
 
 /// A capsule of either form with a copy.
-fn capsule<'py, K: Send>(
+fn capsule_of<'py, K: Send>(
     py: Python<'py>,
     array: &Descriptor,
     on_host: bool,
@@ -284,8 +283,8 @@ fn capsule<'py, K: Send>(
     keep: Box<K>,
 ) -> PyResult<Bound<'py, PyAny>> {
     if versioned {
-        encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?.into_pyobject(py)
+        capsule::new(py, encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?)
     } else {
-        encode::copied::<DLManagedTensor, K>(array, on_host, keep)?.into_pyobject(py)
+        capsule::new(py, encode::copied::<DLManagedTensor, K>(array, on_host, keep)?)
     }
 }

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use super::View;
 use crate::descriptor::Descriptor;
 use crate::device::{MemoryKind, Place};
-use crate::dlpack::encode;
+use crate::dlpack::{capsule, encode};
 use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
@@ -103,10 +103,10 @@ pub(super) fn share<'py>(
     if versioned {
         let managed = encode::versioned(array, tenant)?;
         is_in(managed.as_ptr().addr());
-        managed.into_pyobject(py)
+        capsule::new(py, managed)
     } else {
         let managed = encode::legacy(array, tenant)?;
         is_in(managed.as_ptr().addr());
-        managed.into_pyobject(py)
+        capsule::new(py, managed)
     }
 }

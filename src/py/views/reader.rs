@@ -48,8 +48,8 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let objects = Objects::default();
     current::each(py, &view.driver, view.at(), &objects, |reader, takes| {
         note(py, view, reader, &objects)?;
-        match (takes, ready) {
-            (StreamPolicy::Ignored, Ready::On(stream)) if !reader.is_at(stream, view.place) => {
+        match (takes, ready.stream()) {
+            (StreamPolicy::Ignored, Some(stream)) if !reader.is_at(stream, view.place) => {
                 wait_for_producer(py, view, reader, |reader, from| reader || !from)
             }
             _ => Ok(()),
@@ -126,7 +126,7 @@ fn wait_for_producer(
     let is_readers = is_captured(reader)?;
     for from in also.into_iter().chain([from]) {
         if may(is_readers, is_captured(from)?) {
-            let door = Purpose::hand_over(DICT);
+            let door = Purpose::hand_over_of(DICT, view.ready);
             order::connect(door, driver, (from, reader), |call| detach(py, call))?;
         }
     }

@@ -1,0 +1,401 @@
+"""Producers and consumers that no table knows: the rows of `tests/data/strangers.toml`."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import logging
+import sys
+import types
+from typing import Any
+
+import capsules
+import pytest
+import tables
+from fakes import DLPackPair, OnlyCai, each, interface
+
+from cai_bridge import convert, from_cai, to_cai, to_dlpack
+from cai_bridge.testing._kit.dlpack_capsule import python_call
+
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+DOORS = {"to_cai": to_cai, "to_dlpack": to_dlpack, "from_cai": from_cai}
+SEEN = [7.0] * 4
+
+
+def capsule(x: Any, **_: Any) -> Any:
+    return capsules.HandMade(x.ptr, owner=x).capsule()
+
+
+class Holder:
+    """An object that has the method itself."""
+
+    def __init__(self, x: Any) -> None:
+        self.__dlpack__ = lambda **wishes: capsule(x, **wishes)
+        self.__dlpack_device__ = lambda: (2, 0)
+
+
+def unnamed(x: Any) -> dict[str, Any]:
+    made = interface(x)
+    del made["stream"]
+    return made
+
+
+PENDING = {
+    "dict that says None": lambda cuda, x: OnlyCai(interface(x), keep=x),
+    "dict without a stream": lambda cuda, x: OnlyCai(unnamed(x), keep=x),
+    "dict with an owner": lambda cuda, x: interface(x),
+    "dict of a trusted type": lambda cuda, x: cuda.array([7.0] * 4, speaks="cai3"),
+    "__dlpack__ that ignores its stream": lambda cuda, x: DLPackPair(lambda **_: capsule(x)),
+    "__dlpack__ that takes no stream": lambda cuda, x: type(
+        "Plain", (), {"__dlpack__": lambda self: capsule(x)}
+    )(),
+    "object with the method itself": lambda cuda, x: Holder(x),
+}
+
+
+@each("strangers", "pending")
+def test_work_that_nobody_named_is_waited_for_where_it_may_be(row: Any, cuda: Any) -> None:
+    x, mine = cuda.array([0.0] * 4, speaks=()), cuda.stream("mine")
+    cuda.legacy.fill(x, 7.0)
+    producer = PENDING[row["kind"]](cuda, x)
+    asked = {"none": None, "stream": mine, "-1": -1}[row["asked"]]
+    said = {"owner": x} if isinstance(producer, dict) else {}
+    cuda.clear_calls()
+    view = DOORS[row["door"]](producer, stream=asked, **said)
+    waits = [call for call in cuda.calls if call.call == "cuStreamWaitEvent"]
+    assert len(waits) == row["waits"], "an event, not the host"
+    assert view.stream == {"none": None, "legacy": 1, "stream": mine.handle}[row["says"]]
+    if row["asked"] == "-1":
+        cuda.synchronize()
+    speaks = "dlpack" if hasattr(view, "__dlpack__") else "cai-enqueues"
+    pending = cuda.consumer(speaks, mine).read(view)
+    cuda.synchronize()
+    assert pending.value == SEEN
+
+
+@pytest.mark.parametrize("kind", ["dict that says None", "__dlpack__ that ignores its stream"])
+def test_a_capture_of_a_blocking_stream_goes_on_without_the_wait_and_the_log_says_so(
+    kind: str, cuda: Any, caplog: Any
+) -> None:
+    x, mine = cuda.array([7.0] * 4, speaks=()), cuda.stream("mine", blocking=True)
+    producer = PENDING[kind](cuda, x)
+    with caplog.at_level(logging.DEBUG, "cai_bridge"), cuda.capture(mine) as graph:
+        view = to_cai(producer, stream=mine)
+        pending = mine.read(view)
+    why = [getattr(record, "why", None) for record in caplog.records]
+    assert "no stream named, and a blocking stream is being captured" in why
+    graph.launch(mine)
+    cuda.synchronize()
+    assert pending.value == SEEN
+
+
+def test_a_capture_of_a_stream_that_names_its_producers_is_refused_as_ever(cuda: Any) -> None:
+    x, mine = cuda.array([7.0] * 4, speaks=()), cuda.stream("mine", blocking=True)
+    with cuda.capture(mine), pytest.raises(Exception, match="graph capture"):
+        to_cai(OnlyCai(interface(x, stream=1), keep=x), stream=mine)
+
+
+def test_arrays_of_one_call_are_not_ordered_by_what_is_left_out_of_a_capture(cuda: Any) -> None:
+    """The one names no stream, the other the legacy default one."""
+    x, mine = cuda.array([7.0] * 4, speaks=()), cuda.stream("mine", blocking=True)
+    silent = OnlyCai(interface(x), keep=x)
+    named = type("Named", (OnlyCai,), {})(interface(x, stream=1), keep=x)
+    with cuda.capture(mine):
+        assert len(convert([silent, silent], "cai", stream=mine)) == 2
+        with pytest.raises(Exception, match="graph capture"):
+            convert([silent, named], "cai", stream=mine)
+
+
+def test_an_exporter_that_names_no_stream_any_more_may_have_gone_to_the_default_one(
+    cuda: Any,
+) -> None:
+    x = cuda.array([0.0] * 4, speaks=())
+    first, mine = cuda.stream("first"), cuda.stream("mine")
+    producer = OnlyCai(interface(x, stream=first.handle), keep=(x, first))
+    view = from_cai(producer)
+    producer.interface = interface(x)
+    cuda.legacy.fill(x, 7.0)
+    pending = cuda.consumer("dlpack", mine).read(view)
+    cuda.synchronize()
+    assert pending.value == SEEN
+
+
+# --- memory that is not where it is said to be ----------------------------------------------------
+
+
+def claimed(cuda: Any, kind: str) -> tuple[int, Any, dict[str, Any]]:
+    """Memory, what owns it, and what is said of it."""
+    if kind == "host memory":
+        owner = (ctypes.c_float * 4)()
+        return ctypes.addressof(owner), owner, {}
+    if kind == "another GPU's memory":
+        x = cuda.array([1.0] * 4, speaks=(), device=1)
+    elif kind == "managed memory":
+        x = cuda.array([1.0] * 4, speaks=(), memory="managed")
+    else:
+        owner = (ctypes.c_float * 4)()
+        return ctypes.addressof(owner), owner, {"shape": (0,)}
+    return x.ptr, x, {}
+
+
+@each("strangers", "memory")
+def test_the_driver_is_asked_where_the_memory_of_a_stranger_is(row: Any, cuda: Any) -> None:
+    address, owner, fields = claimed(cuda, row["kind"])
+
+    def make(*_: Any, **__: Any) -> Any:
+        return capsules.HandMade(address, owner=owner, **fields)
+
+    def make_capsule() -> Any:
+        return make().capsule()
+
+    producer = {
+        "__dlpack__": lambda: DLPackPair(lambda **_: make_capsule()),
+        "exchange API": tables.speaker(tables.table(make)),
+        "capsule": make_capsule,
+    }[row["by"]]()
+    if "refused" not in row:
+        assert to_cai(producer).device == (2, 0)
+        return
+    with pytest.raises(ValueError, match=r"^(data|device): got .*; allowed: ") as caught:
+        to_cai(producer)
+    host = row["refused"] == "HostPointer"
+    got = "which CUDA does not know" if host else "(2, 0) for memory of (2, 1)"
+    assert got in str(caught.value)
+    if row["by"] == "capsule":
+        assert capsules.name_of(producer) == "dltensor_versioned", "as it was"
+
+
+# --- capsules -------------------------------------------------------------------------------------
+
+_rename = python_call("PyCapsule_SetName", ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
+NAMES = {
+    name: ctypes.c_char_p(name.encode())
+    for name in (
+        "dltensor",
+        "dltensor_versioned",
+        "used_dltensor",
+        "used_dltensor_versioned",
+        "triton",
+    )
+}
+
+
+@pytest.mark.parametrize("whose", ["a view's", "a copy", "the simulated device's"])
+@each("strangers", "renamed")
+def test_a_capsule_that_a_consumer_renamed_lets_the_tensor_alone(
+    row: Any, whose: str, cuda: Any
+) -> None:
+    x = cuda.array([1.0] * 4, speaks=("dlpack", "cai"))
+    view = from_cai(OnlyCai(interface(x, stream=1), keep=x))
+    version = {"max_version": (1, 0)} if row["form"] == "versioned" else {}
+    how = {**version, **({"copy": True} if whose == "a copy" else {})}
+    made = (x if whose == "the simulated device's" else view).__dlpack__(stream=1, **how)
+    taken = capsules.take(made)
+    name = row.get("name")
+    _rename(made, NAMES[name] if name else None)
+    fields = taken.fields
+    del made
+    gc.collect()
+    assert fields.shape == (4,)
+    taken.delete()
+    cuda.synchronize()
+    del view, x
+
+
+@each("strangers", "destructor")
+def test_a_capsule_that_the_bridge_consumed_has_no_destructor_any_more(row: Any, cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks=())
+    tensor = capsules.HandMade(x.ptr, owner=x, form=row["form"])
+    names = [b"dltensor", b"dltensor_versioned"]
+    if row["kind"] == "deletes under both names":
+        names += [b"used_" + name for name in names]
+    is_valid = python_call("PyCapsule_IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
+
+    @ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+    def destructor(address: int) -> None:
+        if any(is_valid(address, name) for name in names):
+            tensor.struct.deleter and DELETER(tensor.struct.deleter)(tensor.address)
+
+    made = tensor.capsule()
+    set_destructor = python_call(
+        "PyCapsule_SetDestructor", ctypes.c_int, ctypes.py_object, ctypes.c_void_p
+    )
+    set_destructor(made, ctypes.cast(destructor, ctypes.c_void_p))
+    view = to_cai(made)
+    del made
+    assert tensor.deleted == 0, "the view has it"
+    view.release()
+    assert tensor.deleted == 1
+
+
+# --- methods that are others' ---------------------------------------------------------------------
+
+
+class method_descriptor:
+    """Its name is that of CPython's own."""
+
+    def __get__(self, one: Any, kind: Any) -> Any:
+        return self if one is None else lambda: True
+
+
+class getset_descriptor(method_descriptor):
+    def __get__(self, one: Any, kind: Any) -> Any:
+        return self if one is None else True
+
+
+def torchs(cuda: Any, *bases: type, **members: Any) -> Any:
+    """An object of a type that answers as torch's tensors do, by its exchange API."""
+    x = cuda.array([1.0] * 4, speaks=())
+    table = tables.table(lambda _: capsules.HandMade(x.ptr, owner=x, dtype=(5, 64, 1), shape=(2,)))
+    return tables.speaker(
+        table, *bases, **{"requires_grad": False, "is_neg": lambda _: False, **members}
+    )()
+
+
+QUESTIONS: dict[str, Any] = {
+    "another type's method": lambda cuda: (torchs(cuda, is_conj=list.copy), "abc".upper),
+    "another type's method, of its base": lambda cuda: (
+        torchs(cuda, list, is_conj=list.copy),
+        {}.copy,
+    ),
+    "a type of the same name": lambda cuda: (torchs(cuda, is_conj=method_descriptor()), None),
+    "an attribute of the same name": lambda cuda: (
+        torchs(cuda, requires_grad=getset_descriptor(), is_conj=lambda _: False),
+        None,
+    ),
+}
+
+
+@each("strangers", "question")
+def test_a_method_that_is_not_the_types_own_is_asked_as_python_does(row: Any, cuda: Any) -> None:
+    x, own = QUESTIONS[row["kind"]](cuda)
+    if own is not None:
+        x.is_conj = own
+    if row["answer"] == "yes":
+        with pytest.raises(BufferError, match=r"^(conj|requires_grad): got"):
+            to_cai(x)
+    else:
+        assert to_cai(x).shape == (2,)
+
+
+# --- classes of known libraries that do something new ---------------------------------------------
+
+
+class Questions:
+    """torch, as far as it lets a class of tensors refuse every question, or not."""
+
+    refuse = True
+
+    def __enter__(self) -> None:
+        type(self).refuse = False
+
+    def __exit__(self, *_: object) -> None:
+        type(self).refuse = True
+
+    def __call__(self) -> Any:
+        return self
+
+
+def wrapper(cuda: Any, negated: bool) -> Any:
+    x = cuda.array([1.0] * 4, speaks=())
+
+    def refusing(answer: bool) -> Any:
+        def ask(_: Any) -> bool:
+            if Questions.refuse:
+                raise TypeError("a ReadOnlyTensorWrapper is for export only")
+            return answer
+
+        return ask
+
+    def make(_: Any) -> Any:
+        return capsules.HandMade(x.ptr, owner=x, flags=capsules.READ_ONLY)
+
+    members = {"requires_grad": property(refusing(False)), "is_conj": refusing(False)}
+    members["is_neg"] = refusing(negated)
+    return tables.speaker(tables.table(make), __module__="torch.utils.dlpack", **members)()
+
+
+def jaxs(cuda: Any, **fields: Any) -> Any:
+    x = cuda.array([1.0] * 4, speaks=())
+    answer = lambda **_: capsules.HandMade(x.ptr, owner=x, **fields).capsule()  # noqa: E731
+    asked = {
+        "__dlpack__": lambda _, **wishes: answer(**wishes),
+        "__dlpack_device__": lambda _: (2, 0),
+    }
+    return type("ArrayImpl", (), {"__module__": "jaxlib._jax", **asked})()
+
+
+KNOWN = {
+    "a wrapper that answers no question": lambda cuda: wrapper(cuda, negated=False),
+    "a wrapper of a negated tensor": lambda cuda: wrapper(cuda, negated=True),
+    "a versioned capsule with the flag": lambda cuda: jaxs(cuda, flags=capsules.READ_ONLY),
+    "a versioned capsule without it": jaxs,
+    "a legacy capsule": lambda cuda: jaxs(cuda, form="legacy"),
+}
+
+
+@each("strangers", "known")
+def test_a_class_of_a_known_library_that_does_something_new(
+    row: Any, cuda: Any, monkeypatch: Any
+) -> None:
+    torch = types.ModuleType("torch._C")
+    torch.DisableTorchFunctionSubclass = Questions()  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch._C", torch)
+    monkeypatch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    x = KNOWN[row["kind"]](cuda)
+    if "refused" in row:
+        with pytest.raises(BufferError, match=f"^{row['refused']}: got"):
+            to_cai(x)
+    else:
+        assert to_cai(x).readonly == row["readonly"]
+    assert Questions.refuse, "as it was"
+
+
+# --- classes that change --------------------------------------------------------------------------
+
+
+def ways(x: Any, said: list[str]) -> dict[str, dict[str, Any]]:
+    """What a class has for each way to speak; which one is asked is added to `said`."""
+
+    def made(way: str) -> Any:
+        said.append(way)
+        return capsules.HandMade(x.ptr, owner=x)
+
+    def table(way: str) -> dict[str, Any]:
+        own = tables.speaker(tables.table(lambda _: made(way)))
+        return {"__dlpack_c_exchange_api__": own.__dlpack_c_exchange_api__}
+
+    return {
+        "exchange API": table("exchange API"),
+        "another exchange API": table("another exchange API"),
+        "__dlpack__": {"__dlpack__": lambda _, **__: made("__dlpack__").capsule()},
+        "dict": {
+            "__cuda_array_interface__": property(lambda _: said.append("dict") or interface(x))
+        },
+    }
+
+
+@each("strangers", "changed")
+def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None:
+    x, said = cuda.array([1.0] * 4, speaks=()), list[str]()
+    speaks = ways(x, said)
+    kind: Any = type("Changes", (), {})
+    for name, value in [pair for way in row["first"] for pair in speaks[way].items()]:
+        setattr(kind, name, value)
+    one = kind()
+    if row["first"]:
+        assert to_cai(one).shape == (4,)
+    else:
+        with pytest.raises(TypeError, match="without a known"):
+            to_cai(one)
+    for name in {name for way in row["first"] for name in speaks[way]}:
+        delattr(kind, name)
+    for name, value in [pair for way in row["then"] for pair in speaks[way].items()]:
+        setattr(kind, name, value)
+    said.clear()
+    if "refused" in row:
+        with pytest.raises(TypeError, match=r"^object: got .* without a known"):
+            to_cai(one)
+    else:
+        assert to_cai(one).shape == (4,)
+        assert said == [row["by"]]
