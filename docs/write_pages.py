@@ -3,9 +3,9 @@
     python docs/write_pages.py           writes the pages
     python docs/write_pages.py --check   exits with 1 if that would change one
 
-A comment says what follows it: `<!-- code: FILE -->`, or `FILE:SECTION`, a fenced block with that
-file or section; `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`, a table of what they are. The
-manual's build has the whole docstrings there (hooks.py).
+A comment says what follows it. `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that
+file or section. `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of what they are,
+in whose place the manual's build has the whole docstrings (hooks.py).
 """
 
 from __future__ import annotations
