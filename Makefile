@@ -34,7 +34,8 @@ dev: $(VENV)/.tools  ## Build the extension for trying changes, where .venv/bin/
 
 test: test-rust test-python  ## Run every test that needs no GPU
 
-lint: lint-rust lint-python lint-commits  ## Check formatting, lints, types, stubs and commit messages
+# A tree whose GPU tests have never run has no page of their last run.
+lint: lint-rust lint-python lint-commits $(if $(wildcard tests/gpu/LAST.md),lint-gpu)  ## Check formatting, lints, types, stubs, commit messages, and when the GPU tests last ran
 
 format:  ## Format the sources
 	cargo fmt

@@ -1,4 +1,4 @@
-"""Hooks of the manual's build: pages from the repository's root, links out of docs/, the matrix.
+"""Hooks of the manual's build: pages from the root, links out of docs/, docstrings, the matrix.
 
 SECURITY.md and CHANGELOG.md are pages of the manual and stay where readers of a repository look for
 them. A link to any other file of the repository works there; the manual names the file instead. The
@@ -21,6 +21,9 @@ from cai_bridge.conformance.matrix import ASPECTS, Matrix
 
 ROOT = Path(__file__).parent.parent
 EVERY_CELL = "<!-- every cell -->"
+NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$")
+# Classes whose methods are in bases without a public name.
+INHERITING = {"SimulatedCuda"}
 PAGES = {"SECURITY.md": "security.md", "CHANGELOG.md": "changelog.md"}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#\s:]+)(#[^)\s]*)?\)")
 
@@ -37,7 +40,18 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Mend the links of a page of docs/ that leave it."""
     if page.file.src_uri in PAGES.values():
         return markdown
-    return moved(markdown, "docs").replace(EVERY_CELL, every_cell())
+    return moved(NAMES.sub(directives, markdown), "docs").replace(EVERY_CELL, every_cell())
+
+
+def directives(names: re.Match[str]) -> str:
+    """Put the docstrings of names in place of the table that stands for them elsewhere."""
+    module, listed = names.groups()
+    lines = []
+    for name in listed.split():
+        lines.append(f"::: {module}.{name}")
+        if name in INHERITING:
+            lines += ["    options:", "      inherited_members: true"]
+    return "\n".join(lines)
 
 
 def every_cell() -> str:

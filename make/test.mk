@@ -34,6 +34,7 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/mypy tests/typing/public.py
 	$(BIN)/python docs/write_stub.py --check
 	$(BIN)/python docs/write_licenses.py --check
+	$(BIN)/python docs/write_pages.py --check
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
 
 lint-commits: $(BIN)/python

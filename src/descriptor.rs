@@ -108,7 +108,7 @@ impl Descriptor {
         self.device
     }
 
-    /// Whether nobody may write through it.
+    /// Whether writing through it is forbidden.
     pub const fn readonly(&self) -> bool {
         self.readonly
     }

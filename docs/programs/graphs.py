@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import cupy
     import torch
 
@@ -32,11 +32,11 @@ def on_gpu() -> None:
         graph.replay()
         torch.cuda.synchronize()
         print(out.tolist())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -52,7 +52,7 @@ def simulated() -> None:
             graph.launch(origin)
             origin.synchronize()
             print(seen.value)
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

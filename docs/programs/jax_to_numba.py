@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import jax.numpy as jnp
     import numpy as np
     from numba import cuda
@@ -24,11 +24,11 @@ def on_gpu() -> None:
 
     y = convert(out, "jax")  # JAX waits for the kernel, the host does not
     print((y + 1).tolist())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -41,7 +41,7 @@ def simulated() -> None:
         print(seen.value, "read-only:", view.readonly)
         vouched = to_cai(x, stream=numbas, readonly=False)  # I do not write
         print("read-only:", vouched.readonly)
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

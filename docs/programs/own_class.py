@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import cupy
     import torch
 
@@ -37,11 +37,11 @@ def on_gpu() -> None:
     frame.decode(7.0)
     tensor = convert(frame, torch)  # keeps the frame; torch's stream waits for the frame's
     print(tensor.tolist())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import from_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -73,7 +73,7 @@ def simulated() -> None:
         seen = cuda.consumer("dlpack", stream=torchs).read(from_cai(frame))
         torchs.synchronize()
         print(seen.value)
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

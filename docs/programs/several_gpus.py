@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import cupy
     import torch
 
@@ -18,11 +18,11 @@ def on_gpu() -> None:
 
     there = torch.from_dlpack(to_dlpack(x), device="cuda:1")  # a copy, made between the GPUs
     print(there.device, there.tolist())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai, to_dlpack
     from cai_bridge.testing import simulated_cuda
 
@@ -41,7 +41,7 @@ def simulated() -> None:
             to_cai(x, stream=far)  # x is on GPU 0, the stream on GPU 1
         except ValueError as refusal:
             print(str(refusal).replace(hex(far.handle), "far"))
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

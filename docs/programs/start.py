@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import cupy
     import torch
 
@@ -15,11 +15,11 @@ def on_gpu() -> None:
         y = convert(x, cupy)  # the same memory, as a cupy.ndarray
 
     print(type(y).__name__, float(y.sum()) / y.size)
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -34,7 +34,7 @@ def simulated() -> None:
         seen = mine.read(view)  # my work, queued on my stream
         mine.synchronize()
         print(seen.value)
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import queue
     import threading
 
@@ -34,11 +34,11 @@ def on_gpu() -> None:
     loader.join()
     train.synchronize()
     print(total.item())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     import queue
     import threading
 
@@ -65,7 +65,7 @@ def simulated() -> None:
         loader.join()
         cuda.synchronize()
         print([one.value[0] for one in seen])
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import torch
     import warp as wp
 
@@ -21,11 +21,11 @@ def on_gpu() -> None:
         wp.launch(double, dim=4, inputs=[a])
         del a  # torch's stream waits for the kernel
         print(x.tolist())
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -39,7 +39,7 @@ def simulated() -> None:
         after = torchs.read(x)  # the end of the block made torch's stream wait
         cuda.synchronize()
         print(before.value, "->", after.value)
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import place
 
 
 def on_gpu() -> None:
-    # --8<-- [start:gpu]
+    # [start:gpu]
     import cupy
     import torch
 
@@ -36,11 +36,11 @@ def on_gpu() -> None:
                 seen = convert(slope, "cupy", detach=True)  # look at a parameter from CuPy
                 print(f"step {step}: slope {float(seen):.3f}")
                 del seen  # the next step runs after CuPy's work on it
-    # --8<-- [end:gpu]
+    # [end:gpu]
 
 
 def simulated() -> None:
-    # --8<-- [start:simulated]
+    # [start:simulated]
     from cai_bridge import to_cai
     from cai_bridge.testing import simulated_cuda
 
@@ -55,7 +55,7 @@ def simulated() -> None:
                     seen.append(monitor.read(view))
         cuda.synchronize()
         print([one.value[0] for one in seen])
-    # --8<-- [end:simulated]
+    # [end:simulated]
 
 
 if __name__ == "__main__":

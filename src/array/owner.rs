@@ -6,7 +6,7 @@ use crate::dtype::Dtype;
 
 /// Memory that an array is made of: where it is, what is in it, and on which stream.
 ///
-/// The owner is dropped when nobody uses the memory any more: after the last array, view, tensor or Python
+/// The owner is dropped when the memory has no user any more: after the last array, view, tensor or Python
 /// object of it, and after [`stream`](Owner::stream) waits for all their work. So an owner that frees its
 /// memory on that stream frees it in order. It may be dropped on any thread; a panic goes no further.
 ///
@@ -96,7 +96,7 @@ pub unsafe trait Owner: Send + 'static {
         Device::cuda(self.stream().place().ordinal)
     }
 
-    /// Whether nobody may write to it.
+    /// Whether writing to it is forbidden.
     fn readonly(&self) -> bool {
         false
     }

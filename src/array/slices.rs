@@ -69,7 +69,7 @@ fn foreign<T: Element>(
 }
 
 impl Array {
-    /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nobody uses it
+    /// An array of a slice of cudarc's, which is ready on the slice's stream, and freed there once nothing uses it
     /// any more. A part of it is an array's [`strided`](Array::strided).
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! Streams in Rust, whoever owns them.
+//! Streams in Rust, of any owner.
 #![allow(unsafe_code)]
 
 use std::any::Any;

@@ -98,7 +98,7 @@ pub unsafe fn versioned(
 pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor> {
     check_version(managed.version())?;
     let header = Header { version: Some(managed.version()), flags: managed.flags() };
-    // SAFETY: whoever made the handle vouched for a valid tensor (`Managed::from_raw`), whose shape and strides
+    // SAFETY: the handle's maker vouched for a valid tensor (`Managed::from_raw`), whose shape and strides
     // hold `ndim` integers while it lives.
     unsafe { descriptor(managed.tensor(), header) }
 }

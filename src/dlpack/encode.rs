@@ -81,7 +81,7 @@ fn tensor<M: ManagedTensorBase, K: Send>(
     initialized.set_device(device);
     initialized.set_dtype(dtype(array));
     // SAFETY: READ_ONLY is set exactly where the descriptor says so, IS_COPIED by `copied` alone, whose
-    // memory nobody but the consumer has; the other flags, which assert more, are never set.
+    // memory that only the consumer has; the other flags, which assert more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
     // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
     // `keep` owns the memory; shape and strides were copied into the allocation.

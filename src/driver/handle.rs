@@ -10,7 +10,7 @@ use super::simulated::{Machine, Simulated};
 use super::{Driver, Pointer};
 use crate::error::{Error, Kind, Result};
 
-/// What may block, for whoever is to run it with whatever lock its caller must not hold meanwhile given up.
+/// What may block. The caller runs it with the locks released that must not be held meanwhile.
 pub type Call<'a> = &'a mut (dyn FnMut() + Send);
 
 /// The driver that a view was made on, which is the one that it is ordered on later.
@@ -110,7 +110,7 @@ pub fn current() -> Result<Handle> {
     }
 }
 
-/// The same. Where nobody has asked for CUDA's yet, which may take a second, `detach` runs that.
+/// The same. If CUDA's was not asked for yet, which may take a second, `detach` runs that.
 pub fn prepared(detach: impl FnOnce(Call<'_>)) -> Result<Handle> {
     let driver = current()?;
     if matches!(driver, Handle::Cuda) && !Cuda::is_probed() {

@@ -125,7 +125,7 @@ pub(crate) fn empty<'py>(
     let start = NonNull::new(unsafe { made.cast_unchecked::<PyArrayDyn<u8>>() }.data());
     let start = start.ok_or_else(|| no_host_memory(bytes))?;
     // SAFETY: `length` bytes from there on are the array's, whose items have the size that was checked above.
-    // The keeper holds it, and nobody else has it yet.
+    // The keeper holds it, and no other code has it yet.
     let memory = unsafe { HostMemory::kept(start, length, keeper) };
     Ok((made, memory))
 }

@@ -30,7 +30,7 @@ impl Alive<'_> {
     }
 
     /// The legacy default stream of `place`, where it stands in for one of the blocking streams there that
-    /// nobody can name any more: it follows that stream and that stream follows it, but only by work of its
+    /// has no name any more: it follows that stream and that stream follows it, but only by work of its
     /// own.
     pub const fn standing_in(place: Place) -> Self {
         Self { stands_in: true, ..Self::new(Stream::Legacy, place) }
@@ -58,7 +58,7 @@ impl Alive<'_> {
     ///
     /// # Safety
     ///
-    /// Nobody destroys the stream of a handle as long as `'a`.
+    /// The stream of a handle is not destroyed as long as `'a`.
     pub const unsafe fn kept(stream: Stream, place: Place) -> Self {
         Self::new(stream, place)
     }

@@ -61,7 +61,7 @@ impl Cuda {
         let (library, calls, initialised) = start()?;
         calls.check("cuInit", initialised).map_err(|error| {
             if initialised == NOT_INITIALIZED {
-                // Somebody else had initialised it in the process that this one was forked from.
+                // Another library had initialised it in the process that this one was forked from.
                 return fork::forked();
             }
             let got = format!("a driver that fails to start: {}", error.got());

@@ -95,7 +95,7 @@ impl State {
         let races = block.history.admit(access, clock, &self.host, &mut Vec::new());
         block.freed = Some(Arc::clone(who));
         if block.pool.is_none() {
-            // Whatever touches the block from here on is a use after free, whoever is ordered.
+            // Whatever touches the block from here on is a use after free, whatever is ordered.
             block.history = History::default();
         } else if let Some(pool) = pool {
             block.pool = Some(pool);

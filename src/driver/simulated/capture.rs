@@ -31,7 +31,7 @@ pub enum CaptureMode {
     Global,
     /// Those of the thread that began it.
     ThreadLocal,
-    /// Nobody's.
+    /// No thread's.
     Relaxed,
 }
 

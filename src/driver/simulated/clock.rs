@@ -2,7 +2,7 @@
 //!
 //! A lane is anything whose work happens one piece after the other: the host, each stream, each
 //! branch of a graph. Work number `t` of a lane happens before some later work exactly when that
-//! work's clock has at least `t` for the lane. Clocks are transitively closed, since whoever waits
+//! work's clock has at least `t` for the lane. Clocks are transitively closed, since what waits
 //! takes over the whole clock of what it waits for.
 //!
 //! What the host is ordered after is in the host's clock alone: it has run, and every launch comes after it.
@@ -52,7 +52,7 @@ impl Clock {
         }
     }
 
-    /// Forgets what `host`, the host's clock, covers: that has run, and whoever asks is after it anyway.
+    /// Forgets what `host`, the host's clock, covers: that has run, and every caller is after it anyway.
     pub(super) fn forget(&mut self, host: &Self) {
         self.0.retain(|lane, time| !host.covers(*lane, *time));
     }

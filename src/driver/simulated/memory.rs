@@ -1,7 +1,7 @@
 //! The simulated device's memory, block by block.
 //!
 //! A freed block stays mapped until the simulated device goes, so that work which runs too late
-//! reads a pattern and not somebody else's memory.
+//! reads a pattern and not other memory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;

@@ -18,7 +18,7 @@ use crate::stream::{Stream, Thread};
 
 impl State {
     /// The stream of that name, for the simulated device's own calls: a per-thread default stream
-    /// is the named thread's, whoever calls.
+    /// is the named thread's, from any caller.
     pub(super) fn stream(&mut self, stream: Stream) -> DriverResult<StreamId> {
         match stream {
             Stream::Legacy => self.contexts.needed().map(|context| self.legacy(context)),
@@ -29,7 +29,7 @@ impl State {
         }
     }
 
-    /// The stream that a driver call takes: its handle 2 means the calling thread's, whoever is named.
+    /// The stream that a driver call takes: its handle 2 means the calling thread's, whatever thread is named.
     pub(super) fn native(&mut self, stream: Stream) -> DriverResult<StreamId> {
         let here = Thread::current();
         if let Stream::PerThread(thread) = stream

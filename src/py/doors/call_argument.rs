@@ -32,13 +32,13 @@ impl CallArgument {
     }
 }
 
-/// Reports an error that nobody can be given: one of an end, where the call had failed.
+/// Reports an error that no caller can be given: one of an end, where the call had failed.
 #[pyfunction]
 pub(crate) fn _unraisable(error: &Bound<'_, PyAny>) {
     PyErr::from_value(error.clone()).write_unraisable(error.py(), None);
 }
 
-/// Notes that somebody goes on with the memory of `view` on `stream`, which it is ready on: the ends of the leases whose
+/// Notes that work goes on with the memory of `view` on `stream`, which it is ready on: the ends of the leases whose
 /// memory it is wait for that stream, too. The library's own arrays over it have no lease of their own.
 #[pyfunction]
 pub(crate) fn _goes_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
@@ -54,7 +54,7 @@ pub(crate) fn _goes_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>)
 
 #[pymethods]
 impl CallArgument {
-    /// Makes the producer's stream wait for whoever works on the array, or on what was made of it, as far as that
+    /// Makes the producer's stream wait for the users of the array, or of what was made of it, as far as that
     /// is still there. Its own end makes that order again, for what is done until then.
     fn __call__<'py>(&self, py: Python<'py>) -> Answer<'py> {
         act(py, || {

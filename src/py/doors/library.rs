@@ -25,7 +25,7 @@ pub(super) struct ToLibrary {
     pub(super) types: Py<PyTuple>,
     pub(super) method: Method,
     pub(super) current: CurrentStream,
-    /// Whether somebody has registered it: what it makes is looked at.
+    /// Whether a program registered it: what it makes is looked at.
     pub(super) is_registered: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,

@@ -47,7 +47,7 @@ fn outside(py: Python<'_>) -> PyResult<Option<ProgramLine>> {
         frame = frame.getattr(intern!(py, "f_back"))?;
         level += 1;
     }
-    // A thread that somebody else began, as PyTorch does for gradients.
+    // A thread that another library began, as PyTorch does for gradients.
     Ok(innermost)
 }
 

@@ -117,13 +117,13 @@ impl View {
         self.lease.with(held).flatten().ok_or_else(released)
     }
 
-    /// Notes in what holds the memory that somebody reads. Whether that is a consumer that named no stream, of an
+    /// Notes a read in what holds the memory. Whether that is a consumer that named no stream, of an
     /// array that has elements.
     fn reads(&self, py: Python<'_>, holding: &mut Holding) -> bool {
         self.array.ptr() != 0 && holding.read(py)
     }
 
-    /// The same. A view that was released is read by nobody.
+    /// The same. A view that was released has no reader.
     fn is_read(&self, py: Python<'_>) -> bool {
         self.held(|holding| self.reads(py, holding)).unwrap_or(false)
     }
@@ -159,7 +159,7 @@ impl View {
         (device.kind.code(), device.id)
     }
 
-    /// What makes an array of it; whoever asks reads it.
+    /// What makes an array of it; to ask for it is to read it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
         self.is_read(py);
         let (array, (_, device)) = (&self.array, self.pair());

@@ -1,0 +1,74 @@
+"""Write programs and summaries into the manual's pages, which read well without a build.
+
+    python docs/write_pages.py           writes the pages
+    python docs/write_pages.py --check   exits with 1 if that would change one
+
+A comment says what follows it. `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that
+file or section. `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of what they are,
+in whose place the manual's build has the whole docstrings (hooks.py).
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+CODE = re.compile(r"(?m)^<!-- code: (\S+) -->\n+(```\w*\n)(?s:.*?)^```$")
+NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$")
+
+
+def code(source: str) -> str:
+    """Return a file, or a section of it."""
+    path, _, section = source.partition(":")
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if section:
+        inside = re.search(rf"(?ms)^[^\n]*\[start:{section}\]\n(.*?)^[^\n]*\[end:{section}\]", text)
+        if inside is None:
+            raise SystemExit(f"{path}: has no section {section!r}")
+        text = textwrap.dedent(inside[1])
+    return text.strip("\n") + "\n"
+
+
+def summary(module: str, name: str) -> str:
+    """Return the first sentence of a docstring, as Markdown."""
+    doc = inspect.getdoc(getattr(importlib.import_module(module), name)) or ""
+    first = " ".join(doc.partition("\n\n")[0].split())
+    return first.replace("``", "`").replace("|", "\\|")
+
+
+def table(module: str, names: str) -> str:
+    """Write a table of names and what they are."""
+    rows = [f"| `{name}` | {summary(module, name)} |" for name in names.split()]
+    return "\n".join(["", f"| in `{module}` | what it is |", "|---|---|", *rows, ""])
+
+
+def written(page: str) -> str:
+    """Fill in what the comments of a page ask for."""
+    page = CODE.sub(lambda at: f"<!-- code: {at[1]} -->\n\n{at[2]}{code(at[1])}```", page)
+    return NAMES.sub(
+        lambda at: f"<!-- names: {at[1]} {at[2]} -->\n{table(at[1], at[2])}\n<!-- end -->", page
+    )
+
+
+def main() -> None:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--check", action="store_true")
+    asked = parser.parse_args()
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        before = path.read_text(encoding="utf-8")
+        after = written(before)
+        if asked.check and after != before:
+            sys.exit(f"{path.name}: is old; run python docs/write_pages.py")
+        if after != before:
+            path.write_text(after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
