@@ -109,7 +109,10 @@ pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
     if !known {
         producers.push(Alive::standing_in(facts.home));
     }
-    let Some(left) = upstream(facts, &users, &mut producers, unknown) else { return Plan::Ask };
+    let left = upstream(facts, &users, &mut producers);
+    if facts.libraries.is_none() && (unknown || left.is_some()) {
+        return Plan::Ask;
+    }
     if unknown {
         add_unknown(facts, &mut users, &producers);
     }
@@ -123,14 +126,12 @@ pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
 }
 
 /// Adds to `producers` the streams upstream. A lost one is alive all the same where somebody works on one of its
-/// handle: if that is another stream by now, its own is destroyed, and nothing comes after it. Returns one that is left,
-/// or `None` where the libraries have to be asked first.
+/// handle: if that is another stream by now, its own is destroyed, and nothing comes after it. Returns one that is left.
 fn upstream<'a>(
     facts: &Facts<'_, 'a>,
     users: &[Alive<'a>],
     producers: &mut Streams<'a>,
-    unknown: bool,
-) -> Option<Option<u64>> {
+) -> Option<u64> {
     for known in alive(facts, Role::Upstream) {
         add(producers, known);
     }
@@ -144,7 +145,7 @@ fn upstream<'a>(
             None => left = left.or(Some(handle)),
         }
     }
-    (facts.libraries.is_some() || !(unknown || left.is_some())).then_some(left)
+    left
 }
 
 /// Adds to `users` where somebody may work who is not known: any blocking stream of the place, and where the libraries do.

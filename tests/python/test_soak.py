@@ -44,7 +44,7 @@ def first_failure(make, seeds=2000):
 
 
 def test_random_programs_do_what_the_readme_promises():
-    for seed in range(600):
+    for seed in range(800):
         program = generate.program(seed)
         failure = execute.run(program, Bridge())
         assert failure is None, f"seed {seed}\n{s.listing(program)}\n{failure.text}"
@@ -88,7 +88,7 @@ LEFT_OUT = {
 @pytest.mark.parametrize("call", power.CALLS)
 def test_an_order_that_is_left_out_is_reported(call):
     kinds = set()
-    for seed in range(600):
+    for seed in range(800):
         broken = power.broken(generate.program(seed), call, seed)
         assert broken.result != "missed", f"seed {seed}: {broken.step}"
         kinds |= broken.kinds
