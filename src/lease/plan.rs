@@ -48,6 +48,8 @@ pub enum Role {
 pub enum Found<'a> {
     /// It is alive, or the legacy default stream stands in for it.
     Alive(Alive<'a>),
+    /// Nothing keeps it, but somebody works there now. Whoever named it may have gone on to another.
+    Met(Alive<'a>),
     /// Nothing keeps it, and nothing stands in for it: a non-blocking stream of that handle, if it is there at all.
     Lost(u64),
 }
@@ -99,7 +101,9 @@ pub enum Plan<'a> {
 pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
     let mut users = alive(facts, Role::User);
     let lost = lost(facts, Role::User).next();
-    let unknown = lost.is_some() || facts.consumer == Consumer::Unnamed;
+    let is_met = |(_, stream): &(Role, Found<'_>)| matches!(stream, Found::Met(_));
+    let unknown =
+        lost.is_some() || facts.consumer == Consumer::Unnamed || facts.streams.iter().any(is_met);
     if users.is_empty() && !unknown {
         let declined = facts.consumer == Consumer::Declined;
         return Plan::Nothing(if declined { Elided::NotAsked } else { Elided::NoConsumer });
@@ -164,7 +168,7 @@ fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[
 fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
     let mut found = Streams::new();
     for (role, stream) in facts.streams {
-        if let Found::Alive(alive) = stream
+        if let Found::Alive(alive) | Found::Met(alive) = stream
             && *role == of
         {
             add(&mut found, *alive);

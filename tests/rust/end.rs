@@ -23,6 +23,10 @@ fn found(value: &Value) -> Found<'static> {
     match value {
         Value::Integer(handle) => Found::Alive(at(Place::gpu(0), Stream::Handle(*handle as u64))),
         Value::String(text) => match text.split_once(' ') {
+            Some(("met", handle)) => {
+                let stream = Stream::Handle(handle.parse().unwrap());
+                Found::Met(at(Place::gpu(0), stream))
+            }
             Some(("lost", handle)) => Found::Lost(handle.parse().unwrap()),
             Some(("blocking", "of 1")) => Found::Alive(Alive::standing_in(Place::gpu(1))),
             None if text == "legacy" => Found::Alive(Alive::legacy(Place::gpu(0))),
@@ -36,7 +40,7 @@ fn found(value: &Value) -> Found<'static> {
 fn streams(value: &Value) -> Vec<Alive<'static>> {
     let alive = |value| match found(value) {
         Found::Alive(alive) => alive,
-        Found::Lost(handle) => panic!("{handle} is lost"),
+        other => panic!("{other:?}"),
     };
     value.as_array().unwrap().iter().map(alive).collect()
 }
@@ -126,6 +130,7 @@ fn findings() -> Vec<Found<'static>> {
         Found::Alive(Alive::standing_in(there)),
         Found::Alive(at(here, Stream::Handle(7))),
         Found::Alive(at(here, Stream::Handle(8))),
+        Found::Met(at(here, Stream::Handle(8))),
         Found::Lost(7),
         Found::Lost(9),
     ]
@@ -133,9 +138,12 @@ fn findings() -> Vec<Found<'static>> {
 
 /// Every list of up to three streams with their roles. Their order matters among the producer's alone: the first is its own.
 fn lists() -> Vec<Vec<(Role, Found<'static>)>> {
-    // A producer's stream that nothing keeps is not known.
-    let is =
-        |role: Role, found: &Found<'_>| role != Role::Producer || !matches!(found, Found::Lost(_));
+    // A producer's stream that nothing keeps is not known; where somebody works is told of users' alone.
+    let is = |role: Role, found: &Found<'_>| match (role, found) {
+        (Role::User, _) | (_, Found::Alive(_)) => true,
+        (role, Found::Lost(_)) => role == Role::Upstream,
+        (_, Found::Met(_)) => false,
+    };
     let each = |role: Role| findings().into_iter().filter(move |found| is(role, found));
     let one: Vec<_> =
         ROLES.iter().flat_map(|(_, role)| each(*role).map(|found| (*role, found))).collect();

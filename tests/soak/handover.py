@@ -153,7 +153,7 @@ class HandOvers(Lives):
         """What is known of memory that comes back in a tensor of ours."""
         if self.arrays[view.array].empty:
             return {}
-        return {"home": view.home, "upstream": view.upstream, "place": view.place}
+        return {"home": view.home, "upstream": view.upstream}
 
     def _of_dict(self, array: Array) -> StreamRef | None:
         """The stream that the dict names of an array that speaks DLPack, too."""

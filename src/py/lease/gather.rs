@@ -149,7 +149,7 @@ impl<'a> Gathered<'a> {
                 }
             }
             if let Some(alive) = same {
-                self.streams[*place].1 = Found::Alive(alive);
+                self.streams[*place].1 = Found::Met(alive);
             }
         }
         Ok(libraries)

@@ -311,7 +311,7 @@ impl Holding {
         }
         match known::from(py, &self.array, tensor) {
             Some(known::From::Ours(home)) => {
-                self.home = Home { ready_on: self.home.ready_on.take(), ..home };
+                (self.home.producer, self.home.upstream) = (home.producer, home.upstream);
             }
             // Whoever made that tensor may free its memory by itself, so that it is kept until the work is done.
             Some(known::From::Same(streams)) => {

@@ -28,12 +28,16 @@ struct Entry {
     has_later: AtomicBool,
 }
 
-/// By their addresses, and each by a number of its own.
-type Entries = BTreeMap<(u64, u64), Arc<Entry>>;
+#[derive(Default)]
+struct Entries {
+    /// By their addresses, and each by a number of its own.
+    all: BTreeMap<(u64, u64), Arc<Entry>>,
+    /// Those that are in tensors of ours, by the tensors' addresses.
+    tensors: BTreeMap<usize, Arc<Entry>>,
+}
 
-static ENTRIES: Mutex<Entries> = Mutex::new(Entries::new());
-/// The longest that there was.
-static LONGEST: AtomicU64 = AtomicU64::new(0);
+static ENTRIES: Mutex<Entries> =
+    Mutex::new(Entries { all: BTreeMap::new(), tensors: BTreeMap::new() });
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 fn entries() -> MutexGuard<'static, Entries> {
@@ -59,8 +63,7 @@ impl Known {
             has_later: AtomicBool::new(false),
         });
         let key = (start, NEXT.fetch_add(1, Ordering::Relaxed));
-        LONGEST.fetch_max(length, Ordering::Relaxed);
-        entries().insert(key, Arc::clone(&entry));
+        entries().all.insert(key, Arc::clone(&entry));
         Self { key, entry }
     }
 
@@ -84,21 +87,14 @@ impl Known {
 
 impl Drop for Known {
     fn drop(&mut self) {
-        let gone = entries().remove(&self.key);
+        let gone = {
+            let mut entries = entries();
+            let tensor = self.entry.tensor.load(Ordering::Acquire);
+            (entries.all.remove(&self.key), entries.tensors.remove(&tensor))
+        };
         // After the lock: it may have the last reference of an object of Python's.
         drop(gone);
     }
-}
-
-/// The entries of memory that has a byte of `array`.
-fn of(array: &Descriptor) -> Vec<Arc<Entry>> {
-    let (start, length) = array.span();
-    let first = start.saturating_sub(LONGEST.load(Ordering::Relaxed));
-    let entries = entries();
-    let near = entries.range((first, 0)..(start.saturating_add(length), 0));
-    near.filter(|((at, _), entry)| at.saturating_add(entry.length) > start)
-        .map(|(_, entry)| Arc::clone(entry))
-        .collect()
 }
 
 /// Memory that is handed out in a managed tensor of ours.
@@ -109,6 +105,8 @@ impl HandedOut {
     /// In the tensor at this address.
     pub(crate) fn is_in(&self, tensor: usize) {
         self.0.tensor.store(tensor, Ordering::Release);
+        let before = entries().tensors.insert(tensor, Arc::clone(&self.0));
+        drop(before);
     }
 }
 
@@ -125,13 +123,18 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
     if array.ptr() == 0 {
         return None;
     }
-    let known = of(array);
-    let is_it = |entry: &&Arc<Entry>| entry.tensor.load(Ordering::Acquire) == tensor;
-    if let Some(ours) = known.iter().find(is_it) {
+    let ours = entries().tensors.get(&tensor).map(Arc::clone);
+    if let Some(ours) = ours {
         return Some(From::Ours(ours.home.clone_ref(py)));
     }
+    let start = array.span().0;
+    let same: Vec<_> = entries()
+        .all
+        .range((start, 0)..=(start, u64::MAX))
+        .map(|(_, known)| known.clone())
+        .collect();
     let mut all = Vec::new();
-    for entry in known {
+    for entry in same {
         let Home { producer, upstream, .. } = entry.home.clone_ref(py);
         for kept in producer.map(KeepAlive::By).into_iter().chain(upstream) {
             kept.add_to(&mut all);
@@ -145,7 +148,16 @@ pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KeepAlive) {
     if array.ptr() == 0 {
         return;
     }
-    for entry in of(array) {
+    let (start, length) = array.span();
+    let is_of = |(at, entry): &(u64, &Arc<Entry>)| {
+        *at < start.saturating_add(length) && at.saturating_add(entry.length) > start
+    };
+    let all: Vec<_> = {
+        let entries = entries();
+        let all = entries.all.iter().map(|((at, _), entry)| (*at, entry));
+        all.filter(is_of).map(|(_, entry)| Arc::clone(entry)).collect()
+    };
+    for entry in all {
         let again = {
             let mut later = entry.later.lock().unwrap_or_else(PoisonError::into_inner);
             kept.clone_ref(py).add_to(&mut later)

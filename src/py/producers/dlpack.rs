@@ -28,7 +28,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
-use crate::py::source::{check_argument, consumers_place, hand_over_from, pass_on, ready_for};
+use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
@@ -243,8 +243,7 @@ fn hand_to_consumer(
         pass_on(py, door, source);
         return Ok(());
     }
-    let at = consumers_place(&source.array, source.home.place);
-    let at = check_argument(&source.array, &source.driver, argument, at)?;
+    let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
     let ready = (source.ready, source.home.place, from);
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;
     if source.array.ptr() != 0 {

@@ -32,7 +32,9 @@ impl Captures {
     pub fn all_for(streams: &[(Role, Found<'_>)]) -> Vec<Self> {
         let has = |handle| {
             let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
-            streams.iter().any(|(_, found)| matches!(found, Found::Alive(alive) if is(alive)))
+            streams.iter().any(
+                |(_, found)| matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive)),
+            )
         };
         let mut all = vec![Self { beside: true, ..Self::NONE }];
         for (seven, eight) in [(0, 0), (1, 0), (0, 1), (1, 1), (1, 2)] {
@@ -157,17 +159,21 @@ fn carried_out(
 
 /// Where somebody may have worked on the memory.
 fn possible_users(facts: &Facts<'_, '_>) -> BTreeSet<Node> {
-    let mut all = BTreeSet::new();
+    let (mut all, mut elsewhere) = (BTreeSet::new(), facts.consumer == Consumer::Unnamed);
     for (role, found) in facts.streams {
         if *role == Role::User {
             all.insert(match found {
-                Found::Alive(alive) => nodes(*alive, false).1,
+                Found::Alive(alive) | Found::Met(alive) => nodes(*alive, false).1,
                 Found::Lost(handle) => Node::Handle(*handle),
             });
+            // Whoever named a stream that nothing keeps may be elsewhere by now.
+            if matches!(found, Found::Met(_)) {
+                elsewhere = true;
+            }
         }
     }
     let at = facts.at.ordinal;
-    if facts.consumer == Consumer::Unnamed {
+    if elsewhere {
         all.extend([Node::Legacy(at), Node::Blocking(at, false)]);
         for library in facts.libraries.unwrap_or_default() {
             all.insert(nodes(*library, false).1);
@@ -182,7 +188,7 @@ fn next_users(facts: &Facts<'_, '_>) -> BTreeSet<(Node, bool)> {
     for (role, found) in facts.streams {
         match (role, found) {
             (Role::User, _) => {}
-            (_, Found::Alive(alive)) => {
+            (_, Found::Alive(alive) | Found::Met(alive)) => {
                 let next = nodes(*alive, true).1;
                 all.insert((next, false));
                 // Whoever works there may pass the memory on to any stream that follows the legacy one.
@@ -224,9 +230,11 @@ fn is_left(facts: &Facts<'_, '_>, user: Node, (next, passed_on): (Node, bool)) -
                 && alive.stands_in()
                 && matches!(role, Role::User | Role::Producer | Role::Upstream)
         }
-        Found::Lost(_) => false,
+        Found::Lost(_) | Found::Met(_) => false,
     };
-    facts.consumer == Consumer::Unnamed
+    let met = |(_, found): &(Role, Found<'_>)| matches!(found, Found::Met(_));
+    let unknown = facts.consumer == Consumer::Unnamed || facts.streams.iter().any(met);
+    unknown
         && !facts.in_call
         && passed_on
         && next == Node::Blocking(at, true)
@@ -241,7 +249,8 @@ fn is_lost(facts: &Facts<'_, '_>, node: Node, is_user: bool) -> bool {
     let is = |alive: &Alive<'_>| nodes(*alive, false).1 == node;
     let libraries = facts.libraries.unwrap_or_default();
     let alive = |(role, found): &(Role, Found<'_>)| {
-        (!is_user || *role == Role::User) && matches!(found, Found::Alive(alive) if is(alive))
+        (!is_user || *role == Role::User)
+            && matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive))
     };
     !facts.streams.iter().any(alive) && !libraries.iter().any(is)
 }
@@ -284,6 +293,8 @@ pub fn breaks(facts: &Facts<'_, '_>, plan: &Plan<'_>, captures: Captures) -> Opt
         Plan::Ask => {
             // Not for nothing: somebody is not known, or a stream is lost.
             let lost = facts.streams.iter().any(|(_, found)| matches!(found, Found::Lost(_)));
+            let met = |(_, found): &(Role, Found<'_>)| matches!(found, Found::Met(_));
+            let lost = lost || facts.streams.iter().any(met);
             let asks = any_user && (facts.consumer == Consumer::Unnamed || lost);
             (!asks).then(|| "asks for nothing".into())
         }
@@ -328,7 +339,7 @@ fn needless_wait(facts: &Facts<'_, '_>, known: bool) -> bool {
     let proven = |handle: u64| {
         let is = |alive: &Alive<'_>| alive.stream() == Stream::Handle(handle);
         let streams = facts.streams.iter();
-        let alive = |found: &Found<'_>| matches!(found, Found::Alive(alive) if is(alive));
+        let alive = |found: &Found<'_>| matches!(found, Found::Alive(alive) | Found::Met(alive) if is(alive));
         libraries.iter().any(is) || streams.into_iter().any(|(_, found)| alive(found))
     };
     let is_lost = |(role, found): &(Role, Found<'_>)| match (role, found) {
