@@ -143,6 +143,9 @@ pub struct Mark {
     number: u64,
 }
 
+/// How many marks were made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
 /// The stream of a mark, and its context.
 pub type Lane = (Context, u64, Stream);
 
@@ -166,7 +169,6 @@ pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
             ));
         }
         let event = record(driver, context, stream)?;
-        static MADE: AtomicU64 = AtomicU64::new(0);
         let number = MADE.fetch_add(1, Ordering::Relaxed);
         Ok(Mark { event, stream: stream.stream(), number })
     })
