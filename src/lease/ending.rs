@@ -28,6 +28,14 @@ impl<H: Holder> Ending<H> {
         &self.holder
     }
 
+    /// The consumer's work, if the memory waits for it.
+    pub const fn mark(&self) -> Option<&H::Mark> {
+        match &self.state {
+            State::Waiting(mark) => Some(mark),
+            _ => None,
+        }
+    }
+
     /// Where it is.
     pub const fn state(&self) -> State {
         match self.state {

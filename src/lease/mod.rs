@@ -24,6 +24,7 @@
 //! since to make an order may run anything, too: each makes the orders, and the first to have made them ends it.
 
 mod ending;
+mod parked;
 mod parties;
 pub mod plan;
 mod queue;
@@ -34,6 +35,7 @@ mod model;
 use std::fmt;
 
 pub use self::ending::Ending;
+pub use self::parked::{Most, Parked, Turn};
 pub use self::parties::{Parties, Streams};
 pub use self::queue::Queue;
 use self::sync::{AtomicBool, Mutex, MutexGuard, Ordering, PoisonError, TryLockError};

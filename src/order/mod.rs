@@ -7,6 +7,8 @@
 
 mod place;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use self::place::in_context;
 pub use self::place::{context_of, within};
 use crate::capture::{Direction, Part, Route, route};
@@ -135,7 +137,25 @@ pub fn check_captures(
 
 /// A point of a stream: it is reached once all that was queued there is done.
 #[derive(Debug)]
-pub struct Mark(Event);
+pub struct Mark {
+    event: Event,
+    stream: Stream,
+    number: u64,
+}
+
+/// How many marks were made.
+static MADE: AtomicU64 = AtomicU64::new(0);
+
+/// The stream of a mark, and its context.
+pub type Lane = (Context, u64, Stream);
+
+impl Mark {
+    /// On which stream it is, and a number: of the marks of one stream none is reached before one that was made before
+    /// it, which has a smaller number.
+    pub const fn turn(&self) -> (Lane, u64) {
+        ((self.event.context, self.event.life, self.stream), self.number)
+    }
+}
 
 /// The point of `stream` where the work that is queued now ends. [`is_reached`] gives its event back.
 /// Refused while `stream` has part in a capture, which the record would spoil, or which would never be
@@ -148,15 +168,17 @@ pub fn mark(driver: &dyn Driver, stream: Alive<'_>) -> Result<Mark> {
                 format!("an event on {}", stream.stream()),
             ));
         }
-        record(driver, context, stream).map(Mark)
+        let event = record(driver, context, stream)?;
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        Ok(Mark { event, stream: stream.stream(), number })
     })
 }
 
 /// Whether `mark` is reached. Never waits, and is legal during any capture.
 pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
-    let reached = driver.is_reached(mark.0)?;
+    let reached = driver.is_reached(mark.event)?;
     if reached {
-        driver.spare_event(mark.0);
+        driver.spare_event(mark.event);
     }
     Ok(reached)
 }
@@ -165,7 +187,7 @@ pub fn is_reached(driver: &dyn Driver, mark: &Mark) -> Result<bool> {
 pub fn forget(driver: &Handle, marks: Vec<Mark>) {
     if let Ok(driver) = driver.get() {
         for mark in marks {
-            driver.spare_event(mark.0);
+            driver.spare_event(mark.event);
         }
     }
 }

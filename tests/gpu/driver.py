@@ -53,7 +53,7 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
     "cuModuleUnload": (HANDLE,),
     "cuStreamBeginCapture_v2": (HANDLE, INT),
     "cuStreamEndCapture": (HANDLE, OUT),
-    "cuThreadExchangeStreamCaptureMode": (OUT,),
+    "cuCtxSynchronize": (),
     "cuGraphDestroy": (HANDLE,),
     "cuGraphInstantiateWithFlags": (OUT, HANDLE, ADDRESS),
     "cuGraphLaunch": (HANDLE, HANDLE),

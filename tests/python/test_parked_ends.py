@@ -1,4 +1,4 @@
-"""Ends that wait for work on the device, over the driver of stubs: the thread that asks for them."""
+"""Ends that wait for work on the device, over the driver of stubs, and the thread that asks."""
 
 from __future__ import annotations
 
@@ -97,3 +97,45 @@ def test_a_destructor_that_takes_a_while_is_waited_for() -> None:
         assert begun.wait(20)
     """)
     assert told == "done\n"
+
+
+MANY = """
+    def queries(what):
+        before = calls("cuEventQuery")
+        what()
+        return calls("cuEventQuery") - before
+
+    def others():
+        for _ in range(200):
+            from_cai(Array()).__dlpack__()
+
+    STREAMS = [OTHER + 16 * number for number in range(1000)]
+    say("reached", 0)
+"""
+
+
+@pytest.mark.parametrize("streams", [1, 1000])
+def test_a_backlog_costs_neither_calls_nor_the_thread_more_than_a_few_questions(
+    streams: int,
+) -> None:
+    """5,000 ends wait for work on one stream, or on a thousand."""
+    parked(
+        MANY
+        + f"""
+    made = queries(lambda: [park(STREAMS[number % {streams}]) for number in range(5_000)])
+    # Each call asks four at most, and the thread 256 at a time, once in 50 ms.
+    asked, began = queries(others), time.monotonic()
+    assert asked < 200 * 2 * 4 + 256 * 40, asked
+    idle = queries(lambda: time.sleep(2))
+    assert idle < min({streams} + 1, 256) * 60, idle
+    assert made < 5_000 * 8 + min({streams}, 256) * 40 * 60, made
+    say("reached", 1)
+    until = time.monotonic() + 60
+    def finish():
+        while Owner.gone < 5_000 and time.monotonic() < until:
+            time.sleep(0.01)
+    asked = queries(finish)
+    assert Owner.gone == 5_000
+    assert asked < 5_000 + 2_000, asked
+    """
+    )

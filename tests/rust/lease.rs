@@ -1,6 +1,7 @@
 //! The lease of what holds memory, its end, and who asks again.
 
 mod ending;
+mod parked;
 mod parties;
 mod queue;
 mod random;

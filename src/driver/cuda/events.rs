@@ -16,7 +16,27 @@ use super::probe::Cuda;
 use crate::driver::{Context, Event};
 use crate::error::Result;
 
-static SPARE: Mutex<Vec<Event>> = Mutex::new(Vec::new());
+/// Those of each context, in its last life.
+static SPARE: Mutex<Vec<Spare>> = Mutex::new(Vec::new());
+
+struct Spare {
+    context: Context,
+    life: u64,
+    events: Vec<usize>,
+}
+
+/// The spare events of `context` in that life. Those of its earlier lives are forgotten.
+fn spare_of(all: &mut Vec<Spare>, context: Context, life: u64) -> &mut Vec<usize> {
+    let at = all.iter().position(|spare| spare.context == context).unwrap_or_else(|| {
+        all.push(Spare { context, life, events: Vec::new() });
+        all.len() - 1
+    });
+    let spare = &mut all[at];
+    if spare.life != life {
+        (spare.life, spare.events) = (life, Vec::new());
+    }
+    &mut spare.events
+}
 
 /// The event that this thread gave back last. It goes to the others when the thread ends, since that is
 /// no place to call the driver; a fork has no use for its parent's.
@@ -36,7 +56,12 @@ thread_local! {
 
 fn spare_for_all(event: Event) {
     if Cuda::check_process().is_ok() {
-        SPARE.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+        // One of an earlier life is forgotten.
+        let is_late = |spare: &Spare| spare.context == event.context && spare.life > event.life;
+        if !all.iter().any(is_late) {
+            spare_of(&mut all, event.context, event.life).push(event.handle);
+        }
     }
 }
 
@@ -65,10 +90,9 @@ fn spare(other: Option<Event>, context: Context, life: u64) -> Option<Event> {
     if let Some(event) = other {
         spare_for_all(event);
     }
-    let mut spare = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
-    spare.retain(|event| event.context != context || event.life == life);
-    let at = spare.iter().position(|event| event.context == context)?;
-    Some(spare.swap_remove(at))
+    let mut all = SPARE.lock().unwrap_or_else(PoisonError::into_inner);
+    let handle = spare_of(&mut all, context, life).pop()?;
+    Some(Event { handle, context, life })
 }
 
 /// Takes `event` back.

@@ -13,6 +13,7 @@ use loom::thread;
 use super::Lease;
 
 mod ends;
+mod parked;
 mod queue;
 
 /// Something that counts its drops, and says while it is looked at that it lives.

@@ -20,7 +20,8 @@ use super::generation;
 use super::holding::Holding;
 use crate::driver::Handle;
 use crate::driver::fork::Process;
-use crate::lease::{Ending, Queue, State};
+use crate::lease::{Ending, Most, Parked, State};
+use crate::order::{Lane, Mark};
 use crate::py::interpreter::{self, Answer, entry, or_no_memory};
 use crate::py::observe::log::{is_telling, quietly};
 use crate::py::observe::{CallSpan, Outcome};
@@ -191,16 +192,27 @@ fn outcome(py: Python<'_>, ending: &mut Ending<Box<Holding>>) -> Outcome {
 }
 
 /// The state of a process. A fork starts with a new one: its parent's locks may be held for ever there.
-#[derive(Default)]
 struct Pending {
-    queue: Queue<Ending<Box<Holding>>>,
+    parked: Parked<Lane, Ending<Box<Holding>>>,
     watch: Mutex<Watch>,
     told: Condvar,
+}
+
+impl Default for Pending {
+    fn default() -> Self {
+        // The last of its marks is asked first.
+        let turn = |ending: &Ending<Box<Holding>>| {
+            ending.mark().and_then(|marks| marks.last()).map(Mark::turn)
+        };
+        Self { parked: Parked::new(turn), watch: Mutex::default(), told: Condvar::new() }
+    }
 }
 
 #[derive(Default)]
 struct Watch {
     thread: Option<JoinHandle<()>>,
+    /// Whether the thread has nothing to ask, and waits to be told.
+    idle: bool,
     over: bool,
 }
 
@@ -213,9 +225,13 @@ fn pending() -> Option<&'static Pending> {
 }
 
 /// How many a call asks: more than it adds, and so few that a call takes no longer where thousands wait.
-const AT_A_CALL: usize = 4;
+const AT_A_CALL: Most = Most { lanes: 4, questions: 4 };
 
-/// How often the thread asks, at first and at last.
+/// How many the thread asks each time: so few that nobody else waits long for the interpreter's lock, and that it
+/// takes a hundredth of a core, where ends wait for work on thousands of streams.
+const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
+
+/// How often the thread asks, at first, and once none of its questions changed anything, at last.
 const FIRST: Duration = Duration::from_micros(500);
 const LAST: Duration = Duration::from_millis(50);
 
@@ -227,7 +243,7 @@ fn keep(ending: Ending<Box<Holding>>) {
         // A fork of a fork of a fork …: kept for good.
         return std::mem::forget(ending);
     };
-    pending.queue.push(ending);
+    pending.parked.push(ending);
     if ripens {
         pending.wake();
     }
@@ -238,7 +254,7 @@ fn keep(ending: Ending<Box<Holding>>) {
 #[inline]
 pub(crate) fn look(py: Python<'_>) {
     if let Some(pending) = pending()
-        && !pending.queue.is_empty()
+        && !pending.parked.is_empty()
     {
         pending.look(py, AT_A_CALL);
     }
@@ -247,7 +263,7 @@ pub(crate) fn look(py: Python<'_>) {
 /// Finishes every pending end that can be finished.
 pub(crate) fn look_at_all(py: Python<'_>) {
     if let Some(pending) = pending() {
-        pending.look(py, pending.queue.len());
+        pending.look(py, Most::ALL);
     }
 }
 
@@ -256,13 +272,15 @@ pub(crate) fn look_at_all(py: Python<'_>) {
 pub(crate) fn _settle(py: Python<'_>) -> Answer<'_> {
     entry(py, || {
         look_at_all(py);
-        Ok(pending().map_or(0, |pending| pending.queue.len()))
+        Ok(pending().map_or(0, |pending| pending.parked.len()))
     })
 }
 
 impl Pending {
+    /// Whether any is over.
     #[cold]
-    fn look(&self, py: Python<'_>, most: usize) {
+    fn look(&self, py: Python<'_>, most: Most) -> bool {
+        let mut any = false;
         let is_over = |ending: &mut Ending<Box<Holding>>| {
             let span = CallSpan::begin();
             let outcome = match outcome(py, ending) {
@@ -273,7 +291,11 @@ impl Pending {
             span.released(ending.holder().tag, outcome);
             true
         };
-        flat(py, || drop(self.queue.ask(most, is_over)));
+        flat(py, || {
+            let over = self.parked.ask(most, is_over);
+            any = !over.is_empty();
+        });
+        any
     }
 
     fn watch(&self) -> MutexGuard<'_, Watch> {
@@ -291,23 +313,27 @@ impl Pending {
             // Without the thread, the next call of the bridge asks.
             watch.thread = thread.spawn(|| self.keep_asking()).ok();
         }
-        self.told.notify_one();
+        if watch.idle {
+            self.told.notify_one();
+        }
     }
 
     fn keep_asking(&'static self) {
         let mut pause = FIRST;
         let mut watch = self.watch();
         while !watch.over {
-            if self.queue.is_empty() {
+            if self.parked.is_empty() {
                 pause = FIRST;
+                watch.idle = true;
                 watch = self.told.wait(watch).unwrap_or_else(PoisonError::into_inner);
+                watch.idle = false;
                 continue;
             }
             let waited = self.told.wait_timeout(watch, pause);
             // Not held while others run: a fork at that moment would keep it for good.
             drop(waited.unwrap_or_else(PoisonError::into_inner));
-            interpreter::enter(look_at_all);
-            pause = LAST.min(pause * 2);
+            let any = interpreter::enter(|py| self.look(py, AT_A_TIME));
+            pause = if any == Some(true) { FIRST } else { LAST.min(pause * 2) };
             watch = self.watch();
         }
     }

@@ -26,6 +26,7 @@ LEGACY, PER_THREAD = 1, 2
 BLOCKING, NON_BLOCKING = 0, 1  # cuStreamCreate's flags
 NO_TIMING = 2  # cuEventCreate's flag
 WAIT_DEFAULT = 0  # cuStreamWaitEvent's flag
+CAPTURE_RELAXED = 2  # cuThreadExchangeStreamCaptureMode's mode
 HOST_PORTABLE, HOST_MAPPED = 1, 2  # cuMemHostAlloc's flags
 MEMORY_TYPE, IS_MANAGED, ORDINAL = 2, 8, 9  # cuPointerGetAttributes'
 TYPE_HOST, TYPE_DEVICE = 1, 2  # CU_MEMORYTYPE_HOST, CU_MEMORYTYPE_DEVICE
@@ -96,7 +97,7 @@ class Driver:
         "cuCtxSetCurrent": (HANDLE,),
         "cuCtxPushCurrent_v2": (HANDLE,),
         "cuCtxPopCurrent_v2": (OUT,),
-        "cuCtxSynchronize": (),
+        "cuThreadExchangeStreamCaptureMode": (OUT,),
         "cuStreamCreate": (OUT, UINT),
         "cuStreamDestroy_v2": (HANDLE,),
         "cuStreamSynchronize": (HANDLE,),
@@ -181,9 +182,18 @@ class Driver:
             self.get("cuCtxPopCurrent_v2")
 
     def synchronize(self) -> None:
-        """Wait on the host for all work of the primary context."""
+        """Wait on the host for all work of the primary context.
+
+        Freeing memory waits, and in the thread's relaxed mode it ends no graph capture: JAX makes
+        these in threads of its own, and ``cuCtxSynchronize`` beside one kills the process.
+        """
+        mode = INT(CAPTURE_RELAXED)
         with self.context():
-            self("cuCtxSynchronize")
+            self("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
+            try:
+                self("cuMemFree_v2", self.get("cuMemAlloc_v2", 1, kind=ADDRESS))
+            finally:
+                self("cuThreadExchangeStreamCaptureMode", ctypes.byref(mode))
 
     # Streams and events, in the current context.
 

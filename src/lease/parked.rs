@@ -1,0 +1,205 @@
+//! The ends that are not over, by what they wait for.
+//!
+//! What is queued on one stream is done in its order. So of those that wait for one stream the first is asked, and the
+//! next only once that is over: however many there are, a question for each stream tells that none can go on. Those
+//! that wait for something else are asked one by one.
+
+use std::collections::btree_map::Entry as Slot;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::hash::Hash;
+use std::mem::ManuallyDrop;
+
+use super::Queue;
+use super::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, PoisonError};
+
+/// What an item waits for: a lane, and its number there. Of those in one lane none is over before one with a smaller
+/// number.
+pub type Turn<K> = (K, u64);
+
+/// How much one call asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Most {
+    /// How many lanes, each item without one counted as one.
+    pub lanes: usize,
+    /// How many questions in all.
+    pub questions: usize,
+}
+
+impl Most {
+    /// Everybody who may be over.
+    pub const ALL: Self = Self { lanes: usize::MAX, questions: usize::MAX };
+}
+
+/// What is asked next.
+#[derive(Debug)]
+enum Entry<K, T> {
+    Alone(T),
+    Lane(K),
+    /// It was moved to a lane.
+    Moved,
+}
+
+/// The items, each in its lane.
+type Lanes<K, T> = HashMap<K, BTreeMap<u64, T>>;
+
+/// Items that are asked whether they are over until they are.
+pub struct Parked<K, T> {
+    turn: fn(&T) -> Option<Turn<K>>,
+    queue: Queue<Entry<K, T>>,
+    /// A lane has one entry in the queue, or is being asked.
+    lanes: Mutex<Lanes<K, T>>,
+    /// How many items there are: what every call of the bridge asks, without a lock.
+    length: AtomicUsize,
+}
+
+impl<K: Clone + Eq + Hash, T> Parked<K, T> {
+    /// None yet; `turn` tells what an item waits for, if that is a lane.
+    pub fn new(turn: fn(&T) -> Option<Turn<K>>) -> Self {
+        let (lanes, length) = (Mutex::new(HashMap::new()), AtomicUsize::new(0));
+        Self { turn, queue: Queue::default(), lanes, length }
+    }
+
+    /// How many there are, those that are being asked included.
+    pub fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds one.
+    pub fn push(&self, item: T) {
+        self.length.fetch_add(1, Ordering::AcqRel);
+        self.put(item);
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, Lanes<K, T>> {
+        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, item: T) {
+        let Some((key, number)) = (self.turn)(&item) else {
+            return self.queue.push(Entry::Alone(item));
+        };
+        let mut lanes = self.lanes();
+        let entry = match lanes.get_mut(&key).map(|lane| lane.entry(number)) {
+            Some(Slot::Vacant(slot)) => {
+                slot.insert(item);
+                return;
+            }
+            // Nobody else has this number.
+            Some(Slot::Occupied(_)) => Entry::Alone(item),
+            None => {
+                lanes.insert(key.clone(), BTreeMap::from([(number, item)]));
+                Entry::Lane(key)
+            }
+        };
+        drop(lanes);
+        self.queue.push(entry);
+    }
+
+    /// Asks one. Where that panics, it counts no more.
+    fn is_over(&self, item: &mut T, is_over: &mut impl FnMut(&mut T) -> bool) -> bool {
+        let counted = CountGuard(&self.length);
+        let is_over = is_over(item);
+        if !is_over {
+            std::mem::forget(counted);
+        }
+        is_over
+    }
+
+    /// Asks those whose turn it is, as many as `most` says and those asked longest ago first, with nothing locked, since
+    /// to ask may run anything, this too. Those that are over come back.
+    ///
+    /// Where `is_over` panics, all others stay. The one that it was asked of is leaked: it would panic again, and is not
+    /// over.
+    pub fn ask(&self, most: Most, mut is_over: impl FnMut(&mut T) -> bool) -> Vec<T> {
+        let (mut over, mut left) = (Vec::new(), most.questions);
+        let entries = self.queue.ask(most.lanes.min(most.questions), |entry| {
+            if left == 0 {
+                return false;
+            }
+            match entry {
+                Entry::Alone(item) => {
+                    left -= 1;
+                    if self.is_over(item, &mut is_over) {
+                        return true;
+                    }
+                    if (self.turn)(item).is_none() {
+                        return false;
+                    }
+                    if let Entry::Alone(item) = std::mem::replace(entry, Entry::Moved) {
+                        self.put(item);
+                    }
+                }
+                Entry::Lane(key) => self.ask_lane(key, &mut left, &mut over, &mut is_over),
+                Entry::Moved => {}
+            }
+            true
+        });
+        over.extend(entries.into_iter().filter_map(|entry| match entry {
+            Entry::Alone(item) => Some(item),
+            Entry::Lane(_) | Entry::Moved => None,
+        }));
+        over
+    }
+
+    /// Asks the first of a lane, and the next as long as they are over.
+    fn ask_lane(
+        &self,
+        key: &K,
+        left: &mut usize,
+        over: &mut Vec<T>,
+        is_over: &mut impl FnMut(&mut T) -> bool,
+    ) {
+        let _back = LaneGuard { parked: self, key };
+        while *left > 0 {
+            let first = self.lanes().get_mut(key).and_then(BTreeMap::pop_first);
+            let Some((_, item)) = first else { return };
+            let mut item = ManuallyDrop::new(item);
+            *left -= 1;
+            let is_over = self.is_over(&mut item, is_over);
+            let item = ManuallyDrop::into_inner(item);
+            if !is_over {
+                return self.put(item);
+            }
+            over.push(item);
+        }
+    }
+}
+
+/// Counts one less when it is dropped.
+struct CountGuard<'a>(&'a AtomicUsize);
+
+impl Drop for CountGuard<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A lane that is being asked, which goes back to the queue, also where that panics.
+struct LaneGuard<'a, K: Clone + Eq + Hash, T> {
+    parked: &'a Parked<K, T>,
+    key: &'a K,
+}
+
+impl<K: Clone + Eq + Hash, T> Drop for LaneGuard<'_, K, T> {
+    fn drop(&mut self) {
+        let mut lanes = self.parked.lanes();
+        if lanes.get(self.key).is_some_and(|lane| !lane.is_empty()) {
+            drop(lanes);
+            self.parked.queue.push(Entry::Lane(self.key.clone()));
+        } else {
+            lanes.remove(self.key);
+        }
+    }
+}
+
+impl<K, T> fmt::Debug for Parked<K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Parked({})", self.length.load(Ordering::Relaxed))
+    }
+}
