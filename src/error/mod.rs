@@ -7,8 +7,6 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use cudarc::driver::sys::CUresult;
-
 mod kinds;
 
 pub use kinds::{Class, Kind};
@@ -143,7 +141,8 @@ impl Error {
     }
 }
 
-const INVALID_HANDLE: u32 = CUresult::CUDA_ERROR_INVALID_HANDLE as u32;
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) const INVALID_HANDLE: u32 = 400;
 
 /// The most characters of a foreign value that a message repeats.
 pub const SHOWN: usize = 200;

@@ -11,9 +11,7 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::panic::{
-    AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 mod end;
 mod line;
@@ -184,8 +182,11 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
 /// What PyO3 panics with where CPython could not make an object, for lack of memory.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is this library's own.
+/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is the whole library's: in another crate's
+/// it would be the crate's, which is not ours to set.
+#[cfg(feature = "wheel")]
 pub(super) fn quiet() {
+    use std::panic::{PanicHookInfo, set_hook, take_hook};
     let before = take_hook();
     set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
         if panic.payload().downcast_ref::<&str>() != Some(&NO_OBJECT) {

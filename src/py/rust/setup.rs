@@ -10,7 +10,6 @@ use pyo3::types::{PyCapsule, PyDict};
 use crate::driver;
 use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
-use crate::py::interpreter;
 use crate::py::lease::_end;
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
@@ -24,7 +23,6 @@ pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
 
 fn once(py: Python<'_>) -> PyResult<()> {
     fork::watch();
-    interpreter::quiet();
     install_table!(View => DLPackView, py)?;
     install_table!(View => ArrayView, py)?;
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(_end, py)?,))?;
