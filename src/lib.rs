@@ -81,7 +81,7 @@
 //!   The driver is opened at run time unless you choose `dynamic-linking` or `static-linking`; then building needs no CUDA
 //!   toolkit.
 //! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
-//!   yours to choose, by PyO3's features.
+//!   yours to choose.
 //! - `wheel`, the default, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
 //!
 //! # What stays

@@ -1,1 +1,1 @@
-"""Crates outside that depend on this one, beside whatever version and loading of cudarc they chose."""
+"""Crates that depend on this one, beside each version and loading of cudarc."""

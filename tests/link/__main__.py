@@ -33,7 +33,7 @@ def manifest(row: dict) -> str:
         }
     if row.get("python"):
         dependencies["pyo3"] = {"version": "0.30"}
-    lines = ["[package]", 'name = "outside"', 'version = "0.0.0"', 'edition = "2024"', "[workspace]"]
+    lines = ["[workspace]", "[package]", 'name = "outside"', 'edition = "2024"']
     for name, wanted in dependencies.items():
         lines.append(f"[dependencies.{name}]")
         lines += [f"{key} = {json.dumps(value)}" for key, value in wanted.items()]

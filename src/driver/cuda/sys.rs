@@ -52,10 +52,9 @@ unsafe fn open(name: &str) -> Option<&'static Library> {
 }
 
 /// As `cuda.h` has them; an enumeration only the constants that are used.
+#[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
-    #![allow(non_camel_case_types, non_snake_case)]
-
     use std::ffi::{c_int, c_ulonglong, c_void};
 
     pub(crate) type CUdevice = c_int;
