@@ -14,11 +14,14 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 mod end;
+mod held;
 mod line;
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
+
+use crate::driver::Call;
 
 pub(super) use end::end;
 pub(crate) use end::is_over;
@@ -151,6 +154,25 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
         (answer, coming)
     });
     answer
+}
+
+/// Runs `call`, which may block, with the lock released if this thread has it, by CPython's own state. For Rust's arrays,
+/// which are worked on and end with the lock and without.
+pub(crate) fn unlocked(call: Call<'_>) {
+    if !held::is_held() {
+        return call();
+    }
+    // SAFETY: this thread has the lock, by the line above.
+    let py = unsafe { Python::assume_attached() };
+    let _coming = py.detach(|| {
+        call();
+        let Some(coming) = EntryGuard::now() else {
+            loop {
+                std::thread::park();
+            }
+        };
+        coming
+    });
 }
 
 /// Runs `call` with the lock let go by CPython's own call, as foreign code does: PyO3's count of attachments

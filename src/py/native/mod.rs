@@ -128,7 +128,6 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
         strides,
         version,
         stream,
-        masked: false,
         structured: false,
     })
 }

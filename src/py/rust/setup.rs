@@ -7,9 +7,11 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict};
 
+use crate::array::unlocked::set_detach;
 use crate::driver;
 use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
+use crate::py::interpreter;
 use crate::py::lease::_end;
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
@@ -23,6 +25,7 @@ pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
 
 fn once(py: Python<'_>) -> PyResult<()> {
     fork::watch();
+    set_detach(interpreter::unlocked);
     install_table!(View => DLPackView, py)?;
     install_table!(View => ArrayView, py)?;
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(_end, py)?,))?;
@@ -45,7 +48,7 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     };
     // SAFETY: the capsule of this name holds the package's static table; extension modules stay loaded.
-    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ref()) };
+    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
     Ok(())
 }
