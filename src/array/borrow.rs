@@ -109,11 +109,8 @@ fn borrow<'v, T, S: WorkStream>(
     // which gives the slice up without freeing anything.
     let slice = unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) };
     // The slice is given up where this fails, too.
-    let mut borrow = CudaBorrow {
-        slice: ManuallyDrop::new(slice),
-        _borrowed: borrowed,
-        view: PhantomData,
-    };
+    let mut borrow =
+        CudaBorrow { slice: ManuallyDrop::new(slice), _borrowed: borrowed, view: PhantomData };
     // Other streams that cudarc uses the view on wait for this one, as for whoever wrote a slice last.
     let (_, used) = borrow.slice.device_ptr_mut(stream);
     drop(used);

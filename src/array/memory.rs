@@ -139,10 +139,9 @@ impl Array {
             Backend::Simulated(stream) => {
                 let values = bytes(values).to_vec();
                 let span = Span { ptr, len: u64::try_from(values.len()).unwrap_or(0) };
-                let task =
-                    Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
-                        let _ = machine.store(ptr, &values);
-                    });
+                let task = Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
+                    let _ = machine.store(ptr, &values);
+                });
                 stream.machine()?.queue(stream.handle(), "from_host", (&[], &[span]), task)?;
             }
             Backend::Other => {

@@ -18,7 +18,7 @@ use crate::stream::Thread;
 /// The scopes of an array's memory that have not ended.
 #[derive(Default)]
 pub(crate) struct Users {
-    users: Mutex<Vec<User>>,
+    live: Mutex<Vec<User>>,
     turn: Mutex<()>,
     /// 0, or the number of the thread whose turn it is.
     holder: AtomicU64,
@@ -50,7 +50,7 @@ impl User {
 
 impl Users {
     fn lock(&self) -> MutexGuard<'_, Vec<User>> {
-        self.users.lock().unwrap_or_else(PoisonError::into_inner)
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until no other thread has its turn. A turn inside this thread's own is the same one: what is told of an
