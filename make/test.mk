@@ -11,7 +11,7 @@ test-rust:  ## Run the core's tests, which need no Python
 	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features $(CUDARC) --doc
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
-test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests on the simulated device
+test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED)  ## Run the Python tests on the simulated device
 	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python --doc -- py::rust src/lib.rs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 

@@ -18,10 +18,10 @@ use crate::py::views::{ArrayView, DLPackView, View};
 
 /// Readies this library for a call. The Python package's own is ready with its module.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
+    static ONCE: PyOnceLock<()> = PyOnceLock::new();
     if cfg!(feature = "wheel") {
         return Ok(());
     }
-    static ONCE: PyOnceLock<()> = PyOnceLock::new();
     ONCE.get_or_try_init(py, || once(py))?;
     borrow(py)
 }

@@ -1,31 +1,62 @@
 //! An extension whose arrays wait for other threads of Python's, as a driver does with host functions in its queues.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cai_bridge::{Array, DeviceStream, Dtype, Error, Grid, Kernel, Owner, scope};
 use pyo3::prelude::*;
 
-/// Waits until `done()` says so, which other threads of Python's have to bring about. Whether it did.
-fn wait_for(done: &Py<PyAny>) -> bool {
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
-        let answer = Python::attach(|py| done.call0(py)?.extract::<bool>(py));
-        if answer.is_ok_and(|is_done| is_done) {
-            return true;
-        }
-        sleep(Duration::from_millis(1));
+/// What Python's threads open, for which they need the interpreter's lock, as a host function may.
+#[pyclass(frozen)]
+#[derive(Default)]
+struct Gate {
+    waited_for: AtomicBool,
+    opened: AtomicBool,
+    /// Whether somebody who waited for it saw it open.
+    seen_open: AtomicBool,
+}
+
+#[pymethods]
+impl Gate {
+    #[new]
+    fn new() -> Self {
+        Self::default()
     }
-    false
+
+    /// Whether somebody waits for it.
+    fn is_waited_for(&self) -> bool {
+        self.waited_for.load(Ordering::SeqCst)
+    }
+
+    fn open(&self) {
+        self.opened.store(true, Ordering::SeqCst);
+    }
+
+    fn was_seen_open(&self) -> bool {
+        self.seen_open.load(Ordering::SeqCst)
+    }
+}
+
+impl Gate {
+    /// Waits until it is open, five seconds at most, without a word to Python.
+    fn wait(&self) {
+        self.waited_for.store(true, Ordering::SeqCst);
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(5) {
+            if self.opened.load(Ordering::SeqCst) {
+                return self.seen_open.store(true, Ordering::SeqCst);
+            }
+            sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// Memory whose end waits for Python, as pinned memory's waits for its stream.
 struct Waiting {
     whole: Array,
     stream: DeviceStream,
-    done: Py<PyAny>,
-    /// Told whether the end came to pass.
-    tell: Py<PyAny>,
+    gate: Py<Gate>,
 }
 
 // SAFETY: the whole array's memory, as it says.
@@ -51,17 +82,16 @@ unsafe impl Owner for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let came = wait_for(&self.done);
-        let _ = Python::attach(|py| self.tell.call1(py, (came,)));
+        self.gate.get().wait();
     }
 }
 
-/// An array whose memory ends when `done()` is true.
+/// An array whose memory ends when the gate is open.
 #[pyfunction]
-fn waiting(py: Python<'_>, done: Py<PyAny>, tell: Py<PyAny>) -> PyResult<Array> {
+fn waiting(py: Python<'_>, gate: Py<Gate>) -> PyResult<Array> {
     let stream = DeviceStream::in_python(py, 0)?;
     let whole = Array::from_host(&stream, &[1.0_f32; 4], &[4])?.into();
-    Ok(Array::from_owner(Waiting { whole, stream, done, tell })?)
+    Ok(Array::from_owner(Waiting { whole, stream, gate })?)
 }
 
 /// What takes `x` in a scope of another thread fails with.
@@ -109,5 +139,5 @@ fn by_turns(x: Array) -> PyResult<()> {
 #[pymodule(gil_used = false)]
 mod tested_extension {
     #[pymodule_export]
-    use super::{by_turns, second_failure, used_in_a_thread, waiting};
+    use super::{Gate, by_turns, second_failure, used_in_a_thread, waiting};
 }
