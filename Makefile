@@ -13,6 +13,8 @@ BIN := $(VENV)/bin
 
 # Cargo for what uses PyO3: with one environment for all, or each would build PyO3 again.
 PYO3_CARGO := PYO3_PYTHON=$(CURDIR)/$(BIN)/python PYO3_BUILD_EXTENSION_MODULE=1 cargo
+# The version of cudarc that the crate's own tests choose: whoever links the crate chooses it.
+CUDARC := cudarc,cudarc/cuda-12000
 
 .DEFAULT_GOAL := help
 .PHONY: help demo dev test lint format docs gpu nightly

@@ -66,7 +66,15 @@ $(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
 	cp target/fakes/release/libfake_libraries.so $(FAKES)/fake_libraries.abi3.so
 	@touch $@
 
-fakes: $(FAKES)/.built  ## Build the driver of stubs that the real CUDA door is tested over
+# An extension in Rust that the tests have of their own.
+TESTED := $(FAKES)/tested_extension.abi3.so
+
+$(TESTED): $(BIN)/python $(SOURCES) $(shell find tests/extension -name '*.rs' -o -name 'Cargo.*')
+	mkdir -p $(FAKES)
+	$(PYO3_CARGO) build --quiet --manifest-path tests/extension/Cargo.toml --target-dir target/extension
+	cp target/extension/debug/libtested_extension.so $@
+
+fakes: $(FAKES)/.built $(TESTED)  ## Build the driver of stubs that the real CUDA door is tested over, and the tests' extension
 
 # A bridge that kept its symbols, for `make counts`.
 COUNTED := $(VENV)/counted
@@ -74,7 +82,7 @@ COUNTED := $(VENV)/counted
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
 $(COUNTED)/.built: $(BIN)/python $(SOURCES)
-	$(PYO3_CARGO) build --quiet --release --lib --target-dir target/counted
+	$(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --target-dir target/counted
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
 	cp target/counted/release/libcai_bridge.so $(COUNTED)/cai_bridge/_core.abi3.so
 	$(BIN)/python -m compileall -q $(COUNTED)  # a first import, which compiles, counts otherwise

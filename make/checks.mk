@@ -6,7 +6,7 @@ NIGHTLY := test-serial test-shuffled soak fuzz docs asan loom mutants-py-layer m
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
 .PHONY: soak counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
-.PHONY: test-serial test-shuffled
+.PHONY: test-serial test-shuffled link
 
 # pytest freezes what is there before each test, so that collections are quick.
 test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in one process, with collections of everything
@@ -47,7 +47,7 @@ asan: export RUSTFLAGS = -Zsanitizer=address
 asan: export LSAN_OPTIONS = suppressions=tests/endurance/lsan.supp:print_suppressions=0
 asan: $(VENV)/.tools  ## Run the core's tests, and the Python tests of foreign memory, under AddressSanitizer
 	cargo test --quiet $(SANITIZED) --target-dir target/asan
-	$(PYO3_CARGO) build --quiet --lib --target $(HOST) --target-dir target/asan
+	$(PYO3_CARGO) rustc --quiet --lib --crate-type cdylib --target $(HOST) --target-dir target/asan
 	rm -rf $(VENV)/asan && mkdir -p $(VENV)/asan && cp -R python/cai_bridge $(VENV)/asan/
 	cp target/asan/$(HOST)/debug/libcai_bridge.so $(VENV)/asan/cai_bridge/_core.abi3.so
 	$(UNDER_ASAN) $(BIN)/python -m pytest -q --capture=sys $(ASAN_TESTS)
@@ -101,9 +101,12 @@ mutants-python: $(IMPORTABLE) $(VENV)/.tools  ## Change the Python that judges f
 MSRV := $(shell sed -n 's/^rust-version = "\(.*\)"/\1.0/p' Cargo.toml)
 
 msrv: $(BIN)/python  ## Check each set of features with the oldest Rust that Cargo.toml promises; needs `rustup toolchain install`
-	for features in "" cudarc python cudarc,python wheel wheel,cudarc; do \
+	for features in "" $(CUDARC) python $(CUDARC),python wheel wheel,cudarc; do \
 		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --no-default-features --features "$$features" || exit 1; \
 	done
 	for example in $(EXTENSIONS); do \
 		$(PYO3_CARGO) +$(MSRV) check --quiet --locked --target-dir target/msrv --manifest-path $$example/Cargo.toml || exit 1; \
 	done
+
+link: $(BIN)/python  ## Check that the crate builds in crates outside, beside each version and linking of cudarc
+	$(BIN)/python -m tests.link

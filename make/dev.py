@@ -28,7 +28,8 @@ def build() -> None:
     """Build the extension, and rename it into the package: a running test keeps its own."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     env = {**os.environ, "PYO3_BUILD_EXTENSION_MODULE": "1", "PYO3_PYTHON": sys.executable}
-    subprocess.run(["cargo", "build", "--quiet", "--lib"], cwd=ROOT, env=env, check=True)
+    command = ["cargo", "rustc", "--quiet", "--lib", "--crate-type", "cdylib"]
+    subprocess.run(command, cwd=ROOT, env=env, check=True)
     beside = EXTENSION.with_suffix(".so.new")
     shutil.copy2(target / "debug" / "libcai_bridge.so", beside)
     beside.replace(EXTENSION)

@@ -46,6 +46,7 @@
 //! ```toml
 //! [dependencies]
 //! cai_bridge = { version = "0.2", default-features = false, features = ["cudarc", "python"] }
+//! cudarc = { version = "0.19", default-features = false, features = ["cuda-12000"] } # the version that you choose
 //! ```
 //!
 //! # What there is
@@ -75,10 +76,13 @@
 //!
 //! # Features
 //!
-//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc). The driver is found at run time; building
-//!   needs no CUDA toolkit.
-//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later.
-//! - `wheel`, the default: the Python package's own module. Leave it out.
+//! - `cudarc`: streams, memory and kernels of [cudarc](https://docs.rs/cudarc) 0.19, in the version and with the linking
+//!   that your own dependency on cudarc names. A build without a version fails in cudarc's build script, which lists them.
+//!   The driver is opened at run time unless you choose `dynamic-linking` or `static-linking`; then building needs no CUDA
+//!   toolkit.
+//! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
+//!   yours to choose.
+//! - `wheel`, the default, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
 //!
 //! # What stays
 //!

@@ -34,7 +34,6 @@ pub fn run(data: &[u8]) {
         strides: strides.as_ref().map(|strides| strides.iter().copied().collect()),
         version: if odd < 240 { i64::from(odd % 4) } else { bytes.int() },
         stream: stream::integer(&mut bytes),
-        masked: bytes.byte() > 250,
         structured: bytes.byte() > 250,
     };
     let unnamed = bytes.pick(&unnamed);
@@ -46,9 +45,6 @@ fn reasons(fields: &Fields<'_>, dtype: Result<Dtype, Kind>, dialect: Dialect) ->
     let mut reasons = Vec::new();
     if !(0..=3).contains(&fields.version) {
         reasons.push(Kind::CaiVersion);
-    }
-    if fields.masked {
-        reasons.push(Kind::Mask);
     }
     if fields.structured {
         reasons.push(Kind::Dtype);
@@ -119,12 +115,10 @@ fn again(decoded: Decoded, layout: Layout) {
         typestr: entries.typestr,
         data: entries.data,
         strides: entries.strides.map(Iterator::collect),
-        version: entries.version,
+        version: VERSION,
         stream: entries.stream.map(i128::from),
-        masked: false,
         structured: false,
     };
-    assert_eq!(fields.version, VERSION);
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
     let dialect = Dialect { here: HERE, unnamed: None, declared: false };
     let mut seen = Layout::EMPTY;

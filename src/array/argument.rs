@@ -1,6 +1,9 @@
 //! What a kernel is given: views of arrays, and numbers.
 
+use std::sync::Arc;
+
 use super::element::Element;
+use super::origin::Origin;
 use super::view::{View, ViewMut};
 use crate::descriptor::Descriptor;
 
@@ -12,6 +15,17 @@ pub enum Slot {
     Number([u8; 8], &'static str),
     /// An array's memory, and whether it is written.
     Memory(Descriptor, bool),
+}
+
+/// The memory that an argument is, and whether it is written.
+#[doc(hidden)]
+#[allow(missing_debug_implementations, reason = "nobody is handed one")]
+pub struct Used(pub(super) Arc<dyn Origin>, pub(super) bool);
+
+impl Used {
+    fn of(view: &View<'_, '_, impl Sized>, writes: bool) -> Option<Self> {
+        (!view.is_empty()).then(|| Self(Arc::clone(&view.array.origin), writes))
+    }
 }
 
 mod sealed {
@@ -36,6 +50,11 @@ mod sealed {
 pub trait Argument<'id>: sealed::Sealed {
     #[doc(hidden)]
     fn slot(self) -> Slot;
+
+    #[doc(hidden)]
+    fn used(&self) -> Option<Used> {
+        None
+    }
 }
 
 impl<T> sealed::Sealed for &View<'_, '_, T> {}
@@ -45,11 +64,19 @@ impl<'id, T: Element> Argument<'id> for &View<'_, 'id, T> {
     fn slot(self) -> Slot {
         Slot::Memory(self.array.descriptor.clone(), false)
     }
+
+    fn used(&self) -> Option<Used> {
+        Used::of(self, false)
+    }
 }
 
 impl<'id, T: Element> Argument<'id> for &mut ViewMut<'_, 'id, T> {
     fn slot(self) -> Slot {
         Slot::Memory(self.0.array.descriptor.clone(), true)
+    }
+
+    fn used(&self) -> Option<Used> {
+        Used::of(self, true)
     }
 }
 
@@ -103,6 +130,9 @@ scalars!(i32, u32, i64, u64, f32, f64);
 pub trait Arguments<'id>: sealed::Sealed {
     #[doc(hidden)]
     fn slots(self) -> Vec<Slot>;
+
+    #[doc(hidden)]
+    fn uses(&self) -> Vec<Used>;
 }
 
 macro_rules! tuples {
@@ -114,6 +144,12 @@ macro_rules! tuples {
                 #[allow(non_snake_case, reason = "the types' names")]
                 let ($($name,)+) = self;
                 vec![$($name.slot()),+]
+            }
+
+            fn uses(&self) -> Vec<Used> {
+                #[allow(non_snake_case, reason = "the types' names")]
+                let ($($name,)+) = self;
+                [$($name.used()),+].into_iter().flatten().collect()
             }
         }
     };

@@ -4,17 +4,22 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaView, CudaViewMut, DevicePtrMut};
 
 use super::element::Element;
+use super::origin::Origin;
 use super::scope::Scope;
-use super::stream::{Backend, WorkStream};
+use super::stream::{Backend, RustStream, WorkStream};
 use super::view::{View, ViewMut};
 use crate::error::{Error, Kind, Result};
 
 /// What cudarc's [`CudaView`] of a [`View`] borrows from. Where cudarc uses it on another stream of the same context,
 /// that stream waits for the scope's, and the scope's for it when this is dropped: by cudarc's events, if it tracks any.
+///
+/// As long as it lives, work of other scopes on the same memory is refused ([`Borrowed`](Kind::Borrowed)), unless both
+/// only read: the crate does not see what cudarc queues.
 ///
 /// # Examples
 ///
@@ -35,7 +40,40 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct CudaBorrow<'v, T> {
     slice: ManuallyDrop<CudaSlice<T>>,
+    _borrowed: Option<BorrowGuard>,
     view: PhantomData<&'v T>,
+}
+
+/// Memory that a scope has borrowed, until dropped.
+struct BorrowGuard {
+    origin: Arc<dyn Origin>,
+    scope: Arc<RustStream>,
+    writes: bool,
+}
+
+impl BorrowGuard {
+    /// `None` where there is no memory.
+    fn begin<S: WorkStream>(
+        view: &View<'_, '_, impl Sized>,
+        s: &Scope<'_, S>,
+        writes: bool,
+    ) -> Result<Option<Self>> {
+        if view.is_empty() {
+            return Ok(None);
+        }
+        let origin = &view.array.origin;
+        s.in_turn(&[(Arc::clone(origin), writes)], || {
+            origin.users().borrow(s.user(), writes, true);
+            let (origin, scope) = (Arc::clone(origin), Arc::clone(s.user()));
+            Ok(Some(Self { origin, scope, writes }))
+        })
+    }
+}
+
+impl Drop for BorrowGuard {
+    fn drop(&mut self) {
+        self.origin.users().borrow(&self.scope, self.writes, false);
+    }
 }
 
 /// The same of a [`ViewMut`].
@@ -58,6 +96,7 @@ pub struct CudaBorrowMut<'v, T>(CudaBorrow<'v, T>);
 fn borrow<'v, T, S: WorkStream>(
     view: &View<'_, '_, T>,
     s: &Scope<'_, S>,
+    writes: bool,
 ) -> Result<CudaBorrow<'v, T>> {
     if !view.array.is_contiguous() {
         return Err(Error::new(Kind::NotContiguous, format!("{:?}", view.strides())));
@@ -65,11 +104,13 @@ fn borrow<'v, T, S: WorkStream>(
     let Backend::Cuda(stream) = s.stream().backend() else {
         return Err(Error::new(Kind::NoBackend, "a stream that is not cudarc's"));
     };
+    let borrowed = BorrowGuard::begin(view, s, writes)?;
     // SAFETY: the view's address, length and type were checked, and its memory lives longer than the borrow,
     // which gives the slice up without freeing anything.
     let slice = unsafe { stream.upgrade_device_ptr::<T>(view.ptr(), view.len()) };
     // The slice is given up where this fails, too.
-    let mut borrow = CudaBorrow { slice: ManuallyDrop::new(slice), view: PhantomData };
+    let mut borrow =
+        CudaBorrow { slice: ManuallyDrop::new(slice), _borrowed: borrowed, view: PhantomData };
     // Other streams that cudarc uses the view on wait for this one, as for whoever wrote a slice last.
     let (_, used) = borrow.slice.device_ptr_mut(stream);
     drop(used);
@@ -88,7 +129,7 @@ impl<'id, T: Element> View<'_, 'id, T> {
     ///
     /// See [`CudaBorrow`].
     pub fn cuda<S: WorkStream>(&self, s: &Scope<'id, S>) -> Result<CudaBorrow<'_, T>> {
-        borrow(self, s)
+        borrow(self, s, false)
     }
 }
 
@@ -103,7 +144,7 @@ impl<'id, T: Element> ViewMut<'_, 'id, T> {
     ///
     /// See [`CudaBorrowMut`].
     pub fn cuda_mut<S: WorkStream>(&mut self, s: &Scope<'id, S>) -> Result<CudaBorrowMut<'_, T>> {
-        borrow(self, s).map(CudaBorrowMut)
+        borrow(self, s, true).map(CudaBorrowMut)
     }
 }
 

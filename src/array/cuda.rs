@@ -12,8 +12,9 @@ use cudarc::driver::sys::CUfunction;
 use cudarc::driver::{CudaContext, CudaStream};
 
 use super::argument::Slot;
-use super::kernel::{Grid, Kernel};
+use super::kernel::{Grid, Kernel, Loaded};
 use super::stream::{Backend, WorkStream};
+use super::unlocked::unlocked;
 use crate::device::{Context, Place};
 use crate::driver::cuda::Cuda;
 use crate::driver::{Handle, codes};
@@ -55,9 +56,10 @@ unsafe impl WorkStream for Arc<CudaStream> {
 /// How many streams each GPU has of the crate's own.
 const POOLED: u64 = 16;
 
-/// A GPU's context, and the streams there that were made so far.
+/// A GPU's context in that life of it, and the streams there that were made so far.
 struct Pool {
     ordinal: i32,
+    life: u64,
     context: Arc<CudaContext>,
     streams: Vec<(u64, Arc<CudaStream>)>,
 }
@@ -70,7 +72,16 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     let slot = Thread::current().number() % POOLED;
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
-    let at = at.map_or_else(|| new_pool(&mut pools, ordinal), Ok)?;
+    let at = match at {
+        // A reset of the device took the streams with it: whoever has them has handles of nothing, and to destroy one
+        // ends the process.
+        Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
+            std::mem::forget(pools.swap_remove(at));
+            new_pool(&mut pools, ordinal)?
+        }
+        Some(at) => at,
+        None => new_pool(&mut pools, ordinal)?,
+    };
     let pool = &mut pools[at];
     if let Some((_, stream)) = pool.streams.iter().find(|(taken, _)| *taken == slot) {
         return Ok(Arc::clone(stream));
@@ -98,17 +109,24 @@ fn new_pool(pools: &mut Vec<Pool>, ordinal: i32) -> Result<usize> {
     let context = within(Handle::Cuda.get()?, Place::gpu(ordinal), |_| {
         Ok::<_, Error>(CudaContext::new(number)?)
     })?;
-    pools.push(Pool { ordinal, context, streams: Vec::new() });
+    let life = life(context.cu_ctx() as usize)?;
+    pools.push(Pool { ordinal, life, context, streams: Vec::new() });
     Ok(pools.len() - 1)
 }
 
 /// Copies `bytes` to `ptr` in the order of `stream`.
 pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<()> {
-    within(Handle::Cuda.get()?, stream.place(), |_| {
-        // SAFETY: the caller has just taken as much memory at `ptr` on this stream. The driver has staged
-        // pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
-        Ok(unsafe { result::memcpy_htod_async(ptr, bytes, stream.cu_stream()) }?)
-    })
+    let mut filled = Ok(());
+    unlocked(&mut || {
+        filled = Handle::Cuda.get().and_then(|driver| {
+            within(driver, stream.place(), |_| {
+                // SAFETY: the caller has just taken as much memory at `ptr` on this stream. The driver has staged
+                // pageable memory when the call returns (CUDA driver API, "API synchronization behavior").
+                Ok(unsafe { result::memcpy_htod_async(ptr, bytes, stream.cu_stream()) }?)
+            })
+        });
+    });
+    filled
 }
 
 /// Queues `kernel`.
@@ -117,6 +135,25 @@ pub(super) fn fill(stream: &Arc<CudaStream>, ptr: u64, bytes: &[u8]) -> Result<(
 ///
 /// It takes these arguments, and touches no other memory.
 pub(super) unsafe fn launch(
+    stream: &Arc<CudaStream>,
+    kernel: &'static Kernel,
+    grid: Grid,
+    slots: &[Slot],
+) -> Result<()> {
+    let mut launched = Ok(());
+    unlocked(&mut || {
+        // SAFETY: the caller's.
+        launched = unsafe { launch_unlocked(stream, kernel, grid, slots) };
+    });
+    launched
+}
+
+/// The same with no lock of the interpreter's: a full queue blocks it, and the driver may have to compile the kernel.
+///
+/// # Safety
+///
+/// As above.
+unsafe fn launch_unlocked(
     stream: &Arc<CudaStream>,
     kernel: &'static Kernel,
     grid: Grid,
@@ -147,11 +184,17 @@ fn bytes(slot: &Slot) -> [u8; 8] {
 
 /// The kernel's function in the context of `stream`, which is current. It stays loaded, as the kernel does.
 fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<CUfunction> {
-    let key = stream.context().cu_ctx() as usize;
-    let mut loaded = kernel.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, function)) = loaded.iter().find(|(known, _)| *known == key) {
-        return Ok(*function as CUfunction);
+    let context = stream.context().cu_ctx() as usize;
+    let life = life(context)?;
+    let known = |loaded: &[Loaded]| {
+        let found = loaded.iter().find(|known| (known.context, known.life) == (context, life));
+        found.map(|known| known.function as CUfunction)
+    };
+    let loaded = || kernel.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(function) = known(&loaded()) {
+        return Ok(function);
     }
+    // The driver compiles without the lock: other threads launch in other contexts meanwhile.
     let refused = |_| Error::new(Kind::NoBackend, format!("a NUL in {kernel:?}"));
     let ptx = CString::new(kernel.ptx()).map_err(refused)?;
     let name = CString::new(kernel.name()).map_err(refused)?;
@@ -159,6 +202,22 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<CUfunct
     let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
     // SAFETY: the module was loaded by the line above.
     let function = unsafe { result::module::get_function(module, name) }?;
-    loaded.push((key, function as usize));
+    let mut loaded = loaded();
+    if let Some(sooner) = known(&loaded) {
+        // Another thread was sooner, and this module is nobody's.
+        // SAFETY: loaded above, in this context, and its function is not launched.
+        let _ = unsafe { result::module::unload(module) };
+        return Ok(sooner);
+    }
+    // What was loaded in an earlier context of the address went with it.
+    loaded.retain(|known| known.context != context);
+    loaded.push(Loaded { context, life, function: function as usize });
     Ok(function)
+}
+
+/// The number of a context, which a later one of the same address does not have.
+fn life(context: usize) -> Result<u64> {
+    let context = NonZeroUsize::new(context).map(Context);
+    let none = || Error::new(Kind::DriverMissing, "a stream without a context");
+    Handle::Cuda.get()?.life(context.ok_or_else(none)?)
 }

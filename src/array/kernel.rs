@@ -26,9 +26,18 @@ pub struct Kernel {
     name: &'static str,
     ptx: &'static str,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
-    /// The `CUfunction` by each `CUcontext` that it was loaded in.
+    /// Where it was loaded.
     #[cfg(feature = "cudarc")]
-    pub(super) loaded: Mutex<Vec<(usize, usize)>>,
+    pub(super) loaded: Mutex<Vec<Loaded>>,
+}
+
+/// A kernel in a context: the `CUfunction`, and the context in that life of it. A later context may have its address.
+#[cfg(feature = "cudarc")]
+#[derive(Clone, Copy)]
+pub(super) struct Loaded {
+    pub(super) context: usize,
+    pub(super) life: u64,
+    pub(super) function: usize,
 }
 
 impl Kernel {

@@ -5,7 +5,7 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use super::argument::{Arguments, Slot};
+use super::argument::{Arguments, Slot, Used};
 #[cfg(feature = "cudarc")]
 use super::cuda;
 use super::kernel::{Grid, Kernel};
@@ -28,6 +28,10 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     /// The kernel takes arguments of these types, with a view as the address of its first element, and touches no
     /// other memory than the views'. It writes to the mutable ones alone. The views of two arrays may overlap: Python
     /// can pass one array twice, and an [`Array`](crate::Array) has clones.
+    ///
+    /// Work on one array, its clones and its parts is in order, whichever scopes queue it. Two arrays that came in by
+    /// themselves and overlap are known as two: other scopes that have not ended must not work on the other one, unless
+    /// both only read.
     ///
     /// # Errors
     ///
@@ -64,8 +68,10 @@ impl<'id, S: WorkStream> Scope<'id, S> {
         grid: Grid,
         arguments: impl Arguments<'id>,
     ) -> Result<()> {
+        let uses: Vec<_> =
+            arguments.uses().into_iter().map(|Used(origin, writes)| (origin, writes)).collect();
         let slots = arguments.slots();
-        match self.stream().backend() {
+        self.in_turn(&uses, || match self.stream().backend() {
             #[cfg(feature = "cudarc")]
             // SAFETY: the caller's.
             Backend::Cuda(stream) => unsafe { cuda::launch(stream, kernel, grid, &slots) },
@@ -74,7 +80,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
                 let _ = grid;
                 Err(Error::new(Kind::NoBackend, "a stream of another runtime"))
             }
-        }
+        })
     }
 }
 

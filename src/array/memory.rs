@@ -1,12 +1,15 @@
 //! Arrays in memory of this crate's, and their values on the host.
 #![allow(unsafe_code)]
 
+use std::sync::Arc;
+
 #[cfg(feature = "cudarc")]
 use super::cuda::fill;
 use super::element::{Element, addresses, bytes, dtype_of, values};
 use super::owner::Owner;
 use super::scope::scope;
 use super::stream::{Backend, RustStream, WorkStream};
+use super::unlocked::unlocked;
 use super::{Array, ArrayMut};
 use crate::buffer;
 use crate::driver::Handle;
@@ -87,7 +90,11 @@ impl Array {
         let (mut ptr, home) = (0, RustStream::of(stream));
         if size > 0 {
             let (calls, alive) = (driver.get()?, home.alive());
-            ptr = within(calls, alive.place(), |_| calls.allocate(size, alive))?;
+            let mut taken = Ok(0);
+            unlocked(&mut || {
+                taken = within(calls, alive.place(), |_| calls.allocate(size, alive));
+            });
+            ptr = taken?;
         }
         let (stream, shape) = (stream.clone(), shape.to_vec());
         Self::from_owner(Memory { driver, stream, home, ptr, dtype, shape })?.writable()
@@ -132,10 +139,9 @@ impl Array {
             Backend::Simulated(stream) => {
                 let values = bytes(values).to_vec();
                 let span = Span { ptr, len: u64::try_from(values.len()).unwrap_or(0) };
-                let task =
-                    std::sync::Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
-                        let _ = machine.store(ptr, &values);
-                    });
+                let task = Arc::new(move |machine: &dyn crate::driver::simulated::Machine| {
+                    let _ = machine.store(ptr, &values);
+                });
                 stream.machine()?.queue(stream.handle(), "from_host", (&[], &[span]), task)?;
             }
             Backend::Other => {
@@ -170,20 +176,27 @@ impl Array {
                 return Ok(Vec::new());
             }
             let (driver, kept) = (self.origin.driver(), RustStream::of(stream));
-            if let Handle::Borrowed(_) = driver {
-                return self.gathered(driver, kept.alive());
-            }
-            let copied = buffer::on_host(driver, &self.descriptor, kept.alive())?;
-            let length = self.descriptor.layout().size() * self.dtype().element_size();
-            let length = usize::try_from(length).unwrap_or(0);
-            let read = copied.and_then(|memory| memory.read(0, length));
-            Ok(read.map(|read| values(&read)).unwrap_or_default())
+            s.in_turn(&[(Arc::clone(&self.origin), false)], || match driver {
+                Handle::Borrowed(_) => self.gathered(driver, kept.alive()),
+                _ => self.copied(driver, kept.alive()),
+            })
         })
+    }
+
+    fn copied<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
+        let mut copied = Ok(None);
+        unlocked(&mut || copied = buffer::on_host(driver, &self.descriptor, on));
+        let length = self.descriptor.layout().size() * self.dtype().element_size();
+        let length = usize::try_from(length).unwrap_or(0);
+        let read = copied?.and_then(|memory| memory.read(0, length));
+        Ok(read.map(|read| values(&read)).unwrap_or_default())
     }
 
     /// The same element by element, where the driver makes no copies.
     fn gathered<T: Element>(&self, driver: &Handle, on: Alive<'_>) -> Result<Vec<T>> {
-        driver.get()?.wait_stream(on)?;
+        let (calls, mut waited) = (driver.get()?, Ok(()));
+        unlocked(&mut || waited = calls.wait_stream(on));
+        waited?;
         let Some(machine) = driver.machine() else { return Ok(Vec::new()) };
         let mut element = vec![0; size_of::<T>()];
         let mut gathered = Vec::new();

@@ -22,6 +22,7 @@ mod simulated;
 mod slices;
 mod stream;
 mod tensor;
+pub(crate) mod unlocked;
 pub(crate) mod users;
 mod view;
 

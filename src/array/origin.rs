@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::stream::RustStream;
+use super::unlocked::unlocked;
 use super::users::Users;
 use crate::descriptor::Descriptor;
 use crate::device::Place;
@@ -34,24 +35,47 @@ pub(crate) trait Origin: Any + Send + Sync {
 
     /// Makes one of their streams wait for another.
     fn order(&self, from: Alive<'_>, to: Alive<'_>) -> Result<()> {
-        order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), |call| call())
+        order::connect(Purpose::hand_over("scope"), self.driver(), (from, to), unlocked)
     }
 }
 
 /// The scope of the stream `scope` uses the memory from now on, after what the others have queued.
 pub(super) fn enter(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
-    let others = origin.users().enter(scope, writes);
+    let _turn = origin.users().turn();
+    enter_in_turn(origin, scope, writes)
+}
+
+fn enter_in_turn(origin: &dyn Origin, scope: &Arc<RustStream>, writes: bool) -> Result<()> {
+    let others = origin.users().enter(scope, writes)?;
     others.iter().try_for_each(|other| origin.order(other.alive(), scope.alive()))
 }
 
-/// The scope has ended: the others' next work runs after its own.
-pub(super) fn leave(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
-    let others = origin.users().leave(scope);
-    let mut done = Ok(());
-    for other in others {
-        done = done.and(origin.order(scope.alive(), other.alive()));
+/// Runs `queue`, which queues work of the scope that uses that memory, to write or only to read: after what other
+/// scopes have queued there, and before what they queue next.
+pub(super) fn in_turn<R>(
+    uses: &[(Arc<dyn Origin>, bool)],
+    scope: &Arc<RustStream>,
+    queue: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let mut memory: Vec<_> = uses.iter().map(|(origin, _)| origin.users()).collect();
+    // By their addresses, so that two threads do not wait for each other.
+    memory.sort_by_key(|users| std::ptr::from_ref(*users).addr());
+    let _turns: Vec<_> = memory.into_iter().map(Users::turn).collect();
+    for (origin, writes) in uses {
+        enter_in_turn(&**origin, scope, *writes)?;
     }
-    done
+    queue()
+}
+
+/// The scope has ended: the producer's and the others' next work runs after its own. Until that is made it stays a user.
+pub(super) fn end(origin: &dyn Origin, scope: &Arc<RustStream>) -> Result<()> {
+    // Before it leaves: who comes later has the producer's stream to wait for.
+    origin.give_back(scope.alive())?;
+    let _turn = origin.users().turn();
+    let others = origin.users().after(scope);
+    others.iter().try_for_each(|other| origin.order(scope.alive(), other.alive()))?;
+    origin.users().remove(scope);
+    Ok(())
 }
 
 /// Makes `to`, where the memory is written or only read, wait for the scopes that have not ended.
@@ -101,12 +125,12 @@ impl Origin for RustMemory {
 
     fn hand_over(&self, door: &'static str, _array: &Descriptor, to: Alive<'_>) -> Result<()> {
         let door = Purpose::hand_over(door);
-        order::connect(door, &self.driver, (self.home.alive(), to), |call| call())
+        order::connect(door, &self.driver, (self.home.alive(), to), unlocked)
     }
 
     fn give_back(&self, user: Alive<'_>) -> Result<()> {
         let door = Purpose::give_back("scope");
-        order::connect(door, &self.driver, (user, self.home.alive()), |call| call())
+        order::connect(door, &self.driver, (user, self.home.alive()), unlocked)
     }
 
     fn users(&self) -> &Users {
@@ -115,24 +139,28 @@ impl Origin for RustMemory {
 }
 
 impl Drop for RustMemory {
-    /// Ends the owner with its context current, and the thread's own again afterwards. In a fork it is left
-    /// alone: its driver does not survive that. Its panic stays here, for a consumer's C may call this.
+    /// Ends the owner with its context current, and the thread's own again afterwards, and without the interpreter's
+    /// lock: it may wait for the device. In a fork it is left alone: its driver does not survive that. Its panic stays
+    /// here, for a consumer's C may call this.
     fn drop(&mut self) {
         let owner = self.owner.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if !self.process.is_current() {
             std::mem::forget(owner);
             return;
         }
-        let mut owner = Some(owner);
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            if let Ok(driver) = self.driver.get() {
-                let _ = within(driver, self.place(), |_| -> Result<()> {
+        let (driver, place) = (&self.driver, self.place());
+        let (mut owner, mut ended) = (Some(owner), Ok(()));
+        let mut end = || {
+            if let Ok(driver) = driver.get() {
+                let _ = within(driver, place, |_| -> Result<()> {
                     owner = None;
                     Ok(())
                 });
             }
-            drop(owner);
-        }));
+            owner = None;
+        };
+        // Caught inside: what gives the lock up is no frame for a panic to pass.
+        unlocked(&mut || ended = catch_unwind(AssertUnwindSafe(&mut end)).map_err(drop));
         if ended.is_err() {
             tracing::warn!(target: "cai_bridge", door = "memory", "an owner panicked at its end");
         }

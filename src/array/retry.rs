@@ -1,17 +1,18 @@
 //! Waits that could not be made at the end of a scope: the memory is kept, and later scopes try again.
 
 use std::convert::Infallible;
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 
-use super::origin::Origin;
+use super::origin::{self, Origin};
 use super::stream::RustStream;
+use crate::driver::fork::Process;
 use crate::error::Error;
 use crate::lease::{Ending, Failure, Holder, Queue, Settlement};
 
 /// A wait of the producer's that is still to be made.
 pub(crate) struct Retry {
     pub(crate) origin: Arc<dyn Origin>,
-    pub(crate) user: RustStream,
+    pub(crate) user: Arc<RustStream>,
 }
 
 impl Holder for Retry {
@@ -20,7 +21,7 @@ impl Holder for Retry {
     type Interrupt = Infallible;
 
     fn settle(&mut self, (): ()) -> Result<Settlement<()>, Failure<Infallible>> {
-        self.origin.give_back(self.user.alive())?;
+        origin::end(&*self.origin, &self.user)?;
         Ok(Settlement::Done)
     }
 
@@ -31,23 +32,32 @@ impl Holder for Retry {
 
 static RETRIES: LazyLock<Queue<Ending<Retry>>> = LazyLock::new(Queue::default);
 
+/// The process whose waits they are. A fork makes none of them, and may not touch the queue: a thread of its parent's
+/// may have been at it.
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
 /// How many a call tries again.
 const AT_A_CALL: usize = 4;
 
-/// Makes the wait, or keeps the memory until it can be made. What was in the way is said.
-pub(crate) fn settle(origin: Arc<dyn Origin>, user: &RustStream) -> Result<(), Error> {
-    origin.give_back(user.alive()).inspect_err(|_| {
-        let mut ending = Ending::new(Retry { origin, user: user.clone() });
+/// Makes the waits of an end, or keeps the memory until they can be made. What was in the way is said.
+pub(crate) fn settle(origin: Arc<dyn Origin>, user: &Arc<RustStream>) -> Result<(), Error> {
+    origin::end(&*origin, user).inspect_err(|_| {
+        let mut ending = Ending::new(Retry { origin, user: Arc::clone(user) });
         let Ok(()) = ending.advance(());
-        if !ending.is_over() {
+        if ending.is_over() {
+            return;
+        }
+        if PROCESS.get_or_init(Process::current).is_current() {
             RETRIES.push(ending);
+        } else {
+            std::mem::forget(ending);
         }
     })
 }
 
 /// Tries those again that were not tried for longest.
 pub(crate) fn look() {
-    if !RETRIES.is_empty() {
+    if PROCESS.get().is_some_and(|by| by.is_current()) && !RETRIES.is_empty() {
         drop(RETRIES.ask(AT_A_CALL, |ending| {
             let Ok(()) = ending.advance(());
             ending.is_over()

@@ -17,8 +17,9 @@ use crate::error::{Error, Kind, Result};
 /// producer's. When `work` returns, by an error or a panic as well, the producer's stream is made to wait for
 /// `stream`. The host waits for neither.
 ///
-/// Scopes may be inside each other, on the same stream or on others. Taking an array also waits for the other scopes
-/// of its memory that have not ended, unless both only read; and when a scope ends, those scopes wait for it.
+/// Scopes may be inside each other, on the same stream or on others, and in several threads. Whatever a scope
+/// [launches](Scope::launch) waits for what the other scopes that have not ended queued on the same memory, unless both
+/// only read; and when a scope ends, those scopes wait for it.
 ///
 /// A view of an array belongs to the scope that it was taken in. So these do not compile:
 ///
@@ -190,11 +191,33 @@ impl<S: WorkStream> Scope<'_, S> {
         if array.descriptor.ptr() == 0 {
             return Ok(());
         }
-        if !self.used.has(&array.origin) {
-            array.origin.hand_over("scope", &array.descriptor, to)?;
-            self.used.origins.borrow_mut().push(Arc::clone(&array.origin));
+        let known = self.used.has(&array.origin);
+        let taken = origin::enter(&*array.origin, &self.used.user, writes).and_then(|()| {
+            // After it has entered: a scope that ends meanwhile finds it, or has told the producer before.
+            if known { Ok(()) } else { array.origin.hand_over("scope", &array.descriptor, to) }
+        });
+        match (&taken, known) {
+            (Ok(()), false) => self.used.origins.borrow_mut().push(Arc::clone(&array.origin)),
+            (Err(_), false) => array.origin.users().remove(&self.used.user),
+            _ => {}
         }
-        origin::enter(&*array.origin, &self.used.user, writes)
+        taken
+    }
+
+    /// Runs `queue`, which queues work on the stream that uses that memory, to write or only to read. It is ordered
+    /// with the work of other scopes that have not ended.
+    pub(super) fn in_turn<R>(
+        &self,
+        uses: &[(Arc<dyn Origin>, bool)],
+        queue: impl FnOnce() -> Result<R>,
+    ) -> Result<R> {
+        origin::in_turn(uses, &self.used.user, queue)
+    }
+
+    /// What names the scope among the users of its memory.
+    #[cfg(feature = "cudarc")]
+    pub(super) const fn user(&self) -> &Arc<RustStream> {
+        &self.used.user
     }
 }
 
@@ -219,9 +242,7 @@ impl ScopeMemory {
     fn end(&self) -> Result<()> {
         let mut done = Ok(());
         for origin in self.origins.take() {
-            let left = origin::leave(&*origin, &self.user);
-            let end = retry::settle(origin, &self.user);
-            done = done.and(left).and(end);
+            done = done.and(retry::settle(origin, &self.user));
         }
         done
     }

@@ -1,4 +1,5 @@
 //! Arrays to and from DLPack's managed tensors, without Python.
+#![allow(unsafe_code)]
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub type Tensor = Managed<DLManagedTensorVersioned>;
 /// What a tensor that was handed out keeps.
 struct TensorOwner {
     origin: Option<Arc<dyn Origin>>,
-    user: RustStream,
+    user: Arc<RustStream>,
     process: Process,
 }
 
@@ -71,13 +72,14 @@ impl Array {
     /// let x = Array::from_host(&mine, &[1.0_f32, 2.0], &[2])?;
     /// let tensor = x.to_dlpack(&theirs)?;
     /// drop(x); // the tensor keeps the memory
-    /// let y = Array::from_dlpack(tensor, &theirs)?;
+    /// // SAFETY: the tensor was made for this stream, and nothing else uses the memory.
+    /// let y = unsafe { Array::from_dlpack(tensor, &theirs) }?;
     /// assert_eq!(y.to_vec::<f32>(&theirs)?, [1.0, 2.0]);
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
         retry::look();
-        let user = RustStream::of(stream);
+        let user = Arc::new(RustStream::of(stream));
         if !stream.backend().is_of(self.origin.driver()) {
             let got = format!("{} of another driver than the array's", user.alive().stream());
             return Err(Error::new(Kind::StreamDevice, got));
@@ -95,6 +97,11 @@ impl Array {
     /// An array of `tensor`, which is ready on `stream` and goes back in its order: the stream that its producer
     /// works on, or the one that it was exported for.
     ///
+    /// # Safety
+    ///
+    /// Work queued on `stream` finds the memory ready. Until the tensor is deleted, all other uses of the memory are in
+    /// the order of `stream`, unless nobody writes. A tensor does not say any of this.
+    ///
     /// # Errors
     ///
     /// What is refused elsewhere, too: memory of the CPU, types that the crate does not have. The tensor is
@@ -103,7 +110,7 @@ impl Array {
     /// # Examples
     ///
     /// See [`Array::to_dlpack`].
-    pub fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
+    pub unsafe fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
         let descriptor = decode::managed(&tensor)?;
         let (driver, home) = (stream.driver()?, RustStream::of(stream));
         let origin = Arc::new(RustMemory::new(driver, home, Box::new(tensor)));

@@ -58,9 +58,6 @@ pub fn decode(
     if !(0..=super::VERSION).contains(&fields.version) {
         return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
     }
-    if fields.masked {
-        return Err(Error::new(Kind::Mask, "an object"));
-    }
     let typestr = Typestr::parse(fields.typestr)?;
     if fields.structured {
         return Err(Error::at(Kind::Dtype, "descr", "a structured type"));

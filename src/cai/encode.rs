@@ -1,6 +1,5 @@
 //! From a descriptor to the entries of a version 3 dict.
 
-use super::VERSION;
 use crate::descriptor::{CaiDims, Descriptor};
 use crate::stream::{Ready, Thread};
 
@@ -15,8 +14,6 @@ pub struct Entries<'a> {
     pub data: (u64, bool),
     /// `strides`: bytes, `None` for C-contiguous arrays, as consumers expect.
     pub strides: Option<CaiDims<'a>>,
-    /// `version`.
-    pub version: i64,
     /// `stream`.
     pub stream: Option<u64>,
 }
@@ -29,7 +26,6 @@ pub fn encode(array: &Descriptor, ready: Ready, here: Thread) -> Entries<'_> {
         typestr: array.dtype().typestr(),
         data: (array.ptr(), array.readonly()),
         strides: if array.layout().is_contiguous() { None } else { Some(array.cai_steps()) },
-        version: VERSION,
         stream: ready.to_cai(here),
     }
 }

@@ -30,8 +30,6 @@ pub struct Fields<'a> {
     pub version: i64,
     /// `stream`: `None` where it is absent or `None`.
     pub stream: Option<i128>,
-    /// Whether `mask` is anything but `None`.
-    pub masked: bool,
     /// Whether `descr` names fields.
     pub structured: bool,
 }

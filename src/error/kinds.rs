@@ -227,6 +227,8 @@ kinds! {
     NotWritable: Buffer, "readonly", "memory that may be written";
     /// A shape or strides that do not fit in an array's memory.
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
+    /// Work of a scope on memory that another scope has borrowed for work that the crate does not see.
+    Borrowed: Buffer, "array", "work in one scope at a time while cudarc's view of the array lives; or Scope::launch, which is ordered by itself";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 

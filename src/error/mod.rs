@@ -6,8 +6,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-
-use cudarc::driver::sys::CUresult;
+use std::sync::Arc;
 
 mod kinds;
 
@@ -38,7 +37,20 @@ struct Inner {
     field: Cow<'static, str>,
     got: String,
     driver: Option<DriverCode>,
+    raised: Option<Raised>,
 }
+
+/// The error of other code that this one stands for.
+#[derive(Clone)]
+struct Raised(Arc<dyn std::error::Error + Send + Sync>);
+
+impl PartialEq for Raised {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Raised {}
 
 /// Which call of the driver failed, and with which code.
 ///
@@ -88,6 +100,7 @@ impl Error {
             field: field.into(),
             got: shortened(got.into()),
             driver: None,
+            raised: None,
         }))
     }
 
@@ -99,7 +112,15 @@ impl Error {
             field: Cow::Borrowed(call),
             got: format!("{name} ({code})"),
             driver: Some(DriverCode { call, code }),
+            raised: None,
         }))
+    }
+
+    /// The same, standing for `raised`, which is its [source](std::error::Error::source).
+    #[cfg(feature = "python")]
+    pub(crate) fn with_source(mut self, raised: Arc<dyn std::error::Error + Send + Sync>) -> Self {
+        self.0.raised = Some(Raised(raised));
+        self
     }
 
     /// The same of a call that does not know `stream`, by the argument that named it.
@@ -143,7 +164,8 @@ impl Error {
     }
 }
 
-const INVALID_HANDLE: u32 = CUresult::CUDA_ERROR_INVALID_HANDLE as u32;
+/// `CUDA_ERROR_INVALID_HANDLE`.
+pub(crate) const INVALID_HANDLE: u32 = 400;
 
 /// The most characters of a foreign value that a message repeats.
 pub const SHOWN: usize = 200;
@@ -168,4 +190,10 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    /// What Python raised, where the error stands for that.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        let raised = self.0.raised.as_ref()?;
+        Some(&*raised.0)
+    }
+}

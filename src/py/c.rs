@@ -7,21 +7,62 @@
 
 use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, OnceLock};
 
 use pyo3::ffi::PyObject;
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 use crate::array::origin::Origin;
+use crate::array::{Array, Owner, WorkStream};
 use crate::descriptor::Descriptor;
+use crate::device::{Device, MemoryKind, Place};
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
+use crate::layout::MAX_NDIM;
 use crate::py::doors::to_cai::source;
 use crate::py::interpreter::attached;
 use crate::py::rust::memory::PythonMemory;
 use crate::stream::{Alive, Stream, Thread};
 
-/// The version of the table. Later ones only add fields at its end.
-pub const CAI_BRIDGE_VERSION: u32 = 1;
+/// The version of the table that this header declares. Later ones only add fields at its end.
+pub const CAI_BRIDGE_VERSION: u32 = 2;
+
+/// Memory to be handed out. What the pointers point to is read during the call, and `owner` is kept.
+///
+/// The memory belongs to the exporter until `deleter` is called, and so does `stream`: both stay until then.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CaiBridgeExport {
+    /// The address of the first element; not looked at where there is none.
+    pub data: *mut c_void,
+    /// The extents.
+    pub shape: *const i64,
+    /// The strides, in elements; NULL for C-contiguous.
+    pub strides: *const i64,
+    /// The number of dimensions.
+    pub ndim: i32,
+    /// DLPack's type code, as in a description.
+    pub dtype_code: u8,
+    /// The bits of a lane.
+    pub dtype_bits: u8,
+    /// The lanes; 1 but for vectors.
+    pub dtype_lanes: u16,
+    /// DLPack's device type: 2 CUDA, 3 pinned host memory, 13 managed memory.
+    pub device_type: i32,
+    /// The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's.
+    pub device_id: i32,
+    /// 1 where nobody may write to the memory, else 0.
+    pub readonly: i32,
+    /// The stream that the memory is ready on, and goes back to: a `cudaStream_t` or `CUstream`. It exists until
+    /// `deleter` is called.
+    pub stream: u64,
+    /// What `deleter` is given.
+    pub owner: *mut c_void,
+    /// Called once, when nobody uses the memory any more and `stream` waits for whoever did: on any thread, without the
+    /// lock of the interpreter. It must not unwind (throw). NULL where there is nothing to do.
+    pub deleter: Option<unsafe extern "C" fn(*mut c_void)>,
+}
 
 /// An array that was imported. It keeps the memory until it is released.
 #[derive(Debug)]
@@ -58,7 +99,10 @@ pub struct CaiBridgeDescription {
     pub contiguous: i32,
 }
 
-/// The functions. Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
+/// The functions. A table of a later version has more of them behind: an extension compares `version` with the one that
+/// it was built for, and uses no more than both have.
+///
+/// Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
 /// Python thread state, and once the interpreter has ended, -1 is all they tell. Streams are `cudaStream_t` or
 /// `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
 #[repr(C)]
@@ -80,6 +124,9 @@ pub struct CaiBridgeApi {
     /// Lets go of an array; NULL is nothing to let go of. With or without the lock of the interpreter, from any
     /// thread.
     pub release: unsafe extern "C" fn(*mut CaiBridgeArray),
+    /// Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The lock of the
+    /// interpreter is held. The caller owns the reference that it gets. After -1 the deleter was not called, and is not.
+    pub export_object: unsafe extern "C" fn(*const CaiBridgeExport, *mut *mut PyObject) -> c_int,
 }
 
 static API: CaiBridgeApi = CaiBridgeApi {
@@ -89,6 +136,7 @@ static API: CaiBridgeApi = CaiBridgeApi {
     order,
     give_back,
     release,
+    export_object,
 };
 
 /// The name of the table's capsule.
@@ -190,7 +238,12 @@ unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
 
 unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
     // SAFETY: the caller's, by the table's text.
-    unsafe { with_stream(array, stream, |it, alive| it.taken.give_back(alive)) }
+    unsafe {
+        with_stream(array, stream, |it, alive| {
+            it.taken.check_stream(&it.array, alive)?;
+            it.taken.give_back(alive)
+        })
+    }
 }
 
 unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
@@ -198,4 +251,131 @@ unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
         // SAFETY: an array of `import_object`, released once.
         drop(unsafe { Box::from_raw(array) });
     }
+}
+
+/// A stream of an exporter's.
+#[derive(Clone)]
+struct Exporters(u64, i32);
+
+// SAFETY: the stream is one of that GPU, and exists until the deleter is called, by the text of `CaiBridgeExport`; an
+// array drops its owner, which calls that, after the last use of the stream.
+unsafe impl WorkStream for Exporters {
+    fn handle(&self) -> u64 {
+        self.0
+    }
+
+    fn place(&self) -> Place {
+        Place::gpu(self.1)
+    }
+}
+
+/// What an exporter handed over.
+struct Exported {
+    stream: Exporters,
+    ptr: u64,
+    dtype: Dtype,
+    shape: Vec<i64>,
+    strides: Option<Vec<i64>>,
+    device: Device,
+    readonly: bool,
+    owner: *mut c_void,
+    /// Set once there is an object: a refusal leaves the memory with the exporter.
+    deleter: Arc<OnceLock<unsafe extern "C" fn(*mut c_void)>>,
+}
+
+// SAFETY: the deleter takes the owner on any thread, by the text of `CaiBridgeExport`, and nothing else touches it.
+unsafe impl Send for Exported {}
+
+// SAFETY: the exporter's own description, which it vouches for by calling `export_object`.
+unsafe impl Owner for Exported {
+    type Stream = Exporters;
+
+    fn stream(&self) -> &Exporters {
+        &self.stream
+    }
+
+    fn ptr(&self) -> u64 {
+        self.ptr
+    }
+
+    fn dtype(&self) -> Dtype {
+        self.dtype
+    }
+
+    fn shape(&self) -> &[i64] {
+        &self.shape
+    }
+
+    fn strides(&self) -> Option<&[i64]> {
+        self.strides.as_deref()
+    }
+
+    fn device(&self) -> Device {
+        self.device
+    }
+
+    fn readonly(&self) -> bool {
+        self.readonly
+    }
+}
+
+impl Drop for Exported {
+    fn drop(&mut self) {
+        if let Some(deleter) = self.deleter.get() {
+            // SAFETY: called once, with what it came with.
+            unsafe { deleter(self.owner) }
+        }
+    }
+}
+
+impl Exported {
+    /// Checks what an exporter says.
+    ///
+    /// # Safety
+    ///
+    /// `from` is an export, whose lists have `ndim` numbers.
+    unsafe fn read(from: *const CaiBridgeExport) -> Result<Self> {
+        // SAFETY: the caller's.
+        let from = unsafe { &*from };
+        let ndim = usize::try_from(from.ndim).ok().filter(|ndim| *ndim <= MAX_NDIM);
+        let ndim = ndim.ok_or_else(|| Error::new(Kind::Ndim, from.ndim.to_string()))?;
+        let list = |numbers: *const i64| match ndim {
+            0 => Vec::new(),
+            // SAFETY: the caller's; not NULL, by the checks of both uses.
+            _ => unsafe { std::slice::from_raw_parts(numbers, ndim) }.to_vec(),
+        };
+        if ndim > 0 && from.shape.is_null() {
+            return Err(Error::at(Kind::Ndim, "shape", "NULL"));
+        }
+        let device = Device::from_dlpack(from.device_type.cast_unsigned(), from.device_id)?;
+        // DLPack's header asks for 0 where every GPU reaches the memory.
+        let id = if device.kind == MemoryKind::Device { device.id } else { 0 };
+        Ok(Self {
+            stream: Exporters(from.stream, from.device_id),
+            ptr: from.data as u64,
+            dtype: Dtype::from_dlpack(from.dtype_code, from.dtype_bits, from.dtype_lanes)?,
+            shape: list(from.shape),
+            strides: (!from.strides.is_null()).then(|| list(from.strides)),
+            device: Device { id, ..device },
+            readonly: from.readonly != 0,
+            owner: from.owner,
+            deleter: Arc::default(),
+        })
+    }
+}
+
+unsafe extern "C" fn export_object(from: *const CaiBridgeExport, out: *mut *mut PyObject) -> c_int {
+    answer(|py| {
+        // SAFETY: the caller's, by the table's text.
+        let exported = unsafe { Exported::read(from) }?;
+        let place = Arc::clone(&exported.deleter);
+        let object = Array::from_owner(exported)?.into_pyobject(py)?;
+        // SAFETY: as above.
+        if let Some(deleter) = unsafe { (*from).deleter } {
+            let _ = place.set(deleter);
+        }
+        // SAFETY: the caller's place for a pointer.
+        unsafe { out.write(object.into_ptr()) };
+        Ok(())
+    })
 }

@@ -64,8 +64,7 @@ pub(crate) fn decode(
     }
     let structured = typestr.as_bytes().get(1) == Some(&b'V')
         && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
-    let fields =
-        Fields { shape, typestr, data, strides, version, stream, masked: false, structured };
+    let fields = Fields { shape, typestr, data, strides, version, stream, structured };
     let name = match Typestr::parse(typestr) {
         Ok(Typestr::Opaque(_)) => dtype_name()?,
         _ => None,

@@ -1,6 +1,7 @@
 //! The one place where an [`Error`] becomes a Python exception.
 
-use std::cell::Cell;
+use std::error::Error as _;
+use std::sync::Arc;
 
 use pyo3::create_exception;
 use pyo3::exceptions::{
@@ -28,27 +29,22 @@ create_exception!(
      Warned once for each type. With ``stream=``, the stream of the array's pending work, the host does not wait."
 );
 
-thread_local! {
-    /// What Python raised, while an error of Rust's stands for it.
-    static RAISED: Cell<Option<PyErr>> = const { Cell::new(None) };
-}
-
-/// The error that stands for `raised` until it is made an exception again, on the same thread.
+/// The error that stands for `raised`, and carries it, to whichever thread makes an exception of it again.
 #[cold]
 pub(crate) fn interrupted(py: Python<'_>, raised: PyErr) -> Error {
     let got = raised.get_type(py).name().map_or_else(|_| "an exception".into(), |n| n.to_string());
-    RAISED.set(Some(raised));
-    Error::new(Kind::Interrupted, got)
+    Error::new(Kind::Interrupted, got).with_source(Arc::new(raised))
 }
 
 impl From<Error> for PyErr {
     fn from(error: Error) -> Self {
-        if error.kind() == Kind::Interrupted
-            && let Some(raised) = RAISED.take()
-        {
-            return raised;
-        }
-        Python::attach(|py| raised(py, &error)).unwrap_or_else(|failed| failed)
+        Python::attach(|py| {
+            let source = error.source().and_then(|source| source.downcast_ref::<Self>());
+            source.map_or_else(
+                || raised(py, &error).unwrap_or_else(|failed| failed),
+                |carried| carried.clone_ref(py),
+            )
+        })
     }
 }
 

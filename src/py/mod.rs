@@ -75,6 +75,7 @@ mod _core {
     use super::streams::libraries::_stream_of_cupy;
     use super::streams::xla::{_xla_handler, _xla_said};
     use super::views::{_to_numpy, ArrayView, CaiView, DLPackView, View};
+    use crate::array::unlocked::set_detach;
     use crate::driver::fork;
 
     #[pymodule_init]
@@ -132,6 +133,8 @@ mod _core {
         module.add_function(wrap_pyfunction!(_settle, module)?)?;
         super::c::register(module)?;
         super::simulated::register(module)?;
+        set_detach(super::interpreter::unlocked);
+        super::table::install_table!(View => ArrayView, py)?;
         super::table::install_table!(View => DLPackView, py)
     }
 }

@@ -2,7 +2,7 @@
 #include "cai_bridge.h"
 
 /* Imports `object`, describes it and orders it before work on `stream`. */
-int begin(const CaiBridgeApi *api, PyObject *object, uint64_t stream, CaiBridgeArray **array,
+int begin(const CaiBridgeApi *api, struct _object *object, uint64_t stream, CaiBridgeArray **array,
           CaiBridgeDescription *described)
 {
     if (api->version < CAI_BRIDGE_VERSION || api->import_object(object, array) < 0)
@@ -23,4 +23,10 @@ int end(const CaiBridgeApi *api, CaiBridgeArray *array, uint64_t stream)
     api->release(array);
     api->release(0);
     return code;
+}
+
+/* Hands memory out. */
+int hand_out(const CaiBridgeApi *api, const CaiBridgeExport *memory, struct _object **object)
+{
+    return api->export_object(memory, object);
 }

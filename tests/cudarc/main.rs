@@ -3,7 +3,7 @@
 //! Each test is a program of its own, whose driver says in which order streams record, wait and work. Whoever works
 //! on memory must have waited for whoever worked on it before. Without a C compiler there is no such driver, and
 //! nothing is tested.
-#![allow(clippy::unwrap_used, clippy::print_stdout)]
+#![allow(clippy::unwrap_used, clippy::print_stdout, unsafe_code)]
 
 use std::collections::HashMap;
 use std::env;
@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use cai_bridge::cudarc::driver::CudaStream;
-use cai_bridge::{Array, DeviceStream, Error, scope};
+use cai_bridge::cudarc::driver::{CudaStream, sys};
+use cai_bridge::{Array, ArrayMut, DeviceStream, Error, ErrorKind, Grid, Kernel, scope};
 
 /// The name of the test that this process is to run.
 const TEST: &str = "CAI_BRIDGE_TEST_OF_CUDARC";
@@ -20,7 +20,17 @@ const TEST: &str = "CAI_BRIDGE_TEST_OF_CUDARC";
 /// Works on one of the crate's streams, and on one of cudarc's.
 type Test = fn(&Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), Box<dyn std::error::Error>>;
 
-const TESTS: [(&str, Test); 3] = [
+static KERNEL: Kernel = Kernel::new("kernel", "");
+
+fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
+    scope(stream, |s| {
+        let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+        // SAFETY: the driver of stubs launches nothing.
+        unsafe { s.launch(&KERNEL, Grid::cover(4, 4), (&mut x,)) }
+    })
+}
+
+const TESTS: [(&str, Test); 5] = [
     ("a view that cudarc uses on another stream", |mine, other| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         scope(mine, |s| {
@@ -40,6 +50,37 @@ const TESTS: [(&str, Test); 3] = [
             mine.memset_zeros(&mut x.on_mut(s)?.view_mut::<f32>()?.cuda_mut(s)?.view_mut())?;
             Ok::<_, Error>(())
         })?;
+        Ok(())
+    }),
+    ("a view that cudarc has while another scope uses its memory", |mine, other| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        let mut y = (*x).clone().writable()?;
+        scope(mine, |s| {
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            let mut borrowed = x.cuda_mut(s)?;
+            let refused = scope(other, |o| y.on_mut(o).map(drop)).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Borrowed, "{refused}");
+            mine.memset_zeros(&mut borrowed.view_mut())?;
+            drop(borrowed);
+            scope(other, |o| {
+                let mut y = y.on_mut(o)?.view_mut::<f32>()?;
+                Ok::<_, Error>(other.memset_zeros(&mut y.cuda_mut(o)?.view_mut())?)
+            })?;
+            mine.memset_zeros(&mut x.cuda_mut(s)?.view_mut())?;
+            Ok::<_, Error>(())
+        })?;
+        Ok(())
+    }),
+    ("a kernel and the crate's streams after a reset of the device", |mine, _| {
+        let mut x = Array::empty::<f32>(mine, &[4])?;
+        launch(mine, &mut x)?;
+        launch(mine, &mut x)?;
+        // SAFETY: the driver of stubs changes a number.
+        unsafe { sys::cuDevicePrimaryCtxReset_v2(0) }.result()?;
+        let later = own()?;
+        assert_ne!(later.cu_stream(), mine.cu_stream(), "a stream of the context before");
+        launch(&later, &mut Array::empty::<f32>(&later, &[4])?)?;
+        std::mem::forget(x);
         Ok(())
     }),
     ("slices between two of the crate's own streams", |mine, _| {
@@ -69,7 +110,10 @@ fn driver(folder: &Path) -> Option<PathBuf> {
     let mut compiler = Command::new("cc");
     let done = compiler.args(flags).arg(source).arg("-o").arg(&library).status().ok()?;
     assert!(done.success(), "the driver does not compile");
-    std::fs::copy(&library, folder.join("libcuda.so")).unwrap();
+    // As a driver's own plain name: the crate and cudarc open one library.
+    let plain = folder.join("libcuda.so");
+    let _ = std::fs::remove_file(&plain);
+    std::os::unix::fs::symlink("libcuda.so.1", &plain).unwrap();
     Some(library)
 }
 

@@ -1,11 +1,13 @@
-"""`cai_bridge.h`: what extensions in C call, compiled by the system's compiler."""
+"""`cai_bridge.h`: what extensions in C and C++ call, compiled by the system's compilers."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import importlib.util
 import shutil
 import subprocess
+import sysconfig
 import threading
 import weakref
 from pathlib import Path
@@ -13,9 +15,11 @@ from pathlib import Path
 import pytest
 
 import cai_bridge
-from cai_bridge import _core
+from cai_bridge import _core, to_cai
 
 ROOT = Path(__file__).parents[2]
+PYTHONS = sysconfig.get_path("include")
+CPP = shutil.which("c++") or shutil.which("g++") or shutil.which("clang++")
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
 
@@ -77,23 +81,175 @@ def extension(tmp_path_factory):
     return Extension(str(path))
 
 
-def test_the_header_is_one_of_cpp_too(tmp_path):
-    compiler = shutil.which("c++") or shutil.which("g++")
+LANGUAGES = ("c99", "c11", "c17", "c++11", "c++17", "c++20")
+INCLUDES = (
+    "#include <cai_bridge.h>\n#include <cai_bridge.h>\n",
+    "#include <cai_bridge.h>\n#include <Python.h>\n",
+    "#include <Python.h>\n#include <cai_bridge.h>\n",
+)
+# The way of the header's own example.
+USE = """
+PyObject *use(PyObject *object)
+{
+    const CaiBridgeApi *api = (const CaiBridgeApi *)PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0);
+    CaiBridgeArray *x;
+    if (api == NULL || api->version < CAI_BRIDGE_VERSION || api->import_object(object, &x) < 0)
+        return NULL;
+    api->release(x);
+    return object;
+}
+"""
+
+
+@pytest.mark.parametrize("includes", INCLUDES)
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_header_is_one_of_each_language_with_and_without_pythons(tmp_path, language, includes):
+    compiler = CPP if "++" in language else COMPILER
     if compiler is None:
-        pytest.skip("no C++ compiler")
-    source = tmp_path / "empty.cpp"
-    source.write_text('#include "cai_bridge.h"\n')
-    subprocess.run(
-        [
-            compiler,
-            "-Wall",
-            "-Werror",
-            "-fsyntax-only",
-            f"-I{cai_bridge.get_include()}",
-            str(source),
-        ],
-        check=True,
+        pytest.skip(f"no compiler of {language}")
+    source = tmp_path / ("source.cpp" if "++" in language else "source.c")
+    source.write_text(
+        "#define PY_SSIZE_T_CLEAN\n" + includes + (USE if "Python" in includes else "")
     )
+    flags = [f"-std={language}", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only"]
+    folders = [f"-I{cai_bridge.get_include()}", "-isystem", PYTHONS]
+    subprocess.run([compiler, *flags, *folders, str(source)], check=True)
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """The example in C++, by the command that its first lines show."""
+    if CPP is None or not (Path(PYTHONS) / "Python.h").exists():
+        pytest.skip("no C++ compiler, or no headers of Python's")
+    path = tmp_path_factory.mktemp("cpp") / "rows.so"
+    source = ROOT / "examples" / "cpp_extension" / "rows.cpp"
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-isystem", PYTHONS]
+    command = [CPP, *flags, f"-I{cai_bridge.get_include()}", str(source), "-o", str(path)]
+    subprocess.run(command, check=True)
+    spec = importlib.util.spec_from_file_location("rows", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.rows
+
+
+@pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
+@pytest.mark.parametrize("kind", ["cai-waits", "dlpack", "dlpack-none", "dlpack-exchange"])
+def test_an_array_that_cpp_returns_is_ready_for_every_consumer(cuda, rows, speaks, kind):
+    theirs, work, mine = (cuda.stream(name) for name in ("theirs", "the extension's", "mine"))
+    with cuda.current_stream(theirs):
+        x = cuda.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], speaks=speaks, stream=theirs)
+        out = rows(x, 1, 3, work.handle)
+    assert (out.shape, out.dtype.name, out.owner is None) == ((2, 2), "float32", True)
+    with cuda.current_stream(mine):
+        seen = cuda.consumer(kind, mine).read(out)
+        mine.synchronize()
+        cuda.synchronize()
+        assert seen.value == [[3.0, 4.0], [5.0, 6.0]]
+        seen.release()
+        del seen, out  # the extension's stream has to outlive them
+        _core._settle()
+
+
+def test_memory_that_cpp_exports_is_given_back_in_order_and_once(cuda, rows):
+    theirs, work, mine = (cuda.stream(name) for name in ("theirs", "the extension's", "mine"))
+    seen = []
+    for i in range(10):
+        with cuda.current_stream(theirs):
+            x = cuda.array([float(i)] * 4, speaks="exchange", stream=theirs, memory="pool")
+            out = rows(x, 0, 4, work.handle)
+        gone = weakref.ref(x)
+        del x
+        view = to_cai(out, stream=mine)
+        seen.append(mine.read(view))
+        view.release()
+        del view, out
+        gc.collect()
+        cuda.synchronize()
+        _core._settle()
+        assert gone() is None
+    assert [one.value for one in seen] == [[float(i)] * 4 for i in range(10)]
+
+
+def test_what_cpp_exports_and_is_refused_stays_with_it(cuda, rows):
+    x, other = cuda.array([1.0, 2.0], speaks="exchange"), cuda.stream("other", device=1)
+    with pytest.raises(IndexError):
+        rows(x, 0, 3, 1)
+    with pytest.raises(ValueError, match="stream"):
+        rows(x, 0, 1, other.handle)
+    gone = weakref.ref(x)
+    del x
+    cuda.synchronize()
+    gc.collect()
+    assert gone() is None
+
+
+class Export(ctypes.Structure):
+    """`CaiBridgeExport`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("readonly", ctypes.c_int32),
+        ("stream", ctypes.c_uint64),
+        ("owner", ctypes.c_void_p),
+        ("deleter", ctypes.CFUNCTYPE(None, ctypes.c_void_p)),
+    )
+
+
+def export(extension, **wrong):
+    """Exports what is right but for `wrong`; counts the deleter's calls."""
+    calls = []
+    deleter = Export._fields_[-1][1](calls.append)
+    shape = (ctypes.c_int64 * 1)(4)
+    right = {"data": 0x1000, "shape": shape, "strides": None, "ndim": 1, "code": 2, "bits": 32}
+    right |= {"lanes": 1, "device_type": 2, "stream": 1, "deleter": deleter}
+    said, out = Export(**(right | wrong)), ctypes.py_object()
+    extension.held.hand_out(extension.api, ctypes.byref(said), ctypes.byref(out))
+    array = out.value
+    ctypes.pythonapi.Py_DecRef(out)  # the reference that the caller owns
+    return array, calls, deleter
+
+
+REFUSED = [
+    ({"ndim": -1}, ValueError, "ndim: got -1"),
+    ({"ndim": 65}, ValueError, "ndim: got 65"),
+    ({"shape": None}, ValueError, "shape: got NULL"),
+    ({"shape": (ctypes.c_int64 * 1)(-2)}, ValueError, r"shape\[0\]: got -2"),
+    ({"code": 2, "bits": 33}, BufferError, "dtype"),
+    ({"device_type": 1}, BufferError, "CPU memory"),
+    ({"device_type": 77}, BufferError, "77"),
+    ({"device_id": -1}, ValueError, "-1"),
+    ({"data": None}, ValueError, "data"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "error", "said"), REFUSED)
+def test_an_export_that_cannot_be_is_refused_and_its_deleter_not_called(
+    cuda, extension, wrong, error, said
+):
+    calls = []
+    deleter = Export._fields_[-1][1](calls.append)
+    with pytest.raises(error, match=said):
+        export(extension, **wrong, deleter=deleter)
+    gc.collect()
+    assert calls == []
+
+
+def test_an_exports_deleter_is_called_once_at_the_end(cuda, extension):
+    array, calls, _deleter = export(extension, owner=77, shape=(ctypes.c_int64 * 1)(0))
+    assert (array.shape, calls) == ((0,), [])
+    del array
+    gc.collect()
+    cuda.synchronize()
+    _core._settle()
+    assert calls == [77]
 
 
 def test_an_array_is_described(cuda, extension):

@@ -60,7 +60,6 @@ fn fields(set: &Table) -> Option<Fields<'_>> {
             .get("stream")
             .map(Value::as_integer)
             .map_or(Some(None), |stream| stream.map(|s| Some(i128::from(s))))?,
-        masked: false,
         structured: false,
     })
 }
@@ -107,7 +106,6 @@ fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() 
             data: (0x7000, false),
             version,
             stream,
-            masked: false,
             structured: false,
         };
         decode(&fields, dialect(unnamed)).map(|decoded| decoded.claim)
@@ -134,7 +132,6 @@ fn what_names_no_stream_need_not_be_understood_where_the_caller_says_one() {
             data: (0x7000, false),
             version,
             stream: Some(stream),
-            masked: false,
             structured: false,
         };
         let declared = Dialect { declared: true, ..dialect(None) };

@@ -1,30 +1,33 @@
-//! The driver's entry points, looked up once in the library that cudarc opens.
+//! The driver's entry points, looked up once.
 //!
-//! The signatures are cudarc's, but for the result, which is the 32-bit number that C passes. A driver newer
-//! than any enumeration of today answers with codes that cudarc's `CUresult` lacks, which as a Rust `enum`
-//! would be undefined behaviour. For the same reason what a driver writes is read as a number.
+//! Results are the 32-bit numbers that C passes: a driver newer than any enumeration of today answers with codes
+//! that a Rust `enum` lacks, which would be undefined behaviour. For the same reason what a driver writes is read as
+//! a number. With the feature `cudarc-sys` the compiler compares each signature with cudarc's.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 
-use cudarc::driver::sys::{
-    self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUhostFn, CUmodule, CUpointer_attribute, CUresult,
-    CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
-};
+#[cfg(feature = "cudarc-sys")]
+use cudarc::driver::sys::{self as cudarcs, CUresult};
 use libloading::Library;
 
+use super::sys::{
+    self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
+    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUhostFn, CUmodule, CUpointer_attribute, CUstream,
+    CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
+};
+use crate::driver::codes::{STUB_LIBRARY, SUCCESS};
 use crate::error::{Error, Kind, Result};
 
 /// `CUresult`.
 pub(super) type Code = u32;
-/// `cuGetErrorName`, which is asked for codes that cudarc has no name for, too.
+/// `cuGetErrorName`, which is asked for codes that no enumeration has.
 type ErrorName = unsafe extern "C" fn(Code, *mut *const c_char) -> Code;
+#[cfg(feature = "cudarc-sys")]
 const _: () = assert!(size_of::<CUresult>() == size_of::<Code>());
-const SUCCESS: Code = CUresult::CUDA_SUCCESS as Code;
 
-/// Opens the driver's library, which is never closed, and starts the driver: what `cuInit` answers comes last.
+/// Opens the driver's library and starts the driver: what `cuInit` answers comes last.
 pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
     let start = |library| {
         let calls = Calls::load(library)?;
@@ -32,23 +35,16 @@ pub(super) fn start() -> Result<(&'static Library, Calls, Code)> {
         let started = unsafe { (calls.init)(0) };
         Ok((library, calls, started))
     };
-    // SAFETY: opens the driver's library by its well-known names. Its initialisers are the driver's own,
-    // which every CUDA program runs.
-    if !unsafe { sys::is_culib_present() } {
+    let Some(library) = sys::library() else {
         let got = "no CUDA driver library (libcuda.so.1) on this machine";
         return Err(Error::new(Kind::DriverMissing, got));
+    };
+    let found = start(library)?;
+    // The plain name may be the toolkit's stub.
+    match (found.2 == STUB_LIBRARY).then(sys::versioned).flatten() {
+        Some(library) => start(library),
+        None => Ok(found),
     }
-    // SAFETY: as above. cudarc panics where it finds no library; the check above found one.
-    let found = start(unsafe { sys::culib() })?;
-    if found.2 == CUresult::CUDA_ERROR_STUB_LIBRARY as Code {
-        // cudarc looks for the plain name first, which may be the toolkit's stub. No toolkit gives a stub the
-        // versioned one.
-        // SAFETY: as above.
-        if let Ok(library) = unsafe { Library::new("libcuda.so.1") } {
-            return start(Box::leak(Box::new(library)));
-        }
-    }
-    Ok(found)
 }
 
 macro_rules! calls {
@@ -67,8 +63,9 @@ macro_rules! calls {
 
         impl $table {
             pub(super) fn load(library: &Library) -> Result<Self> {
-                // SAFETY: each signature is cudarc's, by the assertions below, but for results, and the code
-                // whose name is asked for: there they are an enumeration of 32 bits, here a number of as many.
+                // SAFETY: each signature is `cuda.h`'s, which the wheel's build compares with cudarc's, but for
+                // results, and the code whose name is asked for: there they are an enumeration of 32 bits, here a
+                // number of as many.
                 unsafe {
                     Ok(Self {
                         error_name: symbol(library, "cuGetErrorName")?,
@@ -95,8 +92,14 @@ macro_rules! calls {
             )+
         }
 
-        $(const _: unsafe fn($($raw_type),*) -> CUresult = sys::$raw_symbol;)*
-        $(const _: unsafe fn($($type),*) -> CUresult = sys::$symbol;)+
+        $(
+            #[cfg(feature = "cudarc-sys")]
+            const _: unsafe fn($($raw_type),*) -> CUresult = cudarcs::$raw_symbol;
+        )*
+        $(
+            #[cfg(feature = "cudarc-sys")]
+            const _: unsafe fn($($type),*) -> CUresult = cudarcs::$symbol;
+        )+
     };
 }
 

@@ -8,11 +8,10 @@ use std::ffi::c_void;
 use std::mem::offset_of;
 use std::ptr;
 
-use cudarc::driver::sys::{
+use super::calls::CopyCalls;
+use super::sys::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdeviceptr, CUmemorytype,
 };
-
-use super::calls::CopyCalls;
 use super::{Cuda, native};
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::error::{Error, Kind, Result};

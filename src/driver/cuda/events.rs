@@ -9,10 +9,9 @@ use std::ffi::c_uint;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
-use cudarc::driver::sys::{CUevent, CUevent_flags};
-
 use super::calls::Calls;
 use super::probe::Cuda;
+use super::sys::{CUevent, CUevent_flags};
 use crate::driver::{Context, Event};
 use crate::error::Result;
 

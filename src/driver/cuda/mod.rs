@@ -1,26 +1,25 @@
 //! CUDA's own driver, found at run time.
 //!
-//! [cudarc](https://docs.rs/cudarc) finds and opens the library, and gives the C types, structures and
-//! constants. The library is looked for once, on first use; where it or a symbol is missing every call
-//! fails with an error that says so.
+//! The library is looked for once, on first use; where it or a symbol is missing every call fails with an error that
+//! says so.
 #![allow(unsafe_code)]
 
 mod calls;
 mod copies;
 mod events;
 mod probe;
+mod sys;
 mod wait;
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
 
-use cudarc::driver::sys::{
+pub use self::probe::Cuda;
+use self::sys::{
     CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUstream,
     CUstream_flags, CUstreamCaptureStatus,
 };
-
-pub use self::probe::Cuda;
 use super::codes::{CONTEXT_IS_DESTROYED, NOT_READY, STREAM_CAPTURE_IMPLICIT};
 use super::{Context, Driver, Event, Pointer};
 use crate::capture::Part;

@@ -14,10 +14,9 @@ use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use cudarc::driver::sys::{CUdeviceptr, CUmodule, CUstream, CUstream_flags};
-
 use super::Cuda;
 use super::calls::{Calls, ModuleCalls};
+use super::sys::{CUdeviceptr, CUmodule, CUstream, CUstream_flags};
 use crate::driver::codes::{INVALID_CONTEXT, NOT_READY, OUT_OF_MEMORY};
 use crate::driver::{Context, Driver as _};
 use crate::error::Result;

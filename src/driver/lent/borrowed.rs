@@ -46,10 +46,13 @@ impl Borrowed {
     /// # Safety
     ///
     /// `table` begins with a version, is the [`Table`] of that version, and its library stays loaded.
-    pub unsafe fn current(table: &'static Table) -> Option<Self> {
-        if table.version != VERSION {
+    pub unsafe fn current(table: *const Table) -> Option<Self> {
+        // SAFETY: a table of any version begins with its number. It is not a `Table` yet.
+        if unsafe { table.cast::<u32>().read() } != VERSION {
             return None;
         }
+        // SAFETY: a table of this version is this structure, and stays.
+        let table = unsafe { &*table };
         // SAFETY: a table of this version has this function.
         let machine = unsafe { (table.current)() };
         (!machine.is_null()).then(|| Self { table, machine, process: Process::current() })

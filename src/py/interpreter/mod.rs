@@ -11,16 +11,17 @@
 #![allow(unsafe_code)]
 
 use std::any::Any;
-use std::panic::{
-    AssertUnwindSafe, PanicHookInfo, catch_unwind, resume_unwind, set_hook, take_hook,
-};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 mod end;
+mod held;
 mod line;
 
 use pyo3::exceptions::{PyException, PyMemoryError, PyRecursionError, PySystemExit};
 use pyo3::prelude::*;
 use pyo3::{IntoPyObjectExt, ffi};
+
+use crate::driver::Call;
 
 pub(super) use end::end;
 pub(crate) use end::is_over;
@@ -155,6 +156,25 @@ pub(crate) fn detach<R: Send>(py: Python<'_>, call: impl FnOnce() -> R + Send) -
     answer
 }
 
+/// Runs `call`, which may block, with the lock released if this thread has it, by CPython's own state. For Rust's arrays,
+/// which are worked on and end with the lock and without.
+pub(crate) fn unlocked(call: Call<'_>) {
+    if !held::is_held() {
+        return call();
+    }
+    // SAFETY: this thread has the lock, by the line above.
+    let py = unsafe { Python::assume_attached() };
+    let _coming = py.detach(|| {
+        call();
+        let Some(coming) = EntryGuard::now() else {
+            loop {
+                std::thread::park();
+            }
+        };
+        coming
+    });
+}
+
 /// Runs `call` with the lock let go by CPython's own call, as foreign code does: PyO3's count of attachments
 /// does not learn of it. For the stand-ins of the simulated device.
 pub(super) fn without_lock(call: impl FnOnce()) {
@@ -184,8 +204,11 @@ fn undisturbed<R>(py: Python<'_>, call: impl FnOnce() -> R) -> R {
 /// What PyO3 panics with where CPython could not make an object, for lack of memory.
 const NO_OBJECT: &str = "PyObject pointer is null";
 
-/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is this library's own.
+/// Keeps panics quiet that [`or_no_memory`] makes exceptions of. The hook is the whole library's: in another crate's
+/// it would be the crate's, which is not ours to set.
+#[cfg(feature = "wheel")]
 pub(super) fn quiet() {
+    use std::panic::{PanicHookInfo, set_hook, take_hook};
     let before = take_hook();
     set_hook(Box::new(move |panic: &PanicHookInfo<'_>| {
         if panic.payload().downcast_ref::<&str>() != Some(&NO_OBJECT) {

@@ -121,16 +121,7 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     let strides = if absent(strides) { None } else { Some(unsafe { dims(strides) }?) };
     // SAFETY: as above.
     let stream = if absent(stream) { None } else { Some(i128::from(unsafe { int(stream) }?)) };
-    Some(Fields {
-        shape,
-        typestr,
-        data,
-        strides,
-        version,
-        stream,
-        masked: false,
-        structured: false,
-    })
+    Some(Fields { shape, typestr, data, strides, version, stream, structured: false })
 }
 
 /// More characters than any typestr has. A longer text is cut on the long way: it may be as long as its producer

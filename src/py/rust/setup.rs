@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyDict};
 
+use crate::array::unlocked::set_detach;
 use crate::driver;
 use crate::driver::fork;
 use crate::driver::lent::{NAME, Table, borrowed::Borrowed};
@@ -15,16 +16,19 @@ use crate::py::lease::_end;
 use crate::py::table::install_table;
 use crate::py::views::{ArrayView, DLPackView, View};
 
-/// Readies this library for a call.
+/// Readies this library for a call. The Python package's own is ready with its module.
 pub(super) fn ready(py: Python<'_>) -> PyResult<()> {
     static ONCE: PyOnceLock<()> = PyOnceLock::new();
+    if cfg!(feature = "wheel") {
+        return Ok(());
+    }
     ONCE.get_or_try_init(py, || once(py))?;
     borrow(py)
 }
 
 fn once(py: Python<'_>) -> PyResult<()> {
     fork::watch();
-    interpreter::quiet();
+    set_detach(interpreter::unlocked);
     install_table!(View => DLPackView, py)?;
     install_table!(View => ArrayView, py)?;
     py.import("atexit")?.call_method1("register", (wrap_pyfunction!(_end, py)?,))?;
@@ -47,7 +51,7 @@ fn borrow(py: Python<'_>) -> PyResult<()> {
         return Ok(());
     };
     // SAFETY: the capsule of this name holds the package's static table; extension modules stay loaded.
-    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ref()) };
+    let borrowed = unsafe { Borrowed::current(pointer.cast::<Table>().as_ptr()) };
     driver::borrow(borrowed);
     Ok(())
 }

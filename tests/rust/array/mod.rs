@@ -5,6 +5,7 @@ mod owners;
 mod refusals;
 mod scopes;
 mod tensors;
+mod turns;
 
 use cai_bridge::{Array, ArrayMut, DeviceStream, Grid, Kernel, Result, Scope, scope};
 

@@ -29,7 +29,7 @@ fn refusal(call: &str) -> Option<Error> {
             unsafe { s.launch(&BARE, Grid::cover(1, 1), (&x,)) }
         }),
         "work that does not wait" => unordered(&cuda, &x),
-        "only with an interpreter" => return None,
+        "only with an interpreter" | "only with cudarc" => return None,
         other => panic!("no such call: {other}"),
     };
     Some(done.expect_err(call))
@@ -38,9 +38,9 @@ fn refusal(call: &str) -> Option<Error> {
 /// Reads a view that was ordered on another stream, by its address.
 fn unordered(cuda: &SimulatedCuda, x: &Array) -> Result<()> {
     let other = cuda.stream(0)?;
-    // SAFETY: the array is not deleted; that the stream is the wrong one is what this is about.
-    let tensor = unsafe { cai_bridge::Tensor::from_raw(x.to_dlpack(&cuda.stream(0)?)?.into_raw()) };
-    let wrong = Array::from_dlpack(tensor.unwrap(), &other)?;
+    let tensor = x.to_dlpack(&cuda.stream(0)?)?;
+    // SAFETY: that the stream is the wrong one is what this is about, and no device is at risk.
+    let wrong = unsafe { Array::from_dlpack(tensor, &other) }?;
     super::copied(&other, &wrong)?;
     cuda.check()
 }

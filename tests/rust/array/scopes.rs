@@ -181,7 +181,8 @@ fn a_tensor_that_is_made_inside_a_scope_is_ready_after_its_work() {
     let mut x = Array::from_host(&home, &[1.0_f32, 2.0], &[2]).unwrap();
     let theirs = scope(&a, |s| {
         add_in(s, &mut x)?;
-        Array::from_dlpack(x.to_dlpack(&b)?, &b)
+        // SAFETY: the tensor was made for that stream.
+        unsafe { Array::from_dlpack(x.to_dlpack(&b)?, &b) }
     })
     .unwrap();
     assert_eq!(theirs.to_vec::<f32>(&b).unwrap(), [2.0, 3.0]);

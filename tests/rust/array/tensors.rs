@@ -11,7 +11,8 @@ fn a_tensor_is_ready_on_its_consumers_stream_and_goes_back_in_its_order() {
         let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
         let tensor: Tensor = x.to_dlpack(&theirs).unwrap();
         drop(x);
-        let y = Array::from_dlpack(tensor, &theirs).unwrap();
+        // SAFETY: the tensor was made for that stream, and nobody else has the memory.
+        let y = unsafe { Array::from_dlpack(tensor, &theirs) }.unwrap();
         let z = copied(&theirs, &y).unwrap();
         drop(y); // the tensor is deleted, its work still queued
         assert_eq!(z.to_vec::<f32>(&theirs).unwrap(), [f32::from(round); 4]);
@@ -30,7 +31,8 @@ fn a_tensor_through_cs_hands_is_the_same_array() {
     drop(every_other);
     // SAFETY: the pointer is a tensor's, by the line above.
     let tensor = unsafe { Tensor::from_raw(raw) }.unwrap();
-    let y = Array::from_dlpack(tensor, &stream).unwrap();
+    // SAFETY: the tensor was made for that stream.
+    let y = unsafe { Array::from_dlpack(tensor, &stream) }.unwrap();
     assert_eq!(y.to_vec::<u8>(&stream).unwrap(), [1, 3, 5]);
     assert_eq!(y.writable().unwrap_err().kind(), ErrorKind::NotWritable);
     assert_eq!(cuda.bytes_in_use(), 0);
@@ -41,8 +43,9 @@ fn what_a_consumer_writes_is_seen_by_the_producer() {
     let cuda = SimulatedCuda::new(1);
     let (home, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
     let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
-    let mut y =
-        Array::from_dlpack(x.to_dlpack(&theirs).unwrap(), &theirs).unwrap().writable().unwrap();
+    // SAFETY: the tensor was made for that stream, and the producer works again when it is deleted.
+    let y = unsafe { Array::from_dlpack(x.to_dlpack(&theirs).unwrap(), &theirs) };
+    let mut y = y.unwrap().writable().unwrap();
     add(&theirs, &mut y).unwrap();
     drop(y);
     assert_eq!(x.to_vec::<f32>(&home).unwrap(), [2.0; 4]);

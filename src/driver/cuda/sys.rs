@@ -1,0 +1,170 @@
+//! The C types, structures and constants of the driver that this crate calls.
+//!
+//! The crate declares them itself, so that it links beside any version and any loading of
+//! [cudarc](https://docs.rs/cudarc). With the feature `cudarc-sys`, which the wheel sets, they are cudarc's, and the
+//! compiler compares the two.
+#![allow(unsafe_code)]
+
+#[cfg(feature = "cudarc-sys")]
+pub(super) use cudarc::driver::sys::{
+    CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice, CUdeviceptr,
+    CUevent, CUevent_flags, CUevent_wait_flags, CUgraph, CUgraphNode, CUhostFn, CUmemorytype,
+    CUmodule, CUpointer_attribute, CUstream, CUstream_flags, CUstreamCaptureMode,
+    CUstreamCaptureStatus, cuuint64_t,
+};
+use libloading::Library;
+#[cfg(not(feature = "cudarc-sys"))]
+pub(super) use own::*;
+
+/// The name that every driver has. The toolkit's stub has only the plain one.
+const VERSIONED: &str = "libcuda.so.1";
+
+/// The driver's library, which is never closed; `None` where the machine has none.
+#[cfg(feature = "cudarc-sys")]
+pub(super) fn library() -> Option<&'static Library> {
+    use cudarc::driver::sys;
+    // SAFETY: opens the driver's library by its well-known names. Its initialisers are the driver's own,
+    // which every CUDA program runs. cudarc panics where it finds no library; the check finds one first.
+    unsafe { sys::is_culib_present().then(|| sys::culib()) }
+}
+
+/// The driver's library, which is never closed; `None` where the machine has none.
+#[cfg(not(feature = "cudarc-sys"))]
+pub(super) fn library() -> Option<&'static Library> {
+    // SAFETY: as below.
+    versioned().or_else(|| unsafe { open("libcuda.so") })
+}
+
+/// The library by the name that no stub has.
+pub(super) fn versioned() -> Option<&'static Library> {
+    // SAFETY: opens the driver's library by its well-known name. Its initialisers are the driver's own, which
+    // every CUDA program runs.
+    unsafe { open(VERSIONED) }
+}
+
+/// # Safety
+///
+/// The library's initialisers may run.
+unsafe fn open(name: &str) -> Option<&'static Library> {
+    // SAFETY: the caller's.
+    let library = unsafe { Library::new(name) };
+    library.ok().map(|library| &*Box::leak(Box::new(library)))
+}
+
+/// As `cuda.h` has them; an enumeration only the constants that are used.
+#[allow(non_camel_case_types, non_snake_case)]
+#[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
+mod own {
+    use std::ffi::{c_int, c_ulonglong, c_void};
+
+    pub(crate) type CUdevice = c_int;
+    pub(crate) type CUdeviceptr = c_ulonglong;
+    pub(crate) type cuuint64_t = u64;
+    pub(crate) type CUhostFn = Option<unsafe extern "C" fn(*mut c_void)>;
+
+    macro_rules! opaque {
+        ($($pointer:ident = $structure:ident;)+) => {
+            $(
+                #[repr(C)]
+                pub(crate) struct $structure([u8; 0]);
+                pub(crate) type $pointer = *mut $structure;
+            )+
+        };
+    }
+
+    opaque! {
+        CUcontext = CUctx_st;
+        CUstream = CUstream_st;
+        CUevent = CUevent_st;
+        CUgraph = CUgraph_st;
+        CUgraphNode = CUgraphNode_st;
+        CUarray = CUarray_st;
+        CUmodule = CUmod_st;
+    }
+
+    macro_rules! enumerations {
+        ($($enumeration:ident { $($name:ident = $value:literal),+ })+) => {
+            $(
+                #[repr(u32)]
+                #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+                #[allow(clippy::enum_variant_names)]
+                pub(crate) enum $enumeration { $($name = $value),+ }
+
+                #[cfg(feature = "cudarc-sys")]
+                const _: () = {
+                    use cudarc::driver::sys;
+                    assert!(size_of::<sys::$enumeration>() == size_of::<u32>());
+                    $(assert!($enumeration::$name as u32 == sys::$enumeration::$name as u32);)+
+                };
+            )+
+        };
+    }
+
+    enumerations! {
+        CUpointer_attribute {
+            CU_POINTER_ATTRIBUTE_CONTEXT = 1,
+            CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+            CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+            CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9
+        }
+        CUmemorytype {
+            CU_MEMORYTYPE_HOST = 1,
+            CU_MEMORYTYPE_DEVICE = 2,
+            CU_MEMORYTYPE_UNIFIED = 4
+        }
+        CUevent_flags { CU_EVENT_DISABLE_TIMING = 2 }
+        CUevent_wait_flags { CU_EVENT_WAIT_DEFAULT = 0, CU_EVENT_WAIT_EXTERNAL = 1 }
+        CUstream_flags { CU_STREAM_NON_BLOCKING = 1 }
+        CUstreamCaptureMode { CU_STREAM_CAPTURE_MODE_RELAXED = 2 }
+        CUstreamCaptureStatus { CU_STREAM_CAPTURE_STATUS_NONE = 0 }
+    }
+
+    macro_rules! structures {
+        ($($structure:ident { $($field:ident: $type:ty),+ })+) => {
+            $(
+                #[repr(C)]
+                #[derive(Debug, Clone, Copy)]
+                pub(crate) struct $structure { $(pub(crate) $field: $type),+ }
+
+                #[cfg(feature = "cudarc-sys")]
+                const _: () = {
+                    use cudarc::driver::sys;
+                    assert!(size_of::<$structure>() == size_of::<sys::$structure>());
+                    assert!(align_of::<$structure>() == align_of::<sys::$structure>());
+                    $(assert!(
+                        std::mem::offset_of!($structure, $field)
+                            == std::mem::offset_of!(sys::$structure, $field)
+                    );)+
+                };
+            )+
+        };
+    }
+
+    structures! {
+        CUDA_MEMCPY2D_v2 {
+            srcXInBytes: usize, srcY: usize, srcMemoryType: CUmemorytype, srcHost: *const c_void,
+            srcDevice: CUdeviceptr, srcArray: CUarray, srcPitch: usize,
+            dstXInBytes: usize, dstY: usize, dstMemoryType: CUmemorytype, dstHost: *mut c_void,
+            dstDevice: CUdeviceptr, dstArray: CUarray, dstPitch: usize,
+            WidthInBytes: usize, Height: usize
+        }
+        CUDA_MEMCPY3D_v2 {
+            srcXInBytes: usize, srcY: usize, srcZ: usize, srcLOD: usize,
+            srcMemoryType: CUmemorytype, srcHost: *const c_void, srcDevice: CUdeviceptr,
+            srcArray: CUarray, reserved0: *mut c_void, srcPitch: usize, srcHeight: usize,
+            dstXInBytes: usize, dstY: usize, dstZ: usize, dstLOD: usize,
+            dstMemoryType: CUmemorytype, dstHost: *mut c_void, dstDevice: CUdeviceptr,
+            dstArray: CUarray, reserved1: *mut c_void, dstPitch: usize, dstHeight: usize,
+            WidthInBytes: usize, Height: usize, Depth: usize
+        }
+        CUDA_MEMCPY3D_PEER_v1 {
+            srcXInBytes: usize, srcY: usize, srcZ: usize, srcLOD: usize,
+            srcMemoryType: CUmemorytype, srcHost: *const c_void, srcDevice: CUdeviceptr,
+            srcArray: CUarray, srcContext: CUcontext, srcPitch: usize, srcHeight: usize,
+            dstXInBytes: usize, dstY: usize, dstZ: usize, dstLOD: usize,
+            dstMemoryType: CUmemorytype, dstHost: *mut c_void, dstDevice: CUdeviceptr,
+            dstArray: CUarray, dstContext: CUcontext, dstPitch: usize, dstHeight: usize,
+            WidthInBytes: usize, Height: usize, Depth: usize
+        }
+    }
+}

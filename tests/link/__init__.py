@@ -1,0 +1,1 @@
+"""Crates that depend on this one, beside each version and loading of cudarc."""

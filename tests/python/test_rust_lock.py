@@ -1,0 +1,94 @@
+"""Rust's arrays and the interpreter's lock, by an extension of the tests' own.
+
+Skipped where it is not built: ``make fakes``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from cai_bridge import DriverError
+
+BUILT = Path(__file__).parents[2] / ".venv" / "fakes" / "tested_extension.abi3.so"
+pytestmark = pytest.mark.skipif(
+    not BUILT.exists(), reason="tests/extension is not built: make fakes"
+)
+if BUILT.exists():
+    spec = importlib.util.spec_from_file_location("tested_extension", BUILT)
+    extension = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(extension)
+
+
+def open_when_waited_for(gate):
+    while not gate.is_waited_for():
+        time.sleep(0.001)
+    gate.open()
+
+
+@pytest.mark.parametrize("end", ["the array", "a view", "a capsule"])
+def test_an_owner_that_waits_at_its_end_does_not_stop_other_threads(cuda, end):
+    gate = extension.Gate()
+    x = extension.waiting(gate)
+    if end == "a view":
+        x = x.__dlpack__(stream=1)
+    elif end == "a capsule":
+        x = x.__dlpack__(stream=1, max_version=(1, 0))
+    thread = threading.Thread(target=open_when_waited_for, args=(gate,))
+    thread.start()
+    del x
+    thread.join()
+    cuda.synchronize()
+    assert gate.was_seen_open()
+
+
+class Interrupting:
+    """An array whose stream is asked for again, and which raises then."""
+
+    def __init__(self, cuda, raises):
+        self.array = cuda.array([1.0], speaks="cai3", stream=cuda.stream("its own"))
+        cuda.synchronize()
+        self.raises, self.asked = raises, 0
+
+    @property
+    def __cuda_array_interface__(self):
+        self.asked += 1
+        if self.asked > 1:
+            raise self.raises
+        return self.array.__cuda_array_interface__
+
+
+def test_an_exception_in_a_thread_of_rusts_arrives_as_itself(cuda):
+    raised = KeyboardInterrupt("pressed")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        extension.used_in_a_thread(Interrupting(cuda, raised))
+    assert caught.value is raised
+
+
+def test_an_error_is_raised_as_its_own_exception_not_as_an_earlier_one(cuda):
+    first, second = KeyboardInterrupt("the first"), SystemExit("the second")
+    with pytest.raises(SystemExit) as caught:
+        extension.second_failure(Interrupting(cuda, first), Interrupting(cuda, second))
+    assert caught.value is second
+
+
+def test_an_error_without_an_exception_is_not_raised_as_an_earlier_one(cuda):
+    broken = cuda.array([1.0], speaks="cai3", stream=cuda.stream("its own"))
+    cuda.fail("cuStreamWaitEvent", error="CUDA_ERROR_OUT_OF_MEMORY")
+    with pytest.raises(DriverError, match="OUT_OF_MEMORY"):
+        extension.second_failure(Interrupting(cuda, KeyboardInterrupt()), broken)
+    cuda.clear_faults()
+
+
+def test_threads_take_turns_although_one_of_them_has_the_lock(cuda):
+    x = cuda.array([0.0] * 4, speaks="exchange", name="x")
+    extension.by_turns(x)
+    mine = cuda.stream("mine")
+    cuda.synchronize()
+    seen = mine.read(x)
+    mine.synchronize()
+    assert seen.value == [2.0] * 4
