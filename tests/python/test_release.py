@@ -1,0 +1,94 @@
+"""What makes a release: the README's links, what a wheel must have, generated parts of pages."""
+
+from __future__ import annotations
+
+import runpy
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LINKS = runpy.run_path(str(ROOT / "docs" / "absolute_links.py"))
+WHEEL = runpy.run_path(str(ROOT / "make" / "check_wheel.py"))
+PAGES = runpy.run_path(str(ROOT / "docs" / "write_pages.py"))
+
+
+@pytest.mark.parametrize(
+    ("text", "absolute"),
+    [
+        ("[a](docs/a.md)", "[a](https://host/docs/a.md)"),
+        ("![a picture](docs/a.svg)", "![a picture](https://host/docs/a.svg)"),
+        ("[a](docs/a.md#there)", "[a](https://host/docs/a.md#there)"),
+        ("[a](https://other/a)", "[a](https://other/a)"),
+        ("[a](#here)", "[a](#here)"),
+        ("[a](mailto:a@b)", "[a](mailto:a@b)"),
+        ("f(x)[0](y)", "f(x)[0](https://host/y)"),
+    ],
+)
+def test_a_relative_link_is_absolute_once_there_is_a_base(text: str, absolute: str) -> None:
+    assert LINKS["absolute"](text, "https://host/") == absolute
+    assert LINKS["absolute"](text, "") == text
+
+
+WHOLE = [
+    "cai_bridge/_core.abi3.so",
+    "cai_bridge/_core.pyi",
+    "cai_bridge/py.typed",
+    "cai_bridge/include/cai_bridge.h",
+    "pytest_cai_bridge.py",
+    "cai_bridge-1.dist-info/licenses/LICENSE-MIT",
+    "cai_bridge-1.dist-info/licenses/LICENSE-APACHE",
+    "cai_bridge-1.dist-info/licenses/THIRD-PARTY-LICENSES",
+    "cai_bridge-1.dist-info/sboms/sbom.cdx.json",
+]
+
+
+def wheel(folder: Path, names: list[str], text: str = "", tag: str = "manylinux_2_28") -> Path:
+    path = folder / f"cai_bridge-1-cp311-abi3-{tag}_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as made:
+        for name in names:
+            made.writestr(name, text)
+    return path
+
+
+def complaints(path: Path, **options: Any) -> list[str]:
+    return [one.partition(": ")[2] for one in WHEEL["complaints"](path, published=True, **options)]
+
+
+def test_a_wheel_that_has_everything_is_right(tmp_path: Path) -> None:
+    assert complaints(wheel(tmp_path, WHOLE)) == []
+
+
+@pytest.mark.parametrize("missing", WHOLE)
+def test_a_wheel_without_one_of_its_files_is_refused(tmp_path: Path, missing: str) -> None:
+    (said,) = complaints(wheel(tmp_path, [name for name in WHOLE if name != missing]))
+    assert said.startswith("got not one file ")
+
+
+def test_a_wheel_with_a_path_of_this_machine_or_without_a_tag_is_refused(tmp_path: Path) -> None:
+    found = complaints(wheel(tmp_path, WHOLE, f"{ROOT}/src/lib.rs", tag="linux"))
+    assert f"cai_bridge/_core.abi3.so: got the path {ROOT}" in found
+    assert "got no manylinux tag" in found
+
+
+def test_every_page_has_what_its_comments_ask_for() -> None:
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        text = path.read_text("utf-8")
+        assert PAGES["written"](text) == text, path.name
+
+
+def test_a_section_is_taken_out_of_a_program_and_moved_to_the_margin() -> None:
+    page = "<!-- code: docs/programs/start.py:gpu -->\n\n```python\nold\n```\n"
+    written = PAGES["written"](page)
+    assert "\nimport cupy\n" in written
+    assert "old" not in written
+    assert PAGES["written"](written) == written
+    with pytest.raises(SystemExit, match="has no section 'nothing'"):
+        PAGES["code"]("docs/programs/start.py:nothing")
+
+
+def test_names_become_a_table_of_their_first_sentences() -> None:
+    page = "<!-- names: cai_bridge register -->\n<!-- end -->\n"
+    assert "| `register` | Teach `convert` and `adapt` a library. |" in PAGES["written"](page)
