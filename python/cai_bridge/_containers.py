@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import copy
 import sys
-from collections.abc import Callable, Iterable
-from types import FunctionType, MemberDescriptorType
+from collections import ChainMap, UserDict, UserList, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType, MappingProxyType, MemberDescriptorType
 from typing import Any
 
 _field = ".{}".format
@@ -44,7 +45,7 @@ def parts_of(x: Any) -> Parts | None:
         own = [getattr(x, name) for name in names]
         return names, own, _field, lambda new: _renewed(x, names, new)
     else:
-        return _registered(x, kind)
+        return _registered(x, kind) or _like_a_builtin(x)
     return _with_fields(x, found) if hasattr(kind, "__dataclass_fields__") else found
 
 
@@ -154,6 +155,35 @@ def _share(x: Any, made: Any) -> None:
             if isinstance(slot, MemberDescriptorType):
                 with contextlib.suppress(AttributeError):
                     slot.__set__(made, slot.__get__(x))
+
+
+def _like_a_builtin(x: Any) -> Parts | None:
+    """Take apart the standard library's other containers, and classes derived from them."""
+    if isinstance(x, UserDict | ChainMap):
+        keys = list(x)
+        return keys, [x[key] for key in keys], by_item, lambda new: _reset(x, keys, new)
+    if isinstance(x, UserList | deque):
+        return range(len(x)), list(x), by_item, lambda new: _reset(x, range(len(new)), new)
+    if isinstance(x, MappingProxyType):
+        keys = list(x)
+        parts = [x[key] for key in keys]
+        return keys, parts, by_item, lambda new: type(x)(dict(zip(keys, new, strict=True)))
+    return None
+
+
+def _reset(x: Any, keys: Iterable[Any], parts: list[Any]) -> Any:
+    made = _copied(x)  # each copies what it keeps its parts in
+    for key, part in zip(keys, parts, strict=True):
+        made[key] = part
+    return made
+
+
+def held_by(x: Any) -> list[Any]:
+    """Give the parts of a container that is not taken apart, as far as it says that it is one."""
+    if isinstance(x, Mapping):
+        return list(x.values())
+    plain = str | bytes | bytearray | memoryview | range
+    return list(x) if isinstance(x, Sequence) and not isinstance(x, plain) else []
 
 
 def _registered(x: Any, kind: type) -> Parts | None:

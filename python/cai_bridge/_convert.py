@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import _goes_on, from_cai, to_dlpack
+from ._core import CaiView, DLPackView, _goes_on, from_cai, to_dlpack
 from ._libraries import Library
 
 __all__ = ["consume", "convert_leaves", "detached", "general"]
+
+
+_views = CaiView, DLPackView
 
 
 def general(  # noqa: PLR0917 - called by Rust, by places
@@ -30,6 +33,9 @@ def general(  # noqa: PLR0917 - called by Rust, by places
         return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
     if detach:
         x = detached(x)
+    from_host = _libraries.from_host(library)
+    if from_host and on_host(x):
+        return _of_host(from_host(x), copy, readonly) if library.name == "numpy" else from_host(x)
     given, later = [x], list[Callable[[], None]]()
     try:
         if copy is not None:
@@ -43,9 +49,17 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
-    # An array on the host is one of NumPy's own.
-    leaves = _trees.Leaves(library.types if library.name == "numpy" else ())
+    # An array on the host is one of NumPy's own, or as good as one.
+    leaves = _trees.Leaves((object,) if library.name == "numpy" else ())
     rebuild = _trees.plan(x, "x", leaves)
+    from_host = _libraries.from_host(library) if library.name == "numpy" else None
+    for number, array in enumerate(leaves.arrays):
+        if from_host and not _is_own(array, library) and on_host(array):
+            try:
+                leaves.arrays[number] = from_host(array)
+            except Exception as error:
+                _trees.say_where(error, leaves.path(number))
+                raise
     later: list[Callable[[], None]] = []
     made = rebuild(iter(convert_leaves(leaves, library, later, **how)))
     consume(later)
@@ -130,6 +144,14 @@ def _is_own(x: Any, library: Library) -> bool:
     return isinstance(x, library.types) and not (
         is_numpys and hasattr(x, "__cuda_array_interface__")
     )
+
+
+def on_host(x: Any) -> bool:
+    """Tell whether an array is in the host's own memory, as it says itself."""
+    if isinstance(x, _views):
+        return False
+    device = getattr(x, "__dlpack_device__", None)
+    return callable(device) and device()[0] == 1
 
 
 def _is_view(library: Library) -> bool:

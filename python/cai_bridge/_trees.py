@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-from ._containers import by_item, parts_of
+from ._containers import by_item, held_by, parts_of
 from ._core import DLPackView, _is_on_gpu
 
 Rebuild = Callable[[Iterator[Any]], Any]
@@ -176,6 +176,7 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         return _leaf(x, place, leaves)
     found = parts_of(x)
     if found is None:
+        _refuse_arrays_in(x, place)
         return _same(x)
     (keys, parts, shown, again), before = found, len(leaves.arrays)
     held = list(parts)
@@ -215,6 +216,25 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
         [one if made is None else made(new) for one, made in zip(held, plans, strict=True)],
         place,
     )
+
+
+def _refuse_arrays_in(x: Any, place: Place) -> None:
+    """Refuse a container that cannot be made again: its arrays would be nobody's to order."""
+    if type(x) in PLAIN:
+        return
+    try:
+        has_arrays = any(_is_array(part) and _is_on_gpu(part) for part in held_by(x))
+    except (MemoryError, RecursionError):
+        raise
+    except Exception:
+        return  # it says that it is a container, and is none
+    if has_arrays:
+        kind = type(x).__name__
+        raise TypeError(
+            f"{path(place)}: container: got a {kind} with arrays; allowed: lists, tuples, dicts, "
+            "dataclasses, UserDict, UserList, ChainMap, deque, and containers registered with JAX "
+            "or PyTorch: pass dict(x) or list(x)"
+        )
 
 
 def _same(x: Any) -> Rebuild:

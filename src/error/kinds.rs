@@ -135,6 +135,8 @@ kinds! {
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.
     StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";
+    /// Strides with gaps, or of 0, for a library without them.
+    StridesNotCompact: Buffer, "strides", "a compact array, in whatever order of its axes, or convert(..., copy=True)";
     /// A NULL pointer, though the array has elements.
     NullData: Value, "data", "a pointer, unless the array has no elements";
     /// A `byte_offset` that runs past the address space.

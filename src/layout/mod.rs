@@ -141,6 +141,21 @@ impl Layout {
         self.size
     }
 
+    /// Whether it is compact in some order of its axes: without gaps, and no element is there twice.
+    pub fn is_compact(&self) -> bool {
+        let (shape, strides) = self.lists.both();
+        let mut axes: Vec<_> =
+            shape.iter().zip(strides).filter(|(extent, _)| **extent > 1).collect();
+        axes.sort_unstable_by_key(|(_, stride)| **stride);
+        let mut next = 1;
+        self.contiguous
+            || axes.into_iter().all(|(extent, stride)| {
+                let follows = *stride == next;
+                next = next.wrapping_mul(*extent);
+                follows
+            })
+    }
+
     /// Whether it is C-contiguous; an array without elements is.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous

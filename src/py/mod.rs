@@ -67,7 +67,7 @@ mod _core {
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
-    use super::habits::_habits;
+    use super::habits::{_forget_habits, _habits};
     use super::lease::{_end, _settle};
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
@@ -125,6 +125,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
+        module.add_function(wrap_pyfunction!(_forget_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;

@@ -7,7 +7,7 @@ import capsules
 import pytest
 from traces import Trace
 
-from cai_bridge import trace
+from cai_bridge import _core, trace
 from cai_bridge.conformance import open_lab
 from cai_bridge.testing import simulated_cuda
 
@@ -17,6 +17,14 @@ def pytest_addoption(parser):
         "--unfrozen", action="store_true", help="let each collection look at every old object"
     )
     parser.addoption("--shuffle", type=int, metavar="SEED", help="run the tests in another order")
+    parser.addoption(
+        "--no-habits", action="store_true", help="let the bridge know no library (docs/unknown.md)"
+    )
+
+
+def pytest_configure(config):
+    if config.getoption("--no-habits"):
+        _core._forget_habits()
 
 
 @pytest.hookimpl(trylast=True)

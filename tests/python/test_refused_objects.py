@@ -143,7 +143,7 @@ ELSEWHERE = {
     *TORCH,
     *("no driver", "failing driver", "a stream of another device", "read-only array"),
     "array, readonly=True",
-    *("reversed array", "view for NumPy"),
+    *("reversed array", "strided array", "view for NumPy"),
     *("an edge with the legacy stream beside a capture", "an edge between two captures"),
     "a copy during a capture",
     "managed memory for a consumer without a stream during a capture of its producer",

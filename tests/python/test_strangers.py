@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import collections
+import collections.abc
 import ctypes
+import enum
 import gc
 import logging
+import re
 import sys
 import types
 from typing import Any
 
 import capsules
+import numpy as np
 import pytest
 import tables
 from fakes import DLPackPair, OnlyCai, each, interface
 
-from cai_bridge import convert, from_cai, to_cai, to_dlpack
+from cai_bridge import CaiView, convert, from_cai, to_cai, to_dlpack
+from cai_bridge._core import _Maker
+from cai_bridge._libraries._jax import Jax
 from cai_bridge.testing._kit.dlpack_capsule import python_call
 
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -399,3 +406,173 @@ def test_a_class_that_is_changed_is_looked_at_again(row: Any, cuda: Any) -> None
     else:
         assert to_cai(one).shape == (4,)
         assert said == [row["by"]]
+
+
+# --- layouts for JAX ------------------------------------------------------------------------------
+
+
+class FakeJax(Jax):
+    """JAX as far as its strides: what it would make an array of is given back."""
+
+    types = (type("Array", (), {}),)
+    current_stream = staticmethod(lambda device: 1)
+    make = staticmethod(lambda view, stream: view)
+
+
+@each("strangers", "compact")
+def test_a_layout_that_jax_cannot_have_is_refused_with_the_way_out(row: Any, cuda: Any) -> None:
+    memory = cuda.array(shape=4096, dtype="uint8", speaks=())
+    tensor = capsules.HandMade(
+        memory.ptr + 2048, shape=tuple(row["shape"]), strides=tuple(row["strides"])
+    )
+    maker, given = _Maker(FakeJax()), [tensor.capsule()]
+    if row["taken"]:
+        assert maker.convert(given)[0].shape == tuple(row["shape"])
+        return
+    with pytest.raises(BufferError, match=r"^strides: got .*; allowed: a compact .*copy=True"):
+        maker.convert(given)
+
+
+# --- containers -----------------------------------------------------------------------------------
+
+
+class BatchEncoding(collections.UserDict):
+    """A dict with more, as Hugging Face's."""
+
+    def __init__(self, data: Any) -> None:
+        super().__init__(data)
+        self.encodings = ["more"]
+
+
+class OwnMapping(collections.abc.Mapping):
+    def __init__(self, array: Any) -> None:
+        self.inner = {"a": array}
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.inner[key]
+
+    def __iter__(self) -> Any:
+        return iter(self.inner)
+
+    def __len__(self) -> int:
+        return 1
+
+
+class OwnSequence(collections.abc.Sequence):
+    def __init__(self, array: Any) -> None:
+        self.inner = [array]
+
+    def __getitem__(self, key: Any) -> Any:
+        return self.inner[key]
+
+    def __len__(self) -> int:
+        return 1
+
+
+CONTAINERS: dict[str, Any] = {
+    "UserDict": lambda x: collections.UserDict(a=x, b=1),
+    "a class derived from UserDict": lambda x: BatchEncoding({"a": x, "b": 1}),
+    "UserList": lambda x: collections.UserList([x, 1]),
+    "deque": lambda x: collections.deque([x, 1], maxlen=3),
+    "ChainMap": lambda x: collections.ChainMap({"b": 1}, {"a": x}),
+    "MappingProxyType": lambda x: types.MappingProxyType({"a": x, "b": 1}),
+    "Mapping": OwnMapping,
+    "Sequence": OwnSequence,
+}
+
+
+@each("strangers", "container")
+def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, cuda: Any) -> None:
+    x = cuda.array([1.0] * 4, speaks="exchange")
+    given = CONTAINERS[row["kind"]](x)
+    if "refused" in row:
+        with pytest.raises(TypeError, match=rf"^x\[0\]: {row['refused']}: got .*; allowed: lists"):
+            convert([given], "cai")
+        return
+    made = convert(given, "cai")
+    key = row["path"].strip('[]"')
+    assert type(made) is type(given)
+    assert isinstance(made[int(key) if key.isdigit() else key], CaiView)
+    assert given[int(key) if key.isdigit() else key] is x, "what was given stays"
+    assert getattr(made, "maxlen", None) == getattr(given, "maxlen", None)
+    assert getattr(made, "encodings", None) == getattr(given, "encodings", None)
+    with pytest.raises(ValueError, match=re.escape(f"x{row['path']}: stream: got")):
+        convert(given, "cai", stream=cuda.stream(device=1))
+
+
+# --- arrays on the host ---------------------------------------------------------------------------
+
+
+@each("strangers", "host")
+def test_an_array_on_the_host_is_shared_by_those_that_have_such(row: Any, cuda: Any) -> None:
+    tvm_ffi = pytest.importorskip("tvm_ffi")
+    memory = np.arange(4, dtype="float32")
+    of_tvm = tvm_ffi.from_dlpack(memory)
+    if "refused" in row:
+        with pytest.raises(BufferError, match=r"^device: got CPU memory"):
+            convert(memory, row["to"])
+        return
+    given = {
+        "an array of tvm-ffi": of_tvm,
+        "an array of tvm-ffi in a list": [of_tvm, cuda.array([5.0], speaks="dlpack")],
+        "an array of NumPy": memory,
+    }[row["kind"]]
+    made = convert(given, row["to"])
+    if row["to"] == "tvm_ffi":
+        assert isinstance(made, tvm_ffi.Tensor)
+        made = np.from_dlpack(made)
+    if isinstance(made, list):
+        assert made[1].tolist() == [5.0]
+        made = made[0]
+    assert isinstance(made, np.ndarray)
+    memory[0] = 9.0
+    assert made.tolist() == [9.0, 1.0, 2.0, 3.0]
+    if row["kind"] == "an array of tvm-ffi":
+        copied = convert(given, "numpy", copy=True)
+        memory[0] = 7.0
+        assert copied.tolist() == [9.0, 1.0, 2.0, 3.0]
+        assert not convert(given, "numpy", readonly=True).flags.writeable
+
+
+# --- small things ---------------------------------------------------------------------------------
+
+
+def test_a_released_view_has_no_dict_any_more_as_hasattr_asks(cuda: Any) -> None:
+    view = to_cai(cuda.array([1.0], speaks="exchange"))
+    assert hasattr(view, "__cuda_array_interface__")
+    view.release()
+    assert not hasattr(view, "__cuda_array_interface__")
+
+
+@pytest.mark.parametrize("device", [(2, True), (True, 0)])
+def test_a_bool_is_no_number_of_a_device(device: Any, cuda: Any) -> None:
+    x = OnlyCai(interface(cuda.array([1.0] * 4, speaks=())))
+    with pytest.raises(ValueError, match=r"^device: got"):
+        from_cai(x, device=device)
+
+
+def test_a_bool_is_no_version(cuda: Any) -> None:
+    view = from_cai(cuda.array([1.0], speaks="cai3"))
+    with pytest.raises(ValueError, match=r"^max_version: got"):
+        view.__dlpack__(max_version=(True, 0))
+    with pytest.raises(BufferError, match=r"^dl_device: got"):
+        view.__dlpack__(dl_device=(2, False))
+
+
+def test_a_device_may_be_named_by_a_member_of_an_enum(cuda: Any) -> None:
+    class Kind(enum.Enum):
+        CPU, CUDA = 1, 2
+
+    view = from_cai(cuda.array([1.0], speaks="cai3"))
+    assert capsules.read(view.__dlpack__(dl_device=(Kind.CUDA, 0), max_version=(1, 0))).device == (
+        2,
+        0,
+    )
+    assert np.from_dlpack(view, device="cpu").tolist() == [1.0]
+    assert (
+        capsules.read(view.__dlpack__(dl_device=(Kind.CPU, 0), max_version=(1, 0))).device[0] == 1
+    )
+
+
+def test_a_views_finalizer_gives_nothing_back(cuda: Any) -> None:
+    assert to_cai(cuda.array([1.0], speaks="exchange")).__del__() is None

@@ -1,9 +1,10 @@
 //! The table of strangers: each row says what it is and what must come out.
 
 use cai_bridge::error::Kind;
+use cai_bridge::layout::Layout;
 use toml::Value;
 
-use crate::tables::{rows, table, text};
+use crate::tables::{ints, rows, table, text};
 
 #[test]
 fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
@@ -15,6 +16,9 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
         ("question", &["kind", "does", "answer"]),
         ("known", &["kind", "does"]),
         ("changed", &["first", "then"]),
+        ("compact", &["shape", "strides", "taken"]),
+        ("container", &["kind"]),
+        ("host", &["kind", "to"]),
     ];
     let all = table("strangers.toml");
     assert_eq!(all.len(), expected.len(), "a section that no test reads");
@@ -35,6 +39,15 @@ fn what_is_refused_is_a_kind_of_error() {
                 assert!(Kind::ALL.iter().any(|kind| kind.name() == name), "{row:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_compact_is_so_in_some_order_of_its_axes() {
+    for row in rows(&table("strangers.toml"), "compact") {
+        let (shape, strides) = (ints(&row["shape"]), ints(&row["strides"]));
+        let (layout, _) = Layout::from_elements(&shape, Some(&strides), 4).unwrap();
+        assert_eq!(layout.is_compact(), row["taken"].as_bool().unwrap(), "{row:?}");
     }
 }
 

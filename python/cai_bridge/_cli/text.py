@@ -10,7 +10,7 @@ from pathlib import Path
 
 _KEPT = "\n\t"
 # Control characters, halves of surrogate pairs, and the two separators that begin a line.
-_STEERING = ("Cc", "Cs", "Zl", "Zp")
+_STEERING = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
 def said(error: BaseException) -> str:

@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -69,6 +70,27 @@ def register(library: Library) -> None:
         _unknown_types.clear()
     ask_for_streams()
     del before, found
+
+
+def from_host(library: Library) -> Callable[[Any], Any] | None:
+    """Give what makes its arrays of others' arrays on the host; None for GPU libraries."""
+    if library._from_host is None:
+        return None
+    module, _, name = library._from_host.partition(":")
+    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
+    return _as_numpy if library.name == "numpy" else function
+
+
+def _as_numpy(x: Any) -> Any:
+    import numpy as np
+
+    try:
+        return np.from_dlpack(x)
+    except (BufferError, RuntimeError, TypeError):
+        # Of bfloat16 and 8-bit floats NumPy knows nothing; their own library may.
+        if not hasattr(x, "__array__"):
+            raise
+        return np.asarray(x)
 
 
 def ask_for_streams() -> None:

@@ -14,6 +14,7 @@ from ._library import LOG, DLPackView, Quick, Routed
 class Jax(Routed):
     name = "jax"
     arrays = ("jax:Array",)
+    _from_host = "jax.dlpack:from_dlpack"
     view = DLPackView
     writes = False
     # It never writes.

@@ -39,6 +39,8 @@ class Library:
     view: ClassVar[type | None] = CaiView
     writes: ClassVar[bool] = True
     readonly: ClassVar[bool | None] = None
+    # What makes its arrays of others' on the host, as "module:name"; None for GPU libraries.
+    _from_host: ClassVar[str | None] = None
     # Whether `current_stream` is only a default: each call may name another, as Numba's kernels do.
     _streams_by_call: ClassVar[bool] = False
 

@@ -12,6 +12,7 @@ from ._library import DLPackView, Library
 class Numpy(Library):
     name = "numpy"
     arrays = ("numpy:ndarray",)
+    _from_host = "numpy:from_dlpack"
     view = DLPackView
     writes = False
 

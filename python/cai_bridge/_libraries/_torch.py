@@ -13,6 +13,7 @@ from ._library import DLPackView, Library
 class Torch(Library):
     name = "torch"
     arrays = ("torch:Tensor",)
+    _from_host = "torch:from_dlpack"
 
     @property
     def view(self) -> type | None:  # type: ignore[override]

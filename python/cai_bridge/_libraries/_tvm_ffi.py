@@ -10,6 +10,7 @@ from ._library import DLPackView, Library
 class TvmFfi(Library):
     name = "tvm_ffi"
     arrays = ("tvm_ffi:Tensor",)
+    _from_host = "tvm_ffi:from_dlpack"
     view = DLPackView
 
     def current_stream(self, device: int) -> Any:

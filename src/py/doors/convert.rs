@@ -25,8 +25,9 @@ use crate::py::observe::CallSpan;
 /// ----------
 /// x : object
 ///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
-///     lists, tuples, named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch.
-///     A tree comes back in its shape; other objects in it stay as they are. One event orders all
+///     lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
+///     and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
+///     refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi. A tree comes back in its shape; other objects in it stay as they are. One event orders all
 ///     arrays of a stream, and either all arrays are converted or none.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;

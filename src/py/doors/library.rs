@@ -20,6 +20,7 @@ pub(super) const DOOR: &str = "convert";
 
 /// The facts that a library gives.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "independent facts, each asked by its name")]
 pub(super) struct ToLibrary {
     /// Its types of arrays.
     pub(super) types: Py<PyTuple>,
@@ -29,6 +30,8 @@ pub(super) struct ToLibrary {
     pub(super) is_registered: bool,
     /// Whether it is NumPy, whose arrays are copies.
     pub(super) is_numpy: bool,
+    /// Whether it makes arrays of others' on the host.
+    pub(super) takes_host: bool,
     strides: Strides,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
@@ -53,6 +56,8 @@ enum Strides {
     Any,
     /// PyTorch ends the process where its exchange API meets others (torch 2.11).
     NotNegative,
+    /// JAX has no others: XLA says "UNIMPLEMENTED" (0.11.2).
+    Compact,
 }
 
 /// How it makes an array.
@@ -107,8 +112,11 @@ impl ToLibrary {
             current,
             is_registered: !ours,
             is_numpy: name.eq("numpy")?,
+            takes_host: !library.getattr(intern!(py, "_from_host"))?.is_none(),
             strides: if matches!(method, Method::Table(_)) || name.eq("torch")? {
                 Strides::NotNegative
+            } else if name.eq("jax")? {
+                Strides::Compact
             } else {
                 Strides::Any
             },
@@ -146,6 +154,9 @@ impl ToLibrary {
             return Err(Error::new(kind, got).into());
         }
         let strides = source.array.layout().strides();
+        if self.strides == Strides::Compact && !source.array.layout().is_compact() {
+            return Err(Error::new(Kind::StridesNotCompact, tuple_text(strides)).into());
+        }
         if self.strides == Strides::NotNegative && strides.iter().any(|step| *step < 0) {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }

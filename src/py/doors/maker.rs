@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::exceptions::PyBufferError;
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -15,6 +16,7 @@ use super::hand_over::export;
 use super::item::at_item;
 use super::library::{Class, CurrentStream, DOOR, Method, ToLibrary, give};
 use super::ndarray::Ndarrays;
+use super::to_dlpack::is_on_gpu;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::interpreter::{Answer, act, entry};
@@ -176,7 +178,17 @@ impl Maker {
         }
         let readonly = flag::parse("readonly", readonly)?.or(to_library.readonly);
         let said = Argument::parse(stream)?;
-        let mut source = to_library.take(x, readonly, &said)?;
+        let mut source = match to_library.take(x, readonly, &said) {
+            // An array on the host is handed over by the library itself.
+            Err(error)
+                if to_library.takes_host
+                    && error.is_instance_of::<PyBufferError>(py)
+                    && !is_on_gpu(x)? =>
+            {
+                return Ok(None);
+            }
+            taken => taken?,
+        };
         let at = consumers_place(&source.array, source.home.place);
         let asked = ConsumerStream::of(self.library.bind(py), to_library, at.ordinal, stream)?;
         // A stream object is asked once.

@@ -200,13 +200,18 @@ pub(crate) fn index(value: &Bound<'_, PyAny>) -> PyResult<Option<i128>> {
     }
 }
 
-/// Two integers; `None` for anything but a tuple of two that fit.
+/// Two integers; `None` for anything but a tuple of two that fit. A `bool` is none.
 pub(crate) fn pair<'py, A, B>(value: &Bound<'py, PyAny>) -> PyResult<Option<(A, B)>>
 where
     (A, B): for<'a> FromPyObject<'a, 'py, Error = PyErr>,
 {
     match value.cast::<PyTuple>() {
-        Ok(pair) if pair.len() == 2 => answered(value.py(), pair.extract()),
+        Ok(pair) if pair.len() == 2 => {
+            if pair.iter_borrowed().any(|item| item.is_instance_of::<PyBool>()) {
+                return Ok(None);
+            }
+            answered(value.py(), pair.extract())
+        }
         _ => Ok(None),
     }
 }

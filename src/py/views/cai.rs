@@ -1,10 +1,12 @@
 //! `CaiView`: an array as the CUDA Array Interface has it, and `to_cai`, which makes it.
 
+use pyo3::exceptions::PyAttributeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::View;
 use super::reader::{self, DICT};
+use crate::error::Kind;
 use crate::py::cai_dict;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
@@ -27,12 +29,20 @@ impl CaiView {
     ///
     /// Raises
     /// ------
-    /// BufferError
+    /// AttributeError
     ///     The view was released.
     #[getter]
     fn __cuda_array_interface__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
         let (py, view, span) = (slf.py(), slf.as_super().get(), CallSpan::begin());
-        entry(py, || dict(py, view, span))
+        entry(py, || {
+            dict(py, view, span).map_err(|error| match view.check_leased() {
+                // What a view has no more is no attribute of it: `hasattr` says so, as consumers ask.
+                Err(released) if released.kind() == Kind::Released => {
+                    PyAttributeError::new_err(released.to_string())
+                }
+                _ => error,
+            })
+        })
     }
 }
 

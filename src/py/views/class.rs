@@ -215,7 +215,7 @@ impl View {
     /// The garbage collector has found it: the orders of the end are made now, as long as the producer is whole.
     /// What is found together is taken apart in any order. What fails is tried again by the end itself.
     fn __del__<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || {
+        act(py, || {
             let settled = self.order_for_collector(py);
             settled.or_else(|error| if is_interrupt(py, &error) { Err(error) } else { Ok(()) })
         })

@@ -4,7 +4,9 @@
 //! Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
 //! `copy=False` where there is no other way (Python array API 2025.12, ``array.__dlpack__``).
 
+use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 use crate::device::{Device, MemoryKind};
 use crate::error::{Error, Kind};
@@ -41,7 +43,7 @@ pub(super) fn export_request(
     let pair = (i64::from(own.kind.code()), i64::from(own.id));
     let target = match dl_device {
         None => None,
-        Some(given) => match argument::pair::<i64, i64>(given)? {
+        Some(given) => match pair_of(given)? {
             Some(asked) => (asked != pair).then(|| (asked, i32::try_from(asked.1))),
             None => return Err(elsewhere(&shown(given)?, own).into()),
         },
@@ -65,6 +67,23 @@ pub(super) fn export_request(
             return Err(elsewhere(&format!("({}, {})", asked.0, asked.1), own).into());
         }
     })
+}
+
+/// The device that a consumer asks for. Its kind may be a member of an `Enum` (Python array API 2025.12, ``dl_device``).
+fn pair_of(given: &Bound<'_, PyAny>) -> PyResult<Option<(i64, i64)>> {
+    if let Some(pair) = argument::pair(given)? {
+        return Ok(Some(pair));
+    }
+    let py = given.py();
+    let Ok(pair) = given.cast::<PyTuple>() else { return Ok(None) };
+    let members = py.import(intern!(py, "enum"))?.getattr(intern!(py, "Enum"))?;
+    let value = |item: Bound<'_, PyAny>| {
+        let is_member = item.is_instance(&members)?;
+        let value = if is_member { item.getattr(intern!(py, "value"))? } else { item };
+        Ok(value.unbind())
+    };
+    let values = pair.iter().map(value).collect::<PyResult<Vec<_>>>()?;
+    argument::pair(PyTuple::new(py, values)?.as_any())
 }
 
 #[cold]
