@@ -26,8 +26,8 @@ from cai_bridge.conformance import (
     producer_named,
     requirements,
 )
+from cai_bridge.conformance.judging import judge, text_of
 from cai_bridge.conformance.known import known as shipped
-from cai_bridge.conformance.report import judge, text_of
 from cai_bridge.conformance.requirement import did_you_mean
 from cai_bridge.testing import SimulatedCuda
 
