@@ -170,7 +170,7 @@ class CaiView(_View):
 
         Raises
         ------
-        BufferError
+        AttributeError
             The view was released.
         """
 
@@ -312,7 +312,7 @@ def from_cai(
         then holds. If nothing keeps a bare handle alive, the legacy default stream waits for it in this
         call and replaces it from then on; nothing waits for later work on that stream. -1 says that
         nothing is pending. None takes the dict's stream. If the dict names none, version 3 means that
-        nothing is pending. For versions 0 to 2 the bridge asks the library for its current stream, or
+        at most the legacy default stream has work for it. For versions 0 to 2 the bridge asks the library for its current stream, or
         ``__dlpack__``; without both, the host waits for the device, with a `HostSyncWarning`.
     readonly : bool, optional
         None keeps the producer's flag. True hands out read-only memory. With False you vouch that
@@ -402,8 +402,9 @@ def convert(
     ----------
     x : object
         An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
-        lists, tuples, named tuples, dicts, dataclasses, and containers registered with JAX or PyTorch.
-        A tree comes back in its shape; other objects in it stay as they are. One event orders all
+        lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
+        and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
+        refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi. A tree comes back in its shape; other objects in it stay as they are. One event orders all
         arrays of a stream, and either all arrays are converted or none.
     to : module, str or type
         The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
