@@ -33,6 +33,10 @@ pub(super) fn gather<'a>(
     also: Option<Alive<'a>>,
 ) -> Result<Gathered<'a>, Failure<PyErr>> {
     let mut all = Gathered { driver, streams: SmallVec::new(), lost: SmallVec::new(), line: None };
+    let nobody = matches!(used.consumer, Consumer::Nobody | Consumer::Unread | Consumer::Declined);
+    if nobody && also.is_none() && used.also.is_empty() && used.lent.is_none() {
+        return Ok(all);
+    }
     let producer = match &home.producer {
         Some(producer) => producer.confirm(py, driver)?,
         None => None,

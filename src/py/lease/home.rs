@@ -44,8 +44,12 @@ impl Home {
 
     /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
-        let producer = || self.producer.as_ref().filter(|producer| producer.stream() == ready);
-        self.ready_on.as_ref().or_else(producer)
+        // A default stream is one of this place, unless something else is kept.
+        let own = |producer: &&StreamRef| {
+            producer.stream() == ready
+                && (matches!(ready, Stream::Handle(_)) || producer.place() == self.place)
+        };
+        self.ready_on.as_ref().or_else(|| self.producer.as_ref().filter(own))
     }
 
     fn keeper(&self, ready: Ready) -> Option<&StreamRef> {
