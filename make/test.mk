@@ -6,13 +6,13 @@ UNSTABLE_RUSTDOC := RUSTDOC=$(CURDIR)/make/rustdoc
 .PHONY: tests-of-a-wheel test-rust test-python lint-rust lint-python lint-commits lint-gpu
 
 test-rust:  ## Run the core's tests, which need no Python
-	cargo test --quiet --no-default-features
+	cargo test --quiet --no-default-features --features half,num-complex,float8
 	cargo test --quiet --no-default-features --features $(CUDARC) --test cudarc
 	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features $(CUDARC) --doc
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
 test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED)  ## Run the Python tests on the simulated device
-	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python --doc -- py::rust src/lib.rs
+	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
 # What depends on the interpreter: the C structures, the exchange API, the C interface, and the package itself.
@@ -24,8 +24,8 @@ lint-rust: $(BIN)/python
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
 	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features -- -D warnings
-	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features $(CUDARC),python -- -D warnings
-	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --no-default-features --features $(CUDARC),python
+	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features $(CUDARC),python,half,num-complex,float8 -- -D warnings
+	RUSTDOCFLAGS='-D warnings' $(PYO3_CARGO) doc --quiet --no-deps --no-default-features --features $(CUDARC),python,half,num-complex,float8
 
 lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff format --check $(PYTHONS)

@@ -82,12 +82,15 @@
 //!   toolkit.
 //! - `python`: arguments and return values of [PyO3](https://docs.rs/pyo3), for Python 3.11 and later. The stable ABI is
 //!   yours to choose.
+//! - `half`, `num-complex`, `float8`: these crates' types as elements, and as kernel arguments those of `half`.
 //! - `wheel`, the default, and `cudarc-sys`, which it sets: the Python package's own module. Leave them out.
 //!
 //! # What stays
 //!
 //! This page and what it links follows semantic versioning; the minimum Rust version is 1.88, and a new one is a minor
-//! version. The modules that the page does not list are for the project's own tests.
+//! version. So do the crates that it names types of: `cudarc` 0.19, `dlpark` 0.10, `pyo3` 0.30, and with their features
+//! `half` 2, `num-complex` 0.4 and `float8` 0.7. Another major version of one of them is one of this crate. The modules that
+//! the page does not list are for the project's own tests.
 //!
 //! # For developers
 //!
@@ -141,8 +144,8 @@ pub mod testing;
 mod py;
 
 pub use array::{
-    Argument, Arguments, Array, ArrayMut, DeviceStream, Element, Grid, Kernel, On, OnHost, OnMut,
-    Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream, scope,
+    Argument, Arguments, Array, ArrayMut, Bool, DeviceStream, Element, Grid, Kernel, On, OnHost,
+    OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream, scope,
 };
 #[cfg(feature = "cudarc")]
 pub use array::{CudaBorrow, CudaBorrowMut};

@@ -80,7 +80,8 @@ impl<'id, T: Element> Argument<'id> for &mut ViewMut<'_, 'id, T> {
     }
 }
 
-/// A number that a kernel takes: `i32`, `u32`, `i64`, `u64`, `f32` or `f64`.
+/// A number that a kernel takes: an integer of 8 to 64 bits, `f32` or `f64`; with the feature `half`, `half::f16` or
+/// `half::bf16`.
 ///
 /// # Examples
 ///
@@ -112,7 +113,9 @@ macro_rules! scalars {
     };
 }
 
-scalars!(i32, u32, i64, u64, f32, f64);
+scalars!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
+#[cfg(feature = "half")]
+scalars!(half::f16, half::bf16);
 
 /// A kernel's arguments: a tuple of up to ten [`Argument`]s.
 ///

@@ -7,8 +7,10 @@ use crate::error::{Error, Kind, Result};
 
 /// A Rust type that is an array's element type.
 ///
-/// It is there for the integers, `f32` and `f64`. Another crate's type, such as `half::bf16`, is one by a
-/// line of its own.
+/// It is there for the integers, `f32` and `f64`, and for [`Bool`]; by features of the crate's for `half::f16` and
+/// `half::bf16` (`half`), for `num_complex::Complex<f32>` and `Complex<f64>` (`num-complex`), and for `float8::F8E4M3` and
+/// `F8E5M2` (`float8`). A type of your own is one by a line of its own; one of another crate's has to be wrapped, since
+/// Rust takes no trait of one crate for the type of another in a third.
 ///
 /// # Safety
 ///
@@ -56,6 +58,68 @@ elements! {
     u64 = "uint64",
     f32 = "float32",
     f64 = "float64",
+}
+
+#[cfg(feature = "half")]
+elements! {
+    half::f16 = "float16",
+    half::bf16 = "bfloat16",
+}
+
+#[cfg(feature = "num-complex")]
+elements! {
+    num_complex::Complex<f32> = "complex64",
+    num_complex::Complex<f64> = "complex128",
+}
+
+#[cfg(feature = "float8")]
+elements! {
+    float8::F8E4M3 = "float8_e4m3fn",
+    float8::F8E5M2 = "float8_e5m2",
+}
+
+/// A boolean as arrays hold it: a byte, true unless it is 0. Rust's own `bool` has two values alone, and a kernel may
+/// write others.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, Bool};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x = Array::from_host(&stream, &[Bool::from(true), Bool::from(false)], &[2])?;
+/// assert_eq!(x.dtype().name(), "bool");
+/// assert!(x.to_vec::<Bool>(&stream)?[0].get());
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(transparent)]
+pub struct Bool(u8);
+
+impl Bool {
+    /// Its value.
+    pub const fn get(self) -> bool {
+        self.0 != 0
+    }
+}
+
+impl From<bool> for Bool {
+    fn from(value: bool) -> Self {
+        Self(u8::from(value))
+    }
+}
+
+impl PartialEq for Bool {
+    fn eq(&self, other: &Self) -> bool {
+        self.get() == other.get()
+    }
+}
+
+impl Eq for Bool {}
+
+elements! {
+    Bool = "bool",
 }
 
 /// The row of the table that `T` is.

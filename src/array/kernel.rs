@@ -109,9 +109,11 @@ impl fmt::Debug for Kernel {
 /// use cai_bridge::Grid;
 ///
 /// assert_eq!(Grid::cover(1000, 256).blocks, [4, 1, 1]);
-/// let tiles = Grid { blocks: [8, 8, 1], threads: [16, 16, 1], shared: 0 };
+/// let tiles = Grid::new([8, 8, 1], [16, 16, 1]).with_shared(1024);
+/// assert_eq!((tiles.threads, tiles.shared), ([16, 16, 1], 1024));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Grid {
     /// Blocks, along x, y and z.
     pub blocks: [u32; 3],
@@ -122,6 +124,25 @@ pub struct Grid {
 }
 
 impl Grid {
+    /// That many blocks of that many threads, along x, y and z.
+    ///
+    /// # Examples
+    ///
+    /// See [`Grid`].
+    pub const fn new(blocks: [u32; 3], threads: [u32; 3]) -> Self {
+        Self { blocks, threads, shared: 0 }
+    }
+
+    /// The same with that many bytes of dynamic shared memory.
+    ///
+    /// # Examples
+    ///
+    /// See [`Grid`].
+    #[must_use]
+    pub const fn with_shared(self, bytes: u32) -> Self {
+        Self { shared: bytes, ..self }
+    }
+
     /// As many blocks of `threads` threads along x as have `n` threads or more, at least one.
     ///
     /// # Examples

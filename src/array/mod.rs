@@ -32,7 +32,7 @@ pub use self::argument::{Argument, Arguments, Scalar};
 #[cfg(feature = "cudarc")]
 pub use self::borrow::{CudaBorrow, CudaBorrowMut};
 pub use self::device_stream::DeviceStream;
-pub use self::element::Element;
+pub use self::element::{Bool, Element};
 pub use self::kernel::{Grid, Kernel};
 pub use self::on::{On, OnMut};
 pub use self::on_host::OnHost;

@@ -15,6 +15,22 @@ use crate::error::{Error, Kind, Result};
 ///
 /// Arrays and streams are of the machine that they were made on; several machines do not meet.
 ///
+/// A test that forgets [`check`](SimulatedCuda::check) fails all the same: with the last clone of this goes a check, which
+/// panics with what it finds, unless the test panics already.
+///
+/// ```should_panic
+/// # use cai_bridge::Array;
+/// # use cai_bridge::testing::SimulatedCuda;
+/// let cuda = SimulatedCuda::new(1);
+/// let (mine, theirs) = (cuda.stream(0)?, cuda.stream(0)?);
+/// let x = Array::from_host(&mine, &[1.0_f32; 4], &[4])?;
+/// let tensor = x.to_dlpack(&mine)?;
+/// // SAFETY: not true: the tensor is ready on another stream. That is what the device finds.
+/// let wrong = unsafe { Array::from_dlpack(tensor, &theirs) }?;
+/// wrong.to_vec::<f32>(&theirs)?;
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+///
 /// # Examples
 ///
 /// ```
@@ -29,7 +45,27 @@ use crate::error::{Error, Kind, Result};
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct SimulatedCuda(Arc<Simulated>);
+pub struct SimulatedCuda(Arc<Checked>);
+
+/// A machine whose reports have to be read.
+#[derive(Debug)]
+struct Checked(Arc<Simulated>);
+
+impl Drop for Checked {
+    fn drop(&mut self) {
+        if std::thread::panicking() || self.0.process().check().is_err() {
+            return;
+        }
+        let done = self.0.run_all();
+        let found = self.0.take_reports();
+        if let Some(report) = found.first() {
+            panic!("{}, which the test did not check", report.message);
+        }
+        if let Err(error) = done {
+            panic!("{error}, which the test did not check");
+        }
+    }
+}
 
 impl SimulatedCuda {
     /// A machine with that many GPUs.
@@ -39,7 +75,7 @@ impl SimulatedCuda {
     /// See [`SimulatedCuda`].
     #[must_use]
     pub fn new(devices: u32) -> Self {
-        Self(Simulated::new(devices))
+        Self(Arc::new(Checked(Simulated::new(devices))))
     }
 
     /// A new non-blocking stream of the GPU `ordinal`.
@@ -70,11 +106,56 @@ impl SimulatedCuda {
     ///
     /// See [`SimulatedCuda`].
     pub fn check(&self) -> Result<()> {
-        self.0.run_all()?;
-        match self.0.take_reports().first() {
+        match self.reports()?.first() {
             None => Ok(()),
-            Some(report) => Err(Error::new(Kind::Misuse, report.message.clone())),
+            Some(report) => Err(Error::new(Kind::Misuse, report.clone())),
         }
+    }
+
+    /// Runs what is queued, and answers everything that the program got wrong since it was asked last.
+    ///
+    /// # Errors
+    ///
+    /// The work cannot run.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// assert!(SimulatedCuda::new(1).reports()?.is_empty());
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn reports(&self) -> Result<Vec<String>> {
+        self.0.0.run_all()?;
+        Ok(self.0.0.take_reports().into_iter().map(|report| report.message).collect())
+    }
+
+    /// Has the `nth` next call of the driver's entry point `call` fail with `code`, a `CUresult`; the first is 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`](Kind::Misuse): there is no such call, or code.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let cuda = SimulatedCuda::new(1);
+    /// let stream = cuda.stream(0)?;
+    /// cuda.fail("cuMemAllocAsync", 1, 2)?;
+    /// let failed = Array::empty::<f32>(&stream, &[4]).unwrap_err();
+    /// assert_eq!(failed.driver_code().unwrap().code, 2);
+    /// assert!(Array::empty::<f32>(&stream, &[4]).is_ok());
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<()> {
+        let made = self.0.0.fail(call, nth, code);
+        made.map_err(|error| {
+            Error::new(Kind::Misuse, format!("{call} #{nth} with {code}: {error}"))
+        })
     }
 
     /// How many bytes of memory are in use: allocated and not freed.
@@ -93,16 +174,16 @@ impl SimulatedCuda {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn bytes_in_use(&self) -> u64 {
-        self.0.bytes_in_use()
+        self.0.0.bytes_in_use()
     }
 
     /// The machine itself, to make its calls fail.
     #[doc(hidden)]
     pub fn machine(&self) -> &Simulated {
-        &self.0
+        &self.0.0
     }
 
     fn handle(&self) -> Handle {
-        Handle::Simulated(Arc::clone(&self.0))
+        Handle::Simulated(Arc::clone(&self.0.0))
     }
 }

@@ -138,6 +138,17 @@ def test_values_of_another_library_are_assigned_in_order(cuda):
     assert values(cuda, m) == [1.0, 2.0, 3.0, 4.0]
 
 
+@pytest.mark.parametrize("shape", [(3, 2), (1, 3), (6,), (2, 3, 1), ()])
+def test_values_of_another_shape_are_refused_and_the_memory_stays_free(cuda, shape):
+    m = memory.MemArray([2, 3])
+    x = cuda.array(shape=shape, fill=1.0, speaks="exchange")
+    y = cuda.array(shape=(2, 3), fill=2.0, speaks="exchange")
+    with pytest.raises(ValueError, match=r"shape: got \[.*\]; allowed: \[2, 3\]"):
+        m.assign(x)
+    m.assign(y)
+    cuda.synchronize()
+
+
 @pytest.mark.parametrize("form", ["versioned", "1.0", "1.1"])
 @pytest.mark.parametrize("take", ["to_dlpack", "to_cai", "assign"])
 def test_a_versioned_structure_in_a_capsule_of_the_legacy_name_is_refused_not_misread(

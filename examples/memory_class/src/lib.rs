@@ -9,7 +9,7 @@ mod block;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cai_bridge::{Array, ArrayMut, DeviceStream, Element, Grid, Kernel, Result, scope};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 
 use block::Block;
@@ -98,8 +98,13 @@ impl MemArray {
         Ok(done?)
     }
 
-    /// Copies the values of another library's array into the memory, which has to be as large and of that type.
+    /// Copies the values of another library's array into the memory, which has to be of that shape and type.
     fn assign(&self, py: Python<'_>, values: Array) -> PyResult<()> {
+        let shape = self.shape();
+        if values.shape() != shape {
+            let got = values.shape();
+            return Err(PyValueError::new_err(format!("shape: got {got:?}; allowed: {shape:?}")));
+        }
         let array = take(&self.state, true)?;
         let done = py.detach(|| copy(&self.stream, &values, array.writable()?));
         give_back(&self.state, true);

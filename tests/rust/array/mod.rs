@@ -1,6 +1,7 @@
 //! Rust's arrays, by the public API alone, on the simulated device.
 #![allow(unsafe_code)]
 
+mod elements;
 mod owners;
 mod refusals;
 mod scopes;

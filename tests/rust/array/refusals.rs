@@ -15,7 +15,7 @@ fn refusal(call: &str) -> Option<Error> {
             let x = x.strided(0, &[2], &[2]).unwrap();
             scope(&stream, |s| x.on(s)?.view::<f32>().map(drop))
         }
-        "write read-only memory" => x.into_readonly().writable().map(drop),
+        "write read-only memory" => x.clone().into_readonly().writable().map(drop),
         "reshape to another size" => x.reshape(&[3]).map(drop),
         "strides that reach outside" => x.strided(1, &[4], &[1]).map(drop),
         "a stream of another device" => scope(&cuda.stream(1).unwrap(), |s| x.on(s).map(drop)),
@@ -32,6 +32,9 @@ fn refusal(call: &str) -> Option<Error> {
         "only with an interpreter" | "only with cudarc" => return None,
         other => panic!("no such call: {other}"),
     };
+    drop(x);
+    // Memory that was read without an order is freed without one, too.
+    cuda.reports().unwrap();
     Some(done.expect_err(call))
 }
 
