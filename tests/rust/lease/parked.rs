@@ -119,7 +119,7 @@ fn no_more_is_asked_than_the_caller_says_and_all_come_up() {
         (vec![1, 2, 3, 4], vec![1, 2, 3, 4])
     );
     assert_eq!(parked.len(), 36);
-    assert_eq!(asked(&parked, Most { lanes: 0, questions: 4 }, 40).0, [0_u64; 0]);
+    assert!(asked(&parked, Most { lanes: 0, questions: 4 }, 40).0.is_empty());
 }
 
 #[test]
