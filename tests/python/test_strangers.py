@@ -576,3 +576,10 @@ def test_a_device_may_be_named_by_a_member_of_an_enum(cuda: Any) -> None:
 
 def test_a_views_finalizer_gives_nothing_back(cuda: Any) -> None:
     assert to_cai(cuda.array([1.0], speaks="exchange")).__del__() is None
+
+
+def test_numpy_makes_no_array_of_objects_of_a_simulated_one(cuda: Any) -> None:
+    x = cuda.array([1.0], speaks="cai")
+    for make in (np.asarray, np.array):
+        with pytest.raises(TypeError, match=r"^simulated array: got .*; allowed: cuda\.read"):
+            make(x)

@@ -16,6 +16,7 @@ from .batch import Found, batch
 from .bridge import Bridge
 from .execute import Failure, run
 from .generate import program
+from .handover import know_nobody
 
 CHUNK = 250
 SHOWN = 5
@@ -54,7 +55,8 @@ def soak(arguments: argparse.Namespace) -> int:
     failed: list[Found] = []
     counted = Counter[str]()
     # Not by fork after threads: each process imports the bridge for itself.
-    with multiprocessing.get_context("spawn").Pool(arguments.jobs) as pool:
+    first = know_nobody if arguments.strangers else None
+    with multiprocessing.get_context("spawn").Pool(arguments.jobs, first) as pool:
         for found, counts in pool.imap(batch, tasks(arguments)):
             failed += found
             counted += counts
@@ -86,7 +88,12 @@ def main(arguments: list[str] | None = None) -> int:
         choices=power.CALLS,
         help="leave one needed call out of each program, which must be reported",
     )
+    parser.add_argument(
+        "--strangers", action="store_true", help="let the bridge know no library (docs/unknown.md)"
+    )
     parsed = parser.parse_args(arguments)
+    if parsed.strangers:
+        know_nobody()
     return soak(parsed) if parsed.replay is None else replay(parsed.replay)
 
 

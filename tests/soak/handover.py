@@ -5,12 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from cai_bridge import _core
+
 from . import steps as s
 from .lives import Lives
 from .words import SILENT, Array, StreamRef, User, View, wants
 
 # A view of a view is for the same consumer, where that is known, until another is named.
 HANDED_ON = {"home", "unread", "on", "unkept"}
+
+
+class Strangers:
+    """Whether the bridge knows no library, so that each producer is one that no row vouches for."""
+
+    all = False
+
+
+def know_nobody() -> None:
+    """Empty the table of habits, for the bridge and for the model."""
+    Strangers.all = True
+    _core._forget_habits()
 
 
 def told(stream: str, on: StreamRef | None) -> str:
@@ -147,6 +161,9 @@ class HandOvers(Lives):
                 self.makes_ready(array, legacy)
             return None
         self.makes_ready(array, stream or legacy)
+        unsaid = Strangers.all and stream is not None and not array.empty
+        if unsaid and not self.is_beside(legacy):
+            self.edge(legacy, stream)
         return None if array.empty else stream or legacy
 
     def from_lease(self, view: View) -> dict[str, Any]:
@@ -166,6 +183,10 @@ class HandOvers(Lives):
         """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
+        if pending is None and Strangers.all and not array.empty:
+            # At most there: who is known to mean nothing by it?
+            legacy = f"L{array.device}"
+            return view._replace(ready=legacy, on=StreamRef(legacy))
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
@@ -228,7 +249,9 @@ class HandOvers(Lives):
             return view if step.stream == -1 else self._silent(step, view)
         # A dict by itself says what its owner's own dict says, so that one is its exporter.
         view = self._by_dict(view)
-        return view._replace(ready=None) if step.stream == -1 else view
+        if step.stream == -1:
+            return view._replace(ready=None, on=None if array.pending is None else view.on)
+        return view
 
     def _dict_of_view(self, step: s.FromCai) -> View:
         """The dict of one of our views by itself: its memory is the same producer's."""

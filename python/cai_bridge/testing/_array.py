@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from cai_bridge import _core
 
@@ -50,6 +50,13 @@ class SimulatedArray:
         self._tensor.set_pending(*stream._queue)
         # Held, since a CUDA Array Interface exporter vouches for its stream.
         self._stream = stream
+
+    def __array__(self, *_wishes: object, **_more: object) -> NoReturn:
+        """Refuse to be taken for a thing to put into an array of objects, as NumPy would."""
+        raise TypeError(
+            "simulated array: got numpy.asarray(x); allowed: cuda.read(x), x.tolist(), or "
+            'convert(x, "numpy")'
+        )
 
     @property
     def _region(self) -> Region:
