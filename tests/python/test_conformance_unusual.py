@@ -23,7 +23,7 @@ from producers import (
 
 from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer
 from cai_bridge.conformance.lab import Late, flat
-from cai_bridge.conformance.producer.arrays import in_another_thread, numbered
+from cai_bridge.conformance.producer.arrays import in_another_thread
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
 from cai_bridge.testing._values import compact_strides
 
