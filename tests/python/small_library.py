@@ -287,7 +287,10 @@ def table_for(kind):
     @borrowing
     def borrow(x, out):
         array = ctypes.cast(x, ctypes.py_object).value
-        tensor = array.lent()
+        try:
+            tensor = array.lent()
+        except Exception:  # which ctypes cannot pass on
+            return -1
         _lent[id(array)] = tensor
         weakref.finalize(array, _lent.pop, id(array), None)
         ctypes.memmove(out, ctypes.addressof(tensor.struct.dl_tensor), ctypes.sizeof(DLTensor))
@@ -300,7 +303,10 @@ def table_for(kind):
 
     @tables._FROM_OBJECT
     def from_object(x, out):
-        out[0] = ctypes.cast(x, ctypes.py_object).value.exchanged().hand_out()
+        try:
+            out[0] = ctypes.cast(x, ctypes.py_object).value.exchanged().hand_out()
+        except Exception:  # which ctypes cannot pass on
+            return -1
         return 0
 
     unused = tables._ALLOCATE(lambda *_: -1), tables._TO_OBJECT(lambda *_: -1)

@@ -147,7 +147,11 @@ class ProducerAdapter(Streams):
             if step == known:
                 return take(array)
         kind, what = step
-        calls = {"index": self.index, "permute": self.permuted, "broadcast": self.broadcast}
+        calls: dict[str, Any] = {
+            "index": self.index,
+            "permute": self.permuted,
+            "broadcast": self.broadcast,
+        }
         return calls[kind](array, what)
 
     def readonly(self, array: Any) -> Any:

@@ -90,7 +90,7 @@ def expect_others_refused(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> s
         letter, size = DTYPES[dtype].typestr[1], DTYPES[dtype].itemsize
         if dtype in c.dtypes or (letter == "V" and kind is CaiArray):
             continue
-        value = _TELLING.get(letter, 2 ** (8 * size) - 1 if letter == "u" else None)
+        value: Any = _TELLING.get(letter, 2 ** (8 * size) - 1 if letter == "u" else None)
         x = kind(lab, (5,), dtype, value=value)
         seen = attempt(lambda: c.values(c.copy(c.take(x))))  # noqa: B023 - it is called at once
         right = isinstance(seen, Refusal) or x.holds(seen)

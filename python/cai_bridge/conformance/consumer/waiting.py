@@ -106,7 +106,7 @@ def expect_read_kept(c: ConsumerAdapter, lab: Lab, kind: type[Handed], mine: Any
     """
     for value in lab.values():
         theirs = lab.stream()
-        more = {"stream": theirs} if kind is CaiArray else {}
+        more: dict[str, Any] = {"stream": theirs} if kind is CaiArray else {}
         x = kind(lab, (lab.items,), value=value, **more)
         if isinstance(x, DLPackArray):
             x.pending_on(theirs)

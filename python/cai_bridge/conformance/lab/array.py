@@ -6,6 +6,7 @@ They keep what the specifications ask of producers, unless a check asks for some
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -88,8 +89,8 @@ def _laid_out(
         steps[axis] = -steps[axis]
     if layout in ("repeated", "last repeated"):
         steps[some[0]] = 0
-    reach = sum(abs(step) * (extent - 1) for step, extent in zip(steps, shape, strict=True))
-    return offset, tuple(steps), 0 if 0 in shape else max(reach + itemsize, itemsize)
+    wide = 2 if layout in ("columns", "rows", "last") else 1
+    return offset, tuple(steps), wide * itemsize * math.prod(shape)
 
 
 class _HostMemory:

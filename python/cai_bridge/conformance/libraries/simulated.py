@@ -111,7 +111,12 @@ class Array:
     def __del__(self) -> None:
         # A deleter tells the producer that no work is left.
         for stream in self.users:
-            stream.synchronize()
+            if not stream._session.is_open:
+                return
+            if stream._destroyed:  # by the garbage collector, in a cycle with this
+                _device().synchronize()
+            else:
+                stream.synchronize()
 
 
 class Converted(Library):

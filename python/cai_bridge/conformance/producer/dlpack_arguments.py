@@ -26,7 +26,8 @@ from .values import numbers, taken_of, whole_of
 def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     readonly = read_capsule(export(x, stream=1)).readonly
-    own, name = stream_taken(x), ""
+    own = stream_taken(x)
+    name: str | None = ""
     for wish in ({}, {"max_version": None}, {"max_version": (0, 8)}):
         try:
             name = capsule_name(x.__dlpack__(**own, **wish))
@@ -112,7 +113,7 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
     lab.synchronize()
     expect(lab.get(copied) == lab.get(own), f"the copy holds {lab.get(copied)}")
-    expect(flags is None or flags & 2, f"flags of the copy are {flags:#b}")
+    expect(flags is None or flags & 2, f"flags of the copy are {flags}")
     if can_be_late(p):
         expect_ordered(p, lab, Case(export="copy=True"), by_capsule)
     return "both as asked"
@@ -137,7 +138,8 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     expect(served == device, f"dl_device={device} is served with {served}")
     told, y = [], taken_of(p, lab, x, case)[0]
     # A ROCm device, another one of CUDA, managed memory, and the CPU, for which no stream is named.
-    for wanted in ((10, 0), (device[0], 63), (13, 0), (1, 0)):
+    wishes_of: list[tuple[int, int]] = [(10, 0), (device[0], 63), (13, 0), (1, 0)]
+    for wanted in wishes_of:
         wishes = {} if wanted[0] == 1 else {"stream": 1}
         try:
             capsule = export(y, dl_device=wanted, **wishes)
