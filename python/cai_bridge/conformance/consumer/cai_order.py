@@ -1,39 +1,25 @@
-"""What the CUDA Array Interface requires of a consumer once a dict names a stream."""
+"""What the CUDA Array Interface requires of the order between producer and consumer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
-from ..lab import CaiArray, Lab
+from ..lab import CaiArray, Lab, Late
+from ..producer.arrays import collect
 from ..requirement import CAI, Check, Level, expect
-from .arrays import Refusal, attempt, stream_of, takes
-from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
+from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
+RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
 _RACE = "it reads before the write is done"
 
 
 def _cai(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = ("values", "stream"),
+    name: str, section: str, rule: str, why: str, level: Level = "must"
 ) -> Callable[[Check], Check]:
-    return takes(
-        *("cai", name, CAI, section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=[one for one in rests_on if one != name],
-    )
+    return takes("cai", name, CAI, section, rule=rule, why=why, level=level)
 
 
 @_cai(
@@ -41,13 +27,17 @@ def _cai(
     STREAM,
     "work on the consumer's stream runs after what is pending on the stream that the dict names",
     _RACE,
-    over=WAITS,
 )
-def takes_cai_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
+def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = stream_of(c)
     for value in lab.values():
-        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=mine)
+        x, theirs = CaiArray(lab, (1024,)), lab.stream()
+        late = x.write_late(theirs, value)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(theirs.handle)}")
+        del y
     return seen
 
 
@@ -56,13 +46,17 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     STREAM + " (1)",
     "the same for a dict that names 1, the legacy default stream",
     _RACE,
-    over=WAITS,
 )
-def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
+def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = stream_of(c)
     for value in lab.values():
-        x = CaiArray(lab, (lab.items,))
-        seen = expect_waits(c, lab, case, x, value, theirs=1, mine=mine)
+        x = CaiArray(lab, (1024,))
+        late = x.write_late(1, value)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(1)}")
+        del y
     return seen
 
 
@@ -71,13 +65,17 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     STREAM + " (2)",
     "the same for a dict that names 2, the per-thread default stream",
     _RACE,
-    over=WAITS,
 )
-def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
+def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = stream_of(c)
     for value in lab.values():
-        x = CaiArray(lab, (lab.items,))
-        seen = expect_waits(c, lab, case, x, value, theirs=2, mine=mine)
+        x = CaiArray(lab, (1024,))
+        late = x.write_late(2, value)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(2)}")
+        del y
     return seen
 
 
@@ -86,35 +84,61 @@ def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str
     STREAM,
     "the same for work on the consumer's default stream",
     _RACE,
-    over=WAITS,
 )
-def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    seen = ""
+def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
     for value in lab.values():
-        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=None)
+        x, theirs = CaiArray(lab, (1024,)), lab.stream()
+        late = x.write_late(theirs, value)
+        y = c.take(x)
+        seen = expect_copied(c, lab, c.copy(y), late, f"the dict names {lab.called(theirs.handle)}")
+        del y
     return seen
 
 
 @_cai(
-    "pending-read",
-    STREAM,
-    "the same while the producer still reads the array: the consumer's write runs after the read",
-    "the producer reads what the consumer has written behind it",
+    "return",
+    RETURN,
+    "after the end, the producer's work runs after the consumer's reads",
+    "the producer overwrites memory that is still being read",
 )
-def takes_cai_pending_read(c: ConsumerAdapter, lab: Lab) -> str:
-    return expect_read_kept(c, lab, CaiArray, c.stream())
+def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = c.stream()
+    for value in lab.values():
+        theirs = lab.stream()
+        x = CaiArray(lab, (1024,), value=value, stream=theirs)
+        hold = c.hold(lab, mine)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        del y
+        collect()
+        lab.write(theirs.handle, x.region, -value)
+        lab.wait(theirs.handle)
+        late = Late(x, mine, value, hold)
+        seen = expect_copied(c, lab, copied, late, "the producer has written again")
+    return seen
 
 
 @_cai(
-    "other-stream",
-    STREAM,
-    "the same for work on another of the consumer's streams than the one it was taken on",
-    _RACE,
-    level="should",
+    "return-write",
+    RETURN,
+    "after the end, the producer's work runs after the consumer's writes",
+    "the producer reads before the write is done",
 )
-def takes_cai_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    return expect_other_stream_waits(c, lab, CaiArray)
+def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = c.stream()
+    for value in lab.values():
+        theirs = lab.stream()
+        x = CaiArray(lab, (1024,), value=-value, stream=theirs)
+        hold = c.hold(lab, mine)
+        with c.on(mine):
+            y = c.take(x)
+            c.fill(y, value)
+        del y
+        collect()
+        late = Late(x, mine, value, hold)
+        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
+    return seen
 
 
 @_cai(
@@ -122,7 +146,7 @@ def takes_cai_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
     "Python Interface Specification: stream: 0",
     "the consumer refuses a dict that names stream 0",
     "0 may mean None, the legacy or the per-thread default stream",
-    level="should",
+    "should",
 )
 def takes_cai_stream_zero(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, stream=0)

@@ -165,9 +165,8 @@ class Producer(ProducerAdapter):
         """Give the array itself: all are read-only."""
         return array
 
-    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
+    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
         """Dispatch an array that takes a while to compute."""
-        words = words or lab.items
         delay = _delay(words)
         lab.synchronize()
         array = delay(value, _seed())
