@@ -123,15 +123,26 @@ def convert_leaves(
         return made
     owned = [arrays[number] for number in mine]
     if made_on is not None:
-        # Other arrays of the same memory, for their order alone.
-        views = _taken([*map(detached, owned)], later)
-        for view in views:
-            if (on := library.maker.works_on(view.device[1], stream)) is not None:
-                _goes_on(view, on)
-        library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
+        _order_owned(owned, library, stream, made_on, later)
     kept = iter(_own(owned, library, stream, copy, readonly, lent))
     converted = iter(made)
     return [next(kept if type(array) in own else converted) for array in arrays]
+
+
+def _order_owned(
+    owned: list[Any],
+    library: Library,
+    stream: Any,
+    made_on: Any,
+    later: list[Callable[[], None]],
+) -> None:
+    """Make the library wait for the work on its own arrays, which were made on `made_on`."""
+    views = _taken([*map(detached, owned)], later)
+    for view in views:
+        if (on := library.maker.works_on(view.device[1], stream)) is not None:
+            _goes_on(view, on)
+    # Other arrays of the same memory, for their order alone.
+    library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
 
 
 def _is_own(x: Any, library: Library) -> bool:

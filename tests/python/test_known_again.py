@@ -21,7 +21,7 @@ __all__ = ["library", "no_libraries", "producer"]
 
 
 class Both:
-    """An array of a class of one's own, whose dict names its stream and whose `__dlpack__` is the bridge's."""
+    """A class of one's own: its dict names its stream, and its `__dlpack__` is the bridge's."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
