@@ -136,8 +136,16 @@ def adapt(
     return adapts(function, call, 1 if _is_method(function, call.names) else 0)
 
 
+def _names(function: Any) -> tuple[str, ...]:
+    """Name what a wrapper gets of a function; of `type` it is less from CPython 3.12 on."""
+    names: tuple[str, ...] = functools.WRAPPER_ASSIGNMENTS
+    if not isinstance(getattr(function, "__type_params__", ()), tuple):
+        return tuple(name for name in names if name != "__type_params__")
+    return names
+
+
 def _called(function: Any, call: Call, kept: int) -> Callable[..., Any]:
-    @functools.wraps(function)
+    @functools.wraps(function, assigned=_names(function))
     def called(*args: Any, **kwargs: Any) -> Any:
         with call.converted(args, kwargs, kept) as now:
             return now.give(function(*now.args(), **now.kwargs()))
@@ -146,7 +154,7 @@ def _called(function: Any, call: Call, kept: int) -> Callable[..., Any]:
 
 
 def _awaited(function: Any, call: Call, kept: int) -> Callable[..., Any]:
-    @functools.wraps(function)
+    @functools.wraps(function, assigned=_names(function))
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         with call.converted(args, kwargs, kept) as now:
             return now.give(await function(*now.args(), **now.kwargs()))
@@ -191,7 +199,7 @@ def _differentiable(
             ]
             return backwards(*map(detached, gradients), *inputs)
 
-    @functools.wraps(function)
+    @functools.wraps(function, assigned=_names(function))
     def called(*inputs: Any) -> Any:
         return Adapted.apply(*inputs)
 

@@ -159,7 +159,8 @@ def _is_own(x: Any, library: Library) -> bool:
 
 def on_host(x: Any) -> bool:
     """Tell whether an array is in the host's own memory, as it says itself."""
-    if isinstance(x, _views):
+    # Numba's arrays of pinned and managed memory are NumPy's by their type.
+    if isinstance(x, _views) or hasattr(x, "__cuda_array_interface__"):
         return False
     device = getattr(x, "__dlpack_device__", None)
     return callable(device) and device()[0] == 1

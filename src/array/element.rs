@@ -99,6 +99,14 @@ pub struct Bool(u8);
 
 impl Bool {
     /// Its value.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Bool;
+    ///
+    /// assert!(Bool::from(true).get());
+    /// ```
     pub const fn get(self) -> bool {
         self.0 != 0
     }

@@ -12,6 +12,10 @@ import pytest
 FILES = ("test_chain.py", "test_convert_order.py", "test_give_back.py")
 
 
+# That plugin warns beside xdist.
+NO_BENCHMARKS = ("-p", "no:benchmark", "-k", "torch")
+
+
 @pytest.mark.parametrize("file", FILES)
 def test_without_the_exchange_api_it_is_right_too(file: str) -> None:
     torch = pytest.importorskip("torch")
@@ -19,7 +23,7 @@ def test_without_the_exchange_api_it_is_right_too(file: str) -> None:
         pytest.skip("this torch is such a one")
     here = Path(__file__)
     ended = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-k", "torch", str(here.with_name(file))],
+        [sys.executable, "-m", "pytest", "-q", *NO_BENCHMARKS, str(here.with_name(file))],
         cwd=here.parents[2],
         env={**os.environ, "WITHOUT_EXCHANGE_API": "1"},
         capture_output=True,

@@ -247,12 +247,6 @@ def left(at: Scene) -> Any:
     return call
 
 
-def copied(at: Scene) -> Any:
-    view = at.view()
-    at.patch.setattr(testing, "_current_streams", at.hook)
-    return lambda: view.__dlpack__(dl_device=(1, 0))
-
-
 def released(at: Scene) -> Any:
     view, stream = at.view(), StreamObject((0, at.index))
     return lambda: view.release(stream)

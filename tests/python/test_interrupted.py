@@ -126,21 +126,6 @@ def test_a_library_that_is_asked_for_its_stream_is_interrupted(door, error, cuda
     cuda.synchronize()
 
 
-@pytest.mark.parametrize("error", INTERRUPTS)
-def test_a_library_is_interrupted_before_the_host_waits(error, cuda, monkeypatch):
-    view = from_cai(exported(cuda, "cai3"))
-
-    def interrupted(ordinal: int) -> Any:
-        raise error
-
-    monkeypatch.setattr(testing, "_current_streams", interrupted)
-    cuda.clear_calls()
-    with pytest.raises(error):
-        view.__dlpack__(dl_device=(1, 0))
-    assert not [call for call in cuda.calls if call.call == "cuStreamSynchronize"]
-    cuda.synchronize()
-
-
 class Interrupted:
     """A stream object that is interrupted while it is asked for its stream."""
 
