@@ -19,7 +19,7 @@ DOCS = ROOT / "docs"
 FOLDER = DOCS / "programs"
 TEST = FOLDER / "test_my_library.py"
 PROGRAMS = sorted(set(FOLDER.glob("*.py")) - {TEST, FOLDER / "place.py"})
-SNIPPET = re.compile(r'^\s*--8<-- "([^":]+)(?::(\w+))?"$', re.MULTILINE)
+SNIPPET = re.compile(r"^<!-- code: ([^: ]+)(?::(\w+))? -->$", re.MULTILINE)
 SHOWN = {
     (path, section)
     for page in DOCS.glob("*.md")
@@ -54,8 +54,8 @@ def test_an_example_prints_what_the_page_shows(program: Path) -> None:
 def test_a_page_shows_both_parts_of_a_program_and_what_they_print(program: Path) -> None:
     source, parts = f"docs/programs/{program.name}", program.read_text("utf-8")
     for section in ("gpu", "simulated"):
-        assert parts.count(f"# --8<-- [start:{section}]") == 1
-        assert parts.count(f"# --8<-- [end:{section}]") == 1
+        assert parts.count(f"# [start:{section}]") == 1
+        assert parts.count(f"# [end:{section}]") == 1
         assert (source, section) in SHOWN
     assert (f"docs/programs/{program.stem}.txt", "") in SHOWN
 
