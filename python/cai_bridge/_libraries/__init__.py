@@ -76,9 +76,12 @@ def from_host(library: Library) -> Callable[[Any], Any] | None:
     """Give what makes its arrays of others' arrays on the host; None for GPU libraries."""
     if library._from_host is None:
         return None
-    module, _, name = library._from_host.partition(":")
-    function: Callable[[Any], Any] = getattr(importlib.import_module(module), name)
-    return _as_numpy if library.name == "numpy" else function
+    return _as_numpy if library.name == "numpy" else functools.partial(_made, library._from_host)
+
+
+def _made(function: str, x: Any) -> Any:
+    module, _, name = function.partition(":")
+    return getattr(importlib.import_module(module), name)(x)
 
 
 def _as_numpy(x: Any) -> Any:
