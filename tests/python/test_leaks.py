@@ -94,12 +94,16 @@ def test_types_of_producers_come_and_go(cuda):
         kind = type("Fleeting", (OnlyCai,), {})
         return from_cai(kind(interface(x)))
 
+    def fleeting():
+        # Other tests of the process have subclasses of their own.
+        return sum(kind.__name__ == "Fleeting" for kind in OnlyCai.__subclasses__())
+
     for _ in range(200):
         convert()
     gc.collect()
-    alive = len(OnlyCai.__subclasses__())
+    alive = fleeting()
     for _ in range(200):
         convert()
     gc.collect()
-    # Those that were seen last are remembered, by each of the caches of types.
-    assert len(OnlyCai.__subclasses__()) <= alive <= 2 * 64
+    # Those that were seen last are remembered.
+    assert fleeting() <= alive <= 64
