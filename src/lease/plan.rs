@@ -1,6 +1,7 @@
 //! The plan of an end: which streams wait for which before memory goes back. Pure: it asks nobody.
 //!
 //! ```text
+//! first    nobody worked on the memory, or only the producer's own stream did -> nothing; one question may be enough
 //! gather   each stream with its role and what is found of it:  alive, or lost (nothing keeps it)
 //! decide   nobody worked on the memory                         -> nothing
 //!          a stream is not known, or lost                      -> ask the libraries where they work now
@@ -95,6 +96,93 @@ pub enum Plan<'a> {
     /// The host waits for all work, at the consumer's place and where the users are. Work that is captured does not run
     /// until then: what is in one graph is ordered there.
     Wait(Lost, Parties<'a>),
+}
+
+/// What is known of an end before anybody is asked anything.
+pub trait Outline {
+    /// Where the consumer works.
+    fn consumer(&self) -> Works;
+    /// Where its streams are.
+    fn at(&self) -> Place;
+    /// Whether others were handed the memory on as well.
+    fn has_others(&self) -> bool;
+    /// Whether a stream upstream waits as well.
+    fn has_upstream(&self) -> bool;
+    /// Where the memory was lent to users of the legacy default stream.
+    fn lent(&self) -> Option<Place>;
+    /// Whether the producer's own stream is known.
+    fn has_producer(&self) -> bool;
+    /// Whether it is this one.
+    fn is_producer(&self, stream: Alive<'_>) -> bool;
+    /// Whether it may be closed, or the producer move to another.
+    fn may_change(&self) -> bool;
+    /// Whether the producer may move to another.
+    fn may_move(&self) -> bool;
+    /// Whether the end is that of a call.
+    fn in_call(&self) -> bool;
+}
+
+/// Where a consumer works, before anybody is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Works {
+    /// Nowhere: see [`Consumer::Nobody`].
+    Nobody,
+    /// See [`Consumer::Declined`].
+    Declined,
+    /// On the producer's own stream, at the time.
+    OnProducer,
+    /// On one stream that something keeps.
+    OnOne,
+    /// On one that nothing keeps, or where libraries worked that are known by now.
+    OnOthers,
+    /// See [`Consumer::Unnamed`].
+    Unnamed,
+}
+
+/// What the outline of an end leaves to ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// Nothing: no stream waits.
+    Nothing(Elided),
+    /// Whether the producer is on the stream that it named first: then no stream waits.
+    WhetherProducerStays,
+    /// Whether the imported libraries all work on the legacy default stream: then no stream waits.
+    WhetherAllOnLegacy,
+    /// Whether the producer's stream and the consumer's are alive: then the one waits for the other.
+    WhetherBothLive,
+    /// All that [`decide`] needs.
+    All,
+}
+
+/// Tells what to ask first. Most ends need no more, and what comes of them is what [`decide`] decides.
+#[inline(always)]
+pub fn first(known: &impl Outline) -> First {
+    if known.has_others() {
+        return First::All;
+    }
+    let stays = || !known.has_upstream() && !known.may_change();
+    let lent = known.lent();
+    if lent.is_some_and(|at| !(known.is_producer(Alive::legacy(at)) && stays())) {
+        return First::All;
+    }
+    match known.consumer() {
+        Works::Nobody => First::Nothing(Elided::NoConsumer),
+        Works::Declined => First::Nothing(Elided::NotAsked),
+        Works::OnProducer if stays() => First::Nothing(Elided::SameStream),
+        _ if lent.is_some() || known.has_upstream() => First::All,
+        Works::OnProducer => First::WhetherProducerStays,
+        Works::OnOne if known.has_producer() && !known.may_move() => First::WhetherBothLive,
+        // Its own: the legacy stream may stand in for another producer's. What a call gave to a function is ordered all the
+        // same: the next call may be on another stream that follows the legacy one.
+        Works::Unnamed
+            if !known.in_call()
+                && !known.may_change()
+                && known.is_producer(Alive::standing_in(known.at())) =>
+        {
+            First::WhetherAllOnLegacy
+        }
+        _ => First::All,
+    }
 }
 
 /// Decides what an end does.

@@ -5,6 +5,7 @@
 //! stream there is one.
 
 mod model;
+mod outline;
 
 use cai_bridge::device::Place;
 use cai_bridge::lease::Parties;
@@ -63,7 +64,7 @@ fn spelled_all(streams: &[Alive<'_>]) -> String {
     streams.iter().map(|stream| spelled(*stream)).collect::<Vec<_>>().join(" ")
 }
 
-fn outcome(plan: &Plan<'_>) -> String {
+pub(crate) fn outcome(plan: &Plan<'_>) -> String {
     match plan {
         Plan::Ask => "ask".into(),
         Plan::Nothing(why) => format!("nothing: {}", why.as_str()),
@@ -122,7 +123,7 @@ fn the_plan_of_an_end_is_the_table() {
 }
 
 /// What a stream may be found as: of two GPUs, kept, stood in for, lost.
-fn findings() -> Vec<Found<'static>> {
+pub(crate) fn findings() -> Vec<Found<'static>> {
     let (here, there) = (Place::gpu(0), Place::gpu(1));
     vec![
         Found::Alive(Alive::legacy(here)),

@@ -9,6 +9,7 @@ mod holding;
 mod home;
 mod known;
 mod orders;
+mod outline;
 mod settle;
 mod tenant;
 mod tensor;

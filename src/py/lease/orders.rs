@@ -4,9 +4,10 @@ use pyo3::prelude::*;
 
 use super::holding::{Holding, Owner};
 use super::home::Home;
-use super::settle::{End, settle, without_asking};
+use super::settle::{End, settle};
 use super::used::Use;
 use crate::driver::fork::Process;
+use crate::lease::plan::{self, First};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
 use crate::py::streams::KeepAlive;
@@ -31,7 +32,7 @@ impl Orders {
         holding.find_users();
         match &holding.held {
             Owner::Array(object, _)
-                if also || without_asking(&holding.home, &holding.used).is_none() =>
+                if also || !matches!(plan::first(&holding.sides()), First::Nothing(_)) =>
             {
                 Some(Self {
                     end: End { in_call: false, ..holding.end() },

@@ -6,12 +6,13 @@ use super::gather::gather;
 use super::holding::{Holding, Owner};
 use super::home::Home;
 use super::known::Known;
+use super::outline::Sides;
 use super::used::{Consumer, Use};
 use super::warned;
 use crate::buffer::Buffer;
 use crate::driver::Handle;
 use crate::error::{Kind, Result};
-use crate::lease::plan::{Facts, Lost, Plan, decide};
+use crate::lease::plan::{self, Facts, First, Lost, Plan, decide};
 use crate::lease::{Failure, Holder, Settlement};
 use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
@@ -55,15 +56,7 @@ fn order(
     also: Option<Alive<'_>>,
     found: &mut Vec<KeepAlive>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
-    if also.is_none() && is_on_producer_still(py, &end.driver, home, used)? {
-        tell_elided(home, Elided::SameStream);
-        return Ok(Settlement::Done);
-    }
-    if also.is_none()
-        && let Some(streams) = pair(py, &end.driver, home, used)?
-    {
-        let door = Purpose::give_back("release");
-        order::connect(door, &end.driver, streams, |call| detach(py, call))?;
+    if also.is_none() && is_done_at_first(py, end, (home, used))? {
         return Ok(Settlement::Done);
     }
     let objects = Objects::default();
@@ -110,39 +103,40 @@ fn order(
     }
 }
 
-/// The streams of the usual end, which needs no plan: of one consumer and the one producer, both known and alive.
+/// Does what the outline of an end and one question tell.
+fn is_done_at_first(
+    py: Python<'_>,
+    end: &End,
+    (home, used): (&Home, &Use),
+) -> Result<bool, Failure<PyErr>> {
+    let driver = &end.driver;
+    match plan::first(&Sides { home, used, in_call: end.in_call }) {
+        First::Nothing(why) => tell_elided(home, why),
+        First::WhetherProducerStays if home.stays(py, driver)? => {
+            tell_elided(home, Elided::SameStream);
+        }
+        First::WhetherBothLive => {
+            let Some(streams) = pair(py, driver, home, used)? else { return Ok(false) };
+            let door = Purpose::give_back("release");
+            order::connect(door, driver, streams, |call| detach(py, call))?;
+        }
+        _ => return Ok(false),
+    }
+    Ok(true)
+}
+
+/// The one consumer's stream and the producer's, where both are alive.
 fn pair<'a>(
     py: Python<'_>,
     driver: &Handle,
     home: &'a Home,
     used: &'a Use,
 ) -> Result<Option<(Alive<'a>, Alive<'a>)>, Failure<PyErr>> {
-    match (&used.consumer, &home.producer) {
-        (Consumer::On(consumer), Some(producer))
-            if home.upstream.is_empty()
-                && used.lent.is_none()
-                && used.also.is_empty()
-                && !producer.may_move() =>
-        {
-            let Some(to) = producer.confirm(py, driver)? else { return Ok(None) };
-            Ok(consumer.confirm(py, driver)?.map(|from| (from, to)))
-        }
-        _ => Ok(None),
-    }
-}
-
-/// Whether the consumer works on the stream of a producer that may move, and has not: that one question tells.
-fn is_on_producer_still(
-    py: Python<'_>,
-    driver: &Handle,
-    home: &Home,
-    used: &Use,
-) -> Result<bool, Failure<PyErr>> {
-    let asks = matches!(used.consumer, Consumer::OnProducer(_))
-        && home.upstream.is_empty()
-        && used.also.is_empty()
-        && used.lent.is_none();
-    Ok(asks && home.stays(py, driver)?)
+    let (Consumer::On(consumer), Some(producer)) = (&used.consumer, &home.producer) else {
+        return Ok(None);
+    };
+    let Some(to) = producer.confirm(py, driver)? else { return Ok(None) };
+    Ok(consumer.confirm(py, driver)?.map(|from| (from, to)))
 }
 
 /// Whether the garbage collector ends the memory's owner, too, whoever holds it.
@@ -154,24 +148,6 @@ fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
 fn tell_elided(home: &Home, why: Elided) {
     let on = || home.producer.as_ref().map(StreamRef::stream);
     order::elided(Purpose::give_back("release"), home.place, why, on);
-}
-
-/// Why no stream has to wait for another, where the plan is known without a question to anybody: most ends.
-#[inline(always)]
-pub(super) fn without_asking(home: &Home, used: &Use) -> Option<Elided> {
-    if !used.also.is_empty() {
-        return None;
-    }
-    let stays = || home.upstream.is_empty() && !home.may_change();
-    if used.lent.is_some_and(|at| !(home.is_producer(Alive::legacy(at)) && stays())) {
-        return None;
-    }
-    match &used.consumer {
-        Consumer::Nobody | Consumer::Unread => Some(Elided::NoConsumer),
-        Consumer::Declined => Some(Elided::NotAsked),
-        Consumer::OnProducer(_) if stays() => Some(Elided::SameStream),
-        _ => None,
-    }
 }
 
 impl Holding {
@@ -193,8 +169,9 @@ impl Holding {
         if !is_plain || self.known.as_ref().is_some_and(Known::has_later) {
             return false;
         }
-        let why = match without_asking(&self.home, &self.used) {
-            None if self.may_be_all_on_legacy() => {
+        let why = match plan::first(&self.sides()) {
+            First::Nothing(why) => Some(why),
+            First::WhetherAllOnLegacy => {
                 match current::are_all_on_legacy(py, &self.driver, self.used.at.ordinal) {
                     Ok(all) => (all == Some(true)).then_some(Elided::SameStream),
                     Err(interrupt) => {
@@ -203,24 +180,14 @@ impl Holding {
                     }
                 }
             }
-            why => why,
+            _ => None,
         };
         why.inspect(|why| tell_elided(&self.home, *why)).is_some()
     }
 
-    /// Whether the consumer was never named, and the producer works on the legacy default stream. What a call of `adapt`
-    /// gave to a function is ordered all the same: the next call may be on another stream that follows the legacy one.
-    #[inline]
-    fn may_be_all_on_legacy(&self) -> bool {
-        let (home, used) = (&self.home, &self.used);
-        matches!(&used.consumer, Consumer::Unnamed(seen) if seen.is_empty())
-            && home.upstream.is_empty()
-            && used.lent.is_none()
-            && used.also.is_empty()
-            && self.conversion.is_none()
-            && !home.may_change()
-            // Its own: the legacy stream may stand in for another producer's.
-            && home.is_producer(Alive::standing_in(used.at))
+    #[inline(always)]
+    pub(super) const fn sides(&self) -> Sides<'_> {
+        Sides { home: &self.home, used: &self.used, in_call: self.conversion.is_some() }
     }
 
     /// Makes the orders for whoever has worked on the memory on `user`, as at an end.
