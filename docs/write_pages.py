@@ -5,7 +5,8 @@
 
 A comment says what follows it. `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that
 file or section. `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of what they are,
-in whose place the manual's build has the whole docstrings (hooks.py).
+in whose place the manual's build has the whole docstrings (hooks.py). `<!-- ends -->`, up to
+`<!-- end -->`: a table of tests/data/end.toml.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import inspect
 import re
 import sys
 import textwrap
+import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CODE = re.compile(r"(?m)^<!-- code: (\S+) -->\n+(```\w*\n)(?s:.*?)^```$")
+ENDS = re.compile(r"(?m)^<!-- ends -->\n(?s:.*?)^<!-- end -->$")
 NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$")
 
 
@@ -48,9 +52,52 @@ def table(module: str, names: str) -> str:
     return "\n".join(["", f"| in `{module}` | what it is |", "|---|---|", *rows, ""])
 
 
+def stream(name: str | int) -> str:
+    """Write a stream of end.toml as a reader is to see it."""
+    found, _, handle = str(name).partition(" ")
+    return {
+        "legacy": "legacy",
+        "blocking": f"any blocking one {handle.replace('of', 'of GPU')}".strip(),
+        "lost": f"{handle}, which nothing keeps",
+        "met": f"{handle}, which nothing keeps; a library works there",
+    }.get(found, str(name))
+
+
+def happens(row: dict[str, Any]) -> str:
+    """Write what comes of an end."""
+    if "order" in row:
+        users, producers = (" and ".join(map(stream, side)) for side in row["order"])
+        verb = "wait" if len(row["order"][1]) > 1 else "waits"
+        kept = "; the memory is kept until that work is done" if "keep" in row else ""
+        return f"{producers} {verb} for {users}{kept}"
+    if "wait" in row:
+        return "**the host waits**"
+    return f"nothing: {row['nothing']}" if "nothing" in row else "the libraries are asked"
+
+
+def ends() -> str:
+    """Write the table of ends."""
+    source = (ROOT / "tests" / "data" / "end.toml").read_text(encoding="utf-8")
+    lines = ["", "| when | producer | users | what happens |", "|---|---|---|---|"]
+    for row in tomllib.loads(source)["end"]:
+        of: dict[str, list[str]] = {"user": [], "producer": [], "upstream": []}
+        for role, name in row["streams"]:
+            of[role].append(stream(name))
+        own = of["producer"] or ["not known"]
+        users = of["user"] or {"unnamed": ["not named"], "declined": ["-1"]}.get(
+            row["consumer"], ["none"]
+        )
+        if "libraries" in row:
+            users.append(f"libraries on {' and '.join(map(stream, row['libraries'])) or 'none'}")
+        own += [f"upstream {name}" for name in of["upstream"]]
+        lines.append(f"| {row['rule']} | {'; '.join(own)} | {'; '.join(users)} | {happens(row)} |")
+    return "\n".join([*lines, ""])
+
+
 def written(page: str) -> str:
     """Fill in what the comments of a page ask for."""
     page = CODE.sub(lambda at: f"<!-- code: {at[1]} -->\n\n{at[2]}{code(at[1])}```", page)
+    page = ENDS.sub(lambda _: f"<!-- ends -->\n{ends()}\n<!-- end -->", page)
     return NAMES.sub(
         lambda at: f"<!-- names: {at[1]} {at[2]} -->\n{table(at[1], at[2])}\n<!-- end -->", page
     )

@@ -168,8 +168,24 @@ fn lists() -> Vec<Vec<(Role, Found<'static>)>> {
     all
 }
 
-fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]>) -> usize {
-    let mut checked = 0;
+/// How many plans were checked, how many are wrong, and the first of these.
+#[derive(Default)]
+struct Checked {
+    plans: usize,
+    wrong: usize,
+    first: Option<String>,
+}
+
+impl Checked {
+    fn add(&mut self, other: Self) {
+        self.plans += other.plans;
+        self.wrong += other.wrong;
+        self.first = self.first.take().or(other.first);
+    }
+}
+
+fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]>) -> Checked {
+    let mut checked = Checked::default();
     for consumer in [Consumer::Nobody, Consumer::Declined, Consumer::Named, Consumer::Unnamed] {
         for (at, home) in [(0, 0), (1, 0)] {
             for (in_call, collected) in [(false, false), (true, false), (false, true)] {
@@ -183,11 +199,15 @@ fn check(streams: &[(Role, Found<'static>)], libraries: Option<&[Alive<'static>]
                     collected,
                 };
                 let plan = decide(&facts);
-                checked += 1;
-                for captures in Captures::all_for(streams) {
-                    if let Some(broken) = breaks(&facts, &plan, captures) {
-                        panic!("{broken}\n{facts:?}\n{captures:?}\n{}", outcome(&plan));
-                    }
+                checked.plans += 1;
+                let all = Captures::all_for(streams).into_iter();
+                let mut broken = all.filter_map(|captures| {
+                    let broken = breaks(&facts, &plan, captures)?;
+                    Some(format!("{broken}\n{facts:?}\n{captures:?}\n{}", outcome(&plan)))
+                });
+                if let Some(broken) = broken.next() {
+                    checked.wrong += 1;
+                    checked.first.get_or_insert(broken);
                 }
             }
         }
@@ -206,21 +226,28 @@ fn no_combination_of_three_streams_breaks_the_model() {
         Some(vec![at(here, Stream::Handle(7)), Alive::legacy(here)]),
     ];
     let lists = lists();
-    let checked: usize = std::thread::scope(|scope| {
+    let checked = std::thread::scope(|scope| {
         let parts: Vec<_> = lists
             .chunks(lists.len().div_ceil(2))
             .map(|part| {
                 let libraries = &libraries;
-                scope.spawn(move || -> usize {
-                    let each = |list: &Vec<_>| -> usize {
-                        libraries.iter().map(|asked| check(list, asked.as_deref())).sum()
-                    };
-                    part.iter().map(each).sum()
+                scope.spawn(move || {
+                    let mut checked = Checked::default();
+                    for list in part {
+                        for asked in libraries {
+                            checked.add(check(list, asked.as_deref()));
+                        }
+                    }
+                    checked
                 })
             })
             .collect();
-        parts.into_iter().map(|part| part.join().unwrap()).sum()
+        let mut all = Checked::default();
+        parts.into_iter().for_each(|part| all.add(part.join().unwrap()));
+        all
     });
+    let Checked { plans, wrong, first } = checked;
+    assert!(wrong == 0, "{wrong} of {plans} plans are wrong; the first:\n{}", first.unwrap());
     // So many that a list which went missing would show.
-    assert_eq!(checked, lists.len() * libraries.len() * 4 * 2 * 3);
+    assert_eq!(plans, lists.len() * libraries.len() * 4 * 2 * 3);
 }
