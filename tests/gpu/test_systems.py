@@ -358,3 +358,51 @@ def test_ucxx_moves_what_was_waited_for(
     wrong = asyncio.run(moved())
     note(f"ucxx there and back: wrong {wrong}/{RUNS}")
     assert wrong == 0
+
+
+@pytest.fixture
+def memory_class() -> Any:
+    """`examples/memory_class`, where ``make extensions`` installed it."""
+    return pytest.importorskip("memory_class")
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("shape", [(1000,), (30, 40), (7, 30, 40), (2, 7, 3, 4)])
+def test_the_memory_class_takes_every_type_from_both_sides(
+    memory_class: Any, torch: Any, dtype: str, shape: tuple[int, ...]
+) -> None:
+    wanted = np.random.default_rng(0).integers(-1000, 1000, shape).astype(dtype)
+    turned = tuple(reversed(range(len(shape))))
+    memory = memory_class.MemArray(list(shape), dtype)
+    memory.assign(wanted)
+    for device_type in (2, 1, 2):
+        memory.move_memory(device_type)
+        assert memory[(1,) * len(shape)] == wanted[(1,) * len(shape)]
+    with memory.read() as view:
+        assert (torch.from_dlpack(view).cpu().numpy() == wanted).all()
+    given = torch.from_numpy(wanted + 1).cuda()
+    if len(shape) < 4:  # F order: the transpose of what is C-contiguous
+        given = given.permute(turned).contiguous().permute(turned)
+    memory.assign(given)
+    with memory.get_dlpack(1) as host:
+        assert (np.from_dlpack(host) == wanted + 1).all()
+
+
+def test_the_memory_class_copies_in_the_order_of_a_stream(
+    memory_class: Any, driver: Any, new_stream: Any, note: Any
+) -> None:
+    memory, stream, wrong = memory_class.MemArray([WORDS]), new_stream(), 0
+    with memory.write() as view:
+        address = view.ptr
+    for run in range(100):
+        value = float(next(streams.fresh_values()))
+        memory.move_memory(2)
+        driver.synchronize()
+        driver.spin(stream, LATE_MS)
+        bits = int(np.float32(value).view(np.uint32))
+        driver.write(address, bits, WORDS, stream)
+        memory.move_memory(1, stream=stream, async_copy=run % 2 == 1)
+        with memory.get_dlpack(1) as host:
+            wrong += not bool((np.from_dlpack(host) == value).all())
+    note(f"the memory class, a late write and a copy to the host: wrong {wrong}/100")
+    assert wrong == 0

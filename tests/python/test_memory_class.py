@@ -7,7 +7,10 @@ that exports DLPack under a context manager, and whose versioned structures trav
 from __future__ import annotations
 
 import gc
+import threading
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from capsules import HandMade, capsule_of
 
@@ -16,6 +19,10 @@ from cai_bridge import from_cai, to_cai, to_dlpack
 memory = pytest.importorskip(
     "memory_class", reason="examples/memory_class is not built: make extensions"
 )
+
+CPU, CUDA = 1, 2  # DLPack's device types
+TYPES = ("int32", "int64", "float32", "float64")
+SHAPES = ([5], [2, 3], [2, 3, 4], [2, 1, 3, 2])
 
 CONSUMERS = ("dlpack", "dlpack-exchange", "cai-waits", "cai-enqueues")
 
@@ -29,6 +36,14 @@ def values(cuda, m):
     return seen.value
 
 
+def address_of(m, stream):
+    """The memory by its address alone, as a kernel of a user's takes it: in whatever order."""
+    with m.read() as lent, to_cai(lent, stream=stream) as x:
+        return SimpleNamespace(
+            ptr=x.ptr, shape=x.shape, strides=x.strides, itemsize=x.itemsize, typestr=x.typestr
+        )
+
+
 def test_memory_has_the_shape_and_type_that_it_was_made_with(cuda):
     m = memory.MemArray([2, 3], "float32")
     assert (m.shape, m.dtype) == ([2, 3], "float32")
@@ -37,7 +52,7 @@ def test_memory_has_the_shape_and_type_that_it_was_made_with(cuda):
     assert values(cuda, m) == [[0.0] * 3] * 2
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+@pytest.mark.parametrize("dtype", TYPES)
 def test_every_type_is_lent_as_what_it_is(cuda, dtype):
     with memory.MemArray([4], dtype).write() as x:
         assert str(x.dtype) == dtype
@@ -147,6 +162,193 @@ def test_values_of_another_shape_are_refused_and_the_memory_stays_free(cuda, sha
         m.assign(x)
     m.assign(y)
     cuda.synchronize()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_type_and_shape_is_assigned_from_the_gpu_and_from_the_host(cuda, dtype, shape):
+    wanted = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    m = memory.MemArray(shape, dtype)
+    x = cuda.array(wanted, speaks="exchange")
+    m.assign(x)
+    assert m.on_device
+    assert values(cuda, m) == wanted.tolist()
+    del x
+    m.assign(wanted[::-1] + 1)
+    assert not m.on_device
+    assert values(cuda, m) == (wanted[::-1] + 1).tolist()
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_values_in_another_order_are_assigned_by_their_indices(cuda, dtype):
+    wanted = np.arange(24).reshape(2, 3, 4).astype(dtype)
+    x = cuda.array(wanted, speaks="exchange", strides="F")
+    m = memory.MemArray([2, 3, 4], dtype)
+    m.assign(x)
+    assert values(cuda, m) == wanted.tolist()
+    del x
+
+
+def test_four_dimensions_in_another_order_are_refused(cuda):
+    m = memory.MemArray([2, 1, 3, 2])
+    x = cuda.array(np.ones((2, 1, 3, 2), "float32"), speaks="exchange", strides="F")
+    with pytest.raises(BufferError, match="contiguous"):
+        m.assign(x)
+    m[0, 0, 0, 0] = 1.0
+
+
+def test_values_of_another_type_on_the_gpu_are_refused(cuda):
+    m = memory.MemArray([2], "int32")
+    with pytest.raises(TypeError, match="dtype: got float32; allowed: int32"):
+        m.assign(cuda.array([1.0, 2.0], speaks="exchange"))
+    m.assign([3, 4])
+    assert values(cuda, m) == [3, 4]
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (1, 3), (6,), (2, 3, 1), ()])
+def test_a_host_array_of_another_shape_is_refused_and_changes_nothing(cuda, shape):
+    m = memory.MemArray([2, 3])
+    for take in (m.assign, m.read_numpy_array):
+        with pytest.raises(ValueError, match=r"shape: got \[.*\]; allowed: \[2, 3\]"):
+            take(np.ones(shape, "float32"))
+    assert m.on_device
+    assert values(cuda, m) == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_memory_goes_to_the_host_and_numpy_reads_it_without_a_copy(cuda, dtype, shape):
+    wanted = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
+    m = memory.MemArray(shape, dtype)
+    m.read_numpy_array(np.asfortranarray(wanted))
+    m.move_memory(CUDA)
+    m.move_memory(CUDA)
+    assert m.on_device
+    with m.get_dlpack(CPU) as x:
+        seen = np.from_dlpack(x)
+        assert (seen.shape, seen.dtype) == (tuple(shape), wanted.dtype)
+        assert np.shares_memory(seen, x)
+        assert seen.tolist() == wanted.tolist()
+    assert not m.on_device
+    with m.get_dlpack() as x:
+        assert np.shares_memory(seen, x)
+        x[...] = wanted + 1
+    assert values(cuda, m) == (wanted + 1).tolist()
+    assert m.on_device
+
+
+def test_the_kernel_moves_what_is_on_the_host_to_the_gpu(cuda):
+    m = memory.MemArray([4])
+    m.read_numpy_array([2.0] * 4)
+    m.add_index()
+    assert m.on_device
+    with m.get_dlpack(CPU) as x:
+        assert np.from_dlpack(x).tolist() == [2.0, 3.0, 4.0, 5.0]
+
+
+def test_a_copy_to_the_host_comes_after_the_work_of_its_stream(cuda):
+    m, mine = memory.MemArray([4]), cuda.stream("mine", blocking=False)
+    mine.fill(address_of(m, mine), 6.0)
+    m.move_memory(CPU, stream=mine)
+    assert [m[i] for i in range(4)] == [6.0] * 4
+
+
+def test_work_of_the_stream_comes_after_a_copy_to_the_gpu(cuda):
+    m, mine = memory.MemArray([4]), cuda.stream("mine", blocking=False)
+    address = address_of(m, mine)
+    m.read_numpy_array([7.0] * 4)
+    m.move_memory(CUDA, stream=mine, async_copy=True)
+    seen = mine.read(address)
+    mine.synchronize()
+    assert seen.value == [7.0] * 4
+
+
+def test_a_copy_in_the_background_is_waited_for_by_whoever_is_next(cuda):
+    m = memory.MemArray([4])
+    with m.write() as x:
+        cuda.consumer("dlpack", cuda.stream("mine")).write(x, 5.0).release()
+    m.move_memory(CPU, async_copy=True)
+    with m.get_dlpack(CPU) as x:
+        assert np.from_dlpack(x).tolist() == [5.0] * 4
+
+
+def test_memory_that_is_dropped_during_a_copy_in_the_background_is_freed(cuda):
+    called = threading.Event()
+    m = memory.MemArray([4], deleter=called.set)
+    m.move_memory(CPU, async_copy=True)
+    del m
+    assert called.wait(10)
+
+
+class OnlyDLPack:
+    """A host array that speaks nothing but DLPack."""
+
+    def __init__(self, array):
+        self.__dlpack__, self.__dlpack_device__ = array.__dlpack__, array.__dlpack_device__
+
+
+@pytest.mark.parametrize("kind", [list, OnlyDLPack, np.asfortranarray])
+def test_whatever_numpy_takes_is_read(cuda, kind):
+    wanted = np.arange(6).reshape(2, 3)
+    m = memory.MemArray([2, 3])
+    m.assign(kind(wanted))
+    with m.get_dlpack() as x:
+        assert np.array_equal(np.from_dlpack(x), wanted)
+
+
+@pytest.mark.parametrize("device_type", [0, 3, 4, -1])
+def test_another_device_type_is_refused_with_those_that_there_are(cuda, device_type):
+    m = memory.MemArray([4])
+    for call in (m.move_memory, m.get_dlpack):
+        with pytest.raises(ValueError, match=rf"device_type: got {device_type}; allowed: 1"):
+            call(device_type)
+
+
+def test_memory_that_is_lent_stays_where_it_is(cuda):
+    m = memory.MemArray([4])
+    with m.read():
+        for call in (lambda: m.move_memory(CPU), m.get_dlpack(CPU).__enter__):
+            with pytest.raises(RuntimeError, match="locked by readers"):
+                call()
+    with m.get_dlpack(CPU):
+        for call in (lambda: m.move_memory(CUDA), m.read().__enter__, lambda: m[0]):
+            with pytest.raises(RuntimeError, match="locked by a writer"):
+                call()
+    m.move_memory(CUDA)
+    assert m.on_device
+
+
+@pytest.mark.parametrize("at", [CPU, CUDA])
+@pytest.mark.parametrize("dtype", TYPES)
+def test_elements_are_read_and_written_where_they_are(cuda, at, dtype):
+    m = memory.MemArray([2, 3], dtype)
+    m.move_memory(at)
+    indexer = m.get_indexer()
+    for place in range(indexer.size):
+        m[indexer.get_indices(place)] = place + 1
+    assert [m[i, j] for i in range(2) for j in range(3)] == [1, 2, 3, 4, 5, 6]
+    assert type(m[0, 0]) is (float if dtype.startswith("float") else int)
+    assert m.on_device == (at == CUDA)
+
+
+@pytest.mark.parametrize("indices", [(2, 0), (0, 3), (-1, 0), (0,), (0, 0, 0), 0, ()])
+def test_indices_outside_are_refused(cuda, indices):
+    m = memory.MemArray([2, 3])
+    for call in (lambda: m[indices], lambda: m.__setitem__(indices, 1.0)):
+        with pytest.raises(IndexError, match=r"index: got \[.*\]; allowed: .* \[2, 3\]"):
+            call()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_indexer_goes_both_ways(cuda, shape):
+    indexer = memory.MemArray(shape).get_indexer()
+    assert (indexer.shape, indexer.size) == (shape, np.prod(shape))
+    for place, indices in enumerate(np.ndindex(*shape)):
+        assert indexer(indices) == place
+        assert tuple(indexer.get_indices(place)) == indices
+    for place in (-1, indexer.size):
+        with pytest.raises(IndexError, match=f"index: got {place}; allowed: 0 to"):
+            indexer.get_indices(place)
 
 
 @pytest.mark.parametrize("form", ["versioned", "1.0", "1.1"])

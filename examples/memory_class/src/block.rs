@@ -1,14 +1,7 @@
 //! Memory with a deleter.
 
-use cai_bridge::{Array, DeviceStream, Dtype, Kernel, Owner};
+use cai_bridge::{Array, DeviceStream, Dtype, Owner};
 use pyo3::prelude::*;
-
-/// Copies 32-bit floats.
-pub(crate) static COPY: Kernel =
-    Kernel::new("copy", include_str!("add_index.ptx")).on_host(|call| {
-        let values = call.values::<f32>(0)?;
-        call.store(1, &values)
-    });
 
 /// Memory, and what is called at its end.
 pub(crate) struct Block {

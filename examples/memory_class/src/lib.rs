@@ -1,46 +1,31 @@
-//! Typed GPU memory of Rust's, lent to Python's libraries under read and write locks.
+//! Typed memory of Rust's on a GPU and on the host, lent to Python's libraries under read and write locks.
 //!
 //! The memory stays Rust's: a lock lends it for the length of a `with` block, to any number of readers or to one writer,
 //! by DLPack (legacy or versioned, as the consumer asks) and by the CUDA Array Interface. At its end the memory comes
-//! back in the order of the consumers' streams. A deleter is called once nobody uses the memory any more.
+//! back in the order of the consumers' streams. `move_memory` makes the GPU's values or the host's the ones that count.
+//! A deleter is called once nobody uses the GPU's memory any more.
 
 mod block;
+mod indexer;
+mod kernels;
+mod lock;
+mod storage;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use cai_bridge::{Array, ArrayMut, DeviceStream, Element, Grid, Kernel, Result, scope};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use cai_bridge::{Array, ArrayMut, DeviceStream, Result};
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
 
 use block::Block;
+use indexer::ArrayIndexer;
+use lock::Lock;
+use storage::{At, Storage, Value, by_type, copy, to_device};
 
-/// Adds the index to each element, as 32-bit floats.
-static ADD_INDEX: Kernel =
-    Kernel::new("add_index", include_str!("add_index.ptx")).on_host(|call| {
-        let indexed: Vec<f32> =
-            (0_u16..).zip(call.values::<f32>(0)?).map(|(i, x)| x + f32::from(i)).collect();
-        call.store(0, &indexed)
-    });
-
-/// The memory, and who has it.
-struct State {
-    array: Array,
-    readers: usize,
-    writer: bool,
-}
-
-type Shared = Arc<Mutex<State>>;
-
-fn locked(state: &Shared) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Memory on a GPU: of `shape`, of int32, int64, float32 or float64 elements, all 0. `deleter` is called without
-/// arguments once the memory is free again.
+/// Memory of `shape`, of int32, int64, float32 or float64 elements, all 0: on a GPU at first, and on the host where it is
+/// moved there. `deleter` is called without arguments once the GPU's memory is free again.
 #[pyclass(frozen)]
 struct MemArray {
-    state: Shared,
-    stream: DeviceStream,
+    storage: Storage,
 }
 
 #[pymethods]
@@ -67,130 +52,199 @@ impl MemArray {
             }
         }?;
         let array = Array::from_owner(Block::new(memory.into(), stream.clone(), deleter))?;
-        Ok(Self { state: Arc::new(Mutex::new(State { array, readers: 0, writer: false })), stream })
+        Ok(Self { storage: Storage::new(array, stream) })
     }
 
     #[getter]
     fn shape(&self) -> Vec<i64> {
-        locked(&self.state).array.shape().to_vec()
+        self.storage.array().shape().to_vec()
     }
 
     #[getter]
     fn dtype(&self) -> &'static str {
-        locked(&self.state).array.dtype().name()
+        self.storage.array().dtype().name()
     }
 
-    /// Lends the memory to readers: `with m.read() as x`.
+    /// Whether the GPU's values are the ones that count.
+    #[getter]
+    fn on_device(&self) -> bool {
+        self.storage.at() == At::Device
+    }
+
+    /// Lends the GPU's memory to readers: `with m.read() as x`. Memory on the host is moved first.
     fn read(&self) -> Lock {
-        Lock { state: Arc::clone(&self.state), writes: false, view: Mutex::new(None) }
+        Lock::new(&self.storage, false, At::Device)
     }
 
-    /// Lends the memory to one writer: `with m.write() as x`.
+    /// Lends the GPU's memory to one writer: `with m.write() as x`.
     fn write(&self) -> Lock {
-        Lock { state: Arc::clone(&self.state), writes: true, view: Mutex::new(None) }
+        Lock::new(&self.storage, true, At::Device)
     }
 
-    /// Adds its index to each element, by a kernel. Needs the memory for itself.
-    fn add_index(&self, py: Python<'_>) -> PyResult<()> {
-        let array = take(&self.state, true)?;
-        let done = py.detach(|| add_index(&self.stream, array.writable()?));
-        give_back(&self.state, true);
-        Ok(done?)
+    /// Lends the memory to one writer, where it is, or moved to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA). On the host
+    /// NumPy takes it without a copy; an array that outlives the block is of memory that others write to.
+    #[pyo3(signature = (device_type=None))]
+    fn get_dlpack(&self, device_type: Option<i32>) -> PyResult<Lock> {
+        let at = device_type.map_or(Ok(self.storage.at()), At::try_from)?;
+        Ok(Lock::new(&self.storage, true, at))
     }
 
-    /// Copies the values of another library's array into the memory, which has to be of that shape and type.
-    fn assign(&self, py: Python<'_>, values: Array) -> PyResult<()> {
-        let shape = self.shape();
-        if values.shape() != shape {
-            let got = values.shape();
-            return Err(PyValueError::new_err(format!("shape: got {got:?}; allowed: {shape:?}")));
+    /// Moves the memory to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA), if it is not there. The copy comes after what is
+    /// queued on `stream`; to the GPU, `stream` waits for it. With `async_copy` a copy to the host is made in a thread,
+    /// and whoever uses the memory next waits for it; a copy to the GPU is never waited for.
+    #[pyo3(signature = (device_type, stream=None, async_copy=false))]
+    fn move_memory(
+        &self,
+        py: Python<'_>,
+        device_type: i32,
+        stream: Option<&Bound<'_, PyAny>>,
+        async_copy: bool,
+    ) -> PyResult<()> {
+        let at = At::try_from(device_type)?;
+        let taken = self.storage.take(py, true)?;
+        if self.storage.at() == at {
+            return Ok(());
         }
-        let array = take(&self.state, true)?;
-        let done = py.detach(|| copy(&self.stream, &values, array.writable()?));
-        give_back(&self.state, true);
-        Ok(done?)
-    }
-}
-
-fn zeros<T: Element + Default>(stream: &DeviceStream, shape: &[i64]) -> Result<ArrayMut> {
-    let size = shape.iter().product::<i64>();
-    Array::from_host(stream, &vec![T::default(); usize::try_from(size).unwrap_or(0)], shape)
-}
-
-fn add_index(stream: &DeviceStream, mut array: ArrayMut) -> Result<()> {
-    scope(stream, |s| {
-        let mut x = array.on_mut(s)?.view_mut::<f32>()?;
-        let n = u32::try_from(x.len()).unwrap_or(u32::MAX);
-        // SAFETY: the kernel takes the address of n floats and n, and writes to them alone.
-        unsafe { s.launch(&ADD_INDEX, Grid::cover(x.len(), 256), (&mut x, n)) }
-    })
-}
-
-fn copy(stream: &DeviceStream, values: &Array, mut array: ArrayMut) -> Result<()> {
-    scope(stream, |s| {
-        let from = values.on(s)?.view::<f32>()?;
-        let mut to = array.on_mut(s)?.view_mut::<f32>()?;
-        let n = u32::try_from(from.len().min(to.len())).unwrap_or(u32::MAX);
-        // SAFETY: the kernel takes two addresses of n floats and n, reads the first and writes to the second alone.
-        unsafe { s.launch(&block::COPY, Grid::cover(from.len(), 256), (&from, &mut to, n)) }
-    })
-}
-
-/// Locks the memory.
-fn take(state: &Shared, writes: bool) -> PyResult<Array> {
-    let mut state = locked(state);
-    if state.writer || (writes && state.readers > 0) {
-        let by = if state.writer { "a writer" } else { "readers" };
-        return Err(PyRuntimeError::new_err(format!("the memory is locked by {by}")));
-    }
-    state.writer = writes;
-    state.readers += usize::from(!writes);
-    Ok(state.array.clone())
-}
-
-fn give_back(state: &Shared, writes: bool) {
-    let mut state = locked(state);
-    if writes {
-        state.writer = false;
-    } else {
-        state.readers = state.readers.saturating_sub(1);
-    }
-}
-
-/// A lock on the memory, held for the length of a `with` block, whose value speaks DLPack and the CUDA Array Interface.
-#[pyclass(frozen)]
-struct Lock {
-    state: Shared,
-    writes: bool,
-    view: Mutex<Option<Py<PyAny>>>,
-}
-
-#[pymethods]
-impl Lock {
-    fn __enter__(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let array = take(&self.state, self.writes)?;
-        let array = if self.writes { array } else { array.into_readonly() };
-        let view =
-            array.into_pyobject(py).inspect_err(|_| give_back(&self.state, self.writes))?.unbind();
-        // Whoever has the address works on the memory: at the end of the block the streams that the
-        // libraries work on are waited for, also where somebody keeps a tensor of it.
-        view.getattr(py, "ptr")?;
-        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(view.clone_ref(py));
-        Ok(view)
-    }
-
-    #[pyo3(signature = (*_reason))]
-    fn __exit__(&self, py: Python<'_>, _reason: &Bound<'_, PyAny>) -> PyResult<()> {
-        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(view) = view else { return Ok(()) };
-        view.call_method0(py, "release")?;
-        give_back(&self.state, self.writes);
+        if let Some(stream) = stream {
+            let view = self.storage.array().into_pyobject(py)?;
+            view.call_method1("release", (stream,))?;
+        }
+        if at == At::Host && async_copy {
+            return taken.move_to_host_later(py);
+        }
+        taken.move_to(py, at)?;
+        if let (Some(stream), At::Device) = (stream, at) {
+            let view = self.storage.array().dlpack().into_pyobject(py)?;
+            // `stream` waits for the memory's own, as for any consumer.
+            view.call_method("__dlpack__", (), Some(&[("stream", stream)].into_py_dict(py)?))?;
+        }
         Ok(())
     }
+
+    /// Copies an array of NumPy's, or what `numpy.asarray` takes, to the host's memory, which counts from now on. It has
+    /// to be of the memory's shape; its elements are converted.
+    fn read_numpy_array(&self, py: Python<'_>, array: &Bound<'_, PyAny>) -> PyResult<()> {
+        let values = self.on_host(py, array)?;
+        let taken = self.storage.take(py, true)?;
+        py.import("numpy")?.call_method1("copyto", (taken.host(py)?, values))?;
+        taken.set_at(At::Host);
+        Ok(())
+    }
+
+    /// Where the elements are.
+    fn get_indexer(&self) -> ArrayIndexer {
+        ArrayIndexer::new(self.storage.array().shape())
+    }
+
+    /// The element at `indices`, read where it is.
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        indices: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let at = self.place(indices)?;
+        let taken = self.storage.take(py, false)?;
+        if self.storage.at() == At::Host {
+            return taken.host(py)?.getattr("flat")?.get_item(at)?.call_method0("item");
+        }
+        let one = self.storage.array().strided(at, &[1], &[1])?;
+        by_type!(one, first(py, &self.storage.stream, &one))
+    }
+
+    /// Writes the element at `indices`, where it is.
+    fn __setitem__(
+        &self,
+        py: Python<'_>,
+        indices: &Bound<'_, PyAny>,
+        value: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let at = self.place(indices)?;
+        let taken = self.storage.take(py, true)?;
+        if self.storage.at() == At::Host {
+            return taken.host(py)?.getattr("flat")?.set_item(at, value);
+        }
+        let one = self.storage.array().strided(at, &[1], &[1])?;
+        let value = py.import("numpy")?.call_method1("full", (1, value, one.dtype().name()))?;
+        by_type!(one, to_device(&self.storage.stream, &value, &one))
+    }
+
+    /// Adds its index to each element, by a kernel for float32. Needs the memory for itself, and moves it to the GPU.
+    fn add_index(&self, py: Python<'_>) -> PyResult<()> {
+        let taken = self.storage.take_at(py, true, At::Device)?;
+        let array = self.storage.array();
+        Ok(py.detach(|| kernels::add_index(&taken.storage.stream, array.writable()?))?)
+    }
+
+    /// Copies the values of another library's array into the memory, which has to be of that shape and type: on a GPU, of
+    /// up to three dimensions in any order, else C-contiguous; or on the host, as `read_numpy_array` takes them.
+    fn assign(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
+        if is_on_host(values)? {
+            return self.read_numpy_array(py, values);
+        }
+        let (values, array) = (values.extract::<Array>()?, self.storage.array());
+        self.check_shape(values.shape())?;
+        if values.dtype() != array.dtype() {
+            let (got, allowed) = (values.dtype().name(), array.dtype().name());
+            return Err(PyTypeError::new_err(format!("dtype: got {got}; allowed: {allowed}")));
+        }
+        let taken = self.storage.take(py, true)?;
+        let stream = &self.storage.stream;
+        py.detach(|| by_type!(array, copy(stream, &values, &array)))?;
+        taken.set_at(At::Device);
+        Ok(())
+    }
+}
+
+impl MemArray {
+    fn check_shape(&self, got: &[i64]) -> PyResult<()> {
+        let shape = self.shape();
+        if got != shape {
+            return Err(PyValueError::new_err(format!("shape: got {got:?}; allowed: {shape:?}")));
+        }
+        Ok(())
+    }
+
+    fn on_host<'py>(&self, py: Python<'py>, x: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        let numpy = py.import("numpy")?;
+        let by_dlpack = x.hasattr("__dlpack__")? && !x.hasattr("__array__")?;
+        let x = if by_dlpack { &numpy.call_method1("from_dlpack", (x,))? } else { x };
+        let array = numpy.call_method1("asarray", (x, self.dtype()))?;
+        self.check_shape(&array.getattr("shape")?.extract::<Vec<i64>>()?)?;
+        Ok(array)
+    }
+
+    /// The place of the element that `m[indices]` means.
+    fn place(&self, indices: &Bound<'_, PyAny>) -> PyResult<i64> {
+        let indices = indices.extract().or_else(|_| indices.extract().map(|i: i64| vec![i]))?;
+        self.get_indexer().__call__(indices)
+    }
+}
+
+/// Whether it says that it is on the host, or speaks neither protocol of GPU arrays.
+fn is_on_host(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    if let Some(device) = x.getattr_opt("__dlpack_device__")? {
+        return Ok(device.call0()?.get_item(0)?.extract::<i64>()? == At::Host as i64);
+    }
+    let arrays = x.hasattr("__array_interface__")? || x.hasattr("__len__")?;
+    Ok(arrays && !x.hasattr("__cuda_array_interface__")?)
+}
+
+fn first<'py, T: Value + IntoPyObject<'py>>(
+    py: Python<'py>,
+    stream: &DeviceStream,
+    one: &Array,
+) -> PyResult<Bound<'py, PyAny>> {
+    let value = py.detach(|| one.to_vec::<T>(stream))?;
+    value.get(0..1).map(<[T]>::to_vec).unwrap_or_default().into_pyobject(py)?.get_item(0)
+}
+
+fn zeros<T: Value>(stream: &DeviceStream, shape: &[i64]) -> Result<ArrayMut> {
+    let size = shape.iter().product::<i64>();
+    Array::from_host(stream, &vec![T::default(); usize::try_from(size).unwrap_or(0)], shape)
 }
 
 #[pymodule(gil_used = false)]
 mod memory_class {
     #[pymodule_export]
-    use super::{Lock, MemArray};
+    use super::{ArrayIndexer, Lock, MemArray};
 }

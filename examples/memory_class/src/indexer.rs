@@ -1,0 +1,67 @@
+//! Where elements are: indices to places in C order, and back.
+
+use pyo3::exceptions::PyIndexError;
+use pyo3::prelude::*;
+
+/// The places of a shape's elements in C order: `indexer((i, j))` is one, and `get_indices` the way back.
+#[pyclass(frozen)]
+pub(crate) struct ArrayIndexer {
+    shape: Vec<i64>,
+}
+
+impl ArrayIndexer {
+    pub(crate) fn new(shape: &[i64]) -> Self {
+        Self { shape: shape.to_vec() }
+    }
+}
+
+fn refused(got: impl std::fmt::Debug, allowed: impl std::fmt::Display) -> PyErr {
+    PyIndexError::new_err(format!("index: got {got:?}; allowed: {allowed}"))
+}
+
+#[pymethods]
+impl ArrayIndexer {
+    #[getter]
+    fn shape(&self) -> Vec<i64> {
+        self.shape.clone()
+    }
+
+    /// How many elements there are.
+    #[getter]
+    fn size(&self) -> i64 {
+        self.shape.iter().product()
+    }
+
+    /// The place of the element at `indices`.
+    pub(crate) fn __call__(&self, indices: Vec<i64>) -> PyResult<i64> {
+        let inside = indices.iter().zip(&self.shape).all(|(i, extent)| (0..*extent).contains(i));
+        if indices.len() != self.shape.len() || !inside {
+            let shape = &self.shape;
+            return Err(refused(
+                indices,
+                format_args!("an index from 0 for each dimension of {shape:?}"),
+            ));
+        }
+        Ok(indices.iter().zip(&self.shape).fold(0, |at, (i, extent)| at * extent + i))
+    }
+
+    /// The indices of the element at the place `index`.
+    fn get_indices(&self, index: i64) -> PyResult<Vec<i64>> {
+        if !(0..self.size()).contains(&index) {
+            return Err(refused(index, format_args!("0 to {}", self.size() - 1)));
+        }
+        let mut left = index;
+        let mut indices: Vec<i64> = self
+            .shape
+            .iter()
+            .rev()
+            .map(|extent| {
+                let i = left % extent;
+                left /= extent;
+                i
+            })
+            .collect();
+        indices.reverse();
+        Ok(indices)
+    }
+}

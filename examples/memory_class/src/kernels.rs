@@ -1,0 +1,58 @@
+//! The kernels, and what stands in for them on the simulated device.
+
+use cai_bridge::{Array, ArrayMut, DeviceStream, Element, Grid, Kernel, OnHost, Result, scope};
+
+const PTX: &str = include_str!("add_index.ptx");
+
+/// Adds the index to each element, as 32-bit floats.
+static ADD_INDEX: Kernel = Kernel::new("add_index", PTX).on_host(|call| {
+    let indexed: Vec<f32> =
+        (0_u16..).zip(call.values::<f32>(0)?).map(|(i, x)| x + f32::from(i)).collect();
+    call.store(0, &indexed)
+});
+
+/// Copies elements of 4 and of 8 bytes into C order.
+static COPY4: Kernel =
+    Kernel::new("copy4", PTX).on_host(|call| same::<f32>(call).or_else(|_| same::<i32>(call)));
+static COPY8: Kernel =
+    Kernel::new("copy8", PTX).on_host(|call| same::<f64>(call).or_else(|_| same::<i64>(call)));
+
+fn same<T: Element>(call: &OnHost<'_>) -> Result<()> {
+    call.store(1, &call.values::<T>(0)?)
+}
+
+pub(crate) fn add_index(stream: &DeviceStream, mut array: ArrayMut) -> Result<()> {
+    scope(stream, |s| {
+        let mut x = array.on_mut(s)?.view_mut::<f32>()?;
+        let n = u32::try_from(x.len()).unwrap_or(u32::MAX);
+        // SAFETY: the kernel takes the address of n floats and n, and writes to them alone.
+        unsafe { s.launch(&ADD_INDEX, Grid::cover(x.len(), 256), (&mut x, n)) }
+    })
+}
+
+/// Copies `values`, of the same shape and of up to three dimensions, in whatever order they are.
+pub(crate) fn copy<T: Element>(
+    stream: &DeviceStream,
+    values: &Array,
+    mut array: ArrayMut,
+) -> Result<()> {
+    scope(stream, |s| {
+        let from = values.on(s)?.strided::<T>()?;
+        let mut to = array.on_mut(s)?.view_mut::<T>()?;
+        if to.is_empty() {
+            return Ok(());
+        }
+        let (mut extents, mut steps) = ([1; 3], [0; 3]);
+        let front = 3 - from.shape().len().min(3);
+        for ((extent, step), at) in from.shape().iter().zip(from.strides()).zip(front..3) {
+            (extents[at], steps[at]) = (*extent, *step);
+        }
+        let [n, n1, n2] = [to.len() as i64, extents[1], extents[2]]
+            .map(|extent| u32::try_from(extent).unwrap_or(u32::MAX));
+        let kernel = if size_of::<T>() == 4 { &COPY4 } else { &COPY8 };
+        let arguments = (&from, &mut to, n, n1, n2, steps[0], steps[1], steps[2]);
+        // SAFETY: the kernel reads n elements by the three strides of `from`, and writes n to `to`; both are checked to
+        // have that shape, and elements of the kernel's size.
+        unsafe { s.launch(kernel, Grid::cover(n as usize, 256), arguments) }
+    })
+}
