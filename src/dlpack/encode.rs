@@ -22,7 +22,7 @@ pub fn versioned<K: Send>(
     with_byte_offset(array, 0, keep)
 }
 
-/// A legacy managed tensor. It has no flags, so read-only memory is refused.
+/// A legacy managed tensor. It has no flags, so read-only memory and padded elements are refused.
 pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLManagedTensor>> {
     check_legacy(array)?;
     with_byte_offset(array, 0, keep)
@@ -35,6 +35,15 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
             Kind::ReadOnlyLegacy,
             "read-only memory and a consumer that asks for a legacy capsule",
         ));
+    }
+    check_padding(array, "asks for a legacy capsule")
+}
+
+/// Refuses padded elements for a consumer whose structure has no flag for them.
+pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
+    if array.dtype().is_padded() {
+        let got = format!("{:?}, padded, and a consumer that {consumer}", array.dtype());
+        return Err(Error::new(Kind::SubByte, got));
     }
     Ok(())
 }
@@ -80,8 +89,14 @@ fn tensor<M: ManagedTensorBase, K: Send>(
     initialized.set_byte_offset(byte_offset);
     initialized.set_device(device);
     initialized.set_dtype(dtype(array));
-    // SAFETY: READ_ONLY is set exactly where the descriptor says so, IS_COPIED by `copied` alone, whose
-    // memory that only the consumer has; the other flags, which assert more, are never set.
+    let padded = if array.dtype().is_padded() {
+        DlpackFlags::IS_SUBBYTE_TYPE_PADDED
+    } else {
+        DlpackFlags::empty()
+    };
+    let flags = flags | padded;
+    // SAFETY: READ_ONLY and IS_SUBBYTE_TYPE_PADDED are set exactly where the descriptor says so, IS_COPIED by `copied`
+    // alone, whose memory only the consumer has; the other flags, which assert more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
     // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
     // `keep` owns the memory; shape and strides were copied into the allocation.

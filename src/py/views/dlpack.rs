@@ -188,6 +188,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     if view.array.readonly() {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
+    encode::check_padding(&view.array, "borrows it")?;
     // Held across the order, during which others run, and looked at again after it.
     let _held = onto_legacy(py, view)?;
     view.held(|holding| {
