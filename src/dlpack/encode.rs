@@ -66,9 +66,18 @@ pub fn copied<M: ManagedTensorBase, K: Send>(
     on_host: bool,
     keep: Box<K>,
 ) -> Result<Managed<M>> {
-    let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
-    let device = if on_host { host } else { device(array) };
-    tensor(array, 0, device, DlpackFlags::IS_COPIED, keep)
+    tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
+}
+
+/// A managed tensor of either form of the array's own memory; `on_host` where that is handed out as the host's. What a
+/// legacy tensor has no flag for is the caller's to refuse.
+pub fn shared<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    on_host: bool,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
+    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
+    tensor(array, 0, place(array, on_host), flags, keep)
 }
 
 fn tensor<M: ManagedTensorBase, K: Send>(
@@ -115,6 +124,12 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
         strides: layout.strides().as_ptr().cast_mut(),
         byte_offset: 0,
     }
+}
+
+/// The host, or where the array is.
+fn place(array: &Descriptor, on_host: bool) -> DLDevice {
+    let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
+    if on_host { host } else { device(array) }
 }
 
 fn device(array: &Descriptor) -> DLDevice {
