@@ -59,6 +59,7 @@ DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes 
 The bridge reads other spellings of a typestr by their meaning: {spellings}.
 
 Structured, object, string and datetime types, the other byte order, long doubles, and items narrower than a byte are [refused](refusals.md).
+DLPack's own among them, such as `fp4`, `int4` and opaque handles, go from DLPack to DLPack as they came: `to_dlpack` and `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
 The script `docs/list_contract.py` writes this page.
 """
 

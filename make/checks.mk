@@ -6,7 +6,7 @@ NIGHTLY := test-serial test-shuffled soak fuzz docs asan loom mutants-py-layer m
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
 .PHONY: soak counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
-.PHONY: test-serial test-shuffled link
+.PHONY: test-serial test-shuffled test-no-habits link
 
 # pytest freezes what is there before each test, so that collections are quick.
 test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in one process, with collections of everything
@@ -14,6 +14,9 @@ test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## R
 
 test-shuffled: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in an order drawn from SEED=0
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shuffle $(SEED)
+
+test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests with the table of known libraries emptied
+	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits
 
 soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0, and a few over stand-ins
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)

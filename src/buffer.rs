@@ -36,11 +36,8 @@ impl Buffer {
         on: Alive<'_>,
         before: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
-        let element = array.dtype().element_size();
-        let bytes = (array.layout().size() * element).unsigned_abs();
-        let Some(plan) = Plan::new(array.layout(), element) else {
-            return Ok(Self { ptr: 0, context: None });
-        };
+        let bytes = array.nbytes().unsigned_abs();
+        let Some(plan) = plan(array)? else { return Ok(Self { ptr: 0, context: None }) };
         let calls = driver.get()?;
         let made = within(calls, on.place(), |context| {
             let life = calls.life(context)?;
@@ -88,6 +85,21 @@ impl Buffer {
     }
 }
 
+/// How `array` is copied; `None` where it has no elements. Packed elements that do not follow each other are refused:
+/// nothing copies parts of bytes.
+fn plan(array: &Descriptor) -> Result<Option<Plan>> {
+    let (layout, dtype) = (array.layout(), array.dtype());
+    if !dtype.is_packed() {
+        return Ok(Plan::new(layout, dtype.element_size()));
+    }
+    if !layout.is_contiguous() {
+        let got = format!("{dtype:?} with strides {:?}, to be copied", layout.strides());
+        return Err(Error::new(Kind::SubByte, got));
+    }
+    let (bytes, _) = Layout::from_elements(&[array.nbytes()], None, 1)?;
+    Ok(Plan::new(&bytes, 1))
+}
+
 /// How a copy of `array` goes to a GPU. Pinned and managed memory is reached by every GPU.
 fn route(
     driver: &dyn Driver,
@@ -129,7 +141,7 @@ pub fn on_host(
     array: &Descriptor,
     on: Alive<'_>,
 ) -> Result<Option<Arc<HostMemory>>> {
-    let bytes = array.layout().size() * array.dtype().element_size();
+    let bytes = array.nbytes();
     if bytes == 0 {
         return Ok(None);
     }
@@ -151,7 +163,7 @@ pub fn into_host(
     on: Alive<'_>,
     memory: &Arc<HostMemory>,
 ) -> Result<()> {
-    let Some(plan) = Plan::new(array.layout(), array.dtype().element_size()) else { return Ok(()) };
+    let Some(plan) = plan(array)? else { return Ok(()) };
     let driver = driver.get()?;
     within(driver, on.place(), |_| {
         let copied = fill(driver, &plan, array.ptr(), memory.address(), Route::Host(memory), on);

@@ -132,17 +132,13 @@ impl Descriptor {
         if self.ptr == 0 {
             return (0, 0);
         }
-        let element = self.dtype.element_size();
-        let (mut below, mut above) = (0_u64, element.unsigned_abs());
+        let (mut before, mut after) = (0_u64, 1_u64);
         for (extent, stride) in self.layout.shape().iter().zip(self.layout.strides()) {
-            let steps = (extent - 1).unsigned_abs();
-            let bytes = steps.saturating_mul(stride.unsigned_abs() * element.unsigned_abs());
-            if *stride < 0 {
-                below = below.saturating_add(bytes);
-            } else {
-                above = above.saturating_add(bytes);
-            }
+            let elements = (extent - 1).unsigned_abs().saturating_mul(stride.unsigned_abs());
+            let side = if *stride < 0 { &mut before } else { &mut after };
+            *side = side.saturating_add(elements);
         }
+        let (below, above) = (self.dtype.bytes_of(before), self.dtype.bytes_of(after));
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
@@ -160,7 +156,13 @@ impl Descriptor {
 
     /// The number of scalars: elements times lanes.
     pub fn cai_size(&self) -> i64 {
-        self.layout.size() * i64::from(self.dtype.lanes())
+        self.layout.size() * if self.dtype.is_shared() { i64::from(self.dtype.lanes()) } else { 1 }
+    }
+
+    /// The bytes of all elements, without the gaps between them.
+    pub fn nbytes(&self) -> i64 {
+        let bytes = self.dtype.bytes_of(self.layout.size().unsigned_abs());
+        i64::try_from(bytes).unwrap_or(i64::MAX)
     }
 
     /// The shape, with lanes as a trailing dimension.
@@ -177,15 +179,20 @@ impl Descriptor {
     #[inline]
     pub fn cai_extents(&self) -> CaiDims<'_> {
         let lanes = self.dtype.lanes();
-        let last = (lanes > 1).then_some(i64::from(lanes));
+        let last = self.has_lanes().then_some(i64::from(lanes));
         CaiDims { values: self.layout.shape().iter(), factor: 1, last }
+    }
+
+    /// Whether its lanes are a dimension; the elements of a type that only DLPack has stay whole.
+    const fn has_lanes(&self) -> bool {
+        self.dtype.is_shared() && self.dtype.lanes() > 1
     }
 
     /// [`Self::cai_strides`], one at a time.
     #[inline]
     pub fn cai_steps(&self) -> CaiDims<'_> {
         let factor = self.dtype.element_size();
-        let last = (self.dtype.lanes() > 1).then_some(self.dtype.itemsize());
+        let last = self.has_lanes().then_some(self.dtype.itemsize());
         CaiDims { values: self.layout.strides().iter(), factor, last }
     }
 }

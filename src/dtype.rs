@@ -3,7 +3,8 @@
 //! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
 //! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
 //! torch and CuPy export): from there the type's name has to come from elsewhere, and is never
-//! guessed. Refused: the other byte order, structured types, elements narrower than a byte.
+//! guessed. Refused: the other byte order, structured types. What DLPack alone can say, such as elements narrower than a
+//! byte, goes from DLPack to DLPack as it came, and is refused where the other protocol comes in.
 
 use std::fmt;
 
@@ -51,6 +52,9 @@ const TABLE: [Row; 23] = [
 
 /// No place in the table.
 const NONE: u8 = u8::MAX;
+
+/// What a type that only DLPack has is called.
+const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
 
 /// The places of the types by their codes and [`width`]s: a tensor is decoded at every import.
 const PLACES: [[u8; 8]; 15] = {
@@ -113,8 +117,12 @@ const fn key(text: &[u8]) -> u32 {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Dtype {
-    /// The place of its row in the table.
+    /// The place of its row in the table, [`NONE`] for one that only DLPack has.
     at: u8,
+    code: u8,
+    bits: u8,
+    /// Whether each of its lanes, narrower than a byte, has a byte of its own.
+    padded: bool,
     lanes: u16,
 }
 
@@ -129,20 +137,88 @@ pub enum Typestr {
 
 impl Dtype {
     /// The first of the table.
-    pub(crate) const FIRST: Self = Self { at: 0, lanes: 1 };
+    pub(crate) const FIRST: Self = Self::of_row(0);
 
-    /// From DLPack's `(code, bits, lanes)`.
+    const fn of_row(at: u8) -> Self {
+        let row = &TABLE[at as usize];
+        Self { at, code: row.code, bits: row.bits, padded: false, lanes: 1 }
+    }
+
+    /// From DLPack's `(code, bits, lanes)`: a type that both protocols have.
     #[inline(always)]
     pub fn from_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
+        let dtype = Self::of_dlpack(code, bits, lanes)?;
+        dtype.check_shared()?;
+        Ok(dtype)
+    }
+
+    /// From DLPack's `(code, bits, lanes)`: any type that has a size.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn of_dlpack(code: u8, bits: u8, lanes: u16) -> Result<Self> {
         if lanes == 0 {
             return Err(Error::new(Kind::Lanes, "0"));
         }
         let at = PLACES.get(usize::from(code)).map_or(NONE, |places| places[width(bits)]);
         if at != NONE && TABLE[usize::from(at)].bits == bits {
-            return Ok(Self { at, lanes });
+            return Ok(Self { at, code, bits, padded: false, lanes });
         }
+        let alone = Self { at: NONE, code, bits, padded: false, lanes };
+        if bits == 0 { Err(alone.unshared()) } else { Ok(alone) }
+    }
+
+    /// Whether both protocols have it.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn is_shared(self) -> bool {
+        self.at != NONE
+    }
+
+    /// Refuses what only DLPack has.
+    #[doc(hidden)]
+    #[inline(always)]
+    pub fn check_shared(self) -> Result<()> {
+        if self.is_shared() { Ok(()) } else { Err(self.unshared()) }
+    }
+
+    #[cold]
+    fn unshared(self) -> Error {
+        let Self { code, bits, lanes, .. } = self;
         let kind = if bits.is_multiple_of(8) { Kind::Dtype } else { Kind::SubByte };
-        Err(Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})")))
+        Error::new(kind, format!("DLDataType(code={code}, bits={bits}, lanes={lanes})"))
+    }
+
+    /// The same with elements narrower than a byte in a byte each, which DLPack 1.1 has a flag for.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn with_padding(mut self, padded: bool) -> Self {
+        self.padded = padded && self.bits < 8;
+        self
+    }
+
+    /// Whether they are.
+    #[doc(hidden)]
+    pub const fn is_padded(self) -> bool {
+        self.padded
+    }
+
+    /// Whether an element, all lanes, is no whole number of bytes: DLPack packs those.
+    #[doc(hidden)]
+    pub const fn is_packed(self) -> bool {
+        !self.element_bits().is_multiple_of(8)
+    }
+
+    /// The bytes of so many elements side by side.
+    #[doc(hidden)]
+    pub fn bytes_of(self, elements: u64) -> u64 {
+        let bits = u128::from(elements) * u128::from(self.element_bits());
+        u64::try_from(bits.div_ceil(8)).unwrap_or(u64::MAX)
+    }
+
+    /// Bits of one DLPack element, all lanes.
+    #[doc(hidden)]
+    pub const fn element_bits(self) -> u64 {
+        (if self.padded { 8 } else { self.bits as u64 }) * self.lanes as u64
     }
 
     /// From a name, such as `bfloat16`.
@@ -156,7 +232,7 @@ impl Dtype {
 
     /// All types, one lane each, in the table's order.
     pub fn all() -> impl Iterator<Item = Self> {
-        (0..).take(TABLE.len()).map(|at| Self { at, lanes: 1 })
+        (0..).take(TABLE.len()).map(Self::of_row)
     }
 
     fn find(wanted: impl Fn(&Row) -> bool) -> Option<Self> {
@@ -164,10 +240,10 @@ impl Dtype {
     }
 
     const fn row(self) -> &'static Row {
-        &TABLE[self.at as usize]
+        if self.at == NONE { &DLPACKS_ALONE } else { &TABLE[self.at as usize] }
     }
 
-    /// Its place in the table.
+    /// Its place in the table, which one that only DLPack has is not in.
     #[doc(hidden)]
     pub const fn index(self) -> usize {
         self.at as usize
@@ -191,12 +267,12 @@ impl Dtype {
 
     /// DLPack's type code.
     pub const fn code(self) -> u8 {
-        self.row().code
+        self.code
     }
 
     /// DLPack's bits, of one lane.
     pub const fn bits(self) -> u8 {
-        self.row().bits
+        self.bits
     }
 
     /// DLPack's lanes, 1 or more.
@@ -206,27 +282,31 @@ impl Dtype {
 
     /// Bytes of one lane: CAI's item size.
     pub const fn itemsize(self) -> i64 {
-        (self.row().bits / 8) as i64
+        (self.bits / 8) as i64
     }
 
-    /// Bytes of one DLPack element, all lanes.
+    /// Bytes of one DLPack element, all lanes; rounded up for those that are packed.
     pub const fn element_size(self) -> i64 {
-        self.itemsize() * self.lanes as i64
+        self.element_bits().div_ceil(8).cast_signed()
     }
 
     /// Whether autograd could follow it: floating point and complex types.
     pub const fn is_inexact(self) -> bool {
-        !matches!(self.row().code, 0 | 1 | 6)
+        !matches!(self.code, 0 | 1 | 6)
     }
 
     /// Whether it is complex.
     pub const fn is_complex(self) -> bool {
-        self.row().code == 5
+        self.code == 5
     }
 }
 
 impl fmt::Debug for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.is_shared() {
+            let Self { code, bits, lanes, .. } = self;
+            return write!(f, "DLDataType(code={code}, bits={bits}, lanes={lanes})");
+        }
         match self.lanes {
             1 => f.write_str(self.row().name),
             lanes => write!(f, "{}x{lanes}", self.row().name),

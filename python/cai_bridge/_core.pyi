@@ -209,7 +209,8 @@ class DLPackView(_View):
         dl_device : tuple of (int, int), optional
             None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
             its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
-            host memory.
+            host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
+            waited for what is pending there.
         copy : bool, optional
             None copies only if the array is not on that device, True always, False never.
 

@@ -1,7 +1,6 @@
 //! From a `DLTensor` to a descriptor.
 //!
-//! Refused: major versions other than 1, memory that CUDA cannot reach, elements narrower than a
-//! byte. Accepted as older producers write them: NULL strides from legacy tensors and from
+//! Refused: major versions other than 1, memory that CUDA cannot reach. Accepted as older producers write them: NULL strides from legacy tensors and from
 //! versions before 1.2, any `byte_offset`.
 #![allow(unsafe_code)]
 
@@ -127,7 +126,8 @@ pub(super) unsafe fn read_into(
     header: Header,
 ) -> Result<()> {
     let device = Device::from_dlpack(tensor.device.device_type.0, tensor.device.device_id)?;
-    let dtype = Dtype::from_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?;
+    let dtype = Dtype::of_dlpack(tensor.dtype.code.0, tensor.dtype.bits, tensor.dtype.lanes)?
+        .with_padding(header.flags.contains(DlpackFlags::IS_SUBBYTE_TYPE_PADDED));
     // In CAI the lanes take a dimension of their own.
     let most = MAX_NDIM - usize::from(dtype.lanes() > 1);
     let ndim = usize::try_from(tensor.ndim).ok().filter(|&ndim| ndim <= most);

@@ -22,7 +22,7 @@ pub fn versioned<K: Send>(
     with_byte_offset(array, 0, keep)
 }
 
-/// A legacy managed tensor. It has no flags, so read-only memory is refused.
+/// A legacy managed tensor. It has no flags, so read-only memory and padded elements are refused.
 pub fn legacy<K: Send>(array: &Descriptor, keep: Box<K>) -> Result<Managed<DLManagedTensor>> {
     check_legacy(array)?;
     with_byte_offset(array, 0, keep)
@@ -35,6 +35,15 @@ pub fn check_legacy(array: &Descriptor) -> Result<()> {
             Kind::ReadOnlyLegacy,
             "read-only memory and a consumer that asks for a legacy capsule",
         ));
+    }
+    check_padding(array, "asks for a legacy capsule")
+}
+
+/// Refuses padded elements for a consumer whose structure has no flag for them.
+pub fn check_padding(array: &Descriptor, consumer: &str) -> Result<()> {
+    if array.dtype().is_padded() {
+        let got = format!("{:?}, padded, and a consumer that {consumer}", array.dtype());
+        return Err(Error::new(Kind::SubByte, got));
     }
     Ok(())
 }
@@ -57,9 +66,18 @@ pub fn copied<M: ManagedTensorBase, K: Send>(
     on_host: bool,
     keep: Box<K>,
 ) -> Result<Managed<M>> {
-    let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
-    let device = if on_host { host } else { device(array) };
-    tensor(array, 0, device, DlpackFlags::IS_COPIED, keep)
+    tensor(array, 0, place(array, on_host), DlpackFlags::IS_COPIED, keep)
+}
+
+/// A managed tensor of either form of the array's own memory; `on_host` where that is handed out as the host's. What a
+/// legacy tensor has no flag for is the caller's to refuse.
+pub fn shared<M: ManagedTensorBase, K: Send>(
+    array: &Descriptor,
+    on_host: bool,
+    keep: Box<K>,
+) -> Result<Managed<M>> {
+    let flags = if array.readonly() { DlpackFlags::READ_ONLY } else { DlpackFlags::empty() };
+    tensor(array, 0, place(array, on_host), flags, keep)
 }
 
 fn tensor<M: ManagedTensorBase, K: Send>(
@@ -80,8 +98,14 @@ fn tensor<M: ManagedTensorBase, K: Send>(
     initialized.set_byte_offset(byte_offset);
     initialized.set_device(device);
     initialized.set_dtype(dtype(array));
-    // SAFETY: READ_ONLY is set exactly where the descriptor says so, IS_COPIED by `copied` alone, whose
-    // memory that only the consumer has; the other flags, which assert more, are never set.
+    let padded = if array.dtype().is_padded() {
+        DlpackFlags::IS_SUBBYTE_TYPE_PADDED
+    } else {
+        DlpackFlags::empty()
+    };
+    let flags = flags | padded;
+    // SAFETY: READ_ONLY and IS_SUBBYTE_TYPE_PADDED are set exactly where the descriptor says so, IS_COPIED by `copied`
+    // alone, whose memory only the consumer has; the other flags, which assert more, are never set.
     unsafe { initialized.set_flags_unchecked(flags) };
     // SAFETY: pointer, device, dtype and flags are the descriptor's, whose invariants are DLPack's;
     // `keep` owns the memory; shape and strides were copied into the allocation.
@@ -100,6 +124,12 @@ pub fn borrowed(array: &Descriptor) -> DLTensor {
         strides: layout.strides().as_ptr().cast_mut(),
         byte_offset: 0,
     }
+}
+
+/// The host, or where the array is.
+fn place(array: &Descriptor, on_host: bool) -> DLDevice {
+    let host = DLDevice { device_type: DLDeviceType::CPU, device_id: 0 };
+    if on_host { host } else { device(array) }
 }
 
 fn device(array: &Descriptor) -> DLDevice {

@@ -207,6 +207,7 @@ pub(crate) fn encode<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
     let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+    array.dtype().check_shared()?;
     let [silent, legacy] = &templates[array.dtype().index()];
     let cai::Entries { shape, data, strides, stream, .. } =
         cai::encode(array, ready, Thread::current());

@@ -72,6 +72,7 @@ pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
 /// An element type as a `numpy.dtype`. NumPy's own are kept for the next array of that type; those of
 /// `ml_dtypes` may be of another package next time.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
+    dtype.check_shared()?;
     let known = &KNOWN[dtype.index()];
     if let Some(dtype) = known.get(py) {
         return Ok(dtype.bind(py).clone());
@@ -98,7 +99,7 @@ pub(crate) fn empty<'py>(
     py: Python<'py>,
     array: &Descriptor,
 ) -> PyResult<(Bound<'py, PyUntypedArray>, HostMemory)> {
-    let (shape, bytes) = (array.cai_shape(), array.cai_size() * array.dtype().itemsize());
+    let (shape, bytes) = (array.cai_shape(), array.nbytes());
     let extents = shape.as_slice().iter().map(|extent| npy_intp::try_from(*extent));
     let mut shape = extents.collect::<Result<Vec<_>, _>>()?;
     let (ndim, length) = (c_int::try_from(shape.len())?, usize::try_from(bytes)?);

@@ -178,3 +178,28 @@ def test_a_copy_in_a_capsule_is_taken_for_what_it_is(cuda):
     cuda.synchronize()
     assert read.value == [1.0]
     assert kinds(cuda) == []
+
+
+@pytest.mark.parametrize("memory", ["pinned", "managed"])
+def test_memory_that_the_cpu_reaches_is_shared_with_it_where_a_copy_is_ruled_out(memory, cuda):
+    p = cuda.stream("p")
+    x = cuda.array([0.0] * 2, speaks="cai", memory=memory, stream=p)
+    p.fill(x, 7.0)
+    shared = np.from_dlpack(from_cai(x), device="cpu", copy=False)
+    assert (shared.ctypes.data, shared.tolist()) == (x.ptr, [7.0, 7.0])
+    gone = weakref.ref(x)
+    del x
+    gc.collect()
+    assert gone() is not None
+    del shared
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("memory", ["pinned", "managed"])
+@pytest.mark.parametrize("max_version", [None, NEWEST])
+def test_memory_that_is_shared_with_the_cpu_keeps_its_flag(max_version, memory, cuda):
+    view = from_cai(cuda.array([1.0], speaks="cai", memory=memory, readonly=max_version == NEWEST))
+    seen = capsules.read(view.__dlpack__(dl_device=(1, 0), copy=False, max_version=max_version))
+    assert (seen.device, seen.ptr) == ((1, 0), view.ptr)
+    assert seen.flags == (None if max_version is None else capsules.READ_ONLY)

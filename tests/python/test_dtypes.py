@@ -188,7 +188,9 @@ def test_other_spellings_of_a_typestr_mean_the_same(row, cuda):
 @pytest.mark.parametrize("form", ["versioned", "legacy"])
 @each("dtype", "refused")
 def test_types_that_cai_cannot_express_are_refused(row, form, cuda):
-    tensor = HandMade(4096, form=form, code=row["code"], bits=row["bits"], lanes=row["lanes"])
+    memory = cuda.array(shape=256, dtype="uint8")
+    fields = {key: row[key] for key in ("code", "bits", "lanes")}
+    tensor = HandMade(memory.ptr, form=form, **fields)
     capsule = tensor.capsule()
     error = ValueError if row["kind"] == "Lanes" else BufferError
     with pytest.raises(error, match=r"^dtype(\.lanes)?: got .+; allowed: "):

@@ -4,9 +4,10 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
-use super::to_cai::take_in;
+use super::to_cai::{ANY, take_in};
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
@@ -144,7 +145,11 @@ impl ToLibrary {
         readonly: Option<bool>,
         said: &Argument<'_, '_>,
     ) -> PyResult<Box<Holding>> {
-        let mut source = take_in(DOOR, x, &*facts(x)?, (&Argument::UNSPECIFIED, said))?;
+        let by_cai = matches!(self.method, Method::Make(Class::Cai) | Method::View(Class::Cai));
+        let carries = if by_cai || self.is_numpy { Dtype::check_shared } else { ANY };
+        let arguments = (&Argument::UNSPECIFIED, said);
+        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, carries)?;
+        carries(source.array.dtype())?;
         source.array.set_readonly(readonly);
         if self.writes && source.array.readonly() {
             let (kind, got) = match readonly {

@@ -5,12 +5,14 @@ use pyo3::prelude::*;
 
 use super::hand_over::export;
 use super::{Maybe, tell};
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
+use crate::py::producers::dlpack::Carries;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
 use crate::py::producers::{cai, dlpack, types};
 use crate::py::streams::Argument;
@@ -80,27 +82,28 @@ fn view<'py>(
     stream: Maybe<'_, 'py>,
     readonly: Maybe<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    View::object(x.py(), taken(DOOR, x, stream, readonly)?, CaiView)
+    let source = taken(DOOR, x, (stream, readonly), Dtype::check_shared)?;
+    View::object(x.py(), source, CaiView)
 }
 
-/// The array of `x`, for a view of either protocol.
+/// The array of `x`, for a view of either protocol, which `carries` its type or refuses it.
 #[inline(always)]
 pub(super) fn taken<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
+    (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+    carries: Carries,
 ) -> PyResult<Box<Holding>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let mut source = source_for(door, x, &argument)?;
+    let mut source = source_for(door, x, &argument, carries)?;
     source.array.set_readonly(readonly);
     Ok(source)
 }
 
 /// An array of whatever protocol, for nobody yet.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<Holding>> {
-    source_for(door, x, &Argument::UNSPECIFIED)
+    source_for(door, x, &Argument::UNSPECIFIED, ANY)
 }
 
 #[inline(always)]
@@ -108,12 +111,17 @@ fn source_for(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
+    carries: Carries,
 ) -> PyResult<Box<Holding>> {
     let facts = facts(x)?;
-    let mut source = take_in(door, x, &facts, (argument, argument))?;
+    let mut source = take_in(door, x, &facts, (argument, argument), carries)?;
+    carries(source.array.dtype())?;
     dlpack::consume(x.py(), &mut source)?;
     Ok(source)
 }
+
+/// DLPack carries what DLPack says.
+pub(super) const ANY: Carries = |_| Ok(());
 
 /// Takes `x` in by the best way that its type has; a capsule's tensor is still its own. Where that way fails and the type
 /// has others than it had, by those.
@@ -123,11 +131,12 @@ pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
+    carries: Carries,
 ) -> PyResult<Box<Holding>> {
-    take_in_by(door, x, facts, arguments).or_else(|error| {
+    take_in_by(door, x, facts, arguments, carries).or_else(|error| {
         let py = x.py();
         let changed = if is_interrupt(py, &error) { None } else { types::changed(x, facts)? };
-        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments))
+        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments, carries))
     })
 }
 
@@ -137,6 +146,7 @@ fn take_in_by(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
+    carries: Carries,
 ) -> PyResult<Box<Holding>> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         if facts.has_still(table, x)? {
@@ -153,14 +163,14 @@ fn take_in_by(
             from_dict(door, x, facts, (argument, said))
         }
         ProducerKind::Foreign if facts.has_dlpack => {
-            dlpack::protocol(door, x, (facts, facts), (argument, said))
+            dlpack::protocol(door, x, (facts, facts), (argument, said), carries)
         }
         ProducerKind::Foreign if !facts.has_cai && has_dlpack(x)? => match stands_for(x)? {
             Some(array) => {
                 let known = types::facts(&array)?;
-                dlpack::protocol(door, x, (facts, &known), (argument, said))
+                dlpack::protocol(door, x, (facts, &known), (argument, said), carries)
             }
-            None => dlpack::protocol(door, x, (facts, facts), (argument, said)),
+            None => dlpack::protocol(door, x, (facts, facts), (argument, said), carries),
         },
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
             from_dict(door, x, facts, (argument, said))

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::to_cai::taken;
+use super::to_cai::{ANY, taken};
 use super::{Maybe, tell};
 use crate::dlpack::capsule;
 use crate::error::Kind;
@@ -52,7 +52,7 @@ pub(crate) fn to_dlpack<'py>(
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made = taken(DOOR, x, stream, readonly)
+        let made = taken(DOOR, x, (stream, readonly), ANY)
             .and_then(|source| View::object(x.py(), source, DLPackView));
         if span.is_observed() { tell(DOOR, span, made) } else { made }
     })

@@ -188,7 +188,7 @@ impl CallSpan {
             name: "exchange", target: "cai_bridge", door, by, dtype = array.dtype().name(),
             typestr = array.dtype().typestr(), shape = tuple_text(array.cai_shape().as_slice()),
             strides = tuple_text(array.cai_strides().as_slice()), ptr = array.ptr(),
-            nbytes = array.cai_size() * array.dtype().itemsize(),
+            nbytes = array.nbytes(),
             memory = place_text(array.device()), readonly = array.readonly(),
             stream = stream.map(|stream| stream.seen_from(Thread::current()).handle()),
             trace.began = self.at(), trace.ended = ended, "an array goes through"
@@ -230,7 +230,7 @@ impl CallSpan {
         if self.0.is_some() && to != 0 {
             tracing::trace!(
                 name: "copy", target: "cai_bridge", device = on.1,
-                ptr = array.ptr(), copy = to, nbytes = array.cai_size() * array.dtype().itemsize(),
+                ptr = array.ptr(), copy = to, nbytes = array.nbytes(),
                 host = if to_host { "the host waited for it" } else { "the host did not wait" },
                 trace.stream = on.0.handle(), trace.began = self.at(), trace.ended = now(), "a copy is made"
             );

@@ -22,6 +22,7 @@ use crate::dlpack::capsule::{self, Form};
 use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
+use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
@@ -33,6 +34,9 @@ use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
+
+/// Refuses a type that the protocol that it is for has no word for.
+pub(crate) type Carries = fn(Dtype) -> Result<()>;
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
 #[inline(always)]
@@ -77,6 +81,7 @@ pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     (facts, known): (&Facts, &Facts),
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
+    carries: Carries,
 ) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
@@ -100,6 +105,7 @@ pub(crate) fn protocol(
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
+    carries(array.dtype())?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }

@@ -43,8 +43,7 @@ impl Import {
 
 fn adopt(managed: ImportedDlpack) -> PyResult<Import> {
     let tensor = managed.validate().map_err(|error| PyBufferError::new_err(error.to_string()))?;
-    let dtype =
-        Dtype::from_dlpack(tensor.dtype().code.0, tensor.dtype().bits, tensor.dtype().lanes)?;
+    let dtype = Dtype::of_dlpack(tensor.dtype().code.0, tensor.dtype().bits, tensor.dtype().lanes)?;
     let layout = Layout::from_elements(tensor.shape(), tensor.strides(), dtype.element_size())?;
     let device = Device::from_dlpack(tensor.device().device_type.0, tensor.device().device_id)?;
     let ptr = (tensor.data_ptr() as u64).wrapping_add(tensor.byte_offset());

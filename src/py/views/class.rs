@@ -23,14 +23,20 @@ impl View {
     /// The strides, in bytes, one for each dimension.
     #[getter]
     fn strides<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || PyTuple::new(py, self.array.cai_strides().as_slice()))
+        entry(py, || {
+            self.check_whole()?;
+            PyTuple::new(py, self.array.cai_strides().as_slice())
+        })
     }
 
     /// The element type as a typestr of NumPy's array interface; bfloat16 is ``<V2``, 8-bit
     /// floats ``|V1``.
     #[getter]
     fn typestr<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.array.dtype().typestr()))
+        entry(py, || {
+            self.array.dtype().check_shared()?;
+            Ok(self.array.dtype().typestr())
+        })
     }
 
     /// The element type as a ``numpy.dtype``: for bfloat16 and 8-bit floats that of ``ml_dtypes`` if that
@@ -43,7 +49,11 @@ impl View {
     /// The size of an item, in bytes.
     #[getter]
     fn itemsize<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.array.dtype().itemsize()))
+        entry(py, || {
+            self.check_whole()?;
+            let dtype = self.array.dtype();
+            Ok(if dtype.is_shared() { dtype.itemsize() } else { dtype.element_size() })
+        })
     }
 
     /// The number of dimensions.
@@ -74,7 +84,7 @@ impl View {
     /// The bytes of all items, without the gaps between them.
     #[getter]
     fn nbytes<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || Ok(self.array.cai_size() * self.array.dtype().itemsize()))
+        entry(py, || Ok(self.array.nbytes()))
     }
 
     /// The address of the first item; 0 if there is none.

@@ -285,6 +285,7 @@ fn capsule_of<'py, K: Send>(
     if versioned {
         capsule::new(py, encode::copied::<DLManagedTensorVersioned, K>(array, on_host, keep)?)
     } else {
+        encode::check_padding(array, "asks for a legacy capsule")?;
         capsule::new(py, encode::copied::<DLManagedTensor, K>(array, on_host, keep)?)
     }
 }

@@ -51,7 +51,8 @@ impl DLPackView {
     /// dl_device : tuple of (int, int), optional
     ///     None or the array's own device; ``(2, id)``, another GPU, to which the array is copied unless
     ///     its memory is managed or pinned, which every GPU reaches; ``(1, 0)``, the CPU, for a copy in
-    ///     host memory.
+    ///     host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
+    ///     waited for what is pending there.
     /// copy : bool, optional
     ///     None copies only if the array is not on that device, True always, False never.
     ///
@@ -121,12 +122,17 @@ fn hand_out<'py>(
     let argument = Argument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
     let wanted = export_request(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
-    let asked = CapsuleRequest { argument: &argument, versioned };
+    let on_host = wanted == ExportRequest::OnHost;
+    let asked = CapsuleRequest { argument: &argument, versioned, on_host };
     let capsule = match wanted {
         ExportRequest::Own => {
             if stream.is_none() && view.array.device().kind != MemoryKind::Device {
                 export::wait_for_host(py, view)?;
             }
+            export::share(py, view, &view.array, &asked)
+        }
+        ExportRequest::OnHost => {
+            export::wait_for_host(py, view)?;
             export::share(py, view, &view.array, &asked)
         }
         ExportRequest::Shared(device) => {
@@ -188,6 +194,7 @@ fn borrow<'a>(py: Python<'_>, view: &'a View) -> PyResult<&'a Descriptor> {
     if view.array.readonly() {
         return Err(Error::new(Kind::ReadOnlyBorrowed, "read-only memory").into());
     }
+    encode::check_padding(&view.array, "borrows it")?;
     // Held across the order, during which others run, and looked at again after it.
     let _held = onto_legacy(py, view)?;
     view.held(|holding| {

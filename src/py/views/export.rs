@@ -3,6 +3,7 @@
 //! Managed and pinned memory is reached by every GPU, and is handed out as a GPU's own without a copy.
 //! Refused are GPUs that the machine does not have. Copies are [`super::copy`]'s.
 
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 use pyo3::prelude::*;
 
 use super::View;
@@ -34,6 +35,8 @@ pub(super) struct CapsuleRequest<'a, 'py> {
     pub(super) argument: &'a Argument<'a, 'py>,
     /// Whether it takes a versioned capsule.
     pub(super) versioned: bool,
+    /// Whether it is on the CPU, and gets the memory as the host's.
+    pub(super) on_host: bool,
 }
 
 /// Where the streams of the GPU `ordinal` are: the array's own place where that is its GPU.
@@ -83,7 +86,7 @@ pub(super) fn share<'py>(
     array: &Descriptor,
     asked: &CapsuleRequest<'_, 'py>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let CapsuleRequest { argument, versioned } = *asked;
+    let CapsuleRequest { argument, versioned, on_host } = *asked;
     if !versioned {
         encode::check_legacy(array)?;
     }
@@ -101,11 +104,11 @@ pub(super) fn share<'py>(
     }
     let is_in = |tensor: usize| handed_out.inspect(|known| known.is_in(tensor));
     if versioned {
-        let managed = encode::versioned(array, tenant)?;
+        let managed = encode::shared::<DLManagedTensorVersioned, _>(array, on_host, tenant)?;
         is_in(managed.as_ptr().addr());
         capsule::new(py, managed)
     } else {
-        let managed = encode::legacy(array, tenant)?;
+        let managed = encode::shared::<DLManagedTensor, _>(array, on_host, tenant)?;
         is_in(managed.as_ptr().addr());
         capsule::new(py, managed)
     }

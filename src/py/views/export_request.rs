@@ -1,6 +1,7 @@
 //! What a consumer of `DLPackView.__dlpack__` wants by `dl_device` and `copy`. Touches no driver.
 //!
-//! Managed and pinned memory is reached by every GPU, so it is no copy that hands it out as a GPU's own.
+//! Managed and pinned memory is reached by every GPU and by the CPU, so it is no copy that hands it out as their own; to the
+//! CPU only where a copy is ruled out.
 //! Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
 //! `copy=False` where there is no other way (Python array API 2025.12, ``array.__dlpack__``).
 
@@ -20,6 +21,8 @@ pub(super) enum ExportRequest {
     Own,
     /// The same memory by another of the names that reach it.
     Shared(Device),
+    /// The same memory as the host's own.
+    OnHost,
     /// A copy.
     Copy(Target),
 }
@@ -55,6 +58,7 @@ pub(super) fn export_request(
             return Err(Error::new(Kind::CopyKind, got).into());
         }
         (None, _) => ExportRequest::Own,
+        (Some(((1, 0), _)), Some(false)) if !is_gpus => ExportRequest::OnHost,
         (Some(((1, 0), _)), Some(false)) => return Err(needed((1, 0), own).into()),
         (Some(((1, 0), _)), _) => ExportRequest::Copy(Target::Host),
         (Some(((2, _), Ok(id @ 0..))), Some(true)) => ExportRequest::Copy(Target::Gpu(id)),

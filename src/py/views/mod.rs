@@ -148,6 +148,12 @@ impl View {
         HandOver { door, by, array: &self.array, stream }
     }
 
+    /// Refuses to say bytes of packed elements.
+    fn check_whole(&self) -> Result<()> {
+        let dtype = self.array.dtype();
+        if dtype.is_packed() { dtype.check_shared() } else { Ok(()) }
+    }
+
     /// Refuses a view that was released.
     pub(crate) fn check_leased(&self) -> Result<()> {
         self.held(|_| ())
@@ -168,7 +174,7 @@ impl View {
             .transpose()?;
         Ok(Parts {
             ptr: array.ptr(),
-            nbytes: array.cai_size() * array.dtype().itemsize(),
+            nbytes: array.nbytes(),
             device,
             shape: PyTuple::new(py, array.cai_shape().as_slice())?,
             dtype: numpy::dtype(py, array.dtype())?.into_any(),
@@ -188,14 +194,17 @@ impl View {
         };
         let layout = if self.array.layout().is_contiguous() {
             String::new()
+        } else if self.array.dtype().is_packed() {
+            format!(" strides={} items", tuple_text(self.array.layout().strides()))
         } else {
             format!(" strides={}", tuple_text(self.array.cai_strides().as_slice()))
         };
         let readonly = if self.array.readonly() { ", read-only" } else { "" };
         let kept = if self.lease.is_leased() { "" } else { ", released" };
+        let dtype = self.array.dtype();
+        let name = if dtype.is_shared() { dtype.name().to_owned() } else { format!("{dtype:?}") };
         format!(
-            "{} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
-            self.array.dtype().name(),
+            "{name} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
             tuple_text(shape.as_slice()),
             self.array.ptr(),
         )
