@@ -4,8 +4,8 @@
 
 Run from the checkout, with `cai_bridge` importable. `--processes 0` runs all in one process. Tests
 marked `alone` measure times or free memory: they run last, one by one. What was skipped is printed
-by its reason, then one line of figures. Without arguments for pytest the run is of all tests, and
-tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
+by its reason, then one line of figures. Arguments that name tests choose those, of all GPU tests
+otherwise. Without any argument for pytest tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
 variable COMMIT is as good. Exits with 1 if a test failed, with 2 if none ran.
 """
 
@@ -70,7 +70,8 @@ def main() -> None:
     parser.add_argument("--commit", help="the commit that the tree is of")
     parser.add_argument("--last", type=Path, default=HERE / "LAST.md", help="where figures go")
     asked, arguments = parser.parse_known_args()
-    tests = arguments or ["tests/gpu"]
+    named = any((ROOT / one.partition("::")[0]).exists() for one in arguments)
+    tests = arguments if named else ["tests/gpu", *arguments]
     with tempfile.TemporaryDirectory() as folder:
         beside = run(asked.processes, "not alone", tests, Path(folder) / "beside.xml")
         alone = run(0, "alone", tests, Path(folder) / "alone.xml")

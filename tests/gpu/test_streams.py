@@ -108,13 +108,13 @@ def test_an_export_through_the_exchange_api_is_ordered_on_the_legacy_default_str
     assert tensor.data_ptr() == view.ptr
 
 
-def test_a_dict_that_names_no_stream_has_nothing_pending_and_nothing_is_waited_for(
+def test_of_a_strange_dict_that_names_no_stream_the_legacy_one_alone_is_waited_for(
     driver: Any, stream_of: Any, pending_cai: Any
 ) -> None:
     bystander, target = stream_of("non-blocking"), stream_of("non-blocking")
     driver.spin(bystander, SPIN_MS)
     view = from_cai(pending_cai(None))
-    assert view.stream is None
+    assert view.stream == LEGACY
     view.__dlpack__(stream=target)
     assert not driver.is_pending(target)
 

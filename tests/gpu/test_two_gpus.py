@@ -138,7 +138,7 @@ def test_default_streams_are_those_of_the_arrays_device(torch: Any, two: Any, st
     far = two.get("cuDevicePrimaryCtxRetain", two.get("cuDeviceGet", THERE, kind=ctypes.c_int))
     with two.context(far):
         block, side = two.allocate(4 * WORDS), two.stream()
-        two.spin(side, 20)
+        two.spin(side, 200)
         two.write(block, 7, WORDS, side)
     array = capsules.OnlyCai({**capsules.interface(block, (WORDS,)), "stream": side})
     capsule = from_cai(array).__dlpack__(stream=stream)
