@@ -305,10 +305,11 @@ def test_a_stream_tells_its_context_and_whether_it_is_blocking(
         assert driver.get_of("cuStreamGetCtx", stream) == driver.primary
 
 
-def test_the_handle_of_a_destroyed_stream_is_the_next_ones_and_its_number_is_not(
+def test_a_later_stream_may_have_a_destroyed_ones_handle_but_never_its_number(
     driver: Driver,
 ) -> None:
     for flags in (BLOCKING, NON_BLOCKING):
+        passed_on = 0
         for _ in range(20):
             first = driver.stream(flags)
             number = driver.get_of("cuStreamGetId", first, ctypes.c_ulonglong)
@@ -316,9 +317,11 @@ def test_the_handle_of_a_destroyed_stream_is_the_next_ones_and_its_number_is_not
             driver.spin(first, 2.0)
             driver("cuStreamDestroy_v2", first)
             second = driver.stream(flags)
-            assert second == first, "the driver passes no handle on: the tests of that test nothing"
+            passed_on += second == first
             assert driver.get_of("cuStreamGetId", second, ctypes.c_ulonglong) != number
             driver("cuStreamDestroy_v2", second)
+        # What was freed beside may be taken first.
+        assert passed_on, "the driver passes no handle on: the tests of that test nothing"
     driver.synchronize()
 
 
