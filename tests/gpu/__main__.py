@@ -5,8 +5,9 @@
 Run from the checkout, with `cai_bridge` importable. `--processes 0` runs all in one process. Tests
 marked `alone` measure times or free memory: they run last, one by one. What was skipped is printed
 by its reason, then one line of figures. Arguments that name tests choose those, of all GPU tests
-otherwise. Without any argument for pytest tests/gpu/LAST.md says what came of it; `--commit` is for a tree without a repository, and the
-variable COMMIT is as good. Exits with 1 if a test failed, with 2 if none ran.
+otherwise. Without arguments for pytest tests/gpu/LAST.md says what came of it; `--commit` is for a
+tree without a repository, and the variable COMMIT is as good. Exits with 1 if a test failed, with
+2 if none ran.
 """
 
 from __future__ import annotations

@@ -365,8 +365,8 @@ def held_by_a_flag(
         driver.launch(set_, other, block)
         thread.join()
         driver.synchronize()
-        assert waits, "it did not wait"
         assert not failed, failed
+        assert waits, "it did not wait"
         return driver.words(block, 2)[1]
 
     return spin
