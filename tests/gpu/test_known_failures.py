@@ -10,6 +10,8 @@ from cai_bridge.conformance.isolated import check_isolated
 from cai_bridge.conformance.known import known
 from cai_bridge.conformance.requirement import Role
 
+# What is not ordered shows by its time, which neighbours on the GPU take.
+pytestmark = pytest.mark.alone
 SUBJECTS: list[tuple[Role, str]] = [
     *(("producer", name) for name in ("torch", "jax", "cupy", "numba", "tvm-ffi", "rmm")),
     *(("consumer", name) for name in ("torch", "jax", "cupy", "numba", "cuda.core", "tvm-ffi")),
@@ -27,4 +29,5 @@ def test_the_list_is_what_is_found(role: Role, library: str, note: Callable[...,
     listed = {**known("xfails").get(library, {}), **known("skips").get(library, {})}
     judged = {one.name for one in report.verdicts}
     failed = {one.name: one.evidence for one in report.failed}
-    assert {name for name in listed if name in judged} == failed.keys(), failed
+    expected = {name for name in listed if name in judged}
+    assert (expected - failed.keys(), failed.keys() - expected) == (set(), set()), failed
