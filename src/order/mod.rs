@@ -9,6 +9,8 @@ mod place;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use smallvec::SmallVec;
+
 use self::place::in_context;
 pub use self::place::{context_of, within};
 use crate::capture::{Direction, Part, Route, route};
@@ -43,10 +45,7 @@ pub fn order<D: Driver + ?Sized>(driver: &D, need: Need<'_>) -> Result<Option<El
                 return Ok(Some(Elided::UnsaidInCapture));
             }
             Route::Pointless => return Ok(Some(Elided::Captured)),
-            Route::Refused(kind) => {
-                let got = format!("an edge from {} to {}", from.stream(), to.stream());
-                return Err(Error::new(kind, got));
-            }
+            Route::Refused(kind) => return Err(refused(kind, from, to)),
         };
         // The legacy stream may wait for itself here, where it stands in for two others.
         let event = record(driver, context, from)?;
@@ -280,6 +279,54 @@ pub fn connect(
         _ => tell(purpose, from, to, made.is_ok()),
     }
     made.map(drop)
+}
+
+/// The same of several edges, all of which are asked first: one that is made may join a stream to a capture, where it
+/// would be left if the next were refused.
+pub fn connect_all(
+    purpose: Purpose,
+    driver: &Handle,
+    edges: &[(Alive<'_>, Alive<'_>)],
+    detach: impl Fn(Call<'_>),
+) -> Result<()> {
+    let need = |&(from, to): &_| Need { direction: purpose.direction, from, to };
+    let needs: SmallVec<[_; 2]> = edges.iter().map(need).collect();
+    check(driver, &needs).map_err(|(_, error)| error)?;
+    edges.iter().try_for_each(|edge| connect(purpose, driver, *edge, &detach))
+}
+
+/// Refuses what a capture makes [`order`] refuse of `needs`, made one after the other, before any is made. The error
+/// comes with its place.
+pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> {
+    if needs.len() < 2 {
+        return Ok(());
+    }
+    let driver = driver.get().map_err(|error| (0, error))?;
+    // What becomes of each stream on the way.
+    let mut parts: SmallVec<[(Alive<'_>, Part); 4]> = SmallVec::new();
+    let part = |parts: &[(Alive<'_>, Part)], stream: Alive<'_>| {
+        let known = parts.iter().rev().find(|(known, _)| known.is(stream));
+        let asked = || within(driver, stream.place(), |_| driver.part(stream));
+        known.map_or_else(asked, |(_, part)| Ok(*part))
+    };
+    for (place, &Need { direction, from, to }) in needs.iter().enumerate() {
+        if between(from, to).is_some() {
+            continue;
+        }
+        let asked = part(&parts, from).and_then(|from| Ok((from, part(&parts, to)?)));
+        let (source, at) = asked.map_err(|error| (place, error))?;
+        match route(direction, source, to.named_here(), at) {
+            Route::Refused(kind) => return Err((place, refused(kind, from, to))),
+            Route::Plain if at == Part::Outside => parts.push((to, source)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+#[cold]
+fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
+    Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
 fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {

@@ -21,33 +21,17 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
-/// The stream of `place` that the memory of `holding` is ready on, for `to` or others to wait for; `None` if nothing
-/// is pending. If nothing keeps that stream alive any more, the host has waited for all work there. Without `to`, the
-/// caller has [`Holding::also_ready`] waited for, too.
-pub(crate) fn ready_stream<'h>(
-    py: Python<'_>,
-    door: &'static str,
-    holding: &'h Holding,
-    (ready, place): (Ready, Place),
-    to: Option<Alive<'_>>,
-) -> PyResult<Option<Alive<'h>>> {
-    let found = alive_or_waited(py, door, holding, (ready, place))?;
-    if let (Some(_), Some(to)) = (found, to)
-        && let Some(also) = holding.also_ready(py)?
-    {
-        let door = Purpose::hand_over(door);
-        order::connect(door, &holding.driver, (also, to), |call| detach(py, call))?;
-    }
-    Ok(found)
-}
+/// The stream that memory is ready on, and the other one that its producer works on, too. Who uses it waits for both.
+pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
-/// The same for the caller to make the orders: that stream, and the other one that the producer works on, too.
+/// The streams of `place` that the memory of `holding` is ready on; `None` if nothing is pending. If nothing keeps that
+/// stream alive any more, the host has waited for all work there.
 pub(crate) fn ready_streams<'h>(
     py: Python<'_>,
     door: &'static str,
     holding: &'h Holding,
     ready: (Ready, Place),
-) -> PyResult<Option<(Alive<'h>, Option<Alive<'h>>)>> {
+) -> PyResult<Option<Both<'h>>> {
     let found = alive_or_waited(py, door, holding, ready)?;
     found.map(|alive| Ok((alive, holding.also_ready(py)?))).transpose()
 }
@@ -104,7 +88,7 @@ pub(crate) fn hand_over(
     look(py);
     let mut from = None;
     if plan(ready, argument.request()).is_none() {
-        from = ready_stream(py, door, holding, (ready, place), argument.alive(at))?;
+        from = ready_streams(py, door, holding, (ready, place))?;
         if from.is_none() {
             return Ok(());
         }
@@ -112,21 +96,24 @@ pub(crate) fn hand_over(
     hand_over_from(py, door, &holding.driver, (ready, place, from), (argument, at))
 }
 
-/// The same from a stream that the caller knows to be alive. Nothing of Python's runs in between that might let that
-/// stream go.
+/// The same from streams that the caller knows to be alive. Nothing of Python's runs in between that might let them
+/// go.
 #[inline]
 pub(crate) fn hand_over_from(
     py: Python<'_>,
     door: &'static str,
     driver: &Handle,
-    (ready, place, from): (Ready, Place, Option<Alive<'_>>),
+    (ready, place, from): (Ready, Place, Option<Both<'_>>),
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
     let door = Purpose::hand_over_of(door, ready);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
-        (None, Some(streams)) => {
-            order::connect(door, driver, streams, |call| detach(py, call))?;
+        (None, Some(((from, None), to))) => {
+            order::connect(door, driver, (from, to), |call| detach(py, call))?;
+        }
+        (None, Some(((from, Some(also)), to))) => {
+            order::connect_all(door, driver, &[(also, to), (from, to)], |call| detach(py, call))?;
         }
         (why, _) => {
             let on = || request.stream().or(ready.stream());

@@ -4,10 +4,10 @@ use pyo3::prelude::*;
 use smallvec::SmallVec;
 
 use crate::device::Place;
-use crate::order::{self, Purpose};
+use crate::order::{self, Need, Purpose};
 use crate::py::lease::{Holding, look};
 use crate::py::source::{
-    check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_stream,
+    Both, check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_streams,
 };
 use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
@@ -51,6 +51,7 @@ pub(super) fn export_all(
             }
         }
     }
+    check(door, sources, &all)?;
     let mut ordered = SmallVec::new();
     for (item, source) in sources.iter().enumerate() {
         if let Some(asked) = &all[item] {
@@ -68,18 +69,19 @@ pub(super) fn export_all(
     Ok(())
 }
 
-/// From the stream that an event is recorded on, or what it stands in for, to where the consumers work; and whether the
-/// producer named that stream.
-type Pair = (Stream, bool, Place, Place, bool);
+/// From the streams that events are recorded on, or what they stand in for, to where the consumers work; and whether
+/// the producer named them.
+type Pair = (Source, Option<Source>, Place, bool);
+type Source = (Stream, bool, Place);
 
 /// What is to be ordered for a consumer.
 struct Asked<'a, 'py> {
     argument: &'a Argument<'a, 'py>,
     /// Where the consumer works.
     at: Place,
-    /// Whether it has to wait, and the stream that the array is ready on then, if something is pending still.
+    /// Whether it has to wait, and the streams that the array is ready on then, if something is pending still.
     waits: bool,
-    from: Option<Alive<'a>>,
+    from: Option<Both<'a>>,
 }
 
 /// Asks which stream `source` is ready on.
@@ -93,12 +95,36 @@ fn ask<'a, 'py>(
     let at = check_argument(&source.array, &source.driver, argument, at)?;
     let waits = plan(source.ready, argument.request()).is_none();
     let from = if waits {
-        let ready = (source.ready, source.home.place);
-        ready_stream(py, door, source, ready, argument.alive(at))?
+        ready_streams(py, door, source, (source.ready, source.home.place))?
     } else {
         None
     };
     Ok(Asked { argument, at, waits, from })
+}
+
+/// Refuses what a capture makes one of the orders fail by, before the first is made. The number of the array comes with
+/// an error.
+fn check(
+    door: &'static str,
+    sources: &[Box<Holding>],
+    all: &[Option<Asked<'_, '_>>],
+) -> Result<(), (usize, PyErr)> {
+    let (mut items, mut needs): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = Default::default();
+    let mut driver = None;
+    for (item, (source, asked)) in sources.iter().zip(all).enumerate() {
+        let Some(Asked { argument, at, from: Some((from, also)), .. }) = asked else { continue };
+        let Some(to) = argument.alive(*at) else { continue };
+        let direction = Purpose::hand_over_of(door, source.ready).direction;
+        for &from in also.iter().chain([from]) {
+            if !needs.iter().any(|need: &Need<'_>| from.is(need.from) && to.is(need.to)) {
+                items.push(item);
+                needs.push(Need { direction, from, to });
+            }
+        }
+        driver = Some(&source.driver);
+    }
+    let checked = driver.map_or(Ok(()), |driver| order::check(driver, &needs));
+    checked.map_err(|(place, error)| (items[place], error.into()))
 }
 
 impl Asked<'_, '_> {
@@ -113,7 +139,8 @@ impl Asked<'_, '_> {
         let Self { argument, at, waits, from } = *self;
         // By the stream that is waited for, not by the one that was named: the legacy stream may stand in for that.
         let named = source.ready != Ready::Unsaid;
-        let pair = from.map(|from| (from.stream(), from.stands_in(), from.place(), at, named));
+        let source_of = |from: Alive<'_>| (from.stream(), from.stands_in(), from.place());
+        let pair = from.map(|(from, also)| (source_of(from), also.map(source_of), at, named));
         match (pair, ordered) {
             (Some(pair), Some(ordered)) if ordered.contains(&pair) => {
                 let together = || argument.request().stream();

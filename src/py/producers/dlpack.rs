@@ -250,7 +250,7 @@ fn hand_to_consumer(
         return Ok(());
     }
     let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
-    let ready = (source.ready, source.home.place, from);
+    let ready = (source.ready, source.home.place, from.map(|from| (from, None)));
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;
     if source.array.ptr() != 0 {
         source.hand_to(py, argument, at)?;

@@ -3,6 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use smallvec::SmallVec;
 
 use crate::array::origin::Origin;
 use crate::array::users::Users;
@@ -16,7 +17,7 @@ use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::{CallSpan, End};
-use crate::py::source::{check_stream, ready_stream};
+use crate::py::source::{check_stream, ready_streams};
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
@@ -69,13 +70,15 @@ impl PythonMemory {
         look(py);
         let holding = self.share(py)?;
         let ready = (self.ready(), self.place);
-        let Some(from) = ready_stream(py, door, &holding, ready, Some(to))? else {
+        let Some((from, also)) = ready_streams(py, door, &holding, ready)? else {
             let door = Purpose::hand_over(door);
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
             return Ok(());
         };
         let door = Purpose::hand_over_of(door, ready.0);
-        order::connect(door, &self.driver, (from, to), |call| detach(py, call))?;
+        let edges = also.into_iter().chain([from]).map(|from| (from, to));
+        let edges: SmallVec<[_; 2]> = edges.collect();
+        order::connect_all(door, &self.driver, &edges, |call| detach(py, call))?;
         Ok(())
     }
 

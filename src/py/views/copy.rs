@@ -24,22 +24,13 @@ use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
-use crate::py::source::{check_argument, ready_stream};
+use crate::py::source::{check_argument, ready_streams};
 use crate::py::streams::{Argument, KeepAlive, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
 const CAPTURED: (Kind, &str) =
     (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
-
-/// The stream that the array is ready on besides `ready`, as its exporter says.
-fn also_ready<'h>(
-    py: Python<'_>,
-    holding: &'h Holding,
-    ready: Option<Alive<'_>>,
-) -> PyResult<Option<Alive<'h>>> {
-    if ready.is_some() { Ok(holding.also_ready(py)?) } else { Ok(None) }
-}
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
 /// caller has given up the interpreter's lock.
@@ -103,8 +94,8 @@ pub(super) fn to_gpu<'py>(
     }
     look(py);
     let kept = argument.keep(py, &view.driver, at)?;
-    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
-    let also = also_ready(py, &holding, ready)?;
+    let (ready, also) = ready_streams(py, DOOR, &holding, (view.ready, view.place))?.unzip();
+    let also = also.flatten();
     let (on, waiting) = queues(view, at, given, ready)?;
     // The stream that it is made on is the one that was named.
     let kept = kept.filter(|_| given.is_some() && waiting.is_none());
@@ -228,8 +219,8 @@ fn copied_to_host(
     copy: impl FnOnce(Alive<'_>) -> Result<Option<Arc<HostMemory>>> + Send,
 ) -> PyResult<(u64, Option<Arc<HostMemory>>)> {
     let holding = view.share(py)?;
-    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
-    let also = also_ready(py, &holding, ready)?;
+    let (ready, also) = ready_streams(py, DOOR, &holding, (view.ready, view.place))?.unzip();
+    let also = also.flatten();
     let on = ready.unwrap_or(Alive::per_thread(view.place));
     order::check_captures(view.driver.get()?, &[on, also.unwrap_or(on)], CAPTURED)?;
     let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);

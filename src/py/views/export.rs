@@ -16,7 +16,7 @@ use crate::error::{Error, Kind, Result};
 use crate::order;
 use crate::py::lease::Tenant;
 use crate::py::observe::End;
-use crate::py::source::{check_argument, consumers_place, hand_over, ready_stream};
+use crate::py::source::{check_argument, consumers_place, hand_over, ready_streams};
 use crate::py::streams::{Argument, WaitReason, places_of, wait_for_all};
 
 /// What makes the capsules, as a door.
@@ -66,10 +66,10 @@ pub(super) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
 /// reads pinned and managed memory.
 pub(super) fn wait_for_host(py: Python<'_>, view: &View) -> PyResult<()> {
     let holding = view.share(py)?;
-    let ready = ready_stream(py, DOOR, &holding, (view.ready, view.place), None)?;
-    let Some(ready) = ready else { return Ok(()) };
+    let ready = ready_streams(py, DOOR, &holding, (view.ready, view.place))?;
+    let Some((ready, also)) = ready else { return Ok(()) };
     let mut streams = vec![ready];
-    streams.extend(holding.also_ready(py)?);
+    streams.extend(also);
     let driver = view.driver.get()?;
     order::check_captures(driver, &streams, CAPTURED)?;
     for place in places_of(&view.driver, order::place_of(driver, ready)?, &streams)? {

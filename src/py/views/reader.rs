@@ -7,7 +7,7 @@ use crate::error::Kind;
 use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
-use crate::py::source::{ready_stream, ready_streams};
+use crate::py::source::ready_streams;
 use crate::py::streams::KeepAlive;
 use crate::py::streams::current::{self, Objects, StreamPolicy};
 use crate::py::streams::imported;
@@ -65,10 +65,10 @@ pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
 /// one is named, and waits here.
 fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     let holding = view.share(py)?;
-    let Some(ready) = ready_stream(py, DICT, &holding, (view.ready, view.place), None)? else {
+    let Some((ready, also)) = ready_streams(py, DICT, &holding, (view.ready, view.place))? else {
         return Ok(None);
     };
-    let Some(also) = holding.also_ready(py)? else { return Ok(Some(ready.stream())) };
+    let Some(also) = also else { return Ok(Some(ready.stream())) };
     order::connect(Purpose::hand_over(DICT), &view.driver, (ready, also), |call| detach(py, call))?;
     Ok(Some(also.stream()))
 }
