@@ -524,7 +524,6 @@ def assert_not_joined(cuda: Any, captured: Any, call: Any, got: str) -> None:
         with pytest.raises(DriverError, match=got):
             call()
     # The end of the capture fails where a stream is left joined.
-    cuda.synchronize()
 
 
 def test_of_a_tree_that_is_refused_no_edge_is_made(cuda):
@@ -540,6 +539,7 @@ def test_of_a_tree_that_is_refused_no_edge_is_made(cuda):
         lambda: convert(arrays, "cai", stream=consumer),
         r"got an edge from the legacy default stream \(1\) to the stream",
     )
+    cuda.synchronize()
 
 
 def test_streams_of_two_captures_cannot_both_be_waited_for(cuda):
@@ -555,6 +555,7 @@ def test_streams_of_two_captures_cannot_both_be_waited_for(cuda):
             lambda: convert(arrays, "cai", stream=consumer),
             "got an edge from the stream .* to the stream",
         )
+    cuda.synchronize()
 
 
 def test_of_both_streams_of_a_producer_none_is_waited_for_if_one_is_refused(cuda):
