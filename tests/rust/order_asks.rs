@@ -8,7 +8,8 @@ use cai_bridge::driver::Handle;
 use cai_bridge::driver::simulated::{Call, CaptureMode, Simulated, Span};
 use cai_bridge::error::Kind;
 use cai_bridge::order::{
-    Need, Purpose, check_captures, check_device, connect, is_reached, mark, order, wait_on_host,
+    Need, Purpose, check_captures, check_device, connect, connect_all, is_reached, mark, order,
+    wait_on_host,
 };
 use cai_bridge::stream::{Stream, Thread};
 
@@ -167,4 +168,31 @@ fn a_wait_of_the_host_is_made_beside_any_capture_and_ends_none() {
             cuda.end_capture(captured).unwrap();
         }
     }
+}
+
+#[test]
+fn of_several_edges_all_are_asked_before_the_first_is_made() {
+    let cuda = Simulated::new(1);
+    let driver = Handle::Simulated(Arc::clone(&cuda));
+    let [one, other, free, to] = [true, false, false, false]
+        .map(|blocking| Stream::Handle(cuda.create_stream(0, blocking).unwrap()));
+    for captured in [one, other] {
+        cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
+    }
+    let all = |edges: &[(Stream, Stream)]| {
+        let edges: Vec<_> = edges.iter().map(|&(from, to)| (alive(from), alive(to))).collect();
+        cuda.clear_calls();
+        let answer = connect_all(Purpose::hand_over("test"), &driver, &edges, |call| call());
+        let records = cuda.calls().iter().filter(|made| made.call == Call::EventRecord).count();
+        (answer.map_err(|error| error.kind()), records)
+    };
+    // A stream that has joined one capture cannot join the other; the way there is followed.
+    assert_eq!(all(&[(one, to), (other, to)]), (Err(Kind::CaptureOther), 0));
+    assert_eq!(all(&[(one, to), (to, free), (other, free)]), (Err(Kind::CaptureOther), 0));
+    assert_eq!(all(&[(one, to), (Stream::Legacy, to)]), (Err(Kind::CaptureLegacy), 0));
+    // One that is no edge asks nothing.
+    assert_eq!(all(&[(to, to), (one, other)]), (Err(Kind::CaptureOther), 0));
+    assert_eq!(all(&[(other, other), (free, to)]), (Ok(()), 1));
+    // And what can be made is made.
+    assert_eq!(all(&[(one, free), (one, to), (free, to)]), (Ok(()), 3));
 }
