@@ -116,7 +116,8 @@ class Ends(Model):
         upstream.append(self.also(view.home, view) or "")
         at = view.at if view.user.at is None else view.user.at
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
-        if not set(unkept) <= {*users, *producers, *upstream, *self.working(at)}:
+        known = {*users, *producers, *upstream, *self.working(at), *self._behind(view)}
+        if not set(unkept) <= known:
             wants(self.doubt is None or self.strict)
             for place in sorted({at, *(self.lanes[user].device for user in users)}):
                 self._wait_at_end(place, {*users})
@@ -138,6 +139,13 @@ class Ends(Model):
                 self.connect(user, producer)
         if home is None:
             self._until(users)
+
+    def _behind(self, view: View) -> set[str | None]:
+        """List the streams of the lease of ours that a library's array is over, which keeps them."""
+        ours = self.views.get("i" + view.array[1:]) if view.array[0] == "y" else None
+        if ours is None or view.home is not None:
+            return set()
+        return {self.confirmed(kept, ours) for kept in (ours.home, *ours.upstream)}
 
     def _until(self, users: list[str]) -> None:
         """Keep the memory until that is done which streams have to do now."""
