@@ -527,7 +527,10 @@ def assert_not_joined(cuda: Any, captured: Any, call: Any, got: str) -> None:
 
 
 def test_of_a_tree_that_is_refused_no_edge_is_made(cuda):
-    captured, consumer = cuda.stream("captured", blocking=True), cuda.stream("consumer", blocking=False)
+    captured, consumer = (
+        cuda.stream("captured", blocking=True),
+        cuda.stream("consumer", blocking=False),
+    )
     arrays = [
         cuda.array(fill=1, shape=(3,), stream=stream, speaks="cai3")
         for stream in (captured, cuda.legacy)

@@ -51,6 +51,8 @@ class Lives(Exports):
         """A graph capture is in the way: the bridge says so, and all is as before."""
         # What another thread raises would hold what it ended.
         wants(self.capture is not None and not getattr(step.step, "thread", False))
+        # Nobody can tell whose such a stream is while it is captured: the host may wait for it.
+        wants(not isinstance(step.step, s.Release) or self.bare.isdisjoint(self.capture.members))
         tried = self.copy()
         try:
             tried.take(step.step)

@@ -33,6 +33,8 @@ class Model(Memory):
         self.garbage: tuple[str, ...] = ()
         # Tensors that were taken out of their capsules by hand.
         self.by_hand: frozenset[str] = frozenset()
+        # Streams that were named by their handles alone.
+        self.bare: frozenset[str] = frozenset()
         # Streams that were destroyed while objects are around.
         self.closed: frozenset[str] = frozenset()
         # Those of them whose handle no other stream has.
@@ -50,6 +52,7 @@ class Model(Memory):
         for name in sorted(step.needs()):
             wants(name in self.named, f"{name} is gone")
             wants(name not in self.lost or isinstance(step, s.Drop), f"{name} has no context")
+        self.bare |= step.bare()
         current = getattr(step, "current", None)
         self.current = () if current is None else (current,)
         getattr(self, "_" + type(step).__name__.lower())(step)

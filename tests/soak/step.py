@@ -65,5 +65,17 @@ class Step:
                 found.add(value.partition(".")[0])
         return {name for name in found if name and not is_default(name)}
 
+    def bare(self) -> set[str]:
+        """The streams that it names by their handles alone."""
+        found: set[str] = set()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            for part in value if isinstance(value, tuple) else (value,):
+                if isinstance(part, Step):
+                    found |= part.bare()
+                elif isinstance(part, str) and field.name in REFERENCES and "." in part:
+                    found.add(part.partition(".")[0])
+        return found
+
 
 REFERENCES = {"stream", "array", "source", "view", "first", "then", "current", "graph", "what"}
