@@ -12,7 +12,7 @@ from . import capsules
 from .driver import Driver
 from .libraries import raw_values
 
-SPIN_MS = 30.0
+SPIN_MS = 60.0
 COUNT = 4096
 NEWEST = (1, 3)
 

@@ -72,6 +72,9 @@ SIGNATURES: dict[str, tuple[type, ...]] = {
 WAIT_EXTERNAL = 1  # cuStreamWaitEvent's flag
 CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED = 0, 1, 2
 
+BUSY_MS = 20.0
+"""How long an idle stream may have to wait for a GPU that other processes have as well."""
+
 # `%globaltimer` counts nanoseconds of wall time, so a delay needs no calibration and no clock rate.
 SPIN_PTX = b"""
 .version 7.0
@@ -101,6 +104,7 @@ class Driver(cuda.Driver):
 
     def __init__(self) -> None:
         super().__init__(0)
+        self._idle: dict[int, int] = {}
 
     def get_of(self, name: str, subject: int, kind: type = ctypes.c_void_p) -> int:
         """Call a function whose second argument is an out parameter, and return what it wrote."""
@@ -114,10 +118,12 @@ class Driver(cuda.Driver):
     def spin(self, stream: int, milliseconds: float) -> None:
         """Queue a one-thread kernel on `stream` that runs for `milliseconds`."""
         with self.context(self.current_context() or self.primary):
+            self.idle()
             self.launch(self.kernel(SPIN_PTX, b"spin"), stream, int(milliseconds * 1e6))
 
     def forget(self, context: int) -> None:
         """`context` is about to be destroyed, and its kernels with it."""
+        self._idle.pop(context, None)
         with self._loading:
             for key in [key for key in self._kernels if key[0] == context]:
                 del self._kernels[key]
@@ -126,20 +132,36 @@ class Driver(cuda.Driver):
         """Whether work queued on `stream` so far stays unfinished for `patience_ms`, seen through a
         fresh event.
 
-        An event on an idle stream completes microseconds after the record, not at once: hence the
-        patience. What a test holds back must spin for longer.
+        An event on an idle stream completes microseconds after the record, and later where other
+        processes have the GPU: the patience begins when an idle stream was served, or after
+        `BUSY_MS`. What a test holds back must spin for longer than both.
         """
-        deadline = time.perf_counter() + 1e-3 * patience_ms
         with self.context():
-            event = self.event()
+            asked = [self.event()]
             try:
-                self("cuEventRecord", event, stream)
-                while pending := self.result("cuEventQuery", event) == NOT_READY:
-                    if time.perf_counter() > deadline:
-                        break
-                return pending
+                self("cuEventRecord", asked[0], stream)
+                start = served = time.perf_counter()
+                if patience_ms:
+                    asked.append(self.event())
+                    self("cuEventRecord", asked[1], self.idle())
+                while self.result("cuEventQuery", asked[0]) == NOT_READY:
+                    now = time.perf_counter()
+                    is_busy = self.result("cuEventQuery", asked[-1]) == NOT_READY
+                    if patience_ms and is_busy and now < start + 1e-3 * BUSY_MS:
+                        served = now
+                    if now > served + 1e-3 * patience_ms:
+                        return True
+                return False
             finally:
-                self("cuEventDestroy_v2", event)
+                for event in asked:
+                    self("cuEventDestroy_v2", event)
+
+    def idle(self) -> int:
+        """A non-blocking stream of the current context that nobody works on."""
+        context = self.current_context()
+        if context not in self._idle:
+            self._idle[context] = self.stream()
+        return self._idle[context]
 
     # memory
 

@@ -145,7 +145,7 @@ def test_a_captured_consumer_waits_for_a_producer_outside(
     assert (cupy.asnumpy(seen) == 21.0).all()
     # Later records of this thread are none of the graph's: a replay does not wait for them.
     driver.synchronize()
-    driver.spin(handle_of(side), 50)
+    driver.spin(handle_of(side), 100.0)
     with torch.cuda.stream(side):
         to_cai(x, stream=cupy.cuda.Stream(non_blocking=True))
     graph.launch(consumer)

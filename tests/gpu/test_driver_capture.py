@@ -246,7 +246,7 @@ def test_a_graph_waits_for_the_latest_record_of_its_external_event_whenever_it_r
     graph = driver.get("cuGraphInstantiateWithFlags", made.value, 0)
     driver("cuGraphLaunch", graph, origin)
     driver("cuStreamSynchronize", origin)
-    driver.spin(outside, 50)
+    driver.spin(outside, 100.0)
     driver("cuGraphLaunch", graph, origin)
     assert not driver.is_pending(origin), "nothing was recorded since"
     driver("cuEventRecord", event, outside)

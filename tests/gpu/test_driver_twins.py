@@ -108,7 +108,7 @@ def test_a_record_in_one_context_is_waited_for_by_a_stream_of_another(
             producer, mark = driver.stream(), driver.event()
             driver.spin(producer, 0.01)
             driver("cuCtxSynchronize")
-            driver.spin(producer, 20.0)
+            driver.spin(producer, 100.0)
             driver("cuEventRecord", mark, producer)
         assert driver.current_context() == driver.primary
         driver("cuStreamWaitEvent", consumer, mark, 0)
@@ -129,7 +129,7 @@ def test_a_thread_with_no_current_context_orders_streams_under_a_pushed_one_and_
     driver: Driver, event: int, new_stream: Any
 ) -> None:
     producer, consumer = new_stream(), new_stream()
-    driver.spin(producer, 20.0)
+    driver.spin(producer, 100.0)
 
     def without_context() -> None:
         assert driver.current_context() == 0
@@ -208,7 +208,7 @@ def test_an_event_on_the_legacy_stream_completes_after_another_threads_per_threa
 
     def other() -> None:
         driver.use_primary()
-        driver.spin(PER_THREAD, 20.0)
+        driver.spin(PER_THREAD, 100.0)
         queued.set()
         done.wait(10)
 
@@ -232,7 +232,7 @@ def test_a_record_on_the_legacy_stream_orders_the_per_thread_streams_of_two_thre
 
         def producer() -> None:
             driver.use_primary()
-            driver.spin(PER_THREAD, 30.0)
+            driver.spin(PER_THREAD, 100.0)
             queued.set()
 
         def consumer() -> None:
@@ -269,7 +269,7 @@ def test_the_host_waits_with_the_idle_legacy_stream_for_the_blocking_ones(
     }
     busy = make[kind]()
     driver.synchronize()
-    driver.spin(busy, 50.0)
+    driver.spin(busy, 100.0)
     began = time.perf_counter()
     if call == "cuStreamQuery":
         waits = driver.result(call, LEGACY) == "CUDA_ERROR_NOT_READY"
@@ -326,7 +326,7 @@ def test_a_later_stream_may_have_a_destroyed_ones_handle_but_never_its_number(
 
 
 def test_the_per_thread_streams_of_two_threads_are_two_streams(driver: Driver) -> None:
-    driver.spin(PER_THREAD, 50.0)
+    driver.spin(PER_THREAD, 100.0)
     assert driver.is_pending(PER_THREAD)
 
     def other() -> None:

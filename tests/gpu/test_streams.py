@@ -21,7 +21,7 @@ from .converting import Named
 from .driver import BLOCKING, LEGACY, NON_BLOCKING, PER_THREAD
 from .streams import handle_of
 
-SPIN_MS = 50.0
+SPIN_MS = 100.0
 KINDS = ["legacy", "per-thread", "blocking", "non-blocking"]
 
 

@@ -141,7 +141,7 @@ class Ends(Model):
             self._until(users)
 
     def _behind(self, view: View) -> set[str | None]:
-        """List the streams of the lease of ours that a library's array is over, which keeps them."""
+        """List the streams that our own lease behind a library's array keeps."""
         ours = self.views.get("i" + view.array[1:]) if view.array[0] == "y" else None
         if ours is None or view.home is not None:
             return set()
