@@ -53,11 +53,19 @@ class Ends(Model):
     def hand_out(self, name: str, view: View, held: str, *, named: bool = True) -> None:
         """Make a view, a capsule or an import, which holds these."""
         self.views[name] = view
+        self._meet(view)
         self._add(name, held, *view.streams(), named=named)
+
+    def _meet(self, view: View) -> None:
+        kept = (view.on, view.home, *view.upstream, view.user.kept, *view.user.seen)
+        found = {one.stream for one in kept if one and one.by != "nobody"}
+        root = self.root(view.array)
+        self.met = {**self.met, root: self.met.get(root, frozenset()) | found}
 
     def change(self, name: str, view: View) -> None:
         """Have a view hold other streams than before."""
         before, self.views[name] = self.views[name], view
+        self._meet(view)
         for stream in view.streams():
             self.count[stream] += 1
         held = list(self.holds[name])
@@ -101,6 +109,8 @@ class Ends(Model):
 
     def _settle(self, view: View, also: str | None) -> None:
         """Order the producer after the consumers; where its stream is unknown, keep the memory."""
+        if self.elsewhere and self.capture is not None:
+            wants((self.confirmed(view.home, view) or "L")[0] != "T", "another thread's stream")
         users, lost = self._users(view, also)
         if lost:
             wants(self.doubt is None or self.strict)
@@ -116,7 +126,7 @@ class Ends(Model):
         upstream.append(self.also(view.home, view) or "")
         at = view.at if view.user.at is None else view.user.at
         unkept = [kept.stream for kept in view.upstream if kept.by == "nobody"]
-        known = {*users, *producers, *upstream, *self.working(at), *self._behind(view)}
+        known = {*users, *producers, *upstream, *self.working(at), *self._by_address(view)}
         if not set(unkept) <= known:
             wants(self.doubt is None or self.strict)
             for place in sorted({at, *(self.lanes[user].device for user in users)}):
@@ -140,12 +150,9 @@ class Ends(Model):
         if home is None:
             self._until(users)
 
-    def _behind(self, view: View) -> set[str | None]:
-        """List the streams that our own lease behind a library's array keeps."""
-        ours = self.views.get("i" + view.array[1:]) if view.array[0] == "y" else None
-        if ours is None or view.home is not None:
-            return set()
-        return {self.confirmed(kept, ours) for kept in (ours.home, *ours.upstream)}
+    def _by_address(self, view: View) -> frozenset[str]:
+        """List the streams that leases of ours over the same memory keep, or have kept."""
+        return frozenset() if view.home else self.met.get(self.root(view.array), frozenset())
 
     def _until(self, users: list[str]) -> None:
         """Keep the memory until that is done which streams have to do now."""

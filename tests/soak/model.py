@@ -33,6 +33,8 @@ class Model(Memory):
         self.garbage: tuple[str, ...] = ()
         # Tensors that were taken out of their capsules by hand.
         self.by_hand: frozenset[str] = frozenset()
+        # Streams that leases of each array's memory have kept.
+        self.met: dict[str, frozenset[str]] = {}
         # Streams that were named by their handles alone.
         self.bare: frozenset[str] = frozenset()
         # Streams that were destroyed while objects are around.
