@@ -52,10 +52,9 @@ class Lives(Exports):
 
         Whether that one is waited for as well is not promised.
         """
-        if view.home is not None:
-            return self.also(view.home, view) is not None
         is_default = view.ready is not None and s.is_default(view.ready)
-        return is_default and self.arrays[view.array].pending not in {None, view.ready}
+        moved = is_default and self.arrays[view.array].pending not in {None, view.ready}
+        return moved or self.also(view.home, view) is not None
 
     def _refusal(self, step: s.Refusal) -> None:
         """A graph capture is in the way: the bridge says so, and all is as before."""
