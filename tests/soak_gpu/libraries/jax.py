@@ -1,7 +1,8 @@
 """JAX, whose streams nobody can name, and whose arrays are never written.
 
 Late work is a chain of sums over a large array, each of which needs the one before; they are queued
-before the call returns.
+before the call returns. Each array comes after a chain of matrix products, which JAX captures into a
+graph, in a thread of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import numpy as np
 from . import adapter
 
 SIDE, PASSES, PASSES_MS = 1 << 25, 8, 0.5
+# As many as XLA asks for before it makes a graph of them, and one more.
+PRODUCTS = 6
 
 
 @jax.jit  # type: ignore[untyped-decorator]
@@ -31,6 +34,15 @@ def _passes(seed: Any, nothing: Any) -> Any:
 
     total = jax.lax.fori_loop(0, PASSES, one, nothing)
     return jnp.where(total > 1e30, 1.0, 0.0).astype(jnp.float32)
+
+
+@jax.jit  # type: ignore[untyped-decorator]
+def _products(square: Any, nothing: Any) -> Any:
+    """Compute 0 by products of matrices, which the compiler cannot know."""
+    total = square + nothing
+    for _ in range(PRODUCTS):
+        total = total @ square + nothing
+    return jnp.where(total[0, 0] > 1e30, 1.0, 0.0).astype(jnp.float32)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -54,13 +66,14 @@ class Adapter(adapter.Adapter):
         self.gpu = jax.devices("gpu")[0]
         self.nothing = jax.device_put(np.float32(0), self.gpu)
         self.seed = jnp.zeros((SIDE,), jnp.float32).block_until_ready()
+        self.square = jnp.zeros((64, 64), jnp.float32).block_until_ready()
         self.queued: deque[Any] = deque()
 
     def _late(self, spin: float) -> Any:
         nothing = self.nothing
         for _ in range(-int(-spin // PASSES_MS)):
             nothing = _passes(self.seed, nothing)
-        return nothing
+        return _products(self.square, nothing)
 
     def _noted(self, array: Any, spin: float) -> Any:
         if spin:
