@@ -1,8 +1,8 @@
 """JAX, whose streams nobody can name, and whose arrays are never written.
 
 Late work is a chain of sums over a large array, each of which needs the one before; they are queued
-before the call returns. Each array comes after a chain of matrix products, which JAX captures into a
-graph, in a thread of its own.
+before the call returns. Each array comes after a chain of matrix products, which JAX captures into
+a graph, in a thread of its own.
 """
 
 from __future__ import annotations
