@@ -247,6 +247,13 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             return Ok(match exporter.ask(py, self.stream())? {
+                // Of a default stream, which was named first, nobody has asked whether its context lives.
+                Some(Ready::On(Stream::Handle(_)))
+                    if !matches!(self.stream(), Stream::Handle(_))
+                        && !goes_on(life_at(driver, self.place), exporter.life)? =>
+                {
+                    Now::Gone
+                }
                 Some(Ready::On(stream)) => Now::On(self.said(stream)),
                 Some(Ready::Nothing) => Now::Nothing,
                 Some(Ready::Unsaid) => Now::Unsaid,
