@@ -59,9 +59,19 @@ class Copies(Ends):
 
     def readied(self, view: View) -> str | None:
         """Name the stream to wait for where a view is ready; None where it is gone, or not kept."""
+        wants(self.capture is None or not self._has_moved(view))
         first = self.confirmed(view.on, view)
         follows = view.on is not None and view.on.by == "exporter"
         return first if follows or (view.on and first == view.on.stream) else None
+
+    def _has_moved(self, view: View) -> bool:
+        """Whether an exporter has left the stream that a view is ready on.
+
+        Whether that one is waited for as well is not promised.
+        """
+        is_default = view.ready is not None and s.is_default(view.ready)
+        moved = is_default and self.arrays[view.array].pending not in {None, view.ready}
+        return moved or self.also(view.home, view) is not None
 
     def gone_at(self, view: View) -> int:
         """Tell the GPU of the stream that a view is ready on, where that is gone."""

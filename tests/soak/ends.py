@@ -111,6 +111,8 @@ class Ends(Model):
         """Order the producer after the consumers; where its stream is unknown, keep the memory."""
         if self.elsewhere and self.capture is not None:
             wants((self.confirmed(view.home, view) or "L")[0] != "T", "another thread's stream")
+        # A copy's home may be what stands in for its stream: an event is recorded there.
+        wants(view.user.kind != "home" or not self.is_beside(view.user.stream), "it may be refused")
         users, lost = self._users(view, also)
         if lost:
             wants(self.doubt is None or self.strict)

@@ -181,6 +181,7 @@ class Exports(Copies):
         """
         view = self.views[name]
         ready, on = view.ready, view.on
+        wants(self.capture is None or not self._has_moved(view))
         if ready is not None and on is not None and on.by in {"object", "exporter", "pinned"}:
             ready, also = self.readied(view), self.also(view.on, view)
             if ready is None:

@@ -116,6 +116,11 @@ class View(NamedTuple):
             upstream += [] if (one.stream, one.by == "nobody") in same else [one]
         return self._replace(upstream=tuple(upstream))
 
+    def names(self) -> set[str]:
+        """List the streams that it knows, alive or not."""
+        kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
+        return {one.stream for one in kept if one} | {self.user.stream}
+
     def streams(self) -> tuple[str, ...]:
         """List the streams whose objects are held."""
         kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
