@@ -156,6 +156,11 @@ class Ends(Model):
         """List the streams that leases of ours over the same memory keep, or have kept."""
         return frozenset() if view.home else self.met.get(self.root(view.array), frozenset())
 
+    def may_live(self, array: str) -> bool:
+        """The same, and where a lease of the same memory has found an exporter by the address."""
+        found = (v for name, v in self.views.items() if name in self.holds and v.home is None)
+        return super().may_live(array) or any(self.root(v.array) == array for v in found)
+
     def _until(self, users: list[str]) -> None:
         """Keep the memory until that is done which streams have to do now."""
         wants(self.capture is None)
