@@ -151,6 +151,9 @@ class Ends(Model):
                 self.connect(user, producer)
         if home is None:
             self._until(users)
+            # With the memory an exporter is kept that was found by the address.
+            root = self.root(view.array)
+            self.maybe[root] = self.maybe.get(root, 0) | (self.doubt or 0)
 
     def _by_address(self, view: View) -> frozenset[str]:
         """List the streams that leases of ours over the same memory keep, or have kept."""
