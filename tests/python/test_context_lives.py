@@ -49,6 +49,24 @@ def test_what_ends_after_its_context_touches_no_stream_of_it(how: str, cuda: Any
     assert _core._settle() == 0
 
 
+@pytest.mark.parametrize("speaks", ["cai3", ("dlpack", "cai3")])
+@pytest.mark.parametrize("first", ["legacy", "per_thread"])
+def test_a_stream_that_an_exporter_moved_to_ends_with_its_context(
+    first: str, speaks: Any, cuda: Any
+) -> None:
+    default, home, mine = getattr(cuda, first), cuda.stream("home"), cuda.stream("mine")
+    x = cuda.array([1.0] * 4, speaks=speaks, stream=default)
+    view = to_cai(x, stream=mine)
+    home.wait(default.record())
+    x.streams = (default,)
+    home.fill(x, 2.0)
+    cuda.synchronize()
+    cuda.reset_device()
+    gone = weakref.ref(x)
+    del x, view
+    assert gone() is None
+
+
 def test_what_waits_for_a_mark_of_it_is_let_go(cuda: Any, caplog: Any) -> None:
     mine = cuda.stream("mine")
     x = cuda.array([1.0] * 4, speaks=())
