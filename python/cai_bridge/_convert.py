@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from . import _libraries, _trees
-from ._core import CaiView, DLPackView, _goes_on, from_cai, to_dlpack
+from ._core import CaiView, DLPackView, _goes_on, _ready_on, to_dlpack
 from ._libraries import Library
+from ._libraries._views import ANY
 
 __all__ = ["consume", "convert_leaves", "detached", "general"]
 
@@ -111,7 +112,7 @@ def convert_leaves(
         if made_on is not None:
             # Work on that stream is pending on them, and they go back to it.
             for item, view in enumerate(_taken(given, later)):
-                given[item] = from_cai(view, stream=made_on)
+                given[item] = _ready_on(view, made_on)
             item = len(foreign)
         made = library.maker.convert(given, stream, readonly, lent, later)
     except Exception as error:
@@ -142,7 +143,7 @@ def _order_owned(
         if (on := library.maker.works_on(view.device[1], stream)) is not None:
             _goes_on(view, on)
     # Other arrays of the same memory, for their order alone.
-    library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
+    library.maker.convert([_ready_on(view, made_on) for view in views], None, False)
 
 
 def _is_own(x: Any, library: Library) -> bool:
@@ -193,7 +194,7 @@ def _own(  # noqa: PLR0917
         return library.maker.convert(arrays, stream, readonly, lent)
     if stream is not None:
         ordered = [detached(array) for array in arrays]
-        for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
+        for view in ANY.maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back, but by a call that is over.
             if lent is None:
                 _goes_on(view, stream)
@@ -272,7 +273,7 @@ def consume(later: list[Callable[[], None]]) -> None:
 
 def _taken(arrays: list[Any], later: list[Callable[[], None]]) -> list[Any]:
     """Take arrays in as views that nothing is pending on."""
-    return _libraries.find("cai").maker.convert(arrays, -1, None, None, later)
+    return ANY.maker.convert(arrays, -1, None, None, later)
 
 
 def detached(x: Any) -> Any:

@@ -62,6 +62,7 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::doors::convert::convert;
+    use super::doors::from_cai::_ready_on;
     use super::doors::from_cai::from_cai;
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
@@ -122,6 +123,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
+        module.add_function(wrap_pyfunction!(_ready_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;

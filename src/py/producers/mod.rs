@@ -15,3 +15,6 @@ mod readiness;
 mod silence;
 mod strides;
 pub(crate) mod types;
+mod wanted;
+
+pub(crate) use wanted::Wanted;

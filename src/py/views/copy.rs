@@ -255,7 +255,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
     let (py, view) = (view.py(), view.get());
     entry(py, || {
         view.check_leased()?;
-        let (array, memory) = numpy::empty(py, &view.array)?;
+        let (array, memory) = numpy::empty(py, &view.array, view.numpys_dtype(py)?)?;
         copied_to_host(py, view, |on| {
             let memory = Arc::new(memory);
             buffer::into_host(&view.driver, &view.array, on, &memory)?;
