@@ -142,6 +142,14 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
+    /// The same with elements of another type of as many bytes.
+    #[cfg(feature = "python")]
+    #[must_use]
+    pub(crate) fn of(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
     /// The same memory under another of the names that reach it.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {

@@ -85,6 +85,8 @@ kinds! {
 
     /// Memory that only the CPU can reach.
     CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
+    /// The same, for a library whose arrays are on GPUs.
+    CpuConverted: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13); pass copy=True to copy to the GPU";
     /// Memory of another kind of accelerator.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
     /// A negative device ordinal.

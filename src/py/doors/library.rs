@@ -1,10 +1,12 @@
 //! What a library says of itself, for `convert`; and its arrays by its exchange API.
 
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyTuple, PyType};
 
 use super::to_cai::take_in;
+use super::to_dlpack::is_on_gpu;
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
@@ -154,7 +156,8 @@ impl ToLibrary {
         said: &Argument<'_, '_>,
     ) -> PyResult<Box<Holding>> {
         let arguments = (&Argument::UNSPECIFIED, said);
-        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)?;
+        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
+            .map_err(|error| self.explain_host(x, error))?;
         self.wanted.check(x.py(), &source)?;
         source.array.set_readonly(readonly);
         if self.writes && source.array.readonly() {
@@ -172,6 +175,21 @@ impl ToLibrary {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)
+    }
+
+    /// What is said of an array on the host, which a copy of goes to the GPU.
+    #[cold]
+    fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+        let py = x.py();
+        let is_host = || -> PyResult<bool> {
+            let may = !self.takes_host && error.is_instance_of::<PyBufferError>(py);
+            Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
+        };
+        match is_host() {
+            Ok(true) => Error::new(Kind::CpuConverted, "CPU memory").into(),
+            Ok(false) => error,
+            Err(other) => other,
+        }
     }
 }
 
