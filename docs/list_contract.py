@@ -58,8 +58,12 @@ DLPack's lanes become a last dimension: a tensor of shape `(5,)` with two lanes 
 
 The bridge reads other spellings of a typestr by their meaning: {spellings}.
 
-Structured, object, string and datetime types, the other byte order, long doubles, and items narrower than a byte are [refused](refusals.md).
-DLPack's own among them, such as `fp4`, `int4` and opaque handles, go from DLPack to DLPack as they came: `to_dlpack` and `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
+Other types, which one protocol alone can name, stay in that protocol. Between the two they are [refused](refusals.md):
+
+- `fp4`, `fp6`, `int4`, lanes of them, long doubles and opaque handles go from DLPack to DLPack: by `to_dlpack`, and by `convert` to a library that takes DLPack. A copy of packed items needs them side by side.
+- Dates, structured types, text, long doubles, the other byte order, a `<V2` or `|V1` without a name, and strides that are no multiple of the item go from CAI to CAI: by `to_cai`, and by `convert` and `adapt` to a library that takes CAI, or to NumPy. The new dict has the same `typestr`, `descr` and `strides`. A copy for a library on the GPU is refused.
+
+Objects, fields of bits and masked arrays are refused everywhere.
 The script `docs/list_contract.py` writes this page.
 """
 

@@ -28,6 +28,9 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// That of a copy without elements.
+    pub const NONE: Self = Self { ptr: 0, context: None };
+
     /// A copy of `array`, queued on `on`. Once there is memory for it, `before` makes `on` wait for what
     /// the array is ready on; from then on it, or a part of it, may be queued.
     pub fn filled(
@@ -37,26 +40,48 @@ impl Buffer {
         before: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
         let bytes = array.nbytes().unsigned_abs();
-        let Some(plan) = plan(array)? else { return Ok(Self { ptr: 0, context: None }) };
+        let Some(plan) = plan(array)? else { return Ok(Self::NONE) };
         let calls = driver.get()?;
-        let made = within(calls, on.place(), |context| {
-            let life = calls.life(context)?;
-            let ptr = calls.allocate(bytes, on)?;
-            Ok::<_, Error>(Self { ptr, context: Some((context, life)) })
-        })?;
+        let made = Self::taken(calls, bytes, on)?;
         let copied = before().and_then(|()| {
             within(calls, on.place(), |to| {
                 let route = route(calls, array, (on.place(), to))?;
                 fill(calls, &plan, array.ptr(), made.ptr, route, on)
             })
         });
-        match copied {
-            Ok(()) => Ok(made),
-            Err(error) => {
-                let _ = made.free(driver, on);
-                Err(error)
-            }
-        }
+        made.kept_if(driver, on, copied)
+    }
+
+    /// A copy of `bytes` bytes of the host's, which are read in this call, queued on `on`.
+    pub fn from_host(
+        driver: &Handle,
+        memory: &Arc<HostMemory>,
+        bytes: i64,
+        on: Alive<'_>,
+    ) -> Result<Self> {
+        let run = Layout::from_elements(&[bytes], None, 1).map(|(run, _)| Plan::new(&run, 1));
+        let Some(plan) = run? else { return Ok(Self::NONE) };
+        let calls = driver.get()?;
+        let made = Self::taken(calls, bytes.unsigned_abs(), on)?;
+        let copied = within(calls, on.place(), |_| {
+            fill(calls, &plan, memory.address(), made.ptr, Route::FromHost(memory), on)
+        });
+        made.kept_if(driver, on, copied)
+    }
+
+    /// `bytes` bytes, usable on `on` from here on.
+    fn taken(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
+        within(calls, on.place(), |context| {
+            let life = calls.life(context)?;
+            let ptr = calls.allocate(bytes, on)?;
+            Ok(Self { ptr, context: Some((context, life)) })
+        })
+    }
+
+    /// The same, unless nothing could be copied there.
+    fn kept_if(self, driver: &Handle, on: Alive<'_>, copied: Result<()>) -> Result<Self> {
+        copied.inspect_err(|_| drop(self.free(driver, on)))?;
+        Ok(self)
     }
 
     /// The address of the copy; 0 where it has no elements.
@@ -87,7 +112,7 @@ impl Buffer {
 
 /// How `array` is copied; `None` where it has no elements. Packed elements that do not follow each other are refused:
 /// nothing copies parts of bytes.
-fn plan(array: &Descriptor) -> Result<Option<Plan>> {
+pub fn plan(array: &Descriptor) -> Result<Option<Plan>> {
     let (layout, dtype) = (array.layout(), array.dtype());
     if !dtype.is_packed() {
         return Ok(Plan::new(layout, dtype.element_size()));

@@ -3,7 +3,7 @@
 //! Invariants, stated once: the pointer is 0 exactly where there are no elements; everything that
 //! the layout reaches lies inside the 64-bit address space. The type and layout are DLPack's, lanes
 //! kept, so that a view of our own goes back as it came; the CUDA Array Interface sees lanes as a
-//! trailing dimension ([`Descriptor::cai_shape`]).
+//! trailing dimension ([`Descriptor::cai_shape`]). Items that only the CUDA Array Interface has are here their bytes.
 
 use std::slice;
 
@@ -142,6 +142,14 @@ impl Descriptor {
         (self.ptr.saturating_sub(below), below.saturating_add(above))
     }
 
+    /// The same with elements of another type of as many bytes.
+    #[cfg(feature = "python")]
+    #[must_use]
+    pub(crate) fn of(mut self, dtype: Dtype) -> Self {
+        self.dtype = dtype;
+        self
+    }
+
     /// The same memory under another of the names that reach it.
     #[must_use]
     pub fn on(mut self, device: Device) -> Self {
@@ -156,7 +164,22 @@ impl Descriptor {
 
     /// The number of scalars: elements times lanes.
     pub fn cai_size(&self) -> i64 {
-        self.layout.size() * if self.dtype.is_shared() { i64::from(self.dtype.lanes()) } else { 1 }
+        let size = self.layout.size();
+        match self.dtype {
+            dtype if dtype.is_shared() => size * i64::from(dtype.lanes()),
+            dtype if dtype.is_cais_alone() => size / self.cai_itemsize(),
+            _ => size,
+        }
+    }
+
+    /// The bytes of an item: of a scalar, of an element that only DLPack has, or of an item that only the CUDA Array
+    /// Interface has.
+    pub fn cai_itemsize(&self) -> i64 {
+        match self.dtype {
+            dtype if dtype.is_shared() => dtype.itemsize(),
+            dtype if dtype.is_cais_alone() => self.layout.shape().last().map_or(1, |size| *size),
+            dtype => dtype.element_size(),
+        }
     }
 
     /// The bytes of all elements, without the gaps between them.
@@ -180,7 +203,7 @@ impl Descriptor {
     pub fn cai_extents(&self) -> CaiDims<'_> {
         let lanes = self.dtype.lanes();
         let last = self.has_lanes().then_some(i64::from(lanes));
-        CaiDims { values: self.layout.shape().iter(), factor: 1, last }
+        CaiDims { values: self.of_items(self.layout.shape()).iter(), factor: 1, last }
     }
 
     /// Whether its lanes are a dimension; the elements of a type that only DLPack has stay whole.
@@ -193,7 +216,16 @@ impl Descriptor {
     pub fn cai_steps(&self) -> CaiDims<'_> {
         let factor = self.dtype.element_size();
         let last = self.has_lanes().then_some(self.dtype.itemsize());
-        CaiDims { values: self.layout.strides().iter(), factor, last }
+        CaiDims { values: self.of_items(self.layout.strides()).iter(), factor, last }
+    }
+
+    /// Without what is of the bytes of an item.
+    #[inline]
+    fn of_items<'a>(&self, dims: &'a [i64]) -> &'a [i64] {
+        match dims.split_last() {
+            Some((_, dims)) if self.dtype.is_cais_alone() => dims,
+            _ => dims,
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A dict's fields: refused for a reason that holds, else read as they say, and written again the same.
 
-use cai_bridge::cai::{Claim, Decoded, Dialect, Fields, VERSION, decode, encode};
+use cai_bridge::cai::{Claim, Decoded, Dialect, Fields, VERSION, decode, encode, is_of_dlpacks};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::{Dtype, Typestr};
@@ -37,7 +37,11 @@ pub fn run(data: &[u8]) {
         structured: bytes.byte() > 250,
     };
     let unnamed = bytes.pick(&unnamed);
-    check(&fields, name.as_deref(), Dialect { here: HERE, unnamed, declared: bytes.flag() });
+    check(
+        &fields,
+        name.as_deref(),
+        Dialect { here: HERE, unnamed, declared: bytes.flag(), goes_on: false },
+    );
 }
 
 /// Every reason to refuse a dict but its strides'.
@@ -88,6 +92,7 @@ fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
     reasons.extend(
         layout.as_ref().ok().and_then(|made| made.as_ref().err()).map(|error| error.kind()),
     );
+    alone(fields, name, &reasons, dialect);
     match decoded {
         Err(error) => assert!(reasons.contains(&error.kind()), "{error} of {reasons:?}"),
         Ok(decoded) => {
@@ -99,6 +104,31 @@ fn check(fields: &Fields<'_>, name: Option<&str>, dialect: Dialect) {
             assert_eq!(found, layout);
             again(decoded, layout);
         }
+    }
+}
+
+/// For a consumer of the same protocol, what DLPack has no word for is read by its bytes, and written again the same.
+fn alone(fields: &Fields<'_>, name: Option<&str>, reasons: &[Kind], dialect: Dialect) {
+    let (mut layout, dialect) = (Layout::EMPTY, Dialect { goes_on: true, ..dialect });
+    let decoded = decode(fields, dialect, || name.map(str::to_owned), &mut layout);
+    let Some(Decoded { ptr, readonly, dtype, reach, .. }) = decoded.ok() else {
+        assert_ne!(reasons, [], "{fields:?}");
+        return;
+    };
+    assert_eq!(dtype.is_cais_alone(), !reasons.is_empty(), "{fields:?}");
+    if !dtype.is_cais_alone() {
+        return;
+    }
+    assert!(reasons.iter().any(|kind| is_of_dlpacks(*kind)), "{reasons:?}");
+    let itemsize = Typestr::itemsize(fields.typestr).unwrap();
+    let made = Descriptor::new(ptr, dtype, (layout, reach), Device::cuda(0), readonly);
+    let Ok(array) = made else { return };
+    let entries = encode(&array, Ready::Nothing, HERE);
+    assert_eq!(entries.shape.collect::<Dims>(), fields.shape);
+    assert_eq!(array.cai_itemsize(), itemsize);
+    assert_eq!(i128::from(array.nbytes()), i128::from(array.cai_size()) * i128::from(itemsize));
+    if let Some(strides) = entries.strides {
+        assert_eq!(Some(strides.collect()), fields.strides);
     }
 }
 
@@ -120,7 +150,7 @@ fn again(decoded: Decoded, layout: Layout) {
         structured: false,
     };
     assert_eq!(fields.strides.is_none(), array.layout().is_contiguous());
-    let dialect = Dialect { here: HERE, unnamed: None, declared: false };
+    let dialect = Dialect { here: HERE, unnamed: None, declared: false, goes_on: false };
     let mut seen = Layout::EMPTY;
     let read = decode(&fields, dialect, || Some(dtype.name().to_owned()), &mut seen).unwrap();
     assert_eq!((read.ptr, read.readonly, read.dtype), (array.ptr(), readonly, dtype));

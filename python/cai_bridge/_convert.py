@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from . import _libraries, _trees
-from ._core import CaiView, DLPackView, _goes_on, from_cai, to_dlpack
+from . import _hosts, _libraries, _trees
+from ._core import _goes_on, _ready_on, to_dlpack
+from ._hosts import on_host
 from ._libraries import Library
+from ._libraries._views import ANY
 
 __all__ = ["consume", "convert_leaves", "detached", "general"]
-
-
-_views = CaiView, DLPackView
 
 
 def general(  # noqa: PLR0917 - called by Rust, by places
@@ -33,9 +32,8 @@ def general(  # noqa: PLR0917 - called by Rust, by places
         return _tree(x, library, stream=stream, copy=copy, readonly=readonly, detach=detach)
     if detach:
         x = detached(x)
-    from_host = _libraries.from_host(library)
-    if from_host and on_host(x):
-        return _of_host(from_host(x), copy, readonly) if library.name == "numpy" else from_host(x)
+    if on_host(x):
+        return _hosts.convert(x, library, stream, copy, readonly)
     given, later = [x], list[Callable[[], None]]()
     try:
         if copy is not None:
@@ -49,21 +47,23 @@ def general(  # noqa: PLR0917 - called by Rust, by places
 
 
 def _tree(x: Any, library: Library, **how: Any) -> Any:
-    # An array on the host is one of NumPy's own, or as good as one.
-    leaves = _trees.Leaves((object,) if library.name == "numpy" else ())
+    options = {name: how[name] for name in ("stream", "copy", "readonly")}
+    leaves = _trees.Leaves(lambda array: _hosts.is_wanted(array, library, options["copy"]))
     rebuild = _trees.plan(x, "x", leaves)
-    from_host = _libraries.from_host(library) if library.name == "numpy" else None
+    made: dict[int, Any] = {}
     for number, array in enumerate(leaves.arrays):
-        if from_host and not _is_own(array, library) and on_host(array):
+        if on_host(array):
             try:
-                leaves.arrays[number] = from_host(array)
+                made[number] = _hosts.convert(array, library, **options)
             except Exception as error:
                 _trees.say_where(error, leaves.path(number))
                 raise
     later: list[Callable[[], None]] = []
-    made = rebuild(iter(convert_leaves(leaves, library, later, **how)))
+    others = iter(convert_leaves(leaves.without(made), library, later, **how))
+    all_made = [made[at] if at in made else next(others) for at in range(len(leaves.arrays))]
+    rebuilt = rebuild(iter(all_made))
     consume(later)
-    return made
+    return rebuilt
 
 
 def convert_leaves(
@@ -111,7 +111,7 @@ def convert_leaves(
         if made_on is not None:
             # Work on that stream is pending on them, and they go back to it.
             for item, view in enumerate(_taken(given, later)):
-                given[item] = from_cai(view, stream=made_on)
+                given[item] = _ready_on(view, made_on)
             item = len(foreign)
         made = library.maker.convert(given, stream, readonly, lent, later)
     except Exception as error:
@@ -142,7 +142,7 @@ def _order_owned(
         if (on := library.maker.works_on(view.device[1], stream)) is not None:
             _goes_on(view, on)
     # Other arrays of the same memory, for their order alone.
-    library.maker.convert([from_cai(view, stream=made_on) for view in views], None, False)
+    library.maker.convert([_ready_on(view, made_on) for view in views], None, False)
 
 
 def _is_own(x: Any, library: Library) -> bool:
@@ -155,15 +155,6 @@ def _is_own(x: Any, library: Library) -> bool:
     return isinstance(x, library.types) and not (
         is_numpys and hasattr(x, "__cuda_array_interface__")
     )
-
-
-def on_host(x: Any) -> bool:
-    """Tell whether an array is in the host's own memory, as it says itself."""
-    # Numba's arrays of pinned and managed memory are NumPy's by their type.
-    if isinstance(x, _views) or hasattr(x, "__cuda_array_interface__"):
-        return False
-    device = getattr(x, "__dlpack_device__", None)
-    return callable(device) and device()[0] == 1
 
 
 def _is_view(library: Library) -> bool:
@@ -185,15 +176,22 @@ def _own(  # noqa: PLR0917
 ) -> list[Any]:
     """Give arrays of the library itself as they are, ordered if a stream is said, or copied."""
     if library.name == "numpy":
-        return [_of_host(array, copy, readonly) for array in arrays]
+        return [_hosts.of_numpy(array, copy, readonly) for array in arrays]
     if copy:
-        copies = [_copied(array, library, copy, stream) for array in arrays]
-        return library.maker.convert(copies, stream, readonly)
+        hosts = {
+            at: _hosts.convert(array, library, stream, copy, readonly)
+            for at, array in enumerate(arrays)
+            if on_host(array)
+        }
+        others = [array for at, array in enumerate(arrays) if at not in hosts]
+        copies = [_copied(array, library, copy, stream) for array in others]
+        made = iter(library.maker.convert(copies, stream, readonly) if copies else ())
+        return [hosts[at] if at in hosts else next(made) for at in range(len(arrays))]
     if _is_view(library) and not (stream is None and readonly is None):
         return library.maker.convert(arrays, stream, readonly, lent)
     if stream is not None:
         ordered = [detached(array) for array in arrays]
-        for view in _libraries.find("dlpack").maker.convert(ordered, stream, None):
+        for view in ANY.maker.convert(ordered, stream, None):
             # The arrays stay their library's: nothing is given back, but by a call that is over.
             if lent is None:
                 _goes_on(view, stream)
@@ -201,17 +199,6 @@ def _own(  # noqa: PLR0917
             else:
                 lent.append(view.release)
     return arrays
-
-
-def _of_host(array: Any, copy: bool | None, readonly: bool | None) -> Any:
-    """Give an array of NumPy's itself, a copy, or what may not be written."""
-    if copy:
-        array = array.copy()
-    elif readonly and array.flags.writeable:
-        array = array.view()
-    if readonly:
-        array.flags.writeable = False
-    return array
 
 
 def _copies(  # noqa: PLR0917
@@ -272,7 +259,7 @@ def consume(later: list[Callable[[], None]]) -> None:
 
 def _taken(arrays: list[Any], later: list[Callable[[], None]]) -> list[Any]:
     """Take arrays in as views that nothing is pending on."""
-    return _libraries.find("cai").maker.convert(arrays, -1, None, None, later)
+    return ANY.maker.convert(arrays, -1, None, None, later)
 
 
 def detached(x: Any) -> Any:

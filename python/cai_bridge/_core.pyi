@@ -18,11 +18,16 @@ __all__ = [
     "_View",
     "__version__",
     "_ask_for_streams",
+    "_check_host",
     "_end",
     "_forget_habits",
     "_goes_on",
+    "_gpu_for",
     "_habits",
+    "_host_copy",
+    "_host_to_gpu",
     "_is_on_gpu",
+    "_ready_on",
     "_set_event_level",
     "_settle",
     "_start_trace",
@@ -406,8 +411,10 @@ def convert(
         An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
         lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
         and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
-        refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi. A tree comes back in its shape; other objects in it stay as they are. One event orders all
-        arrays of a stream, and either all arrays are converted or none.
+        refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
+        it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
+        shape; other objects in it stay as they are. One event orders all arrays of a stream, and either
+        all arrays are converted or none.
     to : module, str or type
         The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
         ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
@@ -416,8 +423,9 @@ def convert(
         The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
         stream.
     copy : bool, optional
-        True makes a copy in the bridge's own memory, and for NumPy copies its own arrays as well;
-        False refuses if a copy is needed.
+        True makes a copy in the bridge's own memory, of arrays on the host as well: on the GPU of
+        ``stream`` or the current one, or on the host for a library with arrays there. For NumPy it
+        copies NumPy's own arrays as well. False refuses if a copy is needed.
     readonly : bool, optional
         True hands out read-only memory; with False you vouch that writing is right. For NumPy True
         gives an array that may not be written, of NumPy's own ones a view.
@@ -515,11 +523,16 @@ def _stream_of_cupy(device: int) -> int: ...
 def _xla_handler() -> CapsuleType: ...
 def _xla_said() -> int: ...
 def _goes_on(view: _View, stream: Any) -> None: ...
+def _ready_on(view: _View, stream: Any) -> CaiView: ...
 def _unraisable(error: BaseException) -> None: ...
 def _ask_for_streams(
     warp: Callable[[int], Any], registered: Sequence[Callable[[int], Any]]
 ) -> None: ...
 def _to_numpy(view: CaiView | DLPackView) -> Any: ...
+def _gpu_for(stream: Any = None) -> int: ...
+def _check_host(x: Any, writes: bool, readonly: bool | None) -> None: ...
+def _host_copy(x: Any, versioned: bool, name: str | None = None) -> CapsuleType: ...
+def _host_to_gpu(x: Any, ordinal: int, stream: Any, name: str | None = None) -> CapsuleType: ...
 def _habits() -> list[tuple[str, str, str, str]]: ...
 def _forget_habits() -> None: ...
 def _set_event_level(level: int) -> None: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, cast
 
 from ._containers import by_item, held_by, parts_of
@@ -21,16 +21,25 @@ Place = Any
 
 
 class Leaves:
-    """The arrays of a tree, and where each is: arrays on GPUs, on the host those of `on_host`."""
+    """The arrays of a tree, and where each is: arrays on GPUs, and others that are `wanted`."""
 
-    def __init__(self, on_host: tuple[type, ...] = ()) -> None:
-        self.on_host = on_host
+    def __init__(self, wanted: Callable[[Any], bool] = lambda _: False) -> None:
+        self.wanted = wanted
         self.arrays: list[Any] = []
         self.places: list[Place] = []
         self.around: dict[int, Place] = {}
         """The containers that are being taken apart, by `id`."""
         self.loops: dict[int, Place] = {}
         """Which of them were met again in their own parts, and where."""
+
+    def without(self, some: Collection[int]) -> Leaves:
+        """Give the others."""
+        others = Leaves(self.wanted)
+        for number, array in enumerate(self.arrays):
+            if number not in some:
+                others.arrays.append(array)
+                others.places.append(self.places[number])
+        return others
 
     def path(self, number: int) -> str:
         """Give an array's place as a program has it: ``x["mask"][2]``."""
@@ -153,7 +162,7 @@ def _is_bare_dict(x: dict[Any, Any]) -> bool:
 
 def _leaf(x: Any, place: Place, leaves: Leaves) -> Rebuild:
     try:
-        wanted = _is_on_gpu(x) or isinstance(x, leaves.on_host)
+        wanted = _is_on_gpu(x) or leaves.wanted(x)
     except Exception as error:
         say_where(error, path(place))
         raise

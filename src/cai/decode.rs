@@ -1,4 +1,4 @@
-//! From the dict's entries to what a descriptor needs, refusing what DLPack cannot say.
+//! From the dict's entries to what a descriptor needs, refusing what DLPack cannot say where that is for DLPack.
 //!
 //! The device is not in the dict: whoever calls asks the driver about the pointer.
 
@@ -44,6 +44,8 @@ pub struct Dialect {
     pub unnamed: Option<Stream>,
     /// Whether the caller says the stream, so that 0 and -1, which name none, need not be understood.
     pub declared: bool,
+    /// Whether it is for a consumer of the same protocol, so that DLPack need not have a word for it.
+    pub goes_on: bool,
 }
 
 /// Checks `fields`, whose shape and strides it puts into `layout`. `type_name` is asked for the name of the element
@@ -51,23 +53,17 @@ pub struct Dialect {
 #[inline]
 pub fn decode(
     fields: &Fields<'_>,
-    Dialect { here, unnamed, declared }: Dialect,
+    Dialect { here, unnamed, declared, goes_on }: Dialect,
     type_name: impl FnOnce() -> Option<String>,
     layout: &mut Layout,
 ) -> Result<Decoded> {
     if !(0..=super::VERSION).contains(&fields.version) {
         return Err(Error::new(Kind::CaiVersion, fields.version.to_string()));
     }
-    let typestr = Typestr::parse(fields.typestr)?;
-    if fields.structured {
-        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
-    }
-    let dtype = match typestr {
-        Typestr::Exact(dtype) => dtype,
-        Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
-    };
-    let strides = fields.strides.as_ref().map(Dims::as_slice);
-    let reach = layout.set_bytes(fields.shape.as_slice(), strides, dtype.itemsize())?;
+    let (dtype, reach) = shared(fields, type_name, layout).or_else(|error| match error.kind() {
+        kind if goes_on && is_of_dlpacks(kind) => alone(fields, layout, error),
+        _ => Err(error),
+    })?;
     let claim = match (fields.stream, fields.version) {
         (None | Some(0), super::VERSION) if unnamed.is_some() => {
             Claim::Stated(unnamed.map_or(Ready::Nothing, Ready::On))
@@ -78,4 +74,38 @@ pub fn decode(
     };
     let (ptr, readonly) = fields.data;
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
+}
+
+/// The type and the reach of what both protocols have words for.
+#[inline(always)]
+fn shared(
+    fields: &Fields<'_>,
+    type_name: impl FnOnce() -> Option<String>,
+    layout: &mut Layout,
+) -> Result<(Dtype, Reach)> {
+    let typestr = Typestr::parse(fields.typestr)?;
+    if fields.structured {
+        return Err(Error::at(Kind::Dtype, "descr", "a structured type"));
+    }
+    let dtype = match typestr {
+        Typestr::Exact(dtype) => dtype,
+        Typestr::Opaque(_) => typestr.resolve(fields.typestr, type_name().as_deref())?,
+    };
+    let strides = fields.strides.as_ref().map(Dims::as_slice);
+    let reach = layout.set_bytes(fields.shape.as_slice(), strides, dtype.itemsize())?;
+    Ok((dtype, reach))
+}
+
+/// Whether it is DLPack that has no word for what is refused.
+pub const fn is_of_dlpacks(kind: Kind) -> bool {
+    matches!(kind, Kind::Dtype | Kind::BigEndian | Kind::DtypeAmbiguous | Kind::StrideNotMultiple)
+}
+
+/// Those of what only this protocol has words for; else that is refused as before.
+#[cold]
+fn alone(fields: &Fields<'_>, layout: &mut Layout, refused: Error) -> Result<(Dtype, Reach)> {
+    let Some(itemsize) = Typestr::itemsize(fields.typestr) else { return Err(refused) };
+    let strides = fields.strides.as_ref().map(Dims::as_slice);
+    let reach = layout.set_items(fields.shape.as_slice(), strides, itemsize)?;
+    Ok((Dtype::CAIS_ALONE, reach))
 }

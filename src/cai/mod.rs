@@ -7,7 +7,7 @@
 mod decode;
 mod encode;
 
-pub use decode::{Claim, Decoded, Dialect, decode};
+pub use decode::{Claim, Decoded, Dialect, decode, is_of_dlpacks};
 pub use encode::{Entries, encode};
 
 use crate::layout::Dims;

@@ -12,3 +12,5 @@ pub mod encode;
 pub mod capsule;
 #[cfg(feature = "python")]
 pub mod exchange;
+#[cfg(feature = "python")]
+pub mod host;

@@ -22,6 +22,8 @@ pub enum Route<'a> {
     },
     /// Into memory of the host, from its first byte on.
     Host(&'a Arc<HostMemory>),
+    /// From pageable memory of the host, which the driver has read when the call returns. One run of bytes.
+    FromHost(&'a Arc<HostMemory>),
 }
 
 /// One block to be copied.
@@ -44,6 +46,8 @@ pub enum Entry {
     Linear,
     /// `cuMemcpyDtoHAsync`.
     ToHost,
+    /// `cuMemcpyHtoDAsync`.
+    FromHost,
     /// `cuMemcpyPeerAsync`.
     Peer,
     /// `cuMemcpy2DAsync`.
@@ -60,6 +64,7 @@ impl Transfer<'_> {
         match (self.block.rows, self.block.planes, self.route) {
             (1, 1, Route::Device) => Entry::Linear,
             (1, 1, Route::Host(_)) => Entry::ToHost,
+            (1, 1, Route::FromHost(_)) => Entry::FromHost,
             (1, 1, Route::Peer { .. }) => Entry::Peer,
             (_, _, Route::Peer { .. }) => Entry::PeerPlanes,
             (_, 1, _) => Entry::Rows,

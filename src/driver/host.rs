@@ -9,6 +9,8 @@ use std::alloc::{Layout, alloc, dealloc};
 use std::fmt::Debug;
 use std::ptr::NonNull;
 
+use crate::copy::Block;
+
 /// The alignment of our own: that of `cuMemAlloc`, which DLPack asks for as well
 /// (`dlpack.h`, `DLTensor::data`).
 pub const ALIGNMENT: usize = 256;
@@ -72,12 +74,13 @@ impl HostMemory {
         self.start.as_ptr().expose_provenance() as u64
     }
 
-    /// `length` bytes from `offset` on, which were written before; `None` past the end.
+    /// `length` bytes from `offset` on, which were written before: those of a `filled` block, or of another owner's that
+    /// has its values. `None` past the end.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Option<Vec<u8>> {
         let from = self.at(offset, length)?;
         let mut bytes = vec![0; length];
         // SAFETY: `at` checked that `length` bytes from `from` on lie inside the block, which is
-        // mapped as long as `self` is; only blocks that were `filled` are read; `bytes` is fresh and
+        // mapped as long as `self` is; only blocks that were `filled`, and others' arrays, are read; `bytes` is fresh and
         // as long.
         unsafe { std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length) };
         Some(bytes)
@@ -89,6 +92,23 @@ impl HostMemory {
         // SAFETY: `at` checked that `bytes.len()` bytes from `to` on lie inside the block, which is
         // mapped as long as `self` is; no reference into the block exists, so `bytes` is elsewhere.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        Some(())
+    }
+
+    /// Copies `block` from `source` on to `offset` on; `None` where that runs past the end.
+    ///
+    /// # Safety
+    ///
+    /// The rows of `block`, from `source` on, are mapped and hold values.
+    pub unsafe fn take_in(&self, block: Block, source: u64, offset: u64) -> Option<()> {
+        let width = usize::try_from(block.width).ok()?;
+        for (from, to) in block.offsets() {
+            let to = self.at(usize::try_from(offset.checked_add(to)?).ok()?, width)?;
+            let from = source.wrapping_add(from) as *const u8;
+            // SAFETY: the caller vouches for the source; `at` checked that `width` bytes from `to` on lie inside the
+            // block, to which there is no reference.
+            unsafe { std::ptr::copy(from, to, width) };
+        }
         Some(())
     }
 

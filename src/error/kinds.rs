@@ -85,6 +85,8 @@ kinds! {
 
     /// Memory that only the CPU can reach.
     CpuMemory: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
+    /// The same, for a library whose arrays are on GPUs.
+    CpuConverted: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13); pass copy=True to copy to the GPU";
     /// Memory of another kind of accelerator.
     DeviceKind: Buffer, "device", "CUDA memory: device (2), pinned host (3) or managed (13)";
     /// A negative device ordinal.
@@ -102,13 +104,15 @@ kinds! {
 
     /// A typestr that does not parse.
     Typestr: Value, "typestr", "a NumPy typestr such as '<f4'";
-    /// The other byte order.
+    /// Fields, or a type, that are not the typestr's.
+    Descr: Value, "descr", "None, [('', typestr)], or a list of fields that have the typestr's bytes";
+    /// The other byte order, for DLPack.
     BigEndian: Buffer, "typestr", "little-endian or one-byte types: DLPack has native byte order only";
-    /// A type that the table does not have: structured, object, string, datetime, long double.
+    /// A type that DLPack does not have, for DLPack: structured, object, string, datetime, long double.
     Dtype: Buffer, "dtype", "bool, int8 to int64, uint8 to uint64, float16 to float64, complex64, complex128, bfloat16, 8-bit floats";
     /// An element narrower than a byte.
     SubByte: Buffer, "dtype", "elements of whole bytes";
-    /// `<V2` or `|V1`, and nothing says which type that is.
+    /// `<V2` or `|V1`, and nothing says which type that is, for DLPack.
     DtypeAmbiguous: Buffer, "typestr", "an object whose .dtype names the type, or from_cai(..., dtype='bfloat16') for <V2, and for |V1 dtype='float8_e4m3fn' or another 8-bit float";
     /// The `dtype=` argument does not fit the typestr.
     DtypeArgument: Value, "dtype", "the type that the typestr names; dtype= is for <V2 and |V1, which name no type";
@@ -131,7 +135,7 @@ kinds! {
     NullStrides: Value, "strides", "explicit strides, which DLPack requires since 1.2";
     /// Not a tuple of integers, or not one for each dimension.
     StridesMalformed: Value, "strides", "None, or a tuple with one integer for each dimension";
-    /// Strides in bytes that are not a whole number of elements.
+    /// Strides in bytes that are not a whole number of elements, for DLPack.
     StrideNotMultiple: Buffer, "strides", "multiples of the item size: DLPack counts strides in elements";
     /// Negative strides, for a library without them.
     StrideNegative: Buffer, "strides", "strides of 0 or more, or convert(..., copy=True)";

@@ -64,12 +64,13 @@ impl Layout {
         strides: Option<&[i64]>,
         element_size: i64,
     ) -> Result<Reach> {
-        if shape.len() > MAX_NDIM {
-            return Err(Error::new(Kind::Ndim, shape.len().to_string()));
-        }
-        if let Some(strides) = strides.filter(|strides| strides.len() != shape.len()) {
-            return Err(count_of_strides(strides.len(), shape.len()));
-        }
+        check_counts(shape, strides)?;
+        self.fill(shape, strides, element_size)
+    }
+
+    /// The same of as many strides as extents.
+    #[inline(always)]
+    fn fill(&mut self, shape: &[i64], strides: Option<&[i64]>, element_size: i64) -> Result<Reach> {
         let mut walk = Walk::new(element_size);
         self.lists = Lists::zeros(shape.len());
         let (extents, written) = self.lists.both_mut();
@@ -81,7 +82,7 @@ impl Layout {
         }
         let Some(reach) = walk.reach() else {
             return match strides.and_then(|strides| used(shape, strides, element_size)) {
-                Some(used) => self.set_elements(shape, Some(used.as_slice()), element_size),
+                Some(used) => self.fill(shape, Some(used.as_slice()), element_size),
                 None => Err(why(shape, strides, element_size)),
             };
         };
@@ -121,6 +122,21 @@ impl Layout {
         self.set_elements(shape, Some(elements.as_slice()), itemsize)
     }
 
+    /// From the CUDA Array Interface, of the bytes of its items, one dimension more: any `strides` can be said so.
+    pub(crate) fn set_items(
+        &mut self,
+        shape: &[i64],
+        strides: Option<&[i64]>,
+        itemsize: i64,
+    ) -> Result<Reach> {
+        check_counts(shape, strides)?;
+        // What is wrong with the shape is said of that.
+        self.fill(shape, None, itemsize)?;
+        let with = |dims: &[i64], last| dims.iter().copied().chain([last]).collect::<Dims>();
+        let strides = strides.map(|strides| with(strides, 1));
+        self.fill(with(shape, itemsize).as_slice(), strides.as_ref().map(Dims::as_slice), 1)
+    }
+
     /// The extents.
     pub fn shape(&self) -> &[i64] {
         self.lists.both().0
@@ -131,7 +147,7 @@ impl Layout {
         self.lists.both().1
     }
 
-    /// The number of dimensions, [`MAX_NDIM`] at most.
+    /// The number of dimensions, [`MAX_NDIM`] at most, and one more of the bytes of items.
     pub fn ndim(&self) -> u8 {
         u8::try_from(self.shape().len()).unwrap_or(u8::MAX)
     }
@@ -159,6 +175,20 @@ impl Layout {
     /// Whether it is C-contiguous; an array without elements is.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous
+    }
+}
+
+/// Refuses more dimensions than any consumer takes, and strides that are not one for each.
+#[inline(always)]
+fn check_counts(shape: &[i64], strides: Option<&[i64]>) -> Result<()> {
+    if shape.len() > MAX_NDIM {
+        return Err(Error::new(Kind::Ndim, shape.len().to_string()));
+    }
+    match strides {
+        Some(strides) if strides.len() != shape.len() => {
+            Err(count_of_strides(strides.len(), shape.len()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -62,7 +62,9 @@ mod _core {
     use pyo3::prelude::*;
 
     use super::doors::convert::convert;
+    use super::doors::from_cai::_ready_on;
     use super::doors::from_cai::from_cai;
+    use super::doors::from_host::{_check_host, _gpu_for, _host_copy, _host_to_gpu};
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
@@ -122,11 +124,16 @@ mod _core {
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;
         module.add_function(wrap_pyfunction!(_unraisable, module)?)?;
         module.add_function(wrap_pyfunction!(_goes_on, module)?)?;
+        module.add_function(wrap_pyfunction!(_ready_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_forget_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;
+        module.add_function(wrap_pyfunction!(_check_host, module)?)?;
+        module.add_function(wrap_pyfunction!(_gpu_for, module)?)?;
+        module.add_function(wrap_pyfunction!(_host_copy, module)?)?;
+        module.add_function(wrap_pyfunction!(_host_to_gpu, module)?)?;
         module.add_class::<Recording>()?;
         module.add_function(wrap_pyfunction!(_start_trace, module)?)?;
         module.add_function(wrap_pyfunction!(_stop_trace, module)?)?;

@@ -17,7 +17,7 @@ use pyo3::exceptions::{PyImportError, PyMemoryError, PyModuleNotFoundError, PyTy
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyCapsule, PyTuple};
+use pyo3::types::{PyCapsule, PyDict, PyTuple};
 
 use super::anywhere::Anywhere;
 use super::interpreter::answered;
@@ -94,24 +94,37 @@ pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayD
     PyArrayDescr::new(py, dtype.typestr())
 }
 
-/// A C-contiguous array that owns its memory, and that memory, which holds whatever it does.
+/// The element type of items that DLPack has no word for, of which a dict says `words`.
+pub(crate) fn dtype_of_words<'py>(
+    words: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyArrayDescr>> {
+    let py = words.py();
+    reach(py)?;
+    let words = words.as_any();
+    let fields = words.call_method1(intern!(py, "get"), (intern!(py, "descr"),))?;
+    let typestr = words.get_item(intern!(py, "typestr"))?;
+    PyArrayDescr::new(py, if fields.is_none() { typestr } else { fields })
+}
+
+/// A C-contiguous array that owns its memory, and that memory, which holds whatever it does. `dtype` is the element type
+/// of `array`.
 pub(crate) fn empty<'py>(
     py: Python<'py>,
     array: &Descriptor,
+    dtype: Bound<'py, PyArrayDescr>,
 ) -> PyResult<(Bound<'py, PyUntypedArray>, HostMemory)> {
     let (shape, bytes) = (array.cai_shape(), array.nbytes());
     let extents = shape.as_slice().iter().map(|extent| npy_intp::try_from(*extent));
     let mut shape = extents.collect::<Result<Vec<_>, _>>()?;
     let (ndim, length) = (c_int::try_from(shape.len())?, usize::try_from(bytes)?);
-    let dtype = dtype(py, array.dtype())?;
-    let (itemsize, wanted) = (dtype.itemsize(), array.dtype().itemsize());
+    let (itemsize, wanted) = (dtype.itemsize(), array.cai_itemsize());
     if usize::try_from(wanted) != Ok(itemsize) {
         let name = array.dtype().name();
         return Err(PyTypeError::new_err(format!(
             "dtype: got a {name} of {itemsize} bytes from ml_dtypes; allowed: {wanted}"
         )));
     }
-    // SAFETY: `dtype` has reached NumPy. `shape` has `ndim` extents, outlives the call and is not kept; the
+    // SAFETY: whoever made `dtype` has reached NumPy. `shape` has `ndim` extents, outlives the call and is not kept; the
     // call takes over the reference to the element type, and answers an array or NULL with an exception.
     let made = unsafe {
         let (extents, dtype) = (shape.as_mut_ptr(), dtype.into_dtype_ptr());

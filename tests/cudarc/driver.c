@@ -100,6 +100,7 @@ int cuMemFreeHost(void) { return 1; }
 int cuMemcpyAsync(void) { return 1; }
 int cuMemcpyPeerAsync(void) { return 1; }
 int cuMemcpyDtoHAsync_v2(void) { return 1; }
+int cuMemcpyHtoDAsync_v2(void) { return 1; }
 int cuMemcpy2DAsync_v2(void) { return 1; }
 int cuMemcpy3DAsync_v2(void) { return 1; }
 int cuMemcpy3DPeerAsync(void) { return 1; }

@@ -8,6 +8,7 @@ NEWEST = (1, 3)
 COPIES = {
     "cuMemcpyAsync",
     "cuMemcpyDtoHAsync",
+    "cuMemcpyHtoDAsync",
     "cuMemcpyPeerAsync",
     "cuMemcpy2DAsync",
     "cuMemcpy3DAsync",

@@ -327,10 +327,10 @@ def test_a_copy_for_numpy_copies_its_own_arrays_too(cuda: Any) -> None:
 
 def test_for_other_libraries_the_hosts_arrays_stay(cuda: Any, library: StandIn) -> None:
     mine = np.ones(2)
-    made = convert([mine, cuda.array([1.0])], "stand_in", copy=True)
+    made = convert([mine, cuda.array([1.0])], "stand_in")
     assert made[0] is mine
-    with pytest.raises(BufferError, match=r"^device: got CPU memory"):
-        convert(mine, "stand_in", copy=True)
+    with pytest.raises(BufferError, match=r"^device: got CPU memory.*pass copy=True"):
+        convert(mine, "stand_in")
     seen = adapt(lambda a, b: [a, b], to="numpy", returns=None)(mine, cuda.array([1.0]))
     assert seen[0] is mine
 

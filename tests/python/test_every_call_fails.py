@@ -16,10 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from failing import ERROR, HIT, STREAMS, Act, Case, Scene, look, prove
 
-from cai_bridge import DriverError, from_cai, to_cai
+from cai_bridge import DriverError, convert, from_cai, to_cai
 from cai_bridge.testing import simulated_cuda
 
 # --- to_cai ---------------------------------------------------------------------------------------
@@ -317,6 +318,19 @@ def test_what_was_put_off_is_done_at_a_later_call_whatever_failed_meanwhile() ->
         return look
 
     prove("non-blocking", case, borne=True)
+
+
+# --- arrays on the host ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("given", STREAMS)
+@pytest.mark.parametrize("to", ["cai", "dlpack"])
+def test_a_copy_of_an_array_on_the_host(given: str, to: str) -> None:
+    def case(scene: Scene) -> Act:
+        stream = scene.stream(given)
+        return lambda: convert(np.ones(4), to, copy=True, stream=stream)
+
+    prove(given, case)
 
 
 # --- captures -------------------------------------------------------------------------------------

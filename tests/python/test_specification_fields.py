@@ -14,7 +14,7 @@ from capsules import HandMade
 from fakes import OnlyCai, interface, only_cai
 from specification import as_consumer, as_producer, each_door, each_producer, values
 
-from cai_bridge import to_cai
+from cai_bridge import from_cai, to_cai, to_dlpack
 
 FOUR = ("shape", "typestr", "data", "version")
 SHAPES: list[tuple[Any, tuple[int, ...]]] = [
@@ -367,13 +367,27 @@ def test_elements_are_where_the_strides_lead(cuda, door, strides, first, seen):
 
 @as_consumer("descr", "descr-numpy")
 @each_door
-def test_a_more_complicated_type_is_refused_and_a_plain_one_is_what_it_was(cuda, door):
+def test_a_plain_type_is_what_it_was_with_its_description(cuda, door):
     x = cuda.array([1.0] * 4, speaks=())
     plain = np.dtype("float32").descr
     assert values(cuda, door(only_cai(x, descr=plain))) == [1.0] * 4
-    for fields in ([("a", "<i2")], [("a", "|i1"), ("b", "|i1")]):
-        with pytest.raises(BufferError, match=r"^descr: got a structured type"):
-            door(only_cai(x, typestr=np.dtype(fields).str, descr=fields))
+
+
+@as_consumer("descr", "descr-numpy")
+@as_producer("descr", "descr-numpy")
+def test_a_more_complicated_type_goes_on_as_it_came_and_is_refused_for_dlpack(cuda):
+    x = cuda.array([1.0] * 4, speaks=())
+    inner = [("x", "<i2"), ("y", "|u1", (2,))]
+    for fields in ([("a", "<i2")], [("a", "|i1"), ("b", "|i1")], [(("title", "a"), inner)]):
+        dtype = np.dtype(fields)
+        made = only_cai(x, typestr=dtype.str, descr=dtype.descr)
+        view = to_cai(made)
+        said = view.__cuda_array_interface__
+        assert (said["typestr"], said["descr"]) == (dtype.str, dtype.descr)
+        assert np.dtype(said["descr"]) == view.dtype == dtype
+        for refusing, given in ((to_dlpack, made), (from_cai, made), (from_cai, view)):
+            with pytest.raises(BufferError, match=r"^(descr: got a structured|typestr: got ..V4)"):
+                refusing(given)
 
 
 @as_producer("mask-none")

@@ -500,40 +500,6 @@ def test_an_array_in_a_container_is_converted_or_refused_by_its_place(row: Any, 
         convert(given, "cai", stream=cuda.stream(device=1))
 
 
-# --- arrays on the host ---------------------------------------------------------------------------
-
-
-@each("strangers", "host")
-def test_an_array_on_the_host_is_shared_by_those_that_have_such(row: Any, cuda: Any) -> None:
-    tvm_ffi = pytest.importorskip("tvm_ffi")
-    memory = np.arange(4, dtype="float32")
-    of_tvm = tvm_ffi.from_dlpack(memory)
-    if "refused" in row:
-        with pytest.raises(BufferError, match=r"^device: got CPU memory"):
-            convert(memory, row["to"])
-        return
-    given = {
-        "an array of tvm-ffi": of_tvm,
-        "an array of tvm-ffi in a list": [of_tvm, cuda.array([5.0], speaks="dlpack")],
-        "an array of NumPy": memory,
-    }[row["kind"]]
-    made = convert(given, row["to"])
-    if row["to"] == "tvm_ffi":
-        assert isinstance(made, tvm_ffi.Tensor)
-        made = np.from_dlpack(made)
-    if isinstance(made, list):
-        assert made[1].tolist() == [5.0]
-        made = made[0]
-    assert isinstance(made, np.ndarray)
-    memory[0] = 9.0
-    assert made.tolist() == [9.0, 1.0, 2.0, 3.0]
-    if row["kind"] == "an array of tvm-ffi":
-        copied = convert(given, "numpy", copy=True)
-        memory[0] = 7.0
-        assert copied.tolist() == [9.0, 1.0, 2.0, 3.0]
-        assert not convert(given, "numpy", readonly=True).flags.writeable
-
-
 # --- small things ---------------------------------------------------------------------------------
 
 

@@ -9,9 +9,9 @@ import capsules
 import numpy as np
 import pytest
 import tvm_ffi
-from fakes import each
+from fakes import each, only_cai, rows
 
-from cai_bridge import convert, to_cai, to_dlpack
+from cai_bridge import CaiView, adapt, convert, from_cai, to_cai, to_dlpack
 
 TEN = (1, 0)
 
@@ -103,6 +103,9 @@ def test_tvm_ffi_gets_a_type_that_dlpack_alone_has(row: Any, cuda: Any) -> None:
     assert isinstance(made, tvm_ffi.Tensor)
     assert str(made.dtype) == row["name"]
     assert tuple(made.shape) == tuple(row["shape"])
+    view = to_dlpack(made)
+    again = adapt(lambda x: x, to="tvm_ffi", returns="tvm_ffi")(view)
+    assert str(again.dtype) == row["name"]
 
 
 def test_padded_elements_are_not_handed_out_without_their_flag(cuda: Any) -> None:
@@ -113,3 +116,110 @@ def test_padded_elements_are_not_handed_out_without_their_flag(cuda: Any) -> Non
     with pytest.raises(BufferError, match="padded, and a consumer that asks for a legacy capsule"):
         view.__dlpack__(copy=True)
     assert view.__dlpack__(max_version=TEN)
+
+
+def by_dict(cuda: Any, row: Any) -> tuple[Any, Any]:
+    """An array of the row's type that speaks by a dict, and the same as NumPy has it."""
+    host = np.arange(600, dtype=np.uint8) % 97
+    memory = cuda.array(host, speaks=())
+    start, entries = row.get("start", 0), {"strides": None, **row["set"]}
+    named = {key: tuple(value) for key, value in entries.items() if isinstance(value, list)}
+    if "descr" in row:
+        named["descr"] = eval(row["descr"])
+    entries |= named
+    dtype = np.dtype(named.get("descr", entries["typestr"]))
+    same = np.ndarray(entries["shape"], dtype, host.data, start, entries["strides"])
+    return only_cai(memory, data=(memory.ptr + start, False), **entries), same
+
+
+@each("strangers", "cais_alone")
+def test_a_type_that_cai_alone_has_goes_on_as_it_came(row: Any, cuda: Any) -> None:
+    x, same = by_dict(cuda, row)
+    given = x.__cuda_array_interface__
+    view = to_cai(x)
+    mine = cuda.stream("mine")
+    for made in (view, to_cai(view), to_cai(x, stream=mine), convert(x, "cai")):
+        said = made.__cuda_array_interface__
+        for entry in ("shape", "typestr", "strides"):
+            assert said[entry] == given[entry], entry
+        assert said.get("descr") == given.get("descr")
+        assert said["data"][0] == (given["data"][0] if same.size else 0)
+        assert said["version"] == 3
+        assert made.__cuda_array_interface__ == said
+    assert (view.shape, view.typestr) == (same.shape, row["set"]["typestr"])
+    assert view.dtype == same.dtype
+    assert (view.ndim, view.size, view.nbytes) == (same.ndim, same.size, same.nbytes)
+    assert view.itemsize == row["bytes"]
+    assert row["set"]["typestr"] in repr(view)
+    if "strides" in row["set"]:
+        assert view.strides == same.strides
+    seen = to_cai(x, readonly=True).__cuda_array_interface__
+    assert seen["data"][1]
+    view.release()
+    assert (view.typestr, view.dtype) == (row["set"]["typestr"], same.dtype)
+
+
+@each("strangers", "cais_alone")
+def test_a_type_that_cai_alone_has_is_refused_where_dlpack_comes_in(row: Any, cuda: Any) -> None:
+    x, _ = by_dict(cuda, row)
+    view = to_cai(x)
+    messages = set()
+    for given in (x, view, to_cai(view)):
+        for door in (to_dlpack, from_cai, lambda x: convert(x, "dlpack"), _to_tvm):
+            with pytest.raises(BufferError) as refused:
+                door(given)
+            messages.add(str(refused.value))
+            assert to_cai(given).__cuda_array_interface__
+    (message,) = messages
+    kind = next(found for found in rows("refusals", "cai") if found["kind"] == row["refused"])
+    assert message.endswith(allowed_of(kind, cuda))
+
+
+def allowed_of(row: Any, cuda: Any) -> str:
+    """What a refusal of this kind says is allowed."""
+    x = cuda.array(shape=4, speaks=())
+    with pytest.raises(BufferError) as refused:
+        from_cai(only_cai(x, **row["set"]))
+    return str(refused.value).partition("; allowed: ")[2]
+
+
+def _to_tvm(x: Any) -> Any:
+    return convert(x, "tvm_ffi")
+
+
+@each("strangers", "cais_alone")
+def test_numpy_gets_a_type_that_cai_alone_has(row: Any, cuda: Any) -> None:
+    x, same = by_dict(cuda, row)
+    for given in (x, to_cai(x)):
+        made = convert(given, "numpy")
+        assert (made.dtype, made.shape) == (same.dtype, same.shape)
+        assert made.tobytes() == same.tobytes()
+        assert made.flags.owndata
+
+
+@each("strangers", "cais_alone")
+def test_a_function_gets_and_gives_back_a_type_that_cai_alone_has(row: Any, cuda: Any) -> None:
+    x, _ = by_dict(cuda, row)
+    got = []
+
+    def function(array: Any) -> Any:
+        got.append(array.__cuda_array_interface__["typestr"])
+        return array
+
+    made = adapt(function, to="cai", returns="cai")(x)
+    assert isinstance(made, CaiView)
+    assert made.__cuda_array_interface__["typestr"] == row["set"]["typestr"] == got[0]
+
+
+def test_work_on_a_type_that_cai_alone_has_is_ordered(cuda: Any) -> None:
+    theirs, mine = cuda.stream("theirs", blocking=False), cuda.stream("mine", blocking=False)
+    memory = cuda.array([0.0, 0.0, 0.0, 0.0], speaks="cai3", stream=theirs)
+    theirs.fill(memory, 7.0)
+    said = memory.__cuda_array_interface__
+    records = only_cai(memory, **{**said, "typestr": "|V8", "shape": (2,)})
+    view = to_cai(records, stream=mine)
+    assert view.__cuda_array_interface__["stream"] == mine.handle
+    seen = mine.read(memory)
+    cuda.synchronize()
+    assert seen.value == [7.0] * 4
+    assert not cuda.reports

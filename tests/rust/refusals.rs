@@ -65,7 +65,7 @@ fn fields(set: &Table) -> Option<Fields<'_>> {
 }
 
 fn dialect(unnamed: Option<Stream>) -> Dialect {
-    Dialect { here: Thread::current(), unnamed, declared: false }
+    Dialect { here: Thread::current(), unnamed, declared: false, goes_on: false }
 }
 
 fn decode(fields: &Fields<'_>, dialect: Dialect) -> cai_bridge::Result<Decoded> {

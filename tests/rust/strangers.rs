@@ -1,10 +1,12 @@
 //! The table of strangers: each row says what it is and what must come out.
 
+use cai_bridge::cai::{Decoded, Dialect, Fields, decode, encode};
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::Device;
 use cai_bridge::dtype::Dtype;
 use cai_bridge::error::Kind;
 use cai_bridge::layout::Layout;
+use cai_bridge::stream::{Ready, Thread};
 use toml::Value;
 
 use crate::tables::{int, ints, rows, table, text};
@@ -23,6 +25,7 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
         ("container", &["kind"]),
         ("host", &["kind", "to"]),
         ("dlpacks_alone", &["does", "code", "bits", "lanes", "shape", "bytes", "refused"]),
+        ("cais_alone", &["does", "set", "bytes", "refused"]),
     ];
     let all = table("strangers.toml");
     assert_eq!(all.len(), expected.len(), "a section that no test reads");
@@ -36,7 +39,7 @@ fn each_row_says_what_a_stranger_does_and_what_must_come_out() {
 #[test]
 fn what_is_refused_is_a_kind_of_error() {
     let all = table("strangers.toml");
-    for section in ["memory", "changed", "dlpacks_alone"] {
+    for section in ["memory", "changed", "dlpacks_alone", "cais_alone"] {
         for row in rows(&all, section) {
             if row.contains_key("refused") {
                 let name = text(&row, "refused");
@@ -92,5 +95,41 @@ fn a_type_that_dlpack_alone_has_takes_the_bytes_that_its_row_says() {
             assert_eq!(array.span(), (start, number("bytes").unsigned_abs()), "{row:?}");
         }
         assert_eq!(array.cai_shape().as_slice(), shape, "no dimension of its own for lanes");
+    }
+}
+
+#[test]
+fn a_type_that_the_other_protocol_alone_has_goes_on_by_its_bytes_or_is_refused() {
+    for row in rows(&table("strangers.toml"), "cais_alone") {
+        let set = row["set"].as_table().unwrap();
+        let shape = ints(&set["shape"]);
+        let strides = set.get("strides").map(ints);
+        let start = row.get("start").map_or(0, |start| start.as_integer().unwrap().unsigned_abs());
+        let fields = Fields {
+            shape: shape.iter().copied().collect(),
+            typestr: set["typestr"].as_str().unwrap(),
+            data: (4096 + start, false),
+            strides: strides.as_ref().map(|strides| strides.iter().copied().collect()),
+            version: 3,
+            stream: None,
+            structured: row.contains_key("descr"),
+        };
+        let (bytes, mut layout) = (int(&row, "bytes"), Layout::EMPTY);
+        let mut read = |goes_on| {
+            let dialect =
+                Dialect { here: Thread::numbered(1), unnamed: None, declared: false, goes_on };
+            decode(&fields, dialect, || None, &mut layout)
+        };
+        assert_eq!(read(false).unwrap_err().kind().name(), text(&row, "refused"), "{row:?}");
+        let Decoded { dtype, reach, ptr, .. } = read(true).unwrap();
+        assert!(dtype.is_cais_alone() && !dtype.is_shared());
+        let gpu = Device::cuda(0);
+        let array = Descriptor::new(ptr, dtype, (layout, reach), gpu, false).unwrap();
+        let count: i64 = shape.iter().product();
+        assert_eq!((array.cai_size(), array.nbytes()), (count, count * bytes), "{row:?}");
+        assert_eq!((array.cai_itemsize(), array.cai_shape().as_slice()), (bytes, &shape[..]));
+        let entries = encode(&array, Ready::Nothing, Thread::numbered(1));
+        assert_eq!(entries.shape.collect::<Vec<_>>(), shape, "{row:?}");
+        assert_eq!(entries.strides.map(Iterator::collect::<Vec<_>>), strides, "{row:?}");
     }
 }

@@ -21,3 +21,5 @@ class Views(Library):
 
 CAI = Views("cai", CaiView)
 DLPACK = Views("dlpack", DLPackView)
+# Of whatever type: for the bridge itself, which asks nothing of it.
+ANY = Views("any", CaiView)

@@ -179,6 +179,12 @@ calls! { CopyCalls:
         bytes: usize,
         stream: CUstream
     );
+    to_device = cuMemcpyHtoDAsync_v2: fn(
+        target: CUdeviceptr,
+        source: *const c_void,
+        bytes: usize,
+        stream: CUstream
+    );
     peer = cuMemcpyPeerAsync: fn(
         target: CUdeviceptr,
         target_context: CUcontext,

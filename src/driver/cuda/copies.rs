@@ -71,6 +71,11 @@ impl Side {
                     (CUmemorytype::CU_MEMORYTYPE_HOST, transfer.target as *mut c_void);
                 [source, Self { kind, host, device: 0, ..target }]
             }
+            Route::FromHost(_) => {
+                let (kind, host) =
+                    (CUmemorytype::CU_MEMORYTYPE_HOST, transfer.source as *mut c_void);
+                [Self { kind, host, device: 0, ..source }, target]
+            }
         }
     }
 }
@@ -159,7 +164,7 @@ impl Copies for Cuda {
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
-        let for_host = matches!(transfer.route, Route::Host(_));
+        let for_host = matches!(transfer.route, Route::Host(_) | Route::FromHost(_));
         // For memory that is not pinned the driver may wait, which a capture would not survive.
         let _relaxed = for_host.then(|| self.calls.relaxed()).transpose()?;
         // SAFETY: `planes` and `rows` initialise every field, and what they make is read before the call
@@ -170,6 +175,9 @@ impl Copies for Cuda {
             match transfer.entry() {
                 Entry::Linear => calls.linear(at.dstDevice, at.srcDevice, at.WidthInBytes, stream),
                 Entry::ToHost => calls.to_host(at.dstHost, at.srcDevice, at.WidthInBytes, stream),
+                Entry::FromHost => {
+                    calls.to_device(at.dstDevice, at.srcHost, at.WidthInBytes, stream)
+                }
                 Entry::Peer => calls.peer(
                     at.dstDevice,
                     at.dstContext,

@@ -53,6 +53,7 @@ calls! {
     MemFreeAsync = "cuMemFreeAsync", nothing;
     MemcpyAsync = "cuMemcpyAsync", nothing;
     MemcpyDtoHAsync = "cuMemcpyDtoHAsync", nothing;
+    MemcpyHtoDAsync = "cuMemcpyHtoDAsync", nothing;
     MemcpyPeerAsync = "cuMemcpyPeerAsync", nothing;
     Memcpy2DAsync = "cuMemcpy2DAsync", nothing;
     Memcpy3DAsync = "cuMemcpy3DAsync", nothing;

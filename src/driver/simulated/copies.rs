@@ -13,6 +13,7 @@ use super::operation::{Action, Operation, Span, Work};
 use super::{Simulated, State};
 use crate::driver::Context;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
+use crate::driver::host::HostMemory;
 use crate::error::Result;
 use crate::stream::Alive;
 
@@ -20,6 +21,7 @@ const fn call_of(entry: Entry) -> Call {
     match entry {
         Entry::Linear => Call::MemcpyAsync,
         Entry::ToHost => Call::MemcpyDtoHAsync,
+        Entry::FromHost => Call::MemcpyHtoDAsync,
         Entry::Peer => Call::MemcpyPeerAsync,
         Entry::Rows => Call::Memcpy2DAsync,
         Entry::Planes => Call::Memcpy3DAsync,
@@ -44,10 +46,14 @@ fn runs(start: u64, width: u64, rows: impl Iterator<Item = u64>) -> Arc<[Span]> 
 
 fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     let Transfer { source, target, block, route } = *transfer;
+    let writes_of = || runs(target, block.width, block.offsets().map(|(_, to)| to));
+    if let Route::FromHost(memory) = route {
+        return from_host(call, memory, transfer, writes_of());
+    }
     let reads = runs(source, block.width, block.offsets().map(|(from, _)| from));
     let (writes, host) = match route {
         Route::Host(memory) => ([].into(), Some(Arc::clone(memory))),
-        _ => (runs(target, block.width, block.offsets().map(|(_, to)| to)), None),
+        _ => (writes_of(), None),
     };
     let action = move |cuda: &Simulated| {
         for (from, to) in block.offsets() {
@@ -64,6 +70,24 @@ fn operation(call: Call, transfer: &Transfer<'_>) -> Operation {
     };
     let action: Arc<Action> = Arc::new(action);
     Operation { name: call.name().into(), reads, writes, work: Work::Run(action) }
+}
+
+/// A copy from the host, whose bytes are read here and now.
+fn from_host(
+    call: Call,
+    memory: &HostMemory,
+    transfer: &Transfer<'_>,
+    writes: Arc<[Span]>,
+) -> Operation {
+    let Transfer { source, target, block, .. } = *transfer;
+    let (at, length) =
+        (usize::try_from(source.saturating_sub(memory.address())), usize::try_from(block.width));
+    let bytes = at.ok().zip(length.ok()).and_then(|(at, length)| memory.read(at, length));
+    let action: Arc<Action> = Arc::new(move |cuda: &Simulated| {
+        // Memory that is not there has been reported when the copy was queued.
+        let _ = bytes.as_ref().map(|bytes| cuda.store(target, bytes));
+    });
+    Operation { name: call.name().into(), reads: [].into(), writes, work: Work::Run(action) }
 }
 
 impl State {

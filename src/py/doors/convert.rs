@@ -27,8 +27,10 @@ use crate::py::observe::CallSpan;
 ///     An array that speaks DLPack or the CUDA Array Interface, a DLPack capsule, or a tree of them:
 ///     lists, tuples, named tuples, dicts, dataclasses, `UserDict`, `UserList`, `ChainMap`, `deque`,
 ///     and containers registered with JAX or PyTorch; other mappings and sequences with arrays are
-///     refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi. A tree comes back in its shape; other objects in it stay as they are. One event orders all
-///     arrays of a stream, and either all arrays are converted or none.
+///     refused. An array on the host is shared with NumPy, PyTorch, JAX and tvm-ffi; other libraries get
+///     it with ``copy=True``, and without that it stays as it is in a tree. A tree comes back in its
+///     shape; other objects in it stay as they are. One event orders all arrays of a stream, and either
+///     all arrays are converted or none.
 /// to : module, str or type
 ///     The library: ``cupy``, ``"torch"``, or the type of its arrays, such as ``jax.Array``;
 ///     ``"cai"`` and ``"dlpack"`` give a `CaiView` and a `DLPackView`. The bridge knows torch, cupy,
@@ -37,8 +39,9 @@ use crate::py::observe::CallSpan;
 ///     The consumer's stream, as in `to_cai`; None for the library's current one, or Numba's default
 ///     stream.
 /// copy : bool, optional
-///     True makes a copy in the bridge's own memory, and for NumPy copies its own arrays as well;
-///     False refuses if a copy is needed.
+///     True makes a copy in the bridge's own memory, of arrays on the host as well: on the GPU of
+///     ``stream`` or the current one, or on the host for a library with arrays there. For NumPy it
+///     copies NumPy's own arrays as well. False refuses if a copy is needed.
 /// readonly : bool, optional
 ///     True hands out read-only memory; with False you vouch that writing is right. For NumPy True
 ///     gives an array that may not be written, of NumPy's own ones a view.

@@ -7,12 +7,13 @@ use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::observe::CallSpan;
+use crate::py::producers::Wanted;
 use crate::py::producers::cai::{self, ImportOptions};
 use crate::py::producers::dlpack;
 use crate::py::producers::own_view;
 use crate::py::producers::types::{ProducerKind, facts};
 use crate::py::streams::Argument;
-use crate::py::views::{DLPackView, View};
+use crate::py::views::{CaiView, DLPackView, View};
 
 const DOOR: &str = "from_cai";
 
@@ -81,6 +82,33 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
+/// The array of a view for nobody yet, whatever its type is, with work pending on `stream`.
+#[pyfunction]
+pub(crate) fn _ready_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
+    let py = view.py();
+    entry(py, || {
+        let argument = Argument::parse(Some(stream))?;
+        let options = options(&argument, (None, None, None));
+        let source = own_view::adapt(py, view.get().unwrap(py)?, &options)?;
+        View::object(py, source, CaiView)
+    })
+}
+
+fn options<'a, 'py>(
+    stream: &'a Argument<'a, 'py>,
+    (owner, device, dtype): (Maybe<'a, 'py>, Maybe<'a, 'py>, Maybe<'a, 'py>),
+) -> ImportOptions<'a, 'py> {
+    ImportOptions {
+        door: DOOR,
+        stream,
+        consumer: &Argument::UNSPECIFIED,
+        wanted: Wanted::DLPack,
+        owner,
+        device,
+        dtype,
+    }
+}
+
 #[inline]
 fn view<'py>(
     x: &Bound<'py, PyAny>,
@@ -90,14 +118,7 @@ fn view<'py>(
 ) -> PyResult<Bound<'py, DLPackView>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let options = ImportOptions {
-        door: DOOR,
-        stream: &argument,
-        consumer: &Argument::UNSPECIFIED,
-        owner,
-        device,
-        dtype,
-    };
+    let options = options(&argument, (owner, device, dtype));
     let facts = facts(x)?;
     let quick = stream.is_none() && owner.is_none() && device.is_none() && dtype.is_none();
     let mut source = if let Some(table) = facts.table
@@ -107,7 +128,9 @@ fn view<'py>(
     {
         dlpack::exchange(DOOR, x, &facts, table, &argument)?
     } else if facts.producer == ProducerKind::CaiView && owner.is_none() {
-        own_view::adapt(x.py(), x.cast::<View>()?.get().unwrap(x.py())?, &options)?
+        let source = x.cast::<View>()?.get().unwrap(x.py())?;
+        Wanted::DLPack.check(x.py(), &source)?;
+        own_view::adapt(x.py(), source, &options)?
     } else {
         cai::import(x, &facts, &options)?
     };

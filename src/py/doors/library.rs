@@ -1,16 +1,18 @@
 //! What a library says of itself, for `convert`; and its arrays by its exchange API.
 
+use pyo3::exceptions::PyBufferError;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyTuple, PyType};
+use pyo3::types::{PyCapsule, PyTuple, PyType};
 
-use super::to_cai::{ANY, take_in};
+use super::to_cai::take_in;
+use super::to_dlpack::is_on_gpu;
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
-use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
+use crate::py::producers::Wanted;
 use crate::py::producers::types::{facts, speaks};
 use crate::py::streams::Argument;
 use crate::py::text::tuple_text;
@@ -34,6 +36,8 @@ pub(super) struct ToLibrary {
     /// Whether it makes arrays of others' on the host.
     pub(super) takes_host: bool,
     strides: Strides,
+    /// Which protocol has to have a word for what it gets.
+    wanted: Wanted,
     /// Whether it gets no read-only memory, unless the caller vouches.
     pub(super) writes: bool,
     /// The default of `readonly=`.
@@ -121,6 +125,12 @@ impl ToLibrary {
             } else {
                 Strides::Any
             },
+            wanted: match method {
+                _ if ours && name.eq("any")? => Wanted::Any,
+                Method::Make(Class::Cai) | Method::View(Class::Cai) => Wanted::Cai,
+                _ if name.eq("numpy")? => Wanted::Cai,
+                _ => Wanted::DLPack,
+            },
             writes: library.getattr(intern!(py, "writes"))?.is_truthy()?,
             readonly: library.getattr(intern!(py, "readonly"))?.extract()?,
         })
@@ -145,11 +155,10 @@ impl ToLibrary {
         readonly: Option<bool>,
         said: &Argument<'_, '_>,
     ) -> PyResult<Box<Holding>> {
-        let by_cai = matches!(self.method, Method::Make(Class::Cai) | Method::View(Class::Cai));
-        let carries = if by_cai || self.is_numpy { Dtype::check_shared } else { ANY };
         let arguments = (&Argument::UNSPECIFIED, said);
-        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, carries)?;
-        carries(source.array.dtype())?;
+        let mut source = take_in(DOOR, x, &*facts(x)?, arguments, self.wanted)
+            .map_err(|error| self.explain_host(x, error))?;
+        self.wanted.check(x.py(), &source)?;
         source.array.set_readonly(readonly);
         if self.writes && source.array.readonly() {
             let (kind, got) = match readonly {
@@ -166,6 +175,21 @@ impl ToLibrary {
             return Err(Error::new(Kind::StrideNegative, tuple_text(strides)).into());
         }
         Ok(source)
+    }
+
+    /// What is said of an array on the host, which a copy of goes to the GPU.
+    #[cold]
+    fn explain_host(&self, x: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+        let py = x.py();
+        let is_host = || -> PyResult<bool> {
+            let may = !self.takes_host && error.is_instance_of::<PyBufferError>(py);
+            Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
+        };
+        match is_host() {
+            Ok(true) => Error::new(Kind::CpuConverted, "CPU memory").into(),
+            Ok(false) => error,
+            Err(other) => other,
+        }
     }
 }
 

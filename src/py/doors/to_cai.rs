@@ -5,16 +5,14 @@ use pyo3::prelude::*;
 
 use super::hand_over::export;
 use super::{Maybe, tell};
-use crate::dtype::Dtype;
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, answered, entry, is_interrupt};
 use crate::py::lease::Holding;
 use crate::py::observe::CallSpan;
-use crate::py::producers::dlpack::Carries;
 use crate::py::producers::types::{Facts, ProducerKind, facts, speaks};
-use crate::py::producers::{cai, dlpack, types};
+use crate::py::producers::{Wanted, cai, dlpack, types};
 use crate::py::streams::Argument;
 use crate::py::text::an_object;
 use crate::py::views::{CaiView, View};
@@ -82,28 +80,28 @@ fn view<'py>(
     stream: Maybe<'_, 'py>,
     readonly: Maybe<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    let source = taken(DOOR, x, (stream, readonly), Dtype::check_shared)?;
+    let source = taken(DOOR, x, (stream, readonly), Wanted::Cai)?;
     View::object(x.py(), source, CaiView)
 }
 
-/// The array of `x`, for a view of either protocol, which `carries` its type or refuses it.
+/// The array of `x`, for a view of either protocol.
 #[inline(always)]
 pub(super) fn taken<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
     (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
-    carries: Carries,
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;
-    let mut source = source_for(door, x, &argument, carries)?;
+    let mut source = source_for(door, x, &argument, wanted)?;
     source.array.set_readonly(readonly);
     Ok(source)
 }
 
-/// An array of whatever protocol, for nobody yet.
+/// An array of whatever protocol, of a type that both have.
 pub(crate) fn source(door: &'static str, x: &Bound<'_, PyAny>) -> PyResult<Box<Holding>> {
-    source_for(door, x, &Argument::UNSPECIFIED, ANY)
+    source_for(door, x, &Argument::UNSPECIFIED, Wanted::DLPack)
 }
 
 #[inline(always)]
@@ -111,17 +109,14 @@ fn source_for(
     door: &'static str,
     x: &Bound<'_, PyAny>,
     argument: &Argument<'_, '_>,
-    carries: Carries,
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let facts = facts(x)?;
-    let mut source = take_in(door, x, &facts, (argument, argument), carries)?;
-    carries(source.array.dtype())?;
+    let mut source = take_in(door, x, &facts, (argument, argument), wanted)?;
+    wanted.check(x.py(), &source)?;
     dlpack::consume(x.py(), &mut source)?;
     Ok(source)
 }
-
-/// DLPack carries what DLPack says.
-pub(super) const ANY: Carries = |_| Ok(());
 
 /// Takes `x` in by the best way that its type has; a capsule's tensor is still its own. Where that way fails and the type
 /// has others than it had, by those.
@@ -131,12 +126,12 @@ pub(super) fn take_in(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     arguments: (&Argument<'_, '_>, &Argument<'_, '_>),
-    carries: Carries,
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
-    take_in_by(door, x, facts, arguments, carries).or_else(|error| {
+    take_in_by(door, x, facts, arguments, wanted).or_else(|error| {
         let py = x.py();
         let changed = if is_interrupt(py, &error) { None } else { types::changed(x, facts)? };
-        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments, carries))
+        changed.map_or(Err(error), |facts| take_in_by(door, x, &facts, arguments, wanted))
     })
 }
 
@@ -146,7 +141,7 @@ fn take_in_by(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, said): (&Argument<'_, '_>, &Argument<'_, '_>),
-    carries: Carries,
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     if let (ProducerKind::Foreign, Some(table)) = (facts.producer, facts.table) {
         if facts.has_still(table, x)? {
@@ -160,20 +155,20 @@ fn take_in_by(
         }
         ProducerKind::Capsule => dlpack::capsule(door, x, argument),
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
-            from_dict(door, x, facts, (argument, said))
+            from_dict(door, x, facts, (argument, said), wanted)
         }
         ProducerKind::Foreign if facts.has_dlpack => {
-            dlpack::protocol(door, x, (facts, facts), (argument, said), carries)
+            dlpack::protocol(door, x, (facts, facts), (argument, said), wanted)
         }
         ProducerKind::Foreign if !facts.has_cai && has_dlpack(x)? => match stands_for(x)? {
             Some(array) => {
                 let known = types::facts(&array)?;
-                dlpack::protocol(door, x, (facts, &known), (argument, said), carries)
+                dlpack::protocol(door, x, (facts, &known), (argument, said), wanted)
             }
-            None => dlpack::protocol(door, x, (facts, facts), (argument, said), carries),
+            None => dlpack::protocol(door, x, (facts, facts), (argument, said), wanted),
         },
         ProducerKind::Foreign if facts.has_cai || has_cai(x)? => {
-            from_dict(door, x, facts, (argument, said))
+            from_dict(door, x, facts, (argument, said), wanted)
         }
         ProducerKind::Class => Err(types::a_class(x)),
         ProducerKind::Dict => {
@@ -234,11 +229,13 @@ fn from_dict(
     x: &Bound<'_, PyAny>,
     facts: &Facts,
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let options = cai::ImportOptions {
         door,
         stream: &Argument::UNSPECIFIED,
         consumer,
+        wanted,
         owner: None,
         device: None,
         dtype: None,

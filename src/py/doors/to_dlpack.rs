@@ -4,14 +4,14 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::to_cai::{ANY, taken};
+use super::to_cai::taken;
 use super::{Maybe, tell};
 use crate::dlpack::capsule;
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
 use crate::py::observe::CallSpan;
-use crate::py::producers::dlpack;
 use crate::py::producers::types::{ProducerKind, facts, speaks};
+use crate::py::producers::{Wanted, dlpack};
 use crate::py::views::{DLPackView, View};
 
 const DOOR: &str = "to_dlpack";
@@ -52,7 +52,7 @@ pub(crate) fn to_dlpack<'py>(
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made = taken(DOOR, x, (stream, readonly), ANY)
+        let made = taken(DOOR, x, (stream, readonly), Wanted::DLPack)
             .and_then(|source| View::object(x.py(), source, DLPackView));
         if span.is_observed() { tell(DOOR, span, made) } else { made }
     })

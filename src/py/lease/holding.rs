@@ -7,7 +7,7 @@
 use dlpark::python::ImportedDlpack;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 
 use super::conversion::Member;
 use super::generation;
@@ -97,6 +97,21 @@ impl Holding {
     pub(crate) fn take(&mut self, managed: ImportedDlpack) {
         if let Owner::Array(_, tensor) = &mut self.held {
             *tensor = Tensor::Sole(managed);
+        }
+    }
+
+    /// Keeps what a dict says of items that DLPack has no word for.
+    pub(crate) fn keep_words(&mut self, words: Py<PyDict>) {
+        if let Owner::Array(_, tensor) = &mut self.held {
+            *tensor = Tensor::Words(words);
+        }
+    }
+
+    /// That, if it is such an array.
+    pub(crate) const fn words(&self) -> Option<&Py<PyDict>> {
+        match &self.held {
+            Owner::Array(_, Tensor::Words(words)) => Some(words),
+            _ => None,
         }
     }
 
@@ -190,7 +205,7 @@ impl Holding {
         self.process.check()?;
         match &mut self.held {
             Owner::Array(object, managed) => {
-                Ok(Owner::Array(object.clone_ref(py), managed.share()))
+                Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
             }
             // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
             Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
@@ -283,7 +298,7 @@ impl Holding {
 
     /// Whether nothing but a Python object keeps the memory, which the garbage collector may take apart.
     pub(crate) const fn is_by_object(&self) -> bool {
-        matches!(self.held, Owner::Array(_, Tensor::None))
+        matches!(self.held, Owner::Array(_, Tensor::None | Tensor::Words(_)))
     }
 
     /// The producer's object.

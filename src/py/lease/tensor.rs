@@ -1,16 +1,18 @@
 //! A producer's managed tensor, which has one holder or is shared. It may be in its capsule still, which is what a
-//! refusal leaves it in.
+//! refusal leaves it in. An array that came by a dict has none; what DLPack has no word for has those of its dict.
 
 use std::sync::{Arc, OnceLock};
 
 use dlpark::python::ImportedDlpack;
 use pyo3::prelude::*;
-use pyo3::types::PyCapsule;
+use pyo3::types::{PyCapsule, PyDict};
 
 use crate::dlpack::capsule;
 
 pub(super) enum Tensor {
     None,
+    /// No tensor, but what a dict says of items that DLPack has no word for.
+    Words(Py<PyDict>),
     Sole(ImportedDlpack),
     Shared(Arc<Later>),
 }
@@ -48,6 +50,7 @@ impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::None => "None",
+            Self::Words(_) => "Words",
             Self::Sole(_) => "Sole",
             Self::Shared(_) => "Shared",
         })
@@ -67,9 +70,12 @@ impl Tensor {
     }
 
     /// Another holder of the same.
-    pub(super) fn share(&mut self) -> Self {
+    pub(super) fn share(&mut self, py: Python<'_>) -> Self {
+        if let Self::Words(words) = self {
+            return Self::Words(words.clone_ref(py));
+        }
         let shared = match std::mem::replace(self, Self::None) {
-            Self::None => return Self::None,
+            Self::None | Self::Words(_) => return Self::None,
             Self::Sole(managed) => Arc::new(Later::from(Some(managed))),
             Self::Shared(managed) => managed,
         };

@@ -65,7 +65,7 @@ pub(super) fn beginning<'py>(
     }
 }
 
-/// The names of the entries, in the order that [`plain`] takes them in; the last is passed over.
+/// The names of the entries, in the order that [`plain`] takes them in.
 pub(super) type Names<'a, 'py> = [&'a Bound<'py, PyString>; 8];
 
 /// Calls `read` with the entries of `dict`, where all of them are plain; otherwise it does nothing.
@@ -103,7 +103,7 @@ pub(super) fn plain<R>(
 ///
 /// Each of `found` is NULL or an object that lives as long as the result.
 unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
-    let [shape, typestr, data, version, strides, stream, mask, _] = found;
+    let [shape, typestr, data, version, strides, stream, mask, descr] = found;
     if shape.is_null() || typestr.is_null() || data.is_null() || version.is_null() {
         return None;
     }
@@ -115,6 +115,10 @@ unsafe fn fields<'a>(found: [*mut ffi::PyObject; 8]) -> Option<Fields<'a>> {
     }
     // SAFETY: not NULL, and alive by the caller's word; so for all calls below.
     let (typestr, shape) = unsafe { (text(typestr)?, dims(shape)?) };
+    // SAFETY: as above.
+    if !absent(descr) && unsafe { unnamed(descr) }? != typestr {
+        return None;
+    }
     // SAFETY: as above.
     let (data, version) = unsafe { (pair(data)?, int(version)?) };
     // SAFETY: as above.
@@ -153,6 +157,28 @@ unsafe fn text<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
     let bytes = unsafe { std::slice::from_raw_parts(bytes.cast::<u8>(), length) };
     // SAFETY: CPython's own encoder made them: they are UTF-8 (PyUnicode_AsUTF8AndSize's contract).
     Some(unsafe { std::str::from_utf8_unchecked(bytes) })
+}
+
+/// The type of an exact `list` of one exact `tuple`: no name, and that.
+///
+/// # Safety
+///
+/// `value` is an object that lives as long as the result, and so does what it holds.
+unsafe fn unnamed<'a>(value: *mut ffi::PyObject) -> Option<&'a str> {
+    // SAFETY: `value` is an object; the size is asked of an exact list only.
+    if unsafe { ffi::PyList_CheckExact(value) == 0 || ffi::PyList_Size(value) != 1 } {
+        return None;
+    }
+    // SAFETY: a list of one, whose item it holds.
+    let field = unsafe { ffi::PyList_GetItem(value, 0) };
+    // SAFETY: as above, of a tuple.
+    if unsafe { ffi::PyTuple_CheckExact(field) == 0 || ffi::PyTuple_Size(field) != 2 } {
+        return None;
+    }
+    // SAFETY: a tuple of two.
+    let name = unsafe { text(ffi::PyTuple_GetItem(field, 0)) }?;
+    // SAFETY: as above.
+    if name.is_empty() { unsafe { text(ffi::PyTuple_GetItem(field, 1)) } } else { None }
 }
 
 /// The items of an exact `tuple` of exact ints, no more than an array has dimensions.

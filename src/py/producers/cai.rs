@@ -15,7 +15,7 @@ use super::dtype::{check_dtype, dtype_of, name_of};
 use super::ndarray::Names;
 use super::readiness::declared;
 use super::types::{self, Facts, ProducerKind};
-use super::{guards, ndarray, silence, strides};
+use super::{Wanted, guards, ndarray, silence, strides};
 use crate::cai::{Claim, Decoded};
 use crate::device::Device;
 use crate::driver;
@@ -41,6 +41,8 @@ pub(crate) struct ImportOptions<'a, 'py> {
     pub(crate) stream: &'a Argument<'a, 'py>,
     /// The consumer's stream, which has to wait whatever the environment says.
     pub(crate) consumer: &'a Argument<'a, 'py>,
+    /// Which protocol has to have a word for it.
+    pub(crate) wanted: Wanted,
     /// The owner of a dict's memory.
     pub(crate) owner: Option<&'a Bound<'py, PyAny>>,
     /// The device.
@@ -66,7 +68,7 @@ pub(crate) fn import<'py>(
         Some(parts) => parts.decode(x, layout)?,
         None => None,
     };
-    let (mut silent, mut names) = (false, None);
+    let (mut silent, mut names, mut words) = (false, None, None);
     let decoded = if let Some(options) = by_parts {
         names = Some(options.stream);
         options.decoded
@@ -76,7 +78,8 @@ pub(crate) fn import<'py>(
         let name = || options.dtype.map_or_else(|| dtype_of(owner), name_of);
         let dict = strides::completed(interface(x, facts)?, owner, of_owner)?;
         silent = silence::never_names_stream(of_owner, &dict)?;
-        cai_dict::decode(&dict, (unnamed, declared), name, layout)?
+        let for_cai = options.wanted != Wanted::DLPack;
+        cai_dict::decode(&dict, (unnamed, declared), name, layout, for_cai.then_some(&mut words))?
     };
     let Decoded { version, ptr, readonly, dtype, reach, claim } = decoded;
     check_dtype(options.dtype, dtype)?;
@@ -85,6 +88,9 @@ pub(crate) fn import<'py>(
     source.driver.open(place.ordinal, |call| detach(py, call));
     source.array.set(ptr, dtype, reach, device, readonly)?;
     source.set_place(place);
+    if let Some(words) = words {
+        source.keep_words(words);
+    }
     source.by = By::Cai(version);
     // Managed and pinned memory may be pending on a stream of another GPU than its own.
     let there = check_argument(&source.array, &source.driver, options.stream, place)?;

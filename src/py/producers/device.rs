@@ -46,7 +46,7 @@ pub(super) fn locate(
 }
 
 /// Refuses a GPU that this machine does not have, as `field` names it.
-pub(super) fn check_exists(driver: &Handle, ordinal: i32, field: &'static str) -> Result<()> {
+pub(crate) fn check_exists(driver: &Handle, ordinal: i32, field: &'static str) -> Result<()> {
     match driver.get()?.primary_context(ordinal) {
         Err(error) if is_missing_device(&error) => {
             let got = format!("(2, {ordinal}), which this machine does not have");
@@ -94,7 +94,8 @@ pub(super) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     Ok(())
 }
 
-fn current_ordinal(driver: &Handle) -> Result<i32> {
+/// The GPU that the calling thread works on.
+pub(crate) fn current_ordinal(driver: &Handle) -> Result<i32> {
     let driver = driver.get()?;
     // A thread without a context works on device 0, as CUDA's runtime has it.
     if driver.current_context()?.is_none() { Ok(0) } else { driver.current_ordinal() }

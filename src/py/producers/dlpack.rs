@@ -15,14 +15,13 @@ use super::device::{check_exists, check_memory};
 use super::dunder::ask;
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
-use super::{guards, host_wait};
+use super::{Wanted, guards, host_wait};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::dlpack::capsule::{self, Form};
 use crate::dlpack::decode;
 use crate::dlpack::exchange::Table;
 use crate::driver::{self, Handle};
-use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
@@ -34,9 +33,6 @@ use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
-
-/// Refuses a type that the protocol that it is for has no word for.
-pub(crate) type Carries = fn(Dtype) -> Result<()>;
 
 /// By the exchange API. The tensor is ready on the library's current work stream.
 #[inline(always)]
@@ -81,7 +77,7 @@ pub(crate) fn protocol(
     x: &Bound<'_, PyAny>,
     (facts, known): (&Facts, &Facts),
     (argument, consumer): (&Argument<'_, '_>, &Argument<'_, '_>),
-    carries: Carries,
+    wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let py = x.py();
     look(py);
@@ -105,7 +101,7 @@ pub(crate) fn protocol(
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;
-    carries(array.dtype())?;
+    wanted.check_dtype(array.dtype())?;
     if let Form::Versioned(flags) = form {
         decode::check_own(flags)?;
     }

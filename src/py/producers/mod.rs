@@ -2,12 +2,12 @@
 
 mod bases;
 pub(crate) mod cai;
-mod device;
+pub(crate) mod device;
 mod dict_stream;
 pub(crate) mod dlpack;
 mod dtype;
 mod dunder;
-mod guards;
+pub(crate) mod guards;
 mod host_wait;
 mod ndarray;
 pub(crate) mod own_view;
@@ -15,3 +15,6 @@ mod readiness;
 mod silence;
 mod strides;
 pub(crate) mod types;
+mod wanted;
+
+pub(crate) use wanted::Wanted;

@@ -143,7 +143,7 @@ impl Parts {
     fn agree(&self, x: &Bound<'_, PyAny>) -> PyResult<bool> {
         let dict = x.getattr(intern!(x.py(), "__cuda_array_interface__"))?.cast_into::<PyDict>()?;
         let (mut said, mut layout) = (Layout::EMPTY, Layout::EMPTY);
-        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None), &mut said)?;
+        let by_dict = cai_dict::decode(&dict, (None, false), || Ok(None), &mut said, None)?;
         let Some((ptr, dtype, reach)) = self.read(x, &mut layout)? else { return Ok(false) };
         let broadcast = matches!(self.address, Address::Ctypes) && layout.strides().contains(&0);
         let same_layout = (layout == said && reach == by_dict.reach)
@@ -163,7 +163,9 @@ impl Parts {
         };
         let Some(dtype) = numpy::known(&self.dtype.answer(x)?) else { return Ok(None) };
         let (shape, itemsize) = (shape.as_slice(), dtype.itemsize());
-        let mut reach = layout.set_bytes(shape, strides.as_ref().map(Dims::as_slice), itemsize)?;
+        let steps = strides.as_ref().map(Dims::as_slice);
+        // What is refused is so by the dict, or goes on as that has it.
+        let Ok(mut reach) = layout.set_bytes(shape, steps, itemsize) else { return Ok(None) };
         let thin = || shape.iter().any(|&extent| extent < 2);
         if strides.is_some() && layout.is_contiguous() && thin() {
             // Its dict has no strides then, whatever those of extents of 1 are.

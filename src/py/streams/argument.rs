@@ -133,6 +133,11 @@ impl<'a, 'py> Argument<'a, 'py> {
         self.request
     }
 
+    /// The GPU whose default stream a stream object says that it is.
+    pub(crate) const fn ordinal(&self) -> Option<i32> {
+        self.ordinal
+    }
+
     /// Refuses the default stream of another GPU than that of `place`.
     #[inline]
     pub(crate) fn check_ordinal(&self, array: &Descriptor, place: Place) -> Result<()> {

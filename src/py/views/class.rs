@@ -2,13 +2,13 @@
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
 use super::{Parts, View, reader};
 use crate::error::{Error, Kind};
 use crate::py::interpreter::{Answer, act, entry, is_interrupt};
-use crate::py::numpy;
 use crate::py::observe::End;
 use crate::stream::Thread;
 
@@ -34,8 +34,11 @@ impl View {
     #[getter]
     fn typestr<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
+            if let Some(words) = self.words(py) {
+                return words.as_any().get_item(intern!(py, "typestr"));
+            }
             self.array.dtype().check_shared()?;
-            Ok(self.array.dtype().typestr())
+            Ok(self.array.dtype().typestr().into_pyobject(py)?.into_any())
         })
     }
 
@@ -43,7 +46,7 @@ impl View {
     /// package is installed, else a void type of their size.
     #[getter]
     fn dtype<'py>(&self, py: Python<'py>) -> Answer<'py> {
-        entry(py, || numpy::dtype(py, self.array.dtype()))
+        entry(py, || self.numpys_dtype(py))
     }
 
     /// The size of an item, in bytes.
@@ -51,8 +54,7 @@ impl View {
     fn itemsize<'py>(&self, py: Python<'py>) -> Answer<'py> {
         entry(py, || {
             self.check_whole()?;
-            let dtype = self.array.dtype();
-            Ok(if dtype.is_shared() { dtype.itemsize() } else { dtype.element_size() })
+            Ok(self.array.cai_itemsize())
         })
     }
 
@@ -206,7 +208,9 @@ impl View {
     }
 
     fn __repr__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {
-        entry(slf.py(), || Ok(format!("<{} {}>", slf.get_type().name()?, slf.get().describe())))
+        entry(slf.py(), || {
+            Ok(format!("<{} {}>", slf.get_type().name()?, slf.get().describe(slf.py())))
+        })
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> Answer<'py> {

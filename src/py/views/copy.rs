@@ -16,6 +16,7 @@ use crate::buffer::{self, Buffer};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, Place};
 use crate::dlpack::{capsule, encode};
+use crate::driver::Handle;
 use crate::driver::host::HostMemory;
 use crate::error::{Kind, Result};
 use crate::lease::Settlement;
@@ -29,13 +30,13 @@ use crate::py::streams::{Argument, KeepAlive, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
-const CAPTURED: (Kind, &str) =
+pub(crate) const CAPTURED: (Kind, &str) =
     (Kind::CaptureCopy, "a copy whose stream, or whose source's stream, is being captured");
 
 /// Work queued on the second stream after this call runs after work queued on the first before it. The
 /// caller has given up the interpreter's lock.
-fn connect(door: Purpose, view: &View, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
-    order::connect(door, &view.driver, streams, |call| call())
+fn connect(door: Purpose, driver: &Handle, streams: (Alive<'_>, Alive<'_>)) -> Result<()> {
+    order::connect(door, driver, streams, |call| call())
 }
 
 /// The stream that a copy for the GPU at `at` is made on: the one that was asked for, where that is a stream
@@ -108,7 +109,9 @@ pub(super) fn to_gpu<'py>(
     let made = detach(py, || {
         let before = || {
             let mut ready = [ready, also].into_iter().flatten();
-            ready.try_for_each(|ready| connect(Purpose::hand_over(DOOR), view, (ready, on)))?;
+            ready.try_for_each(|ready| {
+                connect(Purpose::hand_over(DOOR), &view.driver, (ready, on))
+            })?;
             queued = true;
             Ok(())
         };
@@ -123,9 +126,9 @@ pub(super) fn to_gpu<'py>(
     };
     let settled = settled.inspect_err(|_| drop(buffer.free(&view.driver, on)))?;
     source.settled(py, settled, CallSpan::begin());
-    let mut copied = held(py, view, (buffer, at), kept, on, context)?;
+    let mut copied = held(py, &view.driver, (buffer, at), kept, on, context)?;
     if let Some(to) = waiting.filter(|_| ptr != 0) {
-        detach(py, || connect(Purpose::hand_over(DOOR), view, (on, to)))?;
+        detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, (on, to)))?;
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if let Some(holding) = copied.holding() {
@@ -134,8 +137,18 @@ pub(super) fn to_gpu<'py>(
         hand_out(py, holding, (consumer, at))?;
     }
     let array = buffer::described(&view.array, ptr, Device::cuda(ordinal))?;
-    let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, &array));
-    let copy = capsule_of(py, &array, false, asked.versioned, Box::new(copied))?;
+    given_out(py, &array, asked.versioned, copied)
+}
+
+/// A capsule with the copy `array` that `copied` holds, which is known again wherever it comes back.
+pub(crate) fn given_out<'py>(
+    py: Python<'py>,
+    array: &Descriptor,
+    versioned: bool,
+    mut copied: Tenant,
+) -> PyResult<Bound<'py, PyAny>> {
+    let handed_out = copied.holding().and_then(|holding| holding.hand_out(py, array));
+    let copy = capsule_of(py, array, false, versioned, Box::new(copied))?;
     if let Some(known) = handed_out {
         known.is_in(capsule::address(copy.cast::<pyo3::types::PyCapsule>()?));
     }
@@ -170,23 +183,23 @@ fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyR
 
 /// The holder of a copy that was made `on` that stream. The memory is freed there if something keeps the stream, else on
 /// the legacy default one, which waits for the copy now.
-fn held(
+pub(crate) fn held(
     py: Python<'_>,
-    view: &View,
+    driver: &Handle,
     (buffer, at): (Buffer, Place),
     kept: Option<KeepAlive>,
     on: Alive<'_>,
     context: Option<Box<Tenant>>,
 ) -> PyResult<Tenant> {
-    let kept = kept.map_or_else(|| KeepAlive::of(py, &view.driver, on), Ok);
+    let kept = kept.map_or_else(|| KeepAlive::of(py, driver, on), Ok);
     let (producer, kept) = match kept {
         Ok(KeepAlive::By(kept)) => (kept, None),
         other => (StreamRef::legacy(at), Some(other)),
     };
-    let copied = Tenant::new(Holding::copy(buffer, &view.driver, at, producer, context));
+    let copied = Tenant::new(Holding::copy(buffer, driver, at, producer, context));
     if let Some(other) = kept {
         let legacy = Alive::legacy(at);
-        if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), view, (on, legacy))) {
+        if let Err(error) = detach(py, || connect(Purpose::give_back(DOOR), driver, (on, legacy))) {
             // Nothing says when the memory is free.
             std::mem::forget(copied);
             return Err(error.into());
@@ -197,7 +210,7 @@ fn held(
 }
 
 /// The copy that `holding` holds is for the consumer that `argument` names.
-fn hand_out(
+pub(crate) fn hand_out(
     py: Python<'_>,
     holding: &mut Holding,
     (argument, at): (&Argument<'_, '_>, Place),
@@ -226,7 +239,7 @@ fn copied_to_host(
     let (span, source) = (CallSpan::begin(), reading(py, view, None, on)?);
     let mut queued = false;
     let made = detach(py, || {
-        also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), view, (also, on)))?;
+        also.map_or(Ok(()), |also| connect(Purpose::hand_over(DOOR), &view.driver, (also, on)))?;
         queued = true;
         copy(on)
     });
@@ -255,7 +268,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
     let (py, view) = (view.py(), view.get());
     entry(py, || {
         view.check_leased()?;
-        let (array, memory) = numpy::empty(py, &view.array)?;
+        let (array, memory) = numpy::empty(py, &view.array, view.numpys_dtype(py)?)?;
         copied_to_host(py, view, |on| {
             let memory = Arc::new(memory);
             buffer::into_host(&view.driver, &view.array, on, &memory)?;
@@ -266,7 +279,7 @@ pub(crate) fn _to_numpy<'py>(view: &Bound<'py, View>) -> Answer<'py> {
 }
 
 /// A capsule of either form with a copy.
-fn capsule_of<'py, K: Send>(
+pub(crate) fn capsule_of<'py, K: Send>(
     py: Python<'py>,
     array: &Descriptor,
     on_host: bool,

@@ -12,9 +12,10 @@ mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
-pub(crate) use copy::_to_numpy;
+pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, given_out, hand_out, held};
 pub(crate) use dlpack::DLPackView;
 
+use ::numpy::PyArrayDescr;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
@@ -45,7 +46,8 @@ pub(crate) struct View {
     /// By which way it came in.
     by: By,
     lease: Lease<Tenant>,
-    /// Its dict and the stream that this names, of a view that was read twice: copies are handed out.
+    /// Its dict and the stream that this names, of a view that was read twice: copies are handed out. Of items that
+    /// DLPack has no word for, what the dict of their producer says of them.
     dict: PyOnceLock<Box<(Option<u64>, Py<PyDict>)>>,
 }
 
@@ -67,9 +69,13 @@ pub(crate) struct Parts<'py> {
 impl View {
     /// A view of `source`.
     #[inline(always)]
-    fn new(mut source: Box<Holding>) -> Self {
+    fn new(py: Python<'_>, mut source: Box<Holding>) -> Self {
         let place = source.home.place;
         source.hand_out_at(consumers_place(&source.array, place));
+        let dict = PyOnceLock::new();
+        if let Some(words) = source.words() {
+            let _ = dict.set(py, Box::new((None, words.clone_ref(py))));
+        }
         Self {
             // Nothing is ever pending on no bytes, whatever stream was asked for.
             ready: source.array.pending(source.ready),
@@ -78,8 +84,14 @@ impl View {
             driver: source.driver.clone(),
             by: source.by,
             lease: Lease::new(Tenant::new(source)),
-            dict: PyOnceLock::new(),
+            dict,
         }
+    }
+
+    /// What the dict of their producer says of items that DLPack has no word for.
+    pub(crate) fn words<'py>(&self, py: Python<'py>) -> Option<&Bound<'py, PyDict>> {
+        let is_alone = self.array.dtype().is_cais_alone();
+        self.dict.get(py).filter(|_| is_alone).map(|words| words.1.bind(py))
     }
 
     /// A view of `source` as an object of `class`, which speaks the protocol that it is for.
@@ -93,7 +105,7 @@ impl View {
         C: PyClass<BaseType = Self>,
         PyClassInitializer<C>: From<(C, Self)>,
     {
-        Bound::new(py, PyClassInitializer::from((class, Self::new(source))))
+        Bound::new(py, PyClassInitializer::from((class, Self::new(py, source))))
     }
 
     /// The same array for another view, with its own holder. The other view's dict names the same stream,
@@ -165,6 +177,14 @@ impl View {
         (device.kind.code(), device.id)
     }
 
+    /// The element type as a `numpy.dtype`.
+    pub(crate) fn numpys_dtype<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyArrayDescr>> {
+        match self.words(py) {
+            Some(words) => numpy::dtype_of_words(words),
+            None => numpy::dtype(py, self.array.dtype()),
+        }
+    }
+
     /// What makes an array of it; to ask for it is to read it.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> Result<Parts<'py>, PyErr> {
         self.is_read(py);
@@ -177,13 +197,13 @@ impl View {
             nbytes: array.nbytes(),
             device,
             shape: PyTuple::new(py, array.cai_shape().as_slice())?,
-            dtype: numpy::dtype(py, array.dtype())?.into_any(),
+            dtype: self.numpys_dtype(py)?.into_any(),
             strides,
         })
     }
 
     /// What `repr` shows after the class's name.
-    pub(crate) fn describe(&self) -> String {
+    pub(crate) fn describe(&self, py: Python<'_>) -> String {
         let shape = self.array.cai_shape();
         let place = place_text(self.array.device());
         let ready = match self.ready.to_cai(Thread::current()) {
@@ -203,6 +223,7 @@ impl View {
         let kept = if self.lease.is_leased() { "" } else { ", released" };
         let dtype = self.array.dtype();
         let name = if dtype.is_shared() { dtype.name().to_owned() } else { format!("{dtype:?}") };
+        let name = self.words(py).and_then(typestr).unwrap_or(name);
         format!(
             "{name} {}{layout} at {:#x} on {place}, {ready}{readonly}{kept}",
             tuple_text(shape.as_slice()),
@@ -222,4 +243,9 @@ impl Drop for View {
 #[cold]
 fn released() -> Error {
     Error::new(Kind::Released, "a released view")
+}
+
+/// The typestr among `words`.
+fn typestr(words: &Bound<'_, PyDict>) -> Option<String> {
+    words.get_item("typestr").ok().flatten().map(|typestr| typestr.to_string())
 }

@@ -290,6 +290,7 @@ entries! {
     }
     cuMemcpyAsync(_to: u64, _from: u64, _size: usize, _stream: Stream) {}
     cuMemcpyDtoHAsync_v2(_to: *mut c_void, _from: u64, _size: usize, _stream: Stream) {}
+    cuMemcpyHtoDAsync_v2(_to: u64, _from: *const c_void, _size: usize, _stream: Stream) {}
     cuMemcpyPeerAsync(
         _to: u64, _tos: Context, _from: u64, _froms: Context, _size: usize, _stream: Stream
     ) {}

@@ -224,6 +224,9 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::MemcpyDtoHAsync => {
             m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), alive(s))
         }
+        Call::MemcpyHtoDAsync => {
+            m.cuda.copy(bytes(host.address(), y, Route::FromHost(&host)), alive(s))
+        }
         Call::MemcpyPeerAsync => m.cuda.copy(bytes(m.x, far, peers), alive(s)),
         Call::Memcpy2DAsync => m.cuda.copy(rows(m.x, y, 1, Route::Device), alive(s)),
         Call::Memcpy3DAsync => m.cuda.copy(rows(m.x, y, 2, Route::Device), alive(s)),

@@ -3,6 +3,8 @@
 //! Types are taken as the specification has them, with two liberties that producers in the field
 //! need: a list is a tuple, and the read-only flag may be NumPy's `bool_` or the integer 0 or 1.
 
+mod descr;
+
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -19,23 +21,29 @@ use crate::py::text::{an_object, refused, shown};
 use crate::py::{flag, native};
 use crate::stream::{Ready, Stream, Thread};
 
+/// What a dict says of items that DLPack has no word for, where one does: the typestr, and their fields.
+pub(crate) type Words = Option<Py<PyDict>>;
+
 /// Reads and checks `dict`, whose layout it puts into `layout`. `unnamed` is the stream of arrays on the producer's
 /// default stream, where its dicts do not name it; `declared` is whether the caller says the stream; `dtype_name` is asked
-/// where the typestr does not name one type.
+/// where the typestr does not name one type. `words` is for consumers of the same protocol.
 pub(crate) fn decode(
     dict: &Bound<'_, PyDict>,
     (unnamed, declared): (Option<Stream>, bool),
     dtype_name: impl FnOnce() -> PyResult<Option<String>>,
     layout: &mut Layout,
+    words: Option<&mut Words>,
 ) -> PyResult<Decoded> {
-    let dialect = Dialect { here: Thread::current(), unnamed, declared };
+    let mut dialect = Dialect { here: Thread::current(), unnamed, declared, goes_on: false };
     let names = names(dict.py());
     match native::plain(dict, names, |fields| cai::decode(fields, dialect, || None, layout)) {
         // Some spellings leave the type open, which takes asking the object: the long way.
         Some(Err(error)) if error.kind() == Kind::DtypeAmbiguous => {}
+        Some(Err(error)) if words.is_some() && cai::is_of_dlpacks(error.kind()) => {}
         Some(decoded) => return Ok(decoded?),
         None => {}
     }
+    dialect.goes_on = words.is_some();
     let [shape, typestr, data, version, strides, stream, mask, descr] = entries(dict, names)?;
     let version = required(version, "version")?;
     let version = int(&version)?.map_err(|got| Error::new(Kind::CaiVersion, got))?;
@@ -62,14 +70,46 @@ pub(crate) fn decode(
     if let Some(mask) = present(mask) {
         return Err(Error::new(Kind::Mask, an_object(&mask)?).into());
     }
-    let structured = typestr.as_bytes().get(1) == Some(&b'V')
-        && present(descr).map_or(Ok(false), |descr| names_fields(&descr))?;
+    let named = match present(descr) {
+        Some(descr) if Typestr::itemsize(typestr).is_some() => descr::fields(&descr, typestr)?,
+        _ => None,
+    };
+    let structured = named.is_some();
     let fields = Fields { shape, typestr, data, strides, version, stream, structured };
     let name = match Typestr::parse(typestr) {
         Ok(Typestr::Opaque(_)) => dtype_name()?,
         _ => None,
     };
-    Ok(cai::decode(&fields, dialect, || name, layout)?)
+    let decoded = cai::decode(&fields, dialect, || name, layout)?;
+    if let Some(words) = words.filter(|_| decoded.dtype.is_cais_alone()) {
+        *words = Some(descr::words(dict.py(), typestr, named)?);
+    }
+    Ok(decoded)
+}
+
+/// Why DLPack has no word for `array`, whose dict says `words`.
+#[cold]
+pub(crate) fn no_word(array: &Descriptor, words: &Bound<'_, PyDict>) -> PyErr {
+    let py = words.py();
+    let refused = || -> PyResult<PyErr> {
+        let typestr: String = words.as_any().get_item(intern!(py, "typestr"))?.extract()?;
+        let strides = (!array.layout().is_contiguous()).then(|| array.cai_strides());
+        let fields = Fields {
+            shape: array.cai_shape(),
+            typestr: &typestr,
+            data: (array.ptr(), array.readonly()),
+            strides,
+            version: cai::VERSION,
+            stream: None,
+            structured: words.contains(intern!(py, "descr"))?,
+        };
+        let dialect =
+            Dialect { here: Thread::current(), unnamed: None, declared: false, goes_on: false };
+        let decoded = cai::decode(&fields, dialect, || None, &mut Layout::EMPTY.clone());
+        let refused = decoded.err().unwrap_or_else(|| Error::new(Kind::Dtype, typestr.clone()));
+        Ok(refused.into())
+    };
+    refused().unwrap_or_else(|error| error)
 }
 
 /// The stream of a dict: an integer.
@@ -186,39 +226,35 @@ fn data_entry(value: &Bound<'_, PyAny>) -> PyResult<(u64, bool)> {
     Ok((pointer, readonly))
 }
 
-/// Whether `descr` describes fields: anything but the one unnamed type that CuPy writes.
-fn names_fields(descr: &Bound<'_, PyAny>) -> PyResult<bool> {
-    let Ok(fields) = descr.cast::<PyList>() else {
-        return Ok(true);
-    };
-    if fields.len() != 1 {
-        return Ok(!fields.is_empty());
-    }
-    let named = fields.get_item(0)?.get_item(0).and_then(|name| name.is_truthy());
-    Ok(answered(descr.py(), named)?.unwrap_or(true))
-}
-
-/// A new dict that describes `array`, ready as `ready` says, of exactly the types that the
-/// specification gives.
+/// A new dict that describes `array`, ready as `ready` says, of exactly the types that the specification gives. `words`
+/// are those of items that DLPack has none for.
 pub(crate) fn encode<'py>(
     py: Python<'py>,
     array: &Descriptor,
     ready: Ready,
+    words: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
-    let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
-    array.dtype().check_shared()?;
-    let [silent, legacy] = &templates[array.dtype().index()];
     let cai::Entries { shape, data, strides, stream, .. } =
         cai::encode(array, ready, Thread::current());
+    let mut named = None;
+    let template = if let Some(words) = words {
+        words
+    } else {
+        static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
+        let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+        array.dtype().check_shared()?;
+        let [silent, legacy] = &templates[array.dtype().index()];
+        named = Some(LEGACY).filter(|_| stream == Some(LEGACY));
+        if named.is_some() { legacy.bind(py) } else { silent.bind(py) }
+    };
     // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
-    let dict = if stream == Some(LEGACY) { legacy } else { silent }.bind(py).copy()?;
+    let dict = template.copy()?;
     dict.set_item(intern!(py, "shape"), PyTuple::new(py, shape)?)?;
     dict.set_item(intern!(py, "data"), data)?;
     if let Some(strides) = strides {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
     }
-    if let Some(stream) = stream.filter(|stream| *stream != LEGACY) {
+    if let Some(stream) = stream.filter(|stream| Some(*stream) != named) {
         dict.set_item(intern!(py, "stream"), stream)?;
     }
     Ok(dict)

@@ -3,8 +3,13 @@
 //! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
 //! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
 //! torch and CuPy export): from there the type's name has to come from elsewhere, and is never
-//! guessed. Refused: the other byte order, structured types. What DLPack alone can say, such as elements narrower than a
-//! byte, goes from DLPack to DLPack as it came, and is refused where the other protocol comes in.
+//! guessed. What DLPack alone can say, such as elements narrower than a byte, goes from DLPack to DLPack as it came, and
+//! what the CUDA Array Interface alone can say, such as dates, structured types and the other byte order, from that to
+//! that. Both are refused where the other protocol comes in.
+
+mod typestr;
+
+pub use typestr::Typestr;
 
 use std::fmt;
 
@@ -53,8 +58,14 @@ const TABLE: [Row; 23] = [
 /// No place in the table.
 const NONE: u8 = u8::MAX;
 
+/// The place of [`Dtype::CAIS_ALONE`], which is in no table either.
+const CAIS: u8 = NONE - 1;
+
 /// What a type that only DLPack has is called.
 const DLPACKS_ALONE: Row = row("a type that only DLPack has", 0, 0, "|V0");
+
+/// What a type that only the CUDA Array Interface has is called.
+const CAIS_ALONE: Row = row("a type that only the CUDA Array Interface has", 1, 8, "|V0");
 
 /// The places of the types by their codes and [`width`]s: a tensor is decoded at every import.
 const PLACES: [[u8; 8]; 15] = {
@@ -71,31 +82,6 @@ const PLACES: [[u8; 8]; 15] = {
 /// A number below 8 that no two sizes of one code share.
 const fn width(bits: u8) -> usize {
     bits.trailing_zeros() as usize & 7
-}
-
-/// The typestrs that name one type, as numbers: the bytes in their order, those that are absent 0.
-/// A dict is decoded at every import, and comparing numbers is what makes this search cheap.
-const EXACT: [u32; TABLE.len()] = {
-    let mut keys = [0; TABLE.len()];
-    let mut at = 0;
-    while at < TABLE.len() {
-        let text = TABLE[at].typestr.as_bytes();
-        if text[1] != b'V' {
-            keys[at] = key(text);
-        }
-        at += 1;
-    }
-    keys
-};
-
-/// `text` of up to four bytes as a number; 0 for anything longer.
-const fn key(text: &[u8]) -> u32 {
-    match *text {
-        [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-        // A NUL at the end would make it the number of a shorter one.
-        [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
-        _ => 0,
-    }
 }
 
 /// An element type, with DLPack's lanes.
@@ -126,18 +112,14 @@ pub struct Dtype {
     lanes: u16,
 }
 
-/// What a typestr says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Typestr {
-    /// One type.
-    Exact(Dtype),
-    /// Some type of this many bytes that NumPy has no letter for.
-    Opaque(i64),
-}
-
 impl Dtype {
     /// The first of the table.
     pub(crate) const FIRST: Self = Self::of_row(0);
+
+    /// A byte of an item that DLPack has no word for, or whose strides it has none for: an array of such items is, in
+    /// here, one of their bytes, with one dimension more.
+    #[doc(hidden)]
+    pub const CAIS_ALONE: Self = Self { at: CAIS, code: 1, bits: 8, padded: false, lanes: 1 };
 
     const fn of_row(at: u8) -> Self {
         let row = &TABLE[at as usize];
@@ -171,7 +153,14 @@ impl Dtype {
     #[doc(hidden)]
     #[inline(always)]
     pub const fn is_shared(self) -> bool {
-        self.at != NONE
+        self.at < CAIS
+    }
+
+    /// Whether it is [`Self::CAIS_ALONE`].
+    #[doc(hidden)]
+    #[inline(always)]
+    pub const fn is_cais_alone(self) -> bool {
+        self.at == CAIS
     }
 
     /// Refuses what only DLPack has.
@@ -240,7 +229,11 @@ impl Dtype {
     }
 
     const fn row(self) -> &'static Row {
-        if self.at == NONE { &DLPACKS_ALONE } else { &TABLE[self.at as usize] }
+        match self.at {
+            NONE => &DLPACKS_ALONE,
+            CAIS => &CAIS_ALONE,
+            at => &TABLE[at as usize],
+        }
     }
 
     /// Its place in the table, which one that only DLPack has is not in.
@@ -303,6 +296,9 @@ impl Dtype {
 
 impl fmt::Debug for Dtype {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_cais_alone() {
+            return f.write_str(self.row().name);
+        }
         if !self.is_shared() {
             let Self { code, bits, lanes, .. } = self;
             return write!(f, "DLDataType(code={code}, bits={bits}, lanes={lanes})");
@@ -310,76 +306,6 @@ impl fmt::Debug for Dtype {
         match self.lanes {
             1 => f.write_str(self.row().name),
             lanes => write!(f, "{}x{lanes}", self.row().name),
-        }
-    }
-}
-
-impl Typestr {
-    /// Reads a typestr.
-    pub fn parse(text: &str) -> Result<Self> {
-        let wanted = key(text.as_bytes());
-        match Dtype::all().find(|dtype| EXACT[dtype.index()] == wanted && wanted != 0) {
-            Some(dtype) => Ok(Self::Exact(dtype)),
-            None => Self::parse_uncommon(text),
-        }
-    }
-
-    /// The spellings that the table does not have, and the refusals.
-    fn parse_uncommon(text: &str) -> Result<Self> {
-        let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
-        let mut letters = text.chars();
-        let (Some(order @ ('<' | '>' | '|')), Some(letter)) = (letters.next(), letters.next())
-        else {
-            return Err(malformed());
-        };
-        let digits = letters.as_str();
-        let size: i64 = match letter {
-            'b' | 'i' | 'u' | 'f' | 'c' | 'V' | 'S' | 'a' | 'U' | 'O' | 'm' | 'M' | 't' => {
-                // Times have a unit in brackets; nothing else has.
-                let unit = if matches!(letter, 'm' | 'M') { digits.find('[') } else { None };
-                let number = unit.and_then(|at| digits.get(..at)).unwrap_or(digits);
-                let plain = number.bytes().all(|byte| byte.is_ascii_digit());
-                match number {
-                    "" if letter == 'O' => 8,
-                    _ if plain => number.parse().map_err(|_| malformed())?,
-                    _ => return Err(malformed()),
-                }
-            }
-            _ => return Err(malformed()),
-        };
-        if size > 0 && digits.starts_with('0') {
-            // As NumPy has it, leading zeros are no part of a size.
-            return Self::parse(&format!("{order}{letter}{size}"));
-        }
-        match letter {
-            'V' | 'f' if size == 1 => return Ok(Self::Opaque(1)),
-            'V' if size == 2 && order != '>' => return Ok(Self::Opaque(2)),
-            'b' | 'i' | 'u' if size == 1 => return Self::parse(&format!("|{letter}1")),
-            _ => {}
-        }
-        match (order, letter) {
-            ('>', 'i' | 'u' | 'f' | 'c' | 'V') => {
-                Err(Error::new(Kind::BigEndian, format!("{text:?}")))
-            }
-            ('|', 'i' | 'u' | 'f' | 'c') => Err(malformed()),
-            _ => Err(Error::at(Kind::Dtype, "typestr", format!("{text:?}"))),
-        }
-    }
-
-    /// The type, with `name` saying which where the typestr does not.
-    pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
-        match (self, name) {
-            (Self::Exact(dtype), _) => Ok(dtype),
-            (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
-            (Self::Opaque(size), Some(name)) => match Dtype::from_name(name) {
-                Some(dtype) if dtype.is_opaque() && dtype.itemsize() == size => Ok(dtype),
-                known => {
-                    let got = format!("{text:?} with the type name {name:?}");
-                    let other = known.map(Dtype::itemsize).filter(|other| *other != size);
-                    let why = other.map(|other| format!(", whose itemsize is {other}"));
-                    Err(Error::new(Kind::DtypeAmbiguous, got + &why.unwrap_or_default()))
-                }
-            },
         }
     }
 }

@@ -1,0 +1,92 @@
+"""Arrays on the host: shared with libraries that have such, copied to a GPU if that is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import _libraries
+from ._core import CaiView, DLPackView, _check_host, _gpu_for, _host_copy, _host_to_gpu
+from ._libraries import Library
+
+__all__ = ["convert", "is_wanted", "of_numpy", "on_host"]
+
+_views = CaiView, DLPackView
+
+# NumPy's letters of what every library has: bool, integers, floats, complex numbers.
+SHARED = frozenset("biufc")
+EXTENDED = "bfloat16", "float8_"
+
+
+def on_host(x: Any) -> bool:
+    """Tell whether an array is in the host's own memory, as it says itself."""
+    # Numba's arrays of pinned and managed memory are NumPy's by their type.
+    if isinstance(x, _views) or hasattr(x, "__cuda_array_interface__"):
+        return False
+    device = getattr(x, "__dlpack_device__", None)
+    return callable(device) and device()[0] == 1
+
+
+def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:
+    """Tell whether an array in a tree is one on the host that the library is to have."""
+    if not (copy or library._from_host) or not on_host(x):
+        return False
+    dtype = getattr(x, "dtype", None)
+    # Words, dates and objects are no arrays that others could have; they stay where they are.
+    kind, name = getattr(dtype, "kind", "f"), getattr(dtype, "name", "")
+    return library.name == "numpy" or kind in SHARED or str(name).startswith(EXTENDED)
+
+
+def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: bool | None) -> Any:
+    """Make the library's array of one on the host."""
+    from_host = _libraries.from_host(library)
+    own = isinstance(x, library.types)
+    if from_host and library.name == "numpy":
+        return of_numpy(x if own else from_host(x), copy, readonly)
+    if not (from_host or copy):
+        return library.maker.convert([x], stream, readonly)[0]
+    library.maker.admit([], stream, readonly)
+    if readonly or not (copy or own):
+        _check_host(x, library.writes, readonly)
+    if from_host:
+        if copy:
+            return from_host(_Copied(x))
+        return x if own else from_host(x)
+    said = None if type(stream) is int and stream == -1 else stream
+    ordinal = _gpu_for(said)
+    on = library.maker.works_on(ordinal, said)
+    # Whoever takes the capsule waits for the legacy default stream.
+    plain, name = _plain(x)
+    capsule = _host_to_gpu(plain, ordinal, 1 if on is None else on, name)
+    return library.maker.convert([capsule], stream, readonly)[0]
+
+
+def of_numpy(array: Any, copy: bool | None, readonly: bool | None) -> Any:
+    """Give an array of NumPy's itself, a copy, or what may not be written."""
+    if copy:
+        array = array.copy()
+    elif readonly and array.flags.writeable:
+        array = array.view()
+    if readonly:
+        array.flags.writeable = False
+    return array
+
+
+class _Copied:
+    """A copy of an array on the host, for a library's own import."""
+
+    def __init__(self, x: Any) -> None:
+        self.x, self.name = _plain(x)
+
+    def __dlpack__(self, *, max_version: tuple[int, int] | None = None, **_wishes: Any) -> Any:
+        return _host_copy(self.x, max_version is not None and max_version[0] > 0, self.name)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def _plain(x: Any) -> tuple[Any, str | None]:
+    """Give an array that DLPack has a word for, and the name of the type that it stands for."""
+    name = str(getattr(getattr(x, "dtype", None), "name", ""))
+    if name.startswith(EXTENDED) and hasattr(x, "view") and hasattr(x, "__array_interface__"):
+        return x.view(f"u{x.dtype.itemsize}"), name
+    return x, None

@@ -1,0 +1,156 @@
+//! Typestrs, read.
+
+use super::{Dtype, TABLE};
+use crate::error::{Error, Kind, Result};
+
+/// The typestrs that name one type, as numbers: the bytes in their order, those that are absent 0.
+/// A dict is decoded at every import, and comparing numbers is what makes this search cheap.
+const EXACT: [u32; TABLE.len()] = {
+    let mut keys = [0; TABLE.len()];
+    let mut at = 0;
+    while at < TABLE.len() {
+        let text = TABLE[at].typestr.as_bytes();
+        if text[1] != b'V' {
+            keys[at] = key(text);
+        }
+        at += 1;
+    }
+    keys
+};
+
+/// `text` of up to four bytes as a number; 0 for anything longer.
+const fn key(text: &[u8]) -> u32 {
+    match *text {
+        [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
+        // A NUL at the end would make it the number of a shorter one.
+        [a, b, c, d] if d != 0 => u32::from_le_bytes([a, b, c, d]),
+        _ => 0,
+    }
+}
+
+/// What a typestr says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Typestr {
+    /// One type.
+    Exact(Dtype),
+    /// Some type of this many bytes that NumPy has no letter for.
+    Opaque(i64),
+}
+
+impl Typestr {
+    /// Reads a typestr.
+    pub fn parse(text: &str) -> Result<Self> {
+        let wanted = key(text.as_bytes());
+        match Dtype::all().find(|dtype| EXACT[dtype.index()] == wanted && wanted != 0) {
+            Some(dtype) => Ok(Self::Exact(dtype)),
+            None => Self::parse_uncommon(text),
+        }
+    }
+
+    /// The bytes of an item, as far as it can be handed on without a word for its type: neither a reference to an
+    /// object nor a field of bits.
+    #[doc(hidden)]
+    pub fn itemsize(text: &str) -> Option<i64> {
+        let Spelling { letter, size, digits, .. } = Spelling::of(text)?;
+        match letter {
+            'O' | 't' => None,
+            // A unit that is cut off.
+            _ if digits.contains('[') && !digits.ends_with(']') => None,
+            'U' => size.checked_mul(4),
+            _ => Some(size),
+        }
+        .filter(|size| *size > 0)
+    }
+
+    /// Whether both name the same type.
+    #[doc(hidden)]
+    pub fn is_same(text: &str, other: &str) -> bool {
+        let of = |text| {
+            let Spelling { order, letter, size, digits } = Spelling::of(text)?;
+            let unit = digits.find('[').and_then(|at| digits.get(at..));
+            let order = if size == 1 && letter != 'U' { '|' } else { order };
+            Some((order, if letter == 'a' { 'S' } else { letter }, size, unit))
+        };
+        text == other || of(text).is_some_and(|read| Some(read) == of(other))
+    }
+
+    /// Whether it is some type of bytes, which may have fields.
+    #[doc(hidden)]
+    pub fn may_have_fields(text: &str) -> bool {
+        Spelling::of(text).is_some_and(|read| read.letter == 'V')
+    }
+
+    /// The spellings that the table does not have, and the refusals.
+    fn parse_uncommon(text: &str) -> Result<Self> {
+        let malformed = || Error::new(Kind::Typestr, format!("{text:?}"));
+        let Spelling { order, letter, size, digits } = Spelling::of(text).ok_or_else(malformed)?;
+        if size > 0 && digits.starts_with('0') {
+            // As NumPy has it, leading zeros are no part of a size.
+            return Self::parse(&format!("{order}{letter}{size}"));
+        }
+        match letter {
+            'V' | 'f' if size == 1 => return Ok(Self::Opaque(1)),
+            'V' if size == 2 && order != '>' => return Ok(Self::Opaque(2)),
+            'b' | 'i' | 'u' if size == 1 => return Self::parse(&format!("|{letter}1")),
+            _ => {}
+        }
+        match (order, letter) {
+            ('>', 'i' | 'u' | 'f' | 'c' | 'V') => {
+                Err(Error::new(Kind::BigEndian, format!("{text:?}")))
+            }
+            ('|', 'i' | 'u' | 'f' | 'c') => Err(malformed()),
+            _ => Err(Error::at(Kind::Dtype, "typestr", format!("{text:?}"))),
+        }
+    }
+
+    /// The type, with `name` saying which where the typestr does not.
+    pub fn resolve(self, text: &str, name: Option<&str>) -> Result<Dtype> {
+        match (self, name) {
+            (Self::Exact(dtype), _) => Ok(dtype),
+            (Self::Opaque(_), None) => Err(Error::new(Kind::DtypeAmbiguous, format!("{text:?}"))),
+            (Self::Opaque(size), Some(name)) => match Dtype::from_name(name) {
+                Some(dtype) if dtype.is_opaque() && dtype.itemsize() == size => Ok(dtype),
+                known => {
+                    let got = format!("{text:?} with the type name {name:?}");
+                    let other = known.map(Dtype::itemsize).filter(|other| *other != size);
+                    let why = other.map(|other| format!(", whose itemsize is {other}"));
+                    Err(Error::new(Kind::DtypeAmbiguous, got + &why.unwrap_or_default()))
+                }
+            },
+        }
+    }
+}
+
+/// A well-formed typestr, taken apart.
+struct Spelling<'a> {
+    order: char,
+    letter: char,
+    /// In bytes, of text in characters.
+    size: i64,
+    /// All that follows the letter.
+    digits: &'a str,
+}
+
+impl<'a> Spelling<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let mut letters = text.chars();
+        let (order, letter) = (letters.next()?, letters.next()?);
+        let known = matches!(
+            letter,
+            'b' | 'i' | 'u' | 'f' | 'c' | 'V' | 'S' | 'a' | 'U' | 'O' | 'm' | 'M' | 't'
+        );
+        if !matches!(order, '<' | '>' | '|') || !known {
+            return None;
+        }
+        let digits = letters.as_str();
+        // Times have a unit in brackets; nothing else has.
+        let unit = if matches!(letter, 'm' | 'M') { digits.find('[') } else { None };
+        let number = unit.and_then(|at| digits.get(..at)).unwrap_or(digits);
+        let size = match number {
+            "" if letter == 'O' => 8,
+            _ if number.bytes().all(|byte| byte.is_ascii_digit()) => number.parse().ok()?,
+            _ => return None,
+        };
+        Some(Self { order, letter, size, digits })
+    }
+}

@@ -1,0 +1,113 @@
+"""Arrays on the host: shared by PyTorch, JAX and tvm-ffi; copied to the GPU if that is asked."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cai_bridge import convert
+
+from . import streams
+
+LARGE = 1 << 24
+
+
+@pytest.mark.parametrize("to", ["torch", "cupy", "numba", "jax", "tvm_ffi", "cai"])
+@pytest.mark.parametrize("count", [1, 1000, LARGE])
+def test_a_copy_of_numpys_array_has_its_values_and_none_of_its_later_ones(
+    to: str, count: int, driver: Any
+) -> None:
+    if to != "cai":
+        pytest.importorskip("numba.cuda" if to == "numba" else to)
+    x = np.arange(count, dtype="float32")
+    made = convert(x, to, copy=True)
+    x[:] = -1.0
+    seen = convert(made, "numpy")
+    assert (seen == np.arange(count, dtype="float32")).all()
+
+
+@pytest.mark.parametrize("count", [1000, LARGE])
+def test_a_copy_is_made_after_what_is_pending_on_the_stream(
+    count: int, driver: Any, cupy: Any
+) -> None:
+    """The memory may be that of an array that was freed in order on the same stream."""
+    mine = cupy.cuda.Stream(non_blocking=True)
+    values = streams.fresh_values()
+    for _ in range(10):
+        value = next(values)
+        with mine:
+            array = cupy.zeros(count, dtype="float32")
+            streams.cupy_writes_late(array, value, mine)
+            made = convert(np.full(count, value + 1, dtype="float32"), "cupy", copy=True)
+            total = made + array
+        mine.synchronize()
+        assert (cupy.asnumpy(total) == 2 * value + 1).all()
+
+
+def test_the_host_does_not_wait_for_a_small_copy(driver: Any, cupy: Any) -> None:
+    """Up to 64 KB the driver stages pageable memory and returns; beyond that it may wait."""
+    mine = cupy.cuda.Stream(non_blocking=True)
+    array = cupy.zeros(streams.WORDS, dtype="float32")
+    convert(np.ones(16, dtype="float32"), "cupy", copy=True, stream=mine)
+    driver.synchronize()
+    streams.cupy_writes_late(array, 1.0, mine)
+    began = time.perf_counter()
+    made = convert(np.ones(16, dtype="float32"), "cupy", copy=True, stream=mine)
+    took, pending = time.perf_counter() - began, not mine.done
+    mine.synchronize()
+    assert pending, f"the host waited {took * 1e3:.1f} ms"
+    assert (cupy.asnumpy(made) == 1.0).all()
+
+
+@pytest.mark.parametrize("to", ["torch", "jax", "tvm_ffi"])
+def test_numpys_array_is_shared_with_a_library_that_has_arrays_on_the_host(
+    to: str, driver: Any
+) -> None:
+    pytest.importorskip(to)
+    x = np.arange(64, dtype="float32")  # aligned as JAX wants it, or JAX copies
+    for made in (convert(x, to), convert([x], to)[0]):
+        assert np.asarray(convert(made, "numpy")).tolist() == x.tolist()
+    if to != "jax":
+        x[0] = 5.0
+        assert convert(made, "numpy")[0] == 5.0
+
+
+def test_a_batch_goes_to_the_gpu_as_a_whole_if_copies_are_asked_for(driver: Any) -> None:
+    torch = pytest.importorskip("torch")
+    cupy = pytest.importorskip("cupy")
+    batch = {"image": torch.ones(4, device="cuda"), "label": np.arange(3.0), "name": ["a"]}
+    kept = convert(batch, "cupy")
+    assert isinstance(kept["image"], cupy.ndarray)
+    assert kept["label"] is batch["label"]
+    made = convert(batch, "cupy", copy=True)
+    assert isinstance(made["label"], cupy.ndarray)
+    assert made["label"].tolist() == [0.0, 1.0, 2.0]
+    assert made["name"] == ["a"]
+
+
+def test_jaxs_array_on_the_host_is_not_handed_to_a_library_that_writes(driver: Any) -> None:
+    jax, torch = pytest.importorskip("jax"), pytest.importorskip("torch")
+    x = jax.device_put(np.arange(4.0, dtype="float32"), jax.devices("cpu")[0])
+    with pytest.raises(BufferError, match="readonly: got read-only memory"):
+        convert(x, torch)
+    made = convert(x, torch, copy=True)
+    made += 1.0
+    assert x.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert convert(x, np).tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert convert([x], "cupy", copy=True)[0].tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "bool", "complex64"])
+def test_torchs_tensor_on_the_host_goes_to_the_gpu(dtype: str, driver: Any) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(6).reshape(2, 3).to(getattr(torch, dtype))
+    for one in (x, x.T, x[:, ::2]):
+        made = convert(one, "torch", copy=True)
+        assert made.device.type == "cpu", "a library with arrays on the host keeps them there"
+        assert torch.equal(made, one)
+        on_gpu = convert(convert(one, "dlpack", copy=True), "torch")
+        assert on_gpu.device.type == "cuda"
+        assert torch.equal(on_gpu.cpu(), one)

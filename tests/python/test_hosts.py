@@ -1,0 +1,177 @@
+"""Arrays on the host: shared by libraries that have such, copied to a GPU where that is asked."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+import tvm_ffi
+from copies import made as calls
+from fakes import assert_refused, each
+from stand_in import StandIn, library, no_libraries
+
+from cai_bridge import CaiView, DLPackView, DriverError, convert, to_cai
+
+__all__ = ["library", "no_libraries"]
+
+MESSAGES = {
+    "CpuConverted": r"device: got CPU memory; allowed: .*; pass copy=True to copy to the GPU",
+    "ReadOnlyConverted": r"readonly: got read-only memory; allowed: .*copy=True",
+}
+MADE = {"numpy": np.ndarray, "tvm_ffi": tvm_ffi.Tensor, "cai": CaiView, "dlpack": DLPackView}
+
+
+def given(kind: str) -> tuple[Any, Any]:
+    """The array of a row, and NumPy's of the same values, of whose memory it is."""
+    memory = np.arange(6, dtype="float32").reshape(2, 3)
+    if kind.startswith("columns"):
+        return memory.T, memory.T
+    if kind.startswith("nothing"):
+        return memory[:0], memory[:0]
+    if kind.startswith("bfloat16"):
+        memory = memory.astype(ml_dtypes.bfloat16)
+    if kind.startswith("what may not be written"):
+        memory.flags.writeable = False
+    return (tvm_ffi.from_dlpack(memory) if "tvm-ffi" in kind else memory), memory
+
+
+def values(made: Any) -> list[Any]:
+    return np.asarray(convert(made, "numpy"), dtype="float32").tolist()
+
+
+@each("strangers", "host")
+def test_an_array_on_the_host_is_shared_or_copied_or_refused(row: Any, cuda: Any) -> None:
+    x, memory = given(row["kind"])
+    on_gpu = cuda.array([5.0], speaks="dlpack")
+    wishes = {"copy": True} if "copy" in row else {}
+    tree = [x, on_gpu, "text", np.array(["words"])] if "list" in row["kind"] else x
+    if "refused" in row:
+        for where, refused in (("", tree), (r"x\[0\]: ", [tree])):
+            if where and row["to"] == "cai":
+                continue  # in a tree it stays
+            with pytest.raises(BufferError, match="^" + where + MESSAGES[row["refused"]]):
+                convert(refused, row["to"], **wishes)
+        return
+    made = convert(tree, row["to"], **wishes)
+    if isinstance(tree, list):
+        assert made[2:] == tree[2:]
+        assert isinstance(made[1], MADE[row["to"]])
+        made = made[0]
+    if row.get("does", "").startswith("a library for GPUs"):
+        assert made is x
+        return
+    assert isinstance(made, MADE[row["to"]])
+    if memory.dtype != ml_dtypes.bfloat16 or row["to"] != "tvm_ffi":
+        assert values(made) == memory.tolist()
+    else:
+        assert str(made.dtype) == "bfloat16"
+    if memory.flags.writeable and memory.size:
+        before, memory[0] = memory.tolist(), 9.0
+        if memory.dtype != ml_dtypes.bfloat16:
+            assert values(made) == (before if "copy" in row else memory.tolist())
+
+
+@each("refusals", "object", kind="CpuConverted")
+def test_a_library_for_gpus_gets_no_array_on_the_host_without_a_copy(row: Any, cuda: Any) -> None:
+    for to in ("cai", "dlpack"):
+        assert_refused(row, convert, np.ones(4), to)
+        assert_refused(row, convert, np.ones(4), to, copy=False)
+
+
+def test_numpy_gets_an_array_on_the_host_as_it_wishes(cuda: Any) -> None:
+    x, memory = given("an array of tvm-ffi")
+    copied = convert(x, "numpy", copy=True)
+    memory[0] = 7.0
+    assert copied.tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert not convert(x, "numpy", readonly=True).flags.writeable
+    assert not convert([x], "numpy", readonly=True)[0].flags.writeable
+
+
+def test_a_copy_is_made_on_the_consumers_stream_and_the_host_does_not_wait(
+    cuda: Any, library: StandIn
+) -> None:
+    mine = cuda.stream("mine", blocking=False)
+    x = np.full(4, 7.0)
+    for wishes in ({"stream": mine}, {}):
+        cuda.clear_calls()
+        made = convert(x, "stand_in", copy=True, **wishes)
+        (call,) = [on for name, on in calls(cuda) if name == "cuMemcpyHtoDAsync"]
+        assert call == (mine.handle if wishes else library.streams[0].handle)
+        assert not {name for name, _ in calls(cuda)} & {"cuStreamSynchronize", "cuModuleUnload"}
+        x[:] = 0.0  # it was read by now
+        seen = made.read()
+        cuda.synchronize()
+        assert seen.value == [7.0] * 4
+        x[:] = 7.0
+
+
+def test_the_memory_of_a_copy_is_freed_after_its_user(cuda: Any) -> None:
+    mine = cuda.stream("mine", blocking=False)
+    made = convert(np.ones(4), "cai", copy=True, stream=mine)
+    seen = mine.read(made)
+    cuda.clear_calls()
+    del made
+    gc.collect()
+    assert calls(cuda) == [("cuMemFreeAsync", mine.handle)]
+    cuda.synchronize()
+    assert seen.value == [1.0] * 4
+
+
+def test_a_copy_goes_to_the_gpu_that_the_stream_is_of_or_that_is_current(cuda: Any) -> None:
+    far = cuda.stream("far", device=1)
+    assert convert(np.ones(4), "cai", copy=True, stream=far).device == (2, 1)
+    assert convert([np.ones(4)], "cai", copy=True, stream=far)[0].device == (2, 1)
+    assert convert(np.ones(4), "cai", copy=True).device == (2, 0)
+    cuda.set_device(1)
+    assert convert(np.ones(4), "cai", copy=True).device == (2, 1)
+
+
+def test_a_copy_in_a_capture_is_refused_and_the_capture_goes_on(cuda: Any) -> None:
+    mine = cuda.stream("mine", blocking=False)
+    x = cuda.array([0.0] * 4)
+    with cuda.capture(mine) as graph:
+        with pytest.raises(DriverError, match="a copy"):
+            convert(np.ones(4), "cai", copy=True, stream=mine)
+        mine.fill(x, 3.0)
+    graph.launch(mine)
+    cuda.synchronize()
+    assert x.tolist() == [3.0] * 4
+
+
+@pytest.mark.parametrize("call", ["cuMemAllocAsync", "cuMemcpyHtoDAsync"])
+def test_a_copy_that_fails_leaves_nothing(call: str, cuda: Any) -> None:
+    cuda.fail(call)
+    with pytest.raises(DriverError, match=call):
+        convert(np.ones(4), "cai", copy=True)
+    freed = [name for name, _ in calls(cuda) if name == "cuMemFreeAsync"]
+    assert len(freed) == (call != "cuMemAllocAsync")
+
+
+def test_all_or_none_of_a_tree_with_arrays_on_the_host(cuda: Any) -> None:
+    frozen = np.ones(2)
+    frozen.flags.writeable = False
+    for number, tree in enumerate(([np.ones(2), frozen], [np.ones(2), cuda.array([1.0]), frozen])):
+        with pytest.raises(BufferError, match=rf"^x\[{number + 1}\]: readonly"):
+            convert(tree, "tvm_ffi")
+
+
+def test_where_read_only_is_asked_a_library_that_writes_gets_nothing(cuda: Any) -> None:
+    for wishes in ({}, {"copy": True}):
+        with pytest.raises(BufferError, match="readonly: got True for a library that may write"):
+            convert(np.ones(2), "tvm_ffi", readonly=True, **wishes)
+
+
+def test_the_librarys_own_array_on_the_host_is_copied_if_asked(cuda: Any) -> None:
+    own = tvm_ffi.from_dlpack(np.arange(3.0))
+    on_gpu = tvm_ffi.from_dlpack(cuda.array([7.0]))
+    assert convert(own, "tvm_ffi") is own
+    made = convert([own, on_gpu], "tvm_ffi", copy=True)
+    assert made[0] is not own
+    assert made[0].data_ptr() != own.data_ptr()
+    assert str(made[0].device) == "cpu:0"
+    assert to_cai(made[1]).ptr != on_gpu.data_ptr()
+    assert values(made[0]) == [0.0, 1.0, 2.0]
+    cuda.synchronize()
