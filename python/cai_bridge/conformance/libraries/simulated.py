@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from cai_bridge import Library
+from cai_bridge import DriverError, Library
 from cai_bridge.testing import Pending, SimulatedArray, SimulatedCuda, SimulatedStream
 from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule, take
 from cai_bridge.testing._kit.dtypes import dlpack_name
@@ -113,10 +113,12 @@ class Array:
         for stream in self.users:
             if not stream._session.is_open:
                 return
-            if stream._destroyed:  # by the garbage collector, in a cycle with this
-                _device().synchronize()
-            else:
-                stream.synchronize()
+            # What was wrong with the work is told where its result is read.
+            with contextlib.suppress(DriverError):
+                if stream._destroyed:  # by the garbage collector, in a cycle with this
+                    _device().synchronize()
+                else:
+                    stream.synchronize()
 
 
 class Converted(Library):

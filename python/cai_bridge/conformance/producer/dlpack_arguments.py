@@ -95,7 +95,7 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "copy=False hands out the array's own memory; copy=True hands out other memory with the "
     "same values, ready on the stream and with the IS_COPIED flag, or raises BufferError",
     "a consumer that asked for a copy writes to the producer's array, or the other way round",
-    rests_on=("values", "pending", "two-exports"),
+    rests_on=("values", "pending", "two-exports", "flags"),
 )
 def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

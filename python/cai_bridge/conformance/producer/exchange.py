@@ -124,7 +124,7 @@ def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "the borrowed tensor has the same fields as the managed one",
     "kernels that borrow the tensor compute with other numbers",
     over={"layout": EVERY, "dtype": ()},
-    rests_on=("exchange-table",),
+    rests_on=("exchange-table", "exchange-values"),
 )
 def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
