@@ -58,3 +58,36 @@ def pytest_configure(config: pytest.Config) -> None:
 
     if not config.pluginmanager.is_registered(pytest_plugin):
         config.pluginmanager.register(pytest_plugin, "cai_bridge.conformance")
+
+
+RAN = pytest.StashKey[list[str]]()
+"""The requirements that were run, by name."""
+
+NOTHING = (
+    "cai_bridge: nothing was judged; add --pyargs cai_bridge.conformance, and --cai-producer or "
+    "--cai-consumer with a library or module:factory"
+)
+
+
+def _nothing_judged(session: pytest.Session) -> bool:
+    """Tell whether a run was to judge a library, ended well, and judged none."""
+    config = session.config
+    apart = config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput")
+    if apart or config.option.collectonly or config.stash.get(RAN, []):
+        return False
+    own = "cai_bridge.conformance.test_"
+    kit = any(
+        getattr(item, "module", None) is not None and item.module.__name__.startswith(own)
+        for item in session.items
+        if isinstance(item, pytest.Function)
+    )
+    return kit or any(config.getoption(f"--cai-{role}") for role in ROLES)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """End with 2 where a library was to be judged and none was: nothing green by accident."""
+    if exitstatus == pytest.ExitCode.OK and _nothing_judged(session):
+        session.exitstatus = pytest.ExitCode.INTERRUPTED
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line(f"\n{NOTHING}", red=True)

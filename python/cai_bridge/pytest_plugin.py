@@ -26,10 +26,11 @@ from cai_bridge.conformance import (
     producer_named,
     requirements,
 )
+from cai_bridge.conformance.judging import judge, text_of
 from cai_bridge.conformance.known import known as shipped
-from cai_bridge.conformance.report import judge, text_of
 from cai_bridge.conformance.requirement import did_you_mean
 from cai_bridge.testing import SimulatedCuda
+from pytest_cai_bridge import RAN
 
 ROLES = ("producer", "consumer")
 CASES = pytest.StashKey[dict[str, list[Any]]]()
@@ -206,6 +207,7 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
         _anything(case.tally)
         return
     case.tally.run += 1
+    case.place.config.stash.setdefault(RAN, []).append(case.requirement.name)
     lab = case.place.lab()
     with _named_when_slow(case):
         verdict = judge(case.requirement, adapter, lab)

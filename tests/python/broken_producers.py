@@ -30,7 +30,7 @@ def exporting(**fields):
 
     def capsule(self, stream, max_version, dl_device, copy):
         self.check_wishes(stream, dl_device, copy)
-        form = "versioned" if max_version else "legacy"
+        form = form_for(max_version)
         tensor = self.managed(form, **{name: change(self) for name, change in fields.items()})
         self.order_for(stream)
         return tensor.capsule()
@@ -49,8 +49,19 @@ def behind(array):
     return region.ptr - array._memory.ptr if len(region.shape) == 2 else 0
 
 
+def starts_with_its_memory(array):
+    """Where an array is, but for rows, which are told to be where their memory begins."""
+    region = array._region
+    return region.ptr - (array.contiguous and behind(array)) if region.size else 0
+
+
 def is_backwards(array):
     return bool(array._region.strides) and array._region.strides[0] < 0
+
+
+def form_for(max_version):
+    """The form of a capsule by what was asked for."""
+    return "versioned" if max_version is not None and max_version >= (1, 0) else "legacy"
 
 
 def pending(array):
@@ -101,7 +112,7 @@ broken(
     "cai-offset",
     doors=("cai",),
     interface=saying(
-        data=lambda a, data: (data[0] - (a.contiguous and behind(a)), data[1]),
+        data=lambda a, data: (starts_with_its_memory(a), data[1]),
     ),
 )
 broken(
@@ -158,7 +169,7 @@ def capsule_for_given_copy(self, *, stream=None, max_version=None, dl_device=Non
 
 def version_as_asked(self, stream, max_version, dl_device, copy):
     self.check_wishes(stream, dl_device, copy)
-    form = "legacy" if max_version is None else "2.0" if max_version >= (2, 0) else "1.3"
+    form = "2.0" if max_version and max_version >= (2, 0) else form_for(max_version)
     tensor = self.managed(form)
     self.order_for(stream)
     return tensor.capsule()
@@ -187,7 +198,7 @@ def versioned_with(**fields):
     changed = exporting(**fields)
 
     def capsule(self, stream, max_version, dl_device, copy):
-        made = changed if max_version else Array.capsule
+        made = changed if form_for(max_version) == "versioned" else Array.capsule
         return made(self, stream, max_version, dl_device, copy)
 
     return capsule
@@ -213,7 +224,7 @@ def strides_for_ones(array):
 def null_in_new_tensors(self, stream, max_version, dl_device, copy):
     self.check_wishes(stream, dl_device, copy)
     null = ("strides",) if max_version and self.contiguous else ()
-    tensor = self.managed("versioned" if max_version else "legacy", null=null)
+    tensor = self.managed(form_for(max_version), null=null)
     self.order_for(stream)
     return tensor.capsule()
 
@@ -228,12 +239,12 @@ broken(
 broken(
     "dlpack-offset",
     doors=("dlpack",),
-    capsule=exporting(ptr=lambda a: a._region.ptr - (a.contiguous and behind(a))),
+    capsule=exporting(ptr=starts_with_its_memory),
 )
 broken(
     "dlpack-reversed",
     doors=("dlpack",),
-    capsule=exporting(strides=lambda a: [abs(step) // 4 for step in a._region.strides]),
+    capsule=exporting(strides=lambda a: [abs(step) // a._region.itemsize for step in a._region.strides]),
 )
 
 
@@ -296,9 +307,9 @@ broken("dlpack-dl-device", capsule=takes_any_device)
 
 def capsule_without_destructor(self, stream, max_version, dl_device, copy):
     self.check_wishes(stream, dl_device, copy)
-    tensor = self.managed("versioned" if max_version else "legacy")
+    tensor = self.managed(form_for(max_version))
     self.order_for(stream)
-    name = NAMES["dltensor_versioned" if max_version else "dltensor"]
+    name = NAMES["dltensor_versioned" if form_for(max_version) == "versioned" else "dltensor"]
     return new_capsule(tensor.hand_out(), name, None)
 
 
@@ -328,7 +339,7 @@ def with_shared_shape(self, stream, max_version, dl_device, copy):
     self.check_wishes(stream, dl_device, copy)
     owner = SharesItsShape(self)
     owner.array = self
-    tensor = self.managed("versioned" if max_version else "legacy", owner=owner)
+    tensor = self.managed(form_for(max_version), owner=owner)
     owner.tensors.append(tensor)
     self.order_for(stream)
     return tensor.capsule()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from broken_consumers import BROKEN
+from planted import rows
 
 from cai_bridge.conformance import (
     check_consumer,
@@ -16,6 +17,15 @@ from cai_bridge.conformance.libraries.simulated import Consumer
 from cai_bridge.conformance.missing import near
 
 ALL = requirements("consumer")
+SAME = {
+    # A change of a method that others rest on, too.
+    "takes-dlpack-columns": {"takes-dlpack-columns", "takes-dlpack-byte-offset"},
+    "takes-cai-readonly": {"takes-cai-readonly", "takes-cai-other-stream"},
+    "takes-dlpack-readonly": {
+        *("takes-dlpack-readonly", "takes-dlpack-other-stream", "takes-dlpack-deleter-queued"),
+    },
+    "takes-cai-return": {"takes-cai-return", "takes-dlpack-deleter-queued"},
+}
 EXAMPLES = Path(__file__).parents[2] / "examples"
 TOY = (EXAMPLES / "toy_library.py").read_text().splitlines()
 LINE = TOY.index("class Consumer(ConsumerAdapter):") + 1
@@ -35,9 +45,9 @@ def test_the_careful_consumer_keeps_every_promise(lab):
 def test_the_toy_library_of_the_examples_keeps_all_that_applies(lab, monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     report = check_consumer(consumer_named("toy_library:Consumer"), lab=lab)
-    assert report.failed == ()
+    assert report.ok
+    assert {one.requirement.level for one in report.failed} <= {"should"}
     assert set(report.missing()) == {("fill(array, value)", PLACE)}
-    assert len(not_passed(report)) == len(report.missing()["fill(array, value)", PLACE])
 
 
 def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab):
@@ -53,14 +63,18 @@ def test_a_consumer_of_one_protocol_is_judged_by_it_only(lab):
 
 
 def test_there_is_a_consumer_that_breaks_each():
-    assert set(BROKEN) == {one.name for one in ALL}
+    planted = {name for row in rows("planted").values() for name in row["caught"]}
+    assert {one.name for one in ALL} - planted <= set(BROKEN) <= {one.name for one in ALL}
 
 
-@pytest.mark.parametrize("name", [one.name for one in ALL])
-def test_a_consumer_that_breaks_one_fails_in_that_one_only(name, lab):
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_consumer_that_breaks_one_fails_in_that_one_and_what_follows(name, lab):
     report = check_consumer(BROKEN[name], lab=lab)
-    assert {one.name: one.evidence for one in report.failed}.keys() == {name}, report
-    assert report.ok == (report[name].requirement.level == "should")
+    assert report[name].outcome == "failed"
+    others = {
+        one.name: one.evidence for one in report.causes if one.name not in SAME.get(name, {name})
+    }
+    assert others == {}
 
 
 ORDER = [
@@ -78,7 +92,9 @@ def test_a_missing_order_shows_in_the_values_too(name, lab, monkeypatch):
     assert "saw" in verdict.evidence or "instead of" in verdict.evidence
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one", [one for one in ALL if one.name in BROKEN], ids=lambda one: one.name
+)
 def test_a_failure_comes_with_a_program_that_shows_it(one, lab):
     program = check_consumer(BROKEN[one.name], lab=lab, only=one.name)[one.name].program
     assert repr(f"broken_consumers:{BROKEN[one.name].__name__}") in program

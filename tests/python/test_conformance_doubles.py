@@ -1,11 +1,13 @@
 """Each requirement has three libraries that break it, each in a way of its own.
 
 One is in `broken_producers` and `broken_consumers`, and breaks nothing else; the others are in
-`more_producers`, `more_consumers` and the files whose names begin with theirs.
+`more_producers`, `more_consumers` and the files whose names begin with theirs, or planted in
+`tests/data/planted.toml`.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import broken_consumers
@@ -22,6 +24,7 @@ import more_producers_order
 import producers
 import pytest
 from fakes import FREE_THREADED
+from planted import rows
 
 from cai_bridge.conformance import check_consumer, check_producer, requirements
 
@@ -45,6 +48,8 @@ def test_another_way_to_break_a_requirement_is_found(role, name, what, lab):
 def test_each_requirement_is_broken_in_three_ways(role):
     broken, also, _ = SIDES[role]
     count = Counter([*broken, *(name for name, _ in also)])
+    planted = (row["caught"] for (side, _), row in rows("planted").items() if side == role)
+    count += Counter(itertools.chain.from_iterable(planted))
     assert {one.name: count[one.name] for one in requirements(role) if count[one.name] < 3} == {}
 
 

@@ -23,26 +23,28 @@ from producers import (
 
 from cai_bridge.conformance import ProducerAdapter, Verdict, check_producer
 from cai_bridge.conformance.lab import Late, flat
-from cai_bridge.conformance.producer.arrays import in_another_thread, numbered
+from cai_bridge.conformance.producer.arrays import in_another_thread
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable
+from cai_bridge.testing._values import compact_strides
 
 CAI, DLPACK = ("cai",), ("dlpack",)
 
 
 @pytest.mark.parametrize("may_be", [True, False])
-def test_only_reversed_rows_may_be_refused(may_be: bool, lab: Any, monkeypatch: Any) -> None:
+def test_negative_strides_may_be_refused_and_columns_may_not(
+    may_be: bool, lab: Any, monkeypatch: Any
+) -> None:
     export = ExchangeTable.export
 
     def refuses(table: ExchangeTable, x: Any) -> Any:
-        if x._region.strides[0] < 0 if may_be else is_columns(x):
+        if min(x._region.strides or (1,)) < 0 if may_be else is_columns(x):
             raise BufferError("not this one")
         return export(table, x)
 
     monkeypatch.setattr(ExchangeTable, "export", refuses)
     found = judged(lab, "exchange-values", ("exchange",))
     assert found.outcome == ("passed" if may_be else "failed")
-    which = "the rows from the last" if may_be else f"every second column of {numbered()}"
-    assert f"{which}: refused: not this one" in found.evidence
+    assert may_be or "layout 'columns'" in found.evidence
 
 
 def test_what_an_adapter_cannot_slice_is_told(lab: Any) -> None:
@@ -53,7 +55,8 @@ def test_what_an_adapter_cannot_slice_is_told(lab: Any) -> None:
             return type("Whole", (Library.array,), {"__getitem__": None}).made(shape, dtype)
 
     found = check_producer(Whole, lab=lab, only="exchange-values")["exchange-values"]
-    assert "every second column: " in found.evidence
+    assert found.outcome == "passed"
+    assert "more not judged, such as layout 'columns'" in found.evidence
 
 
 def test_a_dict_that_each_array_has_by_itself_is_read(lab: Any) -> None:
@@ -223,7 +226,7 @@ def test_work_on_streams_without_names_is_judged(lab: Any) -> None:
     assert elsewhere.outcome == "skipped"
     assert elsewhere.evidence == "the library's streams have no names"
     told = "it names no stream, and with work pending stream 'the kit's'"
-    assert verdict("cai-stream").evidence == told
+    assert verdict("cai-stream").evidence.startswith(told)
 
 
 def test_a_copy_in_memory_of_the_host_is_served(lab: Any) -> None:
@@ -232,15 +235,19 @@ def test_a_copy_in_memory_of_the_host_is_served(lab: Any) -> None:
             def capsule(self, stream: Any, newest: Any, device: Any, copy: Any) -> Any:
                 if device != (1, 0):
                     return Array.capsule(self, stream, newest, device, copy)
-                values = (ctypes.c_float * 12)(*flat(self.tolist()))
-                tensor = self.managed(ptr=ctypes.addressof(values), device=device, owner=values)
+                own = [*flat(self.tolist())]
+                values = (ctypes.c_float * len(own))(*own)
+                strides = [step // 4 for step in compact_strides(self._region.shape, 4)]
+                tensor = self.managed(
+                    ptr=ctypes.addressof(values), device=device, owner=values, strides=strides
+                )
                 return tensor.capsule()
 
         array = type("Own", (DLPack, Own), {})
 
     found = check_producer(Host, lab=lab, only="dlpack-dl-device")["dlpack-dl-device"]
     assert found.outcome == "passed"
-    assert found.evidence.endswith("; (1, 0) is served")
+    assert "; (1, 0) is served" in found.evidence
 
 
 def test_a_producer_that_takes_no_version_is_asked_without(lab: Any) -> None:

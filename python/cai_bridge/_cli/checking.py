@@ -120,7 +120,7 @@ def _place(where: Where) -> Where:
 def _here(task: Task, progress: Progress) -> Report:
     """Judge in this process."""
     from cai_bridge.conformance import Report, open_lab
-    from cai_bridge.conformance.report import judge
+    from cai_bridge.conformance.judging import judge
     from cai_bridge.conformance.requirement import chosen
 
     verdicts = []

@@ -7,36 +7,70 @@ is judged.
 """
 
 from cai_bridge.testing import assert_equivalent, describe
+from cai_bridge.testing._kit.description import Description
 from cai_bridge.testing._kit.dlpack_abi import capsule_name, exchange_table, read_capsule, take
 from cai_bridge.testing._kit.dlpack_fields import fields_of
+from cai_bridge.testing._values import nested
 
 from .adapter import ConsumerAdapter, ProducerAdapter
+from .cases import Case
 from .check import check_consumer, check_producer
 from .consumer.arrays import Refusal, asked_with, attempt, expect_copied, stream_of
+from .consumer.layouts import (
+    expect_gaps_kept,
+    expect_others_refused,
+    expect_read_or_refused,
+    handed,
+)
+from .consumer.waiting import (
+    expect_other_stream_waits,
+    expect_read_kept,
+    expect_waits,
+    needs_sharing,
+)
 from .lab import CaiArray, DLPackArray, Lab, Late, flat, handle_of, open_lab
+from .layouts import View
 from .named import as_consumer, as_producer, consumer_named, producer_named
 from .producer.arrays import (
-    backwards,
+    asked_on,
     cai_of,
     can_be_late,
     collect,
     descr_size,
+    dict_or_refused,
     export,
     has_table,
-    host_values,
     in_another_thread,
     is_int,
     is_typestr,
-    items,
     made,
-    numbered,
     on_host,
     reference_to,
-    sliced,
-    slices,
     speaks_dlpack,
-    strided,
+    stream_taken,
     table_of,
+)
+from .producer.pending import (
+    by_capsule,
+    by_dict,
+    by_table,
+    end,
+    expect_ordered,
+    expect_read_first,
+    pending,
+)
+from .producer.values import (
+    by_cai,
+    by_dlpack,
+    by_exchange,
+    by_loan,
+    expect_values,
+    laid_out,
+    lazy_values,
+    numbers,
+    said_or_refused,
+    taken_of,
+    whole_of,
 )
 from .report import ConformanceError, Report, Verdict
 from .requirement import (
@@ -49,12 +83,15 @@ from .requirement import (
     needs,
     requirements,
 )
+from .stand_in import speaks
 
 __all__ = [
     "CaiArray",
+    "Case",
     "ConformanceError",
     "ConsumerAdapter",
     "DLPackArray",
+    "Description",
     "Lab",
     "Late",
     "NotApplicableError",
@@ -65,12 +102,20 @@ __all__ = [
     "Specification",
     "UnmetError",
     "Verdict",
+    "View",
     "as_consumer",
     "as_producer",
+    "asked_on",
     "asked_with",
     "assert_equivalent",
     "attempt",
-    "backwards",
+    "by_cai",
+    "by_capsule",
+    "by_dict",
+    "by_dlpack",
+    "by_exchange",
+    "by_loan",
+    "by_table",
     "cai_of",
     "can_be_late",
     "capsule_name",
@@ -80,34 +125,51 @@ __all__ = [
     "consumer_named",
     "descr_size",
     "describe",
+    "dict_or_refused",
+    "end",
     "exchange_table",
     "expect",
     "expect_copied",
+    "expect_gaps_kept",
+    "expect_ordered",
+    "expect_other_stream_waits",
+    "expect_others_refused",
+    "expect_read_first",
+    "expect_read_kept",
+    "expect_read_or_refused",
+    "expect_values",
+    "expect_waits",
     "export",
     "fields_of",
     "flat",
     "given",
+    "handed",
     "handle_of",
     "has_table",
-    "host_values",
     "in_another_thread",
     "is_int",
     "is_typestr",
-    "items",
+    "laid_out",
+    "lazy_values",
     "made",
     "needs",
-    "numbered",
+    "needs_sharing",
+    "nested",
+    "numbers",
     "on_host",
     "open_lab",
+    "pending",
     "producer_named",
     "read_capsule",
     "reference_to",
     "requirements",
-    "sliced",
-    "slices",
+    "said_or_refused",
+    "speaks",
     "speaks_dlpack",
     "stream_of",
-    "strided",
+    "stream_taken",
     "table_of",
     "take",
+    "taken_of",
+    "whole_of",
 ]

@@ -18,10 +18,14 @@ from .missing import missing
 from .places import (
     BEFORE,
     NOT_SO,
+    REVERSED,
+    ROWS,
+    SECOND_COLUMNS,
+    called_with,
     expect_behind,
-    indexed,
     place_of_items,
     shared_places,
+    sliced_by,
 )
 from .requirement import NotApplicableError
 from .stand_in import speaking_only
@@ -56,6 +60,10 @@ class Streams:
             return contextlib.nullcontext()
         # To go on would judge work on the default stream, as if it were on this one.
         raise missing(self, "on(stream)", "and its streams are no context managers")
+
+    def entered(self, stream: Any) -> AbstractContextManager[Any]:
+        """Make a stream the current one; None changes nothing, whatever `on` does with it."""
+        return contextlib.nullcontext() if stream is None else self.on(stream)
 
 
 class ProducerAdapter(Streams):
@@ -105,15 +113,46 @@ class ProducerAdapter(Streams):
 
     def strided(self, array: Any) -> Any:
         """Take every second column of an array of two dimensions; by default by indexing."""
-        return indexed(self, "strided(array)", array, "x[:, ::2]")
+        return sliced_by(self, "strided(array)", array, SECOND_COLUMNS[1])
 
     def sliced(self, array: Any) -> Any:
         """Take all rows but the first of an array of two dimensions; by default by indexing."""
-        return indexed(self, "sliced(array)", array, "x[1:, :]")
+        return sliced_by(self, "sliced(array)", array, ROWS[1])
 
     def reversed(self, array: Any) -> Any:
         """Take the rows of an array of two dimensions from the last; by default by indexing."""
-        return indexed(self, "reversed(array)", array, "x[::-1, :]")
+        return sliced_by(self, "reversed(array)", array, REVERSED[1])
+
+    def index(self, array: Any, key: tuple[slice, ...]) -> Any:
+        """Take a slice of each axis; by default by indexing."""
+        return sliced_by(self, "index(array, key)", array, key)
+
+    def permuted(self, array: Any, axes: tuple[int, ...]) -> Any:
+        """Put the axes of an array in another order; by default ``array.transpose(*axes)``."""
+        return called_with(self, "permuted(array, axes)", array, ("permute", "transpose"), axes)
+
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
+        """Repeat axes of one item; by default ``array.broadcast_to(shape)``."""
+        names = ("broadcast_to", "expand")
+        return called_with(self, "broadcast(array, shape)", array, names, (shape,))
+
+    def copy(self, array: Any) -> Any:
+        """Queue a copy of an array on the current stream; by default ``array.copy()``."""
+        return called_with(self, "copy(array)", array, ("clone", "copy"), ())
+
+    def taken(self, array: Any, step: tuple[str, Any]) -> Any:
+        """Do a step of a layout of `conformance.layouts`."""
+        own = ((SECOND_COLUMNS, self.strided), (ROWS, self.sliced), (REVERSED, self.reversed))
+        for known, take in own:
+            if step == known:
+                return take(array)
+        kind, what = step
+        calls: dict[str, Any] = {
+            "index": self.index,
+            "permute": self.permuted,
+            "broadcast": self.broadcast,
+        }
+        return calls[kind](array, what)
 
     def readonly(self, array: Any) -> Any:
         """Give a read-only view of an array."""
@@ -130,7 +169,7 @@ class ProducerAdapter(Streams):
         """
         raise NotApplicableError("the library has none that the adapter knows of")
 
-    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Make an array with a write on a stream of the library's that is held back.
 
         Override it if the library's streams have no names.
@@ -138,6 +177,7 @@ class ProducerAdapter(Streams):
         stream = self.stream()
         if stream is None:
             raise missing(self, "stream()")
+        words = words or lab.items
         array = self.make((words,), "float32")
         if lab.timed:
             # What has to be compiled for it would take longer than the hold lasts. Zeros, for which

@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Iterable
 from typing import Any
 
+from .judging import judge
 from .lab import Lab, open_lab
 from .named import as_consumer, as_producer
-from .report import Report, judge
+from .report import Report
 from .requirement import Role, chosen
 
 

@@ -19,10 +19,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Any, Literal
 
+from .cases import Case
 from .children import ended_by, environment
+from .judging import judge, text_of
 from .lab import open_lab
 from .named import consumer_named, producer_named
-from .report import Report, Verdict, judge, text_of
+from .report import Report, Verdict
 from .requirement import Requirement, Role, chosen
 from .tracebacks import split_dump
 
@@ -107,6 +109,7 @@ class _Seen:
                 return self.current.name
             case {"requirement": name, "outcome": outcome, "evidence": evidence}:
                 more = {key: line[key] for key in _MORE}
+                more["cases"] = tuple(Case(**one) for one in line["cases"])
                 self.verdicts.append(Verdict(requirements[name], outcome, evidence, **more))
                 self.current = None
         return None
@@ -117,7 +120,8 @@ _MORE = ("program", "traceback", "missing", "missing_in")
 
 
 def _died(requirement: Requirement, how: str, program: str, trace: str) -> Verdict:
-    return Verdict(requirement, "failed", f"the process ended: {how}", program, trace)
+    evidence = f"the process ended: {how}"
+    return Verdict(requirement, "failed", evidence, program, trace, cases=(Case(),))
 
 
 def _run_child(

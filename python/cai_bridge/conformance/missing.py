@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ def missing(adapter: Any, member: str, more: str = "") -> MissingMemberError:
     return MissingMemberError(member, place_of(adapter.source), more)
 
 
+@functools.lru_cache(maxsize=256)
 def place_of(source: Any) -> str:
     """Tell where a class or function is written: what it is called, the file, and the line."""
     name = getattr(source, "__qualname__", type(source).__name__)

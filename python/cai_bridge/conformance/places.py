@@ -16,21 +16,43 @@ BEFORE = -1.0
 NOT_SO = (TypeError, IndexError, ValueError, NotImplementedError)
 """What is raised by indexing that a library does not have; whatever else is a failure."""
 
-_PICKED = {
-    "x[:, ::2]": (slice(None), slice(None, None, 2)),
-    "x[1:, :]": (slice(1, None), slice(None)),
-    "x[::-1, :]": (slice(None, None, -1), slice(None)),
-}
+SECOND_COLUMNS = ("index", (slice(None), slice(None, None, 2)))
+ROWS = ("index", (slice(1, None), slice(None)))
+REVERSED = ("index", (slice(None, None, -1), slice(None)))
+"""The steps of layouts that adapters have methods for."""
 
 
-def indexed(adapter: Any, member: str, array: Any, picked: str) -> Any:
+def sliced_by(adapter: Any, member: str, array: Any, key: tuple[slice, ...]) -> Any:
     """Index an array, where it can be."""
     if not hasattr(array, "__getitem__"):
         raise missing(adapter, member, "and the arrays cannot be indexed")
     try:
-        return array[_PICKED[picked]]
+        return array[key if len(key) > 1 else key[0]]
     except NOT_SO as error:
-        what = f"and {picked} raised {type(error).__name__}: {error}"
+        what = f"and {_written(key)} raised {type(error).__name__}: {error}"
+        raise missing(adapter, member, what) from error
+
+
+def _written(key: tuple[slice, ...]) -> str:
+    """Write a key as in Python: ``x[:, ::2]``."""
+    parts = []
+    for one in key:
+        start, stop = ("" if at is None else f"{at}" for at in (one.start, one.stop))
+        parts.append(f"{start}:{stop}" + ("" if one.step is None else f":{one.step}"))
+    return f"x[{', '.join(parts)}]"
+
+
+def called_with(
+    adapter: Any, member: str, array: Any, names: tuple[str, ...], arguments: tuple[Any, ...]
+) -> Any:
+    """Call the first method of these names that an array has."""
+    found = next((getattr(array, name, None) for name in names if hasattr(array, name)), None)
+    if found is None:
+        raise missing(adapter, member, f"and the arrays have no {' or '.join(names)}")
+    try:
+        return found(*arguments)
+    except NOT_SO as error:
+        what = f"and the arrays' own raised {type(error).__name__}: {error}"
         raise missing(adapter, member, what) from error
 
 

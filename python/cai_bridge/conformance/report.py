@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import textwrap
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .missing import MissingMemberError
-from .requirement import NotApplicableError, Requirement, UnmetError
-from .tracebacks import traceback_of
+from .cases import Case, explains
+from .requirement import Requirement
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -48,6 +48,8 @@ class Verdict:
         The member that the adapter needs for this requirement, such as ``"stream()"``.
     missing_in : str
         The adapter's class or function, with file and line.
+    cases : tuple of Case
+        The cases that a failed requirement failed in.
     """
 
     requirement: Requirement
@@ -57,13 +59,14 @@ class Verdict:
     traceback: str = ""
     missing: str = ""
     missing_in: str = ""
+    cases: tuple[Case, ...] = ()
 
     @property
     def name(self) -> str:
         """The requirement's name."""
         return self.requirement.name
 
-    def to_dict(self) -> dict[str, str]:
+    def to_dict(self) -> dict[str, Any]:
         """Give the verdict as data for JSON."""
         one = self.requirement
         return {
@@ -78,6 +81,7 @@ class Verdict:
             "traceback": self.traceback,
             "missing": self.missing,
             "missing_in": self.missing_in,
+            "cases": [one.to_dict() for one in self.cases],
         }
 
 
@@ -113,6 +117,29 @@ class Report:
         """What failed, recommendations included."""
         return tuple(one for one in self.verdicts if one.outcome == "failed")
 
+    @functools.cached_property
+    def follows(self) -> dict[str, str]:
+        """Tell, of each failure that another explains, the one that is likely its cause.
+
+        A failure follows one of the requirements that it rests on, if that failed in cases that
+        explain each of its own; see `conformance.cases.explains`.
+        """
+        failed = {one.name: one for one in self.failed}
+        found: dict[str, str] = {}
+        for one in failed.values():
+            causes = [name for name in one.requirement.rests_on if name in failed]
+            for name in causes:
+                if _explains(failed[name], one):
+                    found[one.name] = found.get(name, name)
+                    break
+        return found
+
+    @property
+    def causes(self) -> tuple[Verdict, ...]:
+        """What failed, without what follows from another failure; demands first."""
+        first = [one for one in self.failed if one.name not in self.follows]
+        return tuple(sorted(first, key=lambda one: one.requirement.level != "must"))
+
     def __getitem__(self, name: str) -> Verdict:
         """Find a requirement's verdict by its name."""
         for one in self.verdicts:
@@ -138,6 +165,7 @@ class Report:
             "role": self.role,
             "place": self.place,
             "ok": self.ok,
+            "follows": dict(self.follows),
             "verdicts": [one.to_dict() for one in self.verdicts],
         }
 
@@ -146,24 +174,48 @@ class Report:
         counts = Counter(one.outcome for one in self.verdicts)
         said = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
         nothing = "" if counts["passed"] + counts["failed"] else ": nothing was judged"
+        if self.follows:
+            said += f" ({len(self.causes)} causes)"
         return f"{self.subject} as a {self.role} on {self.place}: {said}{nothing}"
 
     def __str__(self) -> str:
+        return self.told()
+
+    def told(self, *, whole: bool = False) -> str:
+        """Write the report: a line a requirement, then each cause with a program that shows it.
+
+        Parameters
+        ----------
+        whole : bool, optional
+            Whether what follows from a cause is told in full, too.
+        """
         width = max((len(one.name) for one in self.verdicts), default=0)
         lines = [self.summary()]
         for one in self.verdicts:
             what: str = one.outcome
             if what == "failed" and one.requirement.level == "should":
                 what = "advice"
-            lines.append(f"  {what:8}{one.name:{width}}  {_line(one.evidence)}")
-        for one in self.failed:
-            rule = one.requirement
-            lines += ["", f"{one.name}: {rule.rule}", f"  {rule.citation}", f"  {rule.why}"]
-            lines += [f"  seen: {one.evidence}", ""]
-            if one.traceback:
-                lines += [textwrap.indent(one.traceback, "    "), ""]
-            lines.append(textwrap.indent(one.program, "    "))
+            told = one.evidence
+            if one.name in self.follows and not whole:
+                told = f"likely follows from {self.follows[one.name]}"
+            lines.append(f"  {what:8}{one.name:{width}}  {_line(told)}")
+        for one in self.failed if whole else self.causes:
+            lines += self._told(one)
         return "\n".join([*lines, *self._missing()])
+
+    def _told(self, one: Verdict) -> list[str]:
+        """Write a failure: the rule and its sentence, what was seen, and the program."""
+        rule = one.requirement
+        lines = ["", f"{one.name}: {rule.rule}", f"  {rule.citation}"]
+        lines += [f'  "{rule.quote}"'] if rule.quote else []
+        lines += [f"  otherwise: {rule.why}", f"  seen: {one.evidence}"]
+        after = [name for name, cause in self.follows.items() if cause == one.name]
+        if after:
+            lines.append(f"  likely from the same cause: {', '.join(after)}")
+        lines.append("")
+        if one.traceback:
+            lines += [textwrap.indent(one.traceback, "    "), ""]
+        return [*lines, textwrap.indent(one.program, "    ")]
 
     def missing(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """List the members that the adapter needs for more verdicts.
@@ -190,39 +242,11 @@ class Report:
         return ["", "The adapter can add more:", *lines] if lines else []
 
 
+def _explains(cause: Verdict, one: Verdict) -> bool:
+    over = cause.requirement.over
+    return all(any(explains(seen, over, case) for seen in cause.cases) for case in one.cases)
+
+
 def _line(text: str, width: int = 100) -> str:
     text = " ".join(text.split())
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def text_of(error: BaseException) -> str:
-    """Read an exception's text, which may raise in its turn."""
-    try:
-        return str(error)
-    except Exception as another:
-        return f"its text raised {type(another).__name__}"
-
-
-def judge(requirement: Requirement, adapter: Any, lab: Any) -> Verdict:
-    """Run one requirement's check.
-
-    What the library raises by itself is a failure, too: the check did nothing but what the
-    specification allows.
-    """
-    try:
-        with lab.fresh():
-            evidence = requirement.check(adapter, lab) or ""
-    except MissingMemberError as needed:
-        member = {"missing": needed.member, "missing_in": needed.place}
-        return Verdict(requirement, "skipped", str(needed), **member)
-    except NotApplicableError as reason:
-        return Verdict(requirement, "skipped", str(reason))
-    except UnmetError as unmet:
-        evidence, trace = str(unmet), ""
-    except (Exception, SystemExit) as error:
-        evidence = f"raised {type(error).__name__}: {text_of(error)}"
-        trace = traceback_of(error)
-    else:
-        return Verdict(requirement, "passed", evidence)
-    program = requirement.program(adapter.subject, lab.where)
-    return Verdict(requirement, "failed", evidence, program, trace)

@@ -7,16 +7,21 @@ names of `cai_bridge.conformance`.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import textwrap
+import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Literal, TypeVar
+
+from .cases import Axes, Case
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
-Check = Callable[[Any, Any], str | None]
+Check = Callable[..., str | None]
 T = TypeVar("T")
 
 
@@ -104,8 +109,12 @@ class Requirement:
     why : str
         What goes wrong otherwise.
     check : callable
-        Called with the adapter and the lab; raises `UnmetError` or `NotApplicableError`, and may
-        return the evidence.
+        Called with the adapter and the lab, and with a `Case` if it holds over axes; raises
+        `UnmetError` or `NotApplicableError`, and may return the evidence.
+    over : mapping
+        The axes that it holds over, and their values; see `conformance.cases`.
+    rests_on : tuple of str
+        The requirements whose failure may be the cause of this one's.
     """
 
     name: str
@@ -116,6 +125,8 @@ class Requirement:
     rule: str
     why: str
     check: Check
+    over: Axes = field(default_factory=dict)
+    rests_on: tuple[str, ...] = ()
 
     @property
     def door(self) -> str:
@@ -123,11 +134,16 @@ class Requirement:
         return self.name.removeprefix("takes-").partition("-")[0]
 
     @property
+    def quote(self) -> str:
+        """The sentence that it is taken from; empty where the text has none of its own."""
+        return quote_of(self)
+
+    @property
     def citation(self) -> str:
         """The specification and its section, in a line."""
         return f"{self.specification.name}, {self.section}"
 
-    def program(self, subject: str, where: str = "") -> str:
+    def program(self, subject: str, where: str = "", case: Case | None = None) -> str:
         """Write the smallest program that shows whether `subject` meets it.
 
         Parameters
@@ -137,6 +153,8 @@ class Requirement:
             no name to find it by, which is then left to be filled in.
         where : str, optional
             As for `open_lab`; by default what that takes where nothing is said.
+        case : Case, optional
+            The case to show, if the requirement holds over axes; by default the plain one.
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
@@ -150,22 +168,46 @@ class Requirement:
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {made}\n"
-            f"    {self.check.__name__}({arguments})\n"
+            f"    {self.check.__name__}({arguments.replace('case', repr(case or Case()))})\n"
         )
+
+
+@functools.cache
+def _quotes() -> dict[str, dict[str, str]]:
+    text = files(__package__).joinpath("quotes.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def quote_of(one: Requirement) -> str:
+    """Find the sentence of a requirement: by its name, or by the longest part of its section."""
+    quotes = _quotes()
+    if one.name in quotes["names"]:
+        return quotes["names"][one.name]
+    found = [part for part in quotes["sections"] if part in one.section]
+    return quotes["sections"][max(found, key=len)] if found else ""
 
 
 _REQUIREMENTS: dict[str, Requirement] = {}
 _MODULES = (
     "producer.cai",
+    "producer.cai_layouts",
+    "producer.cai_pending",
     "producer.cai_streams",
     "producer.dlpack",
+    "producer.dlpack_arguments",
     "producer.dlpack_layout",
+    "producer.dlpack_pending",
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
+    "producer.exchange_order",
+    "producer.both",
     "consumer.cai",
+    "consumer.cai_layouts",
     "consumer.cai_order",
+    "consumer.cai_return",
     "consumer.dlpack",
+    "consumer.dlpack_layouts",
     "consumer.dlpack_asking",
     "consumer.dlpack_lifetime",
 )
@@ -180,6 +222,8 @@ def requires(
     rule: str,
     why: str,
     level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
     """Make a function the check of a requirement; they are kept in order of definition."""
 
@@ -187,7 +231,9 @@ def requires(
         if name in _REQUIREMENTS:
             raise ValueError(f"name: got {name!r}, which is one already; allowed: another one")
         _REQUIREMENTS[name] = Requirement(
-            name, role, level, specification, section, rule, why, check
+            *(name, role, level, specification, section, rule, why, check),
+            over=over or {},
+            rests_on=tuple(rests_on),
         )
         return check
 

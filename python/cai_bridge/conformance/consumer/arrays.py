@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..adapter import ConsumerAdapter
+from ..cases import Axes, Case
 from ..lab import Lab, Late, flat
 from ..missing import missing
 from ..requirement import (
@@ -32,14 +33,16 @@ def takes(
     rule: str,
     why: str,
     level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
     """Make a function the check of a requirement of those consumers that take arrays by a door."""
 
     def register(check: Check) -> Check:
         @functools.wraps(check)
-        def by_the_door(c: ConsumerAdapter, lab: Lab) -> str | None:
+        def by_the_door(c: ConsumerAdapter, lab: Lab, *case: Case) -> str | None:
             needs(door in c.doors, f"{c.name} takes no arrays by {door}")
-            return check(c, lab)
+            return check(c, lab, *case)
 
         requires(
             "consumer",
@@ -49,6 +52,8 @@ def takes(
             rule=rule,
             why=why,
             level=level,
+            over=over,
+            rests_on=[f"takes-{door}-{one}" for one in rests_on],
         )(by_the_door)
         return check
 

@@ -1,25 +1,39 @@
-"""What the CUDA Array Interface requires of the order between producer and consumer."""
+"""What the CUDA Array Interface requires of a consumer once a dict names a stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..adapter import ConsumerAdapter
-from ..lab import CaiArray, Lab, Late
-from ..producer.arrays import collect
+from ..cases import Axes, Case
+from ..lab import CaiArray, Lab
 from ..requirement import CAI, Check, Level, expect
-from .arrays import Refusal, attempt, expect_copied, stream_of, takes
+from .arrays import Refusal, attempt, stream_of, takes
+from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
-RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
 _RACE = "it reads before the write is done"
 
 
 def _cai(
-    name: str, section: str, rule: str, why: str, level: Level = "must"
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = ("values", "stream"),
 ) -> Callable[[Check], Check]:
-    return takes("cai", name, CAI, section, rule=rule, why=why, level=level)
+    return takes(
+        *("cai", name, CAI, section),
+        rule=rule,
+        why=why,
+        level=level,
+        over=over,
+        rests_on=[one for one in rests_on if one != name],
+    )
 
 
 @_cai(
@@ -27,17 +41,13 @@ def _cai(
     STREAM,
     "work on the consumer's stream runs after what is pending on the stream that the dict names",
     _RACE,
+    over=WAITS,
 )
-def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = stream_of(c)
+def takes_cai_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    mine, seen = stream_of(c), ""
     for value in lab.values():
-        x, theirs = CaiArray(lab, (1024,)), lab.stream()
-        late = x.write_late(theirs, value)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(theirs.handle)}")
-        del y
+        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
+        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=mine)
     return seen
 
 
@@ -46,17 +56,13 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab) -> str:
     STREAM + " (1)",
     "the same for a dict that names 1, the legacy default stream",
     _RACE,
+    over=WAITS,
 )
-def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = stream_of(c)
+def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    mine, seen = stream_of(c), ""
     for value in lab.values():
-        x = CaiArray(lab, (1024,))
-        late = x.write_late(1, value)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(1)}")
-        del y
+        x = CaiArray(lab, (lab.items,))
+        seen = expect_waits(c, lab, case, x, value, theirs=1, mine=mine)
     return seen
 
 
@@ -65,17 +71,13 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab) -> str:
     STREAM + " (2)",
     "the same for a dict that names 2, the per-thread default stream",
     _RACE,
+    over=WAITS,
 )
-def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = stream_of(c)
+def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    mine, seen = stream_of(c), ""
     for value in lab.values():
-        x = CaiArray(lab, (1024,))
-        late = x.write_late(2, value)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, f"the dict names {lab.called(2)}")
-        del y
+        x = CaiArray(lab, (lab.items,))
+        seen = expect_waits(c, lab, case, x, value, theirs=2, mine=mine)
     return seen
 
 
@@ -84,61 +86,35 @@ def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab) -> str:
     STREAM,
     "the same for work on the consumer's default stream",
     _RACE,
+    over=WAITS,
 )
-def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
+def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    seen = ""
     for value in lab.values():
-        x, theirs = CaiArray(lab, (1024,)), lab.stream()
-        late = x.write_late(theirs, value)
-        y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, f"the dict names {lab.called(theirs.handle)}")
-        del y
+        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
+        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=None)
     return seen
 
 
 @_cai(
-    "return",
-    RETURN,
-    "after the end, the producer's work runs after the consumer's reads",
-    "the producer overwrites memory that is still being read",
+    "pending-read",
+    STREAM,
+    "the same while the producer still reads the array: the consumer's write runs after the read",
+    "the producer reads what the consumer has written behind it",
 )
-def takes_cai_return(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    for value in lab.values():
-        theirs = lab.stream()
-        x = CaiArray(lab, (1024,), value=value, stream=theirs)
-        hold = c.hold(lab, mine)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        del y
-        collect()
-        lab.write(theirs.handle, x.region, -value)
-        lab.wait(theirs.handle)
-        late = Late(x, mine, value, hold)
-        seen = expect_copied(c, lab, copied, late, "the producer has written again")
-    return seen
+def takes_cai_pending_read(c: ConsumerAdapter, lab: Lab) -> str:
+    return expect_read_kept(c, lab, CaiArray, c.stream())
 
 
 @_cai(
-    "return-write",
-    RETURN,
-    "after the end, the producer's work runs after the consumer's writes",
-    "the producer reads before the write is done",
+    "other-stream",
+    STREAM,
+    "the same for work on another of the consumer's streams than the one it was taken on",
+    _RACE,
+    level="should",
 )
-def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = c.stream()
-    for value in lab.values():
-        theirs = lab.stream()
-        x = CaiArray(lab, (1024,), value=-value, stream=theirs)
-        hold = c.hold(lab, mine)
-        with c.on(mine):
-            y = c.take(x)
-            c.fill(y, value)
-        del y
-        collect()
-        late = Late(x, mine, value, hold)
-        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
-    return seen
+def takes_cai_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    return expect_other_stream_waits(c, lab, CaiArray)
 
 
 @_cai(
@@ -146,7 +122,7 @@ def takes_cai_return_write(c: ConsumerAdapter, lab: Lab) -> str:
     "Python Interface Specification: stream: 0",
     "the consumer refuses a dict that names stream 0",
     "0 may mean None, the legacy or the per-thread default stream",
-    "should",
+    level="should",
 )
 def takes_cai_stream_zero(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, stream=0)

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..adapter import ConsumerAdapter
+from ..cases import Axes, Case
 from ..lab import DLPackArray, Lab
 from ..requirement import ARRAY_API, Check, Level, NotApplicableError, expect
-from .arrays import asked_with, attempt, expect_copied, stream_of, takes
+from .arrays import attempt, stream_of, takes
+from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads before the write is done"
 
 
 def _dlpack(
-    name: str, section: str, rule: str, why: str, level: Level = "must"
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
-    return takes("dlpack", name, ARRAY_API, section, rule=rule, why=why, level=level)
+    return takes(
+        *("dlpack", name, ARRAY_API, section),
+        rule=rule,
+        why=why,
+        level=level,
+        over=over,
+        rests_on=rests_on,
+    )
 
 
 @_dlpack(
@@ -59,7 +75,7 @@ def takes_dlpack_stream_named(c: ConsumerAdapter, lab: Lab) -> str:
     "array.__dlpack__: max_version",
     "the consumer passes max_version, to get versioned capsules",
     "it gets legacy capsules, which have no read-only flag",
-    "should",
+    level="should",
 )
 def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab)
@@ -75,7 +91,7 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     "array.__dlpack__: max_version",
     "if a producer does not take max_version, the consumer calls again without it",
     "the consumer refuses arrays of older libraries",
-    "should",
+    level="should",
 )
 def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, keywords=("stream",))
@@ -109,17 +125,14 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     STREAM,
     "the consumer names its stream, and its work runs after what is pending",
     _RACE,
+    over=WAITS,
+    rests_on=("values",),
 )
-def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
-    mine = stream_of(c)
+def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    mine, seen = stream_of(c), ""
     for value in lab.values():
-        x, theirs = DLPackArray(lab, (1024,)), lab.stream()
-        late = x.write_late(theirs, value)
-        with c.on(mine):
-            y = c.take(x)
-            copied = c.copy(y)
-        seen = expect_copied(c, lab, copied, late, asked_with(lab, x.asked))
-        del y
+        x, theirs = DLPackArray(lab, (lab.items,)), lab.stream()
+        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=mine)
     return seen
 
 
@@ -128,12 +141,35 @@ def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab) -> str:
     STREAM + ": None, 1 and 2",
     "the same for work on the consumer's default stream",
     _RACE,
+    over=WAITS,
+    rests_on=("values", "pending"),
 )
-def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab) -> str:
+def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    seen = ""
     for value in lab.values():
-        x, theirs = DLPackArray(lab, (1024,)), lab.stream()
-        late = x.write_late(theirs, value)
-        y = c.take(x)
-        seen = expect_copied(c, lab, c.copy(y), late, asked_with(lab, x.asked))
-        del y
+        x, theirs = DLPackArray(lab, (lab.items,)), lab.stream()
+        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=None)
     return seen
+
+
+@_dlpack(
+    "pending-read",
+    STREAM,
+    "the same while the producer still reads the array: the consumer's write runs after the read",
+    "the producer reads what the consumer has written behind it",
+    rests_on=("values", "pending"),
+)
+def takes_dlpack_pending_read(c: ConsumerAdapter, lab: Lab) -> str:
+    return expect_read_kept(c, lab, DLPackArray, c.stream())
+
+
+@_dlpack(
+    "other-stream",
+    STREAM,
+    "the same for work on another of the consumer's streams than the one it was taken on",
+    _RACE,
+    level="should",
+    rests_on=("values", "pending"),
+)
+def takes_dlpack_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
+    return expect_other_stream_waits(c, lab, DLPackArray)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from cai_bridge.testing._kit.dlpack_abi import capsule_name
 
 from ..adapter import ConsumerAdapter
-from ..lab import DLPackArray, Lab, flat
+from ..lab import DLPackArray, Lab, Late, flat
 from ..producer.arrays import collect
-from ..requirement import DLPACK, Check, expect, needs
-from .arrays import Refusal, attempt, takes
+from ..requirement import DLPACK, Check, Level, expect, needs
+from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
 MANAGEMENT = "Python Specification: Reference management"
 
 
-def _dlpack(name: str, section: str, rule: str, why: str) -> Callable[[Check], Check]:
-    return takes("dlpack", name, DLPACK, section, rule=rule, why=why)
+def _dlpack(
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    level: Level = "must",
+    rests_on: Iterable[str] = (),
+) -> Callable[[Check], Check]:
+    return takes(
+        *("dlpack", name, DLPACK, section), rule=rule, why=why, level=level, rests_on=rests_on
+    )
 
 
 @_dlpack(
@@ -48,6 +58,10 @@ def takes_dlpack_deleter(c: ConsumerAdapter, lab: Lab) -> str:
         y = c.take(x)
         c.values(c.copy(y))
         del y
+        # One more of the same array.
+        z = c.take(x)
+        c.values(c.copy(z))
+        del z
         lab.synchronize()
         collect()
         expect(set(x.deleted) == {1}, f"it was called {x.deleted} times")
@@ -92,3 +106,31 @@ def takes_dlpack_refused_deleted(c: ConsumerAdapter, lab: Lab) -> str:
         del y
     needs(tried, "it refused none")
     return ", ".join(tried)
+
+
+@_dlpack(
+    "deleter-queued",
+    "C API: DLManagedTensor.deleter",
+    "the consumer calls the deleter once its queued work is done",
+    "the producer overwrites memory that is still being read",
+    level="should",
+    rests_on=("values", "deleter"),
+)
+def takes_dlpack_deleter_queued(c: ConsumerAdapter, lab: Lab) -> str:
+    mine = stream_of(c)
+    for value in lab.values():
+        x, theirs = DLPackArray(lab, (1024,), value=value), lab.stream()
+        hold = c.hold(lab, mine)
+        with c.on(mine):
+            y = c.take(x)
+            copied = c.copy(y)
+        del y
+        collect()
+        if not any(x.deleted):
+            return "it is not called yet"
+        lab.write(theirs.handle, x.region, -value)
+        lab.wait(theirs.handle)
+        late = Late(x, mine, value, hold)
+        what = "the deleter was called, and the producer has written again"
+        seen = expect_copied(c, lab, copied, late, what)
+    return seen

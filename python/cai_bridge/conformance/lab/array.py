@@ -6,6 +6,7 @@ They keep what the specifications ask of producers, unless a check asks for some
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -41,27 +42,55 @@ _ONES = {
 }
 
 
+LAYOUTS = {
+    "C": "the compact one",
+    "F": "the first axis is the fastest",
+    "rotated": "the first axis is the fastest, and the others are as in C",
+    "columns": "every second item of each axis of a C-contiguous array",
+    "rows": "every second item of the first axis",
+    "last": "every second item of the last axis",
+    "reversed": "the first axis from its end, so that its stride is negative",
+    "last reversed": "the last axis from its end",
+    "all reversed": "each axis from its end",
+    "repeated": "the first axis repeats one item, with a stride of 0",
+    "last repeated": "the last axis does",
+}
+"""Where the items of an array may lie."""
+
+
 def _laid_out(
     shape: tuple[int, ...], itemsize: int, layout: str
 ) -> tuple[int, tuple[int, ...], int]:
     """Tell the first item's offset, the strides in bytes, and how many bytes there are."""
-    compact = compact_strides(shape, itemsize)
-    nbytes = itemsize
-    for extent in shape:
-        nbytes *= extent
-    if layout == "C":
-        return 0, compact, nbytes
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout: got {layout!r}; allowed: {', '.join(map(repr, LAYOUTS))}")
+    steps = [*compact_strides(shape, itemsize)]
     if layout == "F":
-        return 0, compact_strides(shape[::-1], itemsize)[::-1], nbytes
+        steps = [*compact_strides(shape[::-1], itemsize)[::-1]]
+    elif layout == "rotated":
+        last, *others = compact_strides((*shape[1:], shape[0]), itemsize)[::-1]
+        steps = [last, *others[::-1]]
+    axes = range(len(shape))
+    some = {"rows": [0], "last": [-1], "repeated": [0], "last repeated": [-1]}.get(layout, axes)
+    if layout in ("columns", "rows", "last"):
+        # Of an array with twice the extent in these axes.
+        doubled = [*shape]
+        for axis in some:
+            doubled[axis] *= 2
+        steps = [*compact_strides(tuple(doubled), itemsize)]
+        for axis in some:
+            steps[axis] *= 2
     if layout == "columns":
-        return 0, tuple(2 * step for step in compact), 2 * nbytes
-    if layout == "reversed":
-        return compact[0] * (shape[0] - 1), (-compact[0], *compact[1:]), nbytes
-    if layout == "repeated":
-        return 0, (0, *compact[1:]), nbytes
-    raise ValueError(
-        f"layout: got {layout!r}; allowed: 'C', 'F', 'columns', 'reversed' or 'repeated'"
-    )
+        steps = [2 * step for step in compact_strides(shape, itemsize)]
+    turned = {"reversed": [0], "last reversed": [-1], "all reversed": axes}.get(layout, [])
+    offset = 0
+    for axis in turned:
+        offset += steps[axis] * (shape[axis] - 1)
+        steps[axis] = -steps[axis]
+    if layout in ("repeated", "last repeated"):
+        steps[some[0]] = 0
+    wide = 2 if layout in ("columns", "rows", "last") else 1
+    return offset, tuple(steps), wide * itemsize * math.prod(shape)
 
 
 class _HostMemory:
@@ -84,9 +113,7 @@ class LabArray:
     dtype : str
         The name of the element type.
     layout : str
-        Where the items lie: ``"C"``; ``"F"``; ``"columns"``, every second one of a C-contiguous
-        array; ``"reversed"`` along the first dimension, so that its stride is negative; or
-        ``"repeated"`` along it, with a stride of 0.
+        Where the items lie: one of `LAYOUTS`.
     value : float, optional
         What all items hold; by default they are counted from 1 by where they lie.
     host : bool

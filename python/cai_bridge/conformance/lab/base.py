@@ -49,18 +49,24 @@ class Lab(ABC):
         How often what depends on timing is tried: once where nothing does.
     timed : bool
         Whether races are seen by what was done when, for want of reports.
+    items : int
+        How many items an array with pending work has.
     device : tuple of (int, int)
         DLPack's device of the lab's memory.
     expendable : bool
         Whether a check may end the process.
+    thorough : bool
+        Whether a requirement is judged in each case of its product, and not in pairs of values.
     """
 
     name: str
     where: str
     rounds: int
     timed: bool
+    items: int = 1024
     device: tuple[int, int] = (2, 0)
     expendable: bool = False
+    thorough: bool = False
     _tried = 0
     _shown = 0
     _turns = 0

@@ -98,8 +98,12 @@ class DLPackArray(LabArray):
         """How often the deleter of each tensor that was handed out was called."""
         return [tensor.deleted for tensor in self._tensors]
 
-    def _pending_on(self, stream: Any) -> None:
+    def pending_on(self, stream: Any) -> None:
+        """Say that work on the array is pending on a stream, which exports are ordered by."""
         self._stream = stream
+
+    def _pending_on(self, stream: Any) -> None:
+        self.pending_on(stream)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._device

@@ -40,6 +40,8 @@ class SimulatedLab(Lab):
     where = "simulated"
     rounds = 1
     timed = False
+    # Nothing takes long here, and each run of bytes is looked at.
+    items = 64
     # The simulated driver reports what would end the process.
     expendable = True
 

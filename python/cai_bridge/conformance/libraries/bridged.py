@@ -73,6 +73,22 @@ class BridgedProducer(ProducerAdapter):
         """Make a view of the rows from the last of the array behind a view."""
         return self.view(self._inner.reversed(array.owner))
 
+    def index(self, array: Any, key: tuple[slice, ...]) -> Any:
+        """Make a view of a slice of the array behind a view."""
+        return self.view(self._inner.index(array.owner, key))
+
+    def permuted(self, array: Any, axes: tuple[int, ...]) -> Any:
+        """Make a view of the array behind a view with its axes in another order."""
+        return self.view(self._inner.permuted(array.owner, axes))
+
+    def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
+        """Make a view of the array behind a view with repeated axes."""
+        return self.view(self._inner.broadcast(array.owner, shape))
+
+    def copy(self, array: Any) -> Any:
+        """Make a view of a copy of the array behind a view."""
+        return self.view(self._inner.copy(array.owner))
+
     def readonly(self, array: Any) -> Any:
         """Make a read-only view of a view."""
         return self.view(array, readonly=True)
@@ -82,7 +98,7 @@ class BridgedProducer(ProducerAdapter):
         for name, array, values in self._inner.lazy():
             yield name, self.view(array), values
 
-    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Make the view once the write is queued: it is ready on the stream of that moment."""
         return self._viewed(self._inner.late(lab, value, words))
 

@@ -165,8 +165,9 @@ class Producer(ProducerAdapter):
         """Give the array itself: all are read-only."""
         return array
 
-    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Dispatch an array that takes a while to compute."""
+        words = words or lab.items
         delay = _delay(words)
         lab.synchronize()
         array = delay(value, _seed())

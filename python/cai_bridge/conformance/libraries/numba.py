@@ -91,8 +91,9 @@ class Producer(_Current, ProducerAdapter):
         """Make an array on the current stream."""
         return cuda.device_array(shape, np.dtype(dtype), stream=self.current)
 
-    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Make the array on the stream of its write: its dict names no other one."""
+        words = words or lab.items
         stream = self.stream()
         with self.on(stream):
             array = self.make((words,), "float32")

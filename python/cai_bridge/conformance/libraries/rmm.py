@@ -63,8 +63,9 @@ class Producer(_Current, ProducerAdapter):
         """Make and fill."""
         return super().full(shape, dtype, int(value) % 256)
 
-    def late(self, lab: Lab, value: float, words: int = 1024) -> Late:
+    def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Fill bytes on the buffer's own stream."""
+        words = words or lab.items
         stream = self.stream()
         with self.on(stream):
             array = self.make((4 * words,), "uint8")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from cai_bridge import Library
+from cai_bridge import DriverError, Library
 from cai_bridge.testing import Pending, SimulatedArray, SimulatedCuda, SimulatedStream
 from cai_bridge.testing._kit.dlpack_abi import TensorFields, read_capsule, take
 from cai_bridge.testing._kit.dtypes import dlpack_name
@@ -96,11 +96,29 @@ class Array:
         The stream that the producer goes on working on, by its handle, where it said.
     held : object
         What goes with this array: the exporter, or the managed tensor.
+    upon : SimulatedStream or None
+        The stream that it was taken on; others wait for it.
+    users : list of SimulatedStream
+        Those that work on it is queued on, if its memory goes with the array.
     """
 
     region: Region
     ready: int | None
     held: Any
+    upon: SimulatedStream | None = None
+    users: list[SimulatedStream] = field(default_factory=list)
+
+    def __del__(self) -> None:
+        # A deleter tells the producer that no work is left.
+        for stream in self.users:
+            if not stream._session.is_open:
+                return
+            # What was wrong with the work is told where its result is read.
+            with contextlib.suppress(DriverError):
+                if stream._destroyed:  # by the garbage collector, in a cycle with this
+                    _device().synchronize()
+                else:
+                    stream.synchronize()
 
 
 class Converted(Library):
@@ -147,6 +165,7 @@ class Consumer(_Library, ConsumerAdapter):
 
     def copy(self, array: Array) -> tuple[Pending, SimulatedStream]:
         """Queue a read on the current stream."""
+        self.join(array)
         pending = self.current.read(array.region, name="the consumer's read")
         self.give_back_read(array)
         return pending, self.current
@@ -160,8 +179,14 @@ class Consumer(_Library, ConsumerAdapter):
     def fill(self, array: Array, value: float) -> None:
         """Queue a write on the current stream."""
         self.check_writable(array)
+        self.join(array)
         self.current.fill(array.region, value, name="the consumer's write")
         self.give_back_written(array)
+
+    def join(self, array: Array) -> None:
+        """Make the current stream wait for the one that an array was taken on."""
+        if array.upon is not None:
+            self.order(array.upon.handle, self.current.handle)
 
     def check_writable(self, array: Array) -> None:
         """Refuse to write what is read-only."""
@@ -180,6 +205,8 @@ class Consumer(_Library, ConsumerAdapter):
         """Make the producer's stream wait for the current one."""
         if array.ready is not None:
             self.order(self.current.handle, array.ready)
+        elif array.upon is not None:
+            array.users.append(self.current)
 
     def order(self, first: int, then: int) -> None:
         """Make a stream wait for another, by an event; handles."""
@@ -197,7 +224,7 @@ class Consumer(_Library, ConsumerAdapter):
         stream = self.named_stream(said)
         if stream is not None:
             self.wait_for(stream)
-        return Array(region, stream, x)
+        return Array(region, stream, x, self.current)
 
     def interface(self, x: Any) -> dict[str, Any]:
         """Read the attribute."""
@@ -236,7 +263,7 @@ class Consumer(_Library, ConsumerAdapter):
         self.check_device(x)
         capsule = self.ask(x)
         region = self.region_of(self.read(capsule))
-        return Array(region, None, self.consume(capsule))
+        return Array(region, None, self.consume(capsule), self.current)
 
     def check_device(self, x: Any) -> None:
         """Refuse what is not on a CUDA device, before a stream is named."""

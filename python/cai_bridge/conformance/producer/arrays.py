@@ -17,8 +17,11 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab, flat
 from ..requirement import NotApplicableError, expect, needs
+
+DICT = "__cuda_array_interface__"
 
 
 def made(
@@ -105,13 +108,51 @@ def speaks_dlpack(x: Any) -> None:
 
 
 def export(x: Any, **wishes: Any) -> Any:
-    """Ask for a capsule, without ``max_version`` where the producer takes none."""
+    """Ask for a capsule, without what a producer need not take.
+
+    That is ``max_version``, which older ones lack, and a stream: None means 1 as well.
+    """
     speaks_dlpack(x)
+    wishes = {"max_version": (1, 3), **wishes}
     try:
-        return x.__dlpack__(**{"max_version": (1, 3), **wishes})
-    except TypeError:
-        wishes.pop("max_version", None)
+        return _asked(x, wishes)
+    except Exception as refused:
+        if wishes.get("stream") != 1:
+            raise
+        del wishes["stream"]
+        try:
+            return _asked(x, wishes)
+        except BufferError:
+            raise
+        except Exception:
+            # Then it is not the stream that was refused.
+            raise refused from None
+
+
+def _asked(x: Any, wishes: dict[str, Any]) -> Any:
+    try:
         return x.__dlpack__(**wishes)
+    except TypeError:
+        return x.__dlpack__(**{name: wishes[name] for name in wishes if name != "max_version"})
+
+
+def asked_on(x: Any, stream: int | None, *, strict: bool = False) -> Any:
+    """Ask for a capsule on a stream; None where that is refused, as others than None may be."""
+    try:
+        return _asked(x, {"max_version": (1, 3), "stream": stream})
+    except Exception:
+        if strict or stream is None:
+            raise
+        return None
+
+
+def stream_taken(x: Any) -> dict[str, int]:
+    """Tell with which stream to ask for a capsule that is ready on the default one."""
+    try:
+        _asked(x, {"max_version": (1, 3), "stream": 1})
+    except Exception:
+        return {}
+    return {"stream": 1}
 
 
 def table_of(x: Any) -> ExchangeTable:
@@ -129,12 +170,28 @@ def has_table(x: Any) -> bool:
 
 
 def cai_of(x: Any) -> Any:
-    """Read the dict; a library that has none is not judged by it."""
-    needs(
-        hasattr(type(x), "__cuda_array_interface__") or hasattr(x, "__cuda_array_interface__"),
-        f"{type(x).__name__} has no __cuda_array_interface__",
-    )
-    return x.__cuda_array_interface__
+    """Read the dict; a library that has none is not judged by it.
+
+    A property that raises AttributeError is how an array says that it speaks no CAI.
+    """
+    reason = f"{type(x).__name__} has no __cuda_array_interface__"
+    needs(hasattr(type(x), "__cuda_array_interface__") or hasattr(x, DICT), reason)
+    try:
+        return x.__cuda_array_interface__
+    except AttributeError as error:
+        raise NotApplicableError(f"{reason}: {error}") from error
+
+
+def dict_or_refused(x: Any, case: Case) -> Any:
+    """Read the dict of an array whose type may be refused, unless it is the plain one."""
+    try:
+        return cai_of(x)
+    except NotApplicableError:
+        raise
+    except Exception as refused:
+        if case.dtype == Case().dtype:
+            raise
+        raise NotApplicableError(f"refused: {refused}") from refused
 
 
 def can_be_late(p: ProducerAdapter) -> bool:

@@ -2,36 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from cai_bridge.testing import describe
+from collections.abc import Callable, Iterable
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab, flat
+from ..cases import Axes, Case
+from ..lab import Lab
 from ..requirement import CAI, Check, Level, expect, requires
-from .arrays import (
-    backwards,
-    cai_of,
-    can_be_late,
-    descr_size,
-    host_values,
-    is_int,
-    is_typestr,
-    items,
-    made,
-    numbered,
-    sliced,
-    strided,
-)
+from .arrays import cai_of, can_be_late, descr_size, dict_or_refused, is_int, is_typestr, made
+from .pending import pending
 
 PYTHON = "Python Interface Specification: "
 
 
 def cai(
-    name: str, section: str, rule: str, why: str, level: Level = "must"
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
     """Make a function the check of what is required of a dict."""
-    return requires("producer", f"cai-{name}", CAI, section, rule=rule, why=why, level=level)
+    return requires(
+        *("producer", f"cai-{name}", CAI, section),
+        rule=rule,
+        why=why,
+        level=level,
+        over=over,
+        rests_on=[f"cai-{one}" for one in rests_on],
+    )
 
 
 @cai(
@@ -55,6 +56,7 @@ def cai_entries(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "shape",
     "shape is a tuple of integers, one for each dimension",
     "consumers index it, and some compare it with tuples",
+    rests_on=("entries",),
 )
 def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     for extents in ((3, 4), (), (2, 1, 5)):
@@ -71,6 +73,7 @@ def cai_shape(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "typestr",
     "typestr is NumPy's: byte order, kind and item size",
     "nothing else says how long an item is",
+    rests_on=("entries",),
 )
 def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     seen = [cai_of(made(p, lab))["typestr"]]
@@ -93,6 +96,7 @@ def cai_typestr(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "data",
     "data is a tuple of an int, the pointer, and a bool, the read-only flag",
     "consumers unpack it and pass the pointer to C",
+    rests_on=("entries",),
 )
 def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -108,6 +112,7 @@ def cai_data(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "data: device-accessible",
     "the pointer is to memory that CUDA knows and a GPU can use",
     "a kernel that reads it faults and breaks the context",
+    rests_on=("data",),
 )
 def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab, (5,))
@@ -118,106 +123,11 @@ def cai_pointer(p: ProducerAdapter, lab: Lab) -> str:
 
 
 @cai(
-    "zero-size",
-    PYTHON + "data: zero-size arrays",
-    "the pointer of an array without items is 0",
-    "consumers ask the driver about any other pointer, and fail",
-)
-def cai_zero_size(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab, (0, 3))
-    entries = cai_of(x)
-    expect(entries["data"][0] == 0, f"the pointer is {entries['data'][0]:#x}")
-    expect(tuple(entries["shape"]) == (0, 3), f"the shape is {entries['shape']!r}")
-    return "0"
-
-
-@cai(
-    "strides",
-    PYTHON + "strides",
-    "strides is absent, None, or a tuple of integers, one for each dimension; only a "
-    "C-contiguous array may leave it out",
-    "consumers read an array without strides as C-contiguous",
-)
-def cai_strides(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    y = strided(p, lab, x)
-    seen = []
-    for entries in (cai_of(x), cai_of(y)):
-        strides = entries.get("strides")
-        if strides is not None:
-            expect(isinstance(strides, tuple), f"strides is {strides!r}")
-            expect(all(map(is_int, strides)), f"strides is {strides!r}")
-            expect(len(strides) == 2, f"strides is {strides!r} for an array of two dimensions")
-        seen.append(f"{strides!r}")
-    # Libraries without strides copy what is indexed.
-    shared = 0 <= cai_of(y)["data"][0] - cai_of(x)["data"][0] < 48
-    expect(seen[1] != "None" or not shared, "strides is None for every second column")
-    return " and ".join(seen)
-
-
-@cai(
-    "values",
-    PYTHON + "shape, typestr, data, strides",
-    "together they say where the array's items are",
-    "a consumer computes with other numbers",
-)
-def cai_values(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    base = lab.region(describe(cai_of(x))["CAI"])
-    rows = numbered()
-    lab.put(base, rows)
-    own = host_values(x)
-    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the dict says {rows}")
-    y = strided(p, lab, x)
-    seen = items(lab, lab.region(describe(cai_of(y))["CAI"]), base)
-    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
-    return f"every second column is read as {seen}"
-
-
-@cai(
-    "offset",
-    PYTHON + "data",
-    "the pointer of a slice is the address of its first item",
-    "a consumer computes with items before the slice",
-)
-def cai_offset(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    rows = numbered()
-    base = lab.region(describe(cai_of(x))["CAI"])
-    lab.put(base, rows)
-    y = sliced(p, lab, x)
-    seen = items(lab, lab.region(describe(cai_of(y))["CAI"]), base)
-    expect(seen == rows[1:], f"all rows but the first of {rows} are read as {seen}")
-    return f"all rows but the first are read as {seen}"
-
-
-@cai(
-    "reversed",
-    PYTHON + "strides",
-    "the strides of a slice with a negative step are negative, and the pointer is that of its "
-    "first item; or the slice is refused",
-    "a consumer reads the items in another order, or reads past the end of the array",
-)
-def cai_reversed(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    rows = numbered()
-    base = lab.region(describe(cai_of(x))["CAI"])
-    lab.put(base, rows)
-    y = backwards(p, lab, x)
-    try:
-        entries = cai_of(y)
-    except Exception as refused:
-        return f"refused: {type(refused).__name__}: {refused}"
-    seen = items(lab, lab.region(describe(entries)["CAI"]), base)
-    expect(seen == rows[::-1], f"the rows of {rows}, from the last, are read as {seen}")
-    return f"the rows, from the last, are read as {seen}"
-
-
-@cai(
     "version",
     PYTHON + "version",
     "version is an int, and at least 3",
     "a dict before version 3 has no stream, so consumers may read before the write is done",
+    rests_on=("entries",),
 )
 def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -232,6 +142,7 @@ def cai_version(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "mask",
     "mask is absent, None, or an object with __cuda_array_interface__",
     "a consumer cannot tell which items are valid",
+    rests_on=("entries",),
 )
 def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -246,32 +157,23 @@ def cai_mask(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "descr",
     "descr is absent, or a list of fields with the same size and types as typestr says",
     "consumers that read descr see other items than consumers that read typestr",
+    over={"dtype": ()},
+    rests_on=("entries",),
 )
-def cai_descr(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    entries = cai_of(x)
+def cai_descr(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = made(p, lab, dtype=case.dtype)
+    entries = dict_or_refused(x, case)
     if "descr" not in entries:
         return "none"
-    descr = entries["descr"]
+    descr, typestr = entries["descr"], entries["typestr"]
     expect(isinstance(descr, list) and descr, f"descr is {descr!r}")
     whole = all(isinstance(one, tuple) and len(one) in (2, 3) for one in descr)
     expect(whole, f"descr is {descr!r}")
     size = descr_size(descr)
-    expect(size == int(entries["typestr"][2:]), f"descr is {descr!r} for {entries['typestr']}")
+    expect(size == int(typestr[2:]), f"descr is {descr!r} for {typestr}")
+    kind = descr[0][1][1:2]
+    expect(len(descr) > 1 or kind == typestr[1:2], f"descr is {descr!r} for {typestr}")
     return f"{descr!r}"
-
-
-@cai(
-    "readonly",
-    PYTHON + "data: the read-only flag",
-    "the flag is true for a read-only array",
-    "a consumer writes to memory that its owner believes constant",
-)
-def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    ptr, flag = cai_of(p.readonly(x))["data"]
-    expect(flag is True, f"the flag of a read-only array at {ptr:#x} is {flag!r}")
-    return "true"
 
 
 @cai(
@@ -279,13 +181,15 @@ def cai_readonly(p: ProducerAdapter, lab: Lab) -> str:
     PYTHON + "stream",
     "stream is absent, None, 1, 2 or a handle; never 0",
     "0 may mean no stream, the legacy or the per-thread default stream",
+    over={"stream": ("its own", "default")},
+    rests_on=("entries",),
 )
-def cai_stream(p: ProducerAdapter, lab: Lab) -> str:
+def cai_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)  # which may be what keeps its stream
     seen = [cai_of(x).get("stream")]
-    late = p.late(lab, next(lab.values())) if can_be_late(p) else None
+    late = pending(p, lab, case, next(lab.values())) if can_be_late(p) else None
     if late is not None:
-        with p.on(late.stream):
+        with p.entered(late.stream):
             seen.append(cai_of(late.array).get("stream"))
         lab.synchronize()
     for stream in seen:

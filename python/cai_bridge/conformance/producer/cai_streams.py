@@ -5,33 +5,15 @@ from __future__ import annotations
 from cai_bridge.testing import describe
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect, needs
 from .arrays import cai_of, collect, is_int, made, reference_to
 from .cai import cai
+from .cai_pending import PENDING, SYNCHRONIZATION
+from .pending import ELSEWHERE, by_dict, expect_ordered
 
-SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 _RACE = "the consumer reads before the write is done"
-
-
-@cai(
-    "pending",
-    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
-    "while work on the array is pending on the library's current stream, the dict names a "
-    "stream that is behind it",
-    _RACE,
-)
-def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        with p.on(late.stream):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
 
 
 @cai(
@@ -39,18 +21,12 @@ def cai_pending(p: ProducerAdapter, lab: Lab) -> str:
     SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
     "the same when the dict is read while another stream is the library's current one",
     _RACE,
+    over=ELSEWHERE,
+    rests_on=PENDING,
 )
-def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late, other = p.late(lab, value), p.stream()
-        with p.on(other):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
+def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    cai_of(made(p, lab))
+    return expect_ordered(p, lab, case, by_dict, elsewhere=True)
 
 
 @cai(
@@ -58,6 +34,7 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     SYNCHRONIZATION + "work on the data on multiple streams",
     "if several streams have work on the array, the dict names one that waits for all of them",
     _RACE,
+    rests_on=PENDING,
 )
 def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     cai_of(made(p, lab))
@@ -94,6 +71,7 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
         lab.wait(mine.handle)
     except Exception as dead:
         expect(False, f"the dict names {named}, which is gone with its object: {dead}")
+    lab.synchronize()
     return f"the dict names {named}, which is still there"
 
 
@@ -102,13 +80,14 @@ def cai_stream_lifetime(p: ProducerAdapter, lab: Lab) -> str:
     "Lifetime management: Data",
     "reading the attribute has no effect on the object's lifetime",
     "memory is never freed, or until a garbage collection",
+    over={"export": ("first", "again")},
 )
-def cai_lifetime(p: ProducerAdapter, lab: Lab) -> str:
+def cai_lifetime(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x, unread = made(p, lab), made(p, lab)
-    entries = cai_of(x)
+    entries = [cai_of(x) for _ in range(2 if case.export == "again" else 1)]
     alive, also = reference_to(x), reference_to(unread)
     del x, unread
     if also() is not None:  # one that was never read waits for the collector, too
         collect()
     expect(alive() is None, "the object is still there while its dict is")
-    return f"gone, with the dict at hand: {entries['shape']}"
+    return f"gone, with the dict at hand: {entries[0]['shape']}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from cai_bridge.testing import describe
-from cai_bridge.testing._kit.dlpack_abi import capsule_name, read_capsule
+from cai_bridge.testing._kit.dlpack_abi import read_capsule
 
 from ..adapter import ProducerAdapter
+from ..cases import Axes
 from ..lab import Lab
 from ..requirement import (
     ARRAY_API,
@@ -20,12 +20,7 @@ from ..requirement import (
     needs,
     requires,
 )
-from .arrays import (
-    export,
-    is_int,
-    made,
-    on_host,
-)
+from .arrays import export, is_int, made, stream_taken
 
 METHOD = "array.__dlpack__: "
 
@@ -38,10 +33,17 @@ def dlpack(
     why: str,
     *,
     level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
     """Make a function the check of what is required of ``__dlpack__``."""
     return requires(
-        "producer", f"dlpack-{name}", specification, section, rule=rule, why=why, level=level
+        *("producer", f"dlpack-{name}", specification, section),
+        rule=rule,
+        why=why,
+        level=level,
+        over=over,
+        rests_on=[f"dlpack-{one}" for one in rests_on],
     )
 
 
@@ -88,50 +90,16 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
 def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
     device = read_capsule(export(x, stream=1)).device
+    own = stream_taken(x)
     for wish in ({"max_version": (1, 0)}, {"dl_device": device}, {"copy": None}, {"copy": False}):
         try:
-            x.__dlpack__(stream=1, **wish)
+            x.__dlpack__(**own, **wish)
         except TypeError as error:
             expect(False, f"with {wish}: TypeError: {error}")
         except BufferError as refused:
             needs(read_capsule(export(x, stream=1)).readonly is False, f"{wish}: {refused}")
             raise
     return "all taken"
-
-
-@dlpack(
-    "legacy",
-    DLPACK,
-    "Python Specification: max_version",
-    'without max_version the capsule is called "dltensor"',
-    "consumers older than DLPack 1.0 read the versioned structure as the legacy one",
-)
-def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    readonly = read_capsule(export(x, stream=1)).readonly
-    try:
-        name = capsule_name(x.__dlpack__(stream=1))
-    except BufferError as refused:
-        # Only a versioned capsule can say that memory is read-only.
-        expect(readonly, f"refused: {refused}")
-        return f"read-only memory is refused: {refused}"
-    expect(name == "dltensor", f"it is called {name!r}")
-    return f"{name!r}"
-
-
-@dlpack(
-    "versioned",
-    DLPACK,
-    "Python Specification: max_version",
-    'for max_version of 1.0 or later the capsule is called "dltensor_versioned"',
-    "the legacy structure has no flags, so it cannot mark memory as read-only",
-    level="should",
-)
-def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    name = capsule_name(export(x, stream=1))
-    expect(name == "dltensor_versioned", f"it is called {name!r}")
-    return f"{name!r}"
 
 
 @dlpack(
@@ -165,79 +133,3 @@ def dlpack_flags(p: ProducerAdapter, lab: Lab) -> str:
     expect(not flags & ~0b111, f"flags are {flags:#b}")
     expect(not flags & 0b110, f"flags are {flags:#b} for float32 in the array's own memory")
     return f"{flags:#b}"
-
-
-@dlpack(
-    "readonly",
-    DLPACK,
-    "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
-    "a read-only array's tensor has the READ_ONLY flag, or the producer refuses",
-    "a consumer writes to memory that its owner believes constant",
-)
-def dlpack_readonly(p: ProducerAdapter, lab: Lab) -> str:
-    x = p.readonly(made(p, lab))
-    try:
-        fields = read_capsule(export(x, stream=1))
-    except BufferError as error:
-        return f"refused: {error}"
-    expect(fields.flags is not None, "a legacy capsule, which cannot say it")
-    expect(fields.readonly, f"flags are {fields.flags}")
-    return f"flags are {fields.flags}"
-
-
-@dlpack(
-    "copy",
-    ARRAY_API,
-    METHOD + "copy",
-    "copy=False hands out the array's own memory; copy=True hands out other memory with the "
-    "same values, or raises BufferError",
-    "a consumer that asked for a copy writes to the producer's array, or the other way round",
-)
-def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    own = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(own, 3.0)
-    shared = describe(export(x, stream=1, copy=False))["capsule"]
-    expect(shared.ptr == own.ptr, f"copy=False is at {shared.ptr:#x}, the array at {own.ptr:#x}")
-    try:
-        capsule = export(x, stream=1, copy=True)
-    except BufferError as error:
-        return f"copy=True is refused: {error}"
-    copied = lab.region(describe(capsule)["capsule"])
-    expect(copied.ptr != own.ptr, f"copy=True is at {own.ptr:#x}, where the array is")
-    lab.synchronize()
-    expect(lab.get(copied) == lab.get(own), f"the copy holds {lab.get(copied)}")
-    return "both as asked"
-
-
-@dlpack(
-    "dl-device",
-    ARRAY_API,
-    METHOD + "dl_device",
-    "dl_device= of the array's own device gives its memory, of the CPU memory that the host can "
-    "read, and of any other device that memory or a BufferError",
-    "a consumer on another device gets memory that it cannot reach",
-)
-def dlpack_dl_device(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    own = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(own, 3.0)
-    device = read_capsule(export(x, stream=1)).device
-    served = read_capsule(export(x, stream=1, dl_device=device)).device
-    expect(served == device, f"dl_device={device} is served with {served}")
-    told = []
-    # A ROCm device, and the CPU, for which no stream may be named.
-    for wanted, wishes in (((10, 0), {"stream": 1}), ((1, 0), {})):
-        try:
-            capsule = export(x, dl_device=wanted, **wishes)
-        except BufferError as error:
-            told.append(f"{wanted} is refused: {error}")
-            continue
-        fields = read_capsule(capsule)
-        expect(fields.device == wanted, f"dl_device={wanted} is served with {fields.device}")
-        kind, _ = lab.device_of(fields.ptr) or (1, 0)
-        expect(wanted[0] == 1 and kind != 2, f"dl_device={wanted} is served with memory of CUDA")
-        values = on_host(describe(capsule)["capsule"])
-        expect(set(values) == {3.0}, f"dl_device={wanted} is served with {values}")
-        told.append(f"{wanted} is served")
-    return "; ".join(told)

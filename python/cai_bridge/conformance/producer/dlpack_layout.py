@@ -6,10 +6,15 @@ from cai_bridge.testing import describe
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
 
 from ..adapter import ProducerAdapter
-from ..lab import Lab, flat
+from ..cases import Case
+from ..lab import Lab
+from ..layouts import EMPTY, OFFSETS, REVERSED, VALUES
 from ..requirement import DLPACK, expect, needs
-from .arrays import backwards, export, host_values, items, made, numbered, sliced, strided
+from .arrays import export, made
 from .dlpack import dlpack
+from .values import by_dlpack, expect_values, lazy_values, taken_of, whole_of
+
+_OTHERS = "a consumer computes with other numbers"
 
 
 @dlpack(
@@ -69,10 +74,12 @@ def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
     "the data pointer of a tensor without items is NULL",
     "consumers ask the driver about any other pointer, and fail",
     level="should",
+    over={"layout": EMPTY},
 )
-def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
-    fields = read_capsule(export(made(p, lab, (0, 3)), stream=1))
-    expect(fields.shape == (0, 3), f"the shape is {fields.shape}")
+def dlpack_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x, view = taken_of(p, lab, whole_of(p, lab, case), case)
+    fields = read_capsule(export(x, stream=1))
+    expect(fields.shape == view.shape, f"the shape is {fields.shape}")
     expect(fields.data == 0, f"the pointer is {fields.data:#x}")
     return "NULL"
 
@@ -82,19 +89,12 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab) -> str:
     DLPACK,
     "C API: DLTensor",
     "data, byte_offset, shape and strides together say where the array's items are",
-    "a consumer computes with other numbers",
+    _OTHERS,
+    over={"layout": VALUES, "dtype": ()},
+    rests_on=("strides", "dtype", "shape"),
 )
-def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    base = lab.region(describe(export(x, stream=1))["capsule"])
-    rows = numbered()
-    lab.put(base, rows)
-    own = host_values(x)
-    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the tensor says {rows}")
-    capsule = export(strided(p, lab, x), stream=1)
-    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
-    expect(seen == [row[::2] for row in rows], f"every second column of {rows} is read as {seen}")
-    return f"every second column is read as {seen}"
+def dlpack_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_dlpack)
 
 
 @dlpack(
@@ -103,16 +103,11 @@ def dlpack_values(p: ProducerAdapter, lab: Lab) -> str:
     "C API: DLTensor.data, byte_offset",
     "data and byte_offset of a slice give the address of its first item",
     "a consumer computes with items before the slice",
+    over={"layout": OFFSETS, "dtype": ()},
+    rests_on=("values", "strides", "dtype", "shape"),
 )
-def dlpack_offset(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    rows = numbered()
-    base = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(base, rows)
-    capsule = export(sliced(p, lab, x), stream=1)
-    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
-    expect(seen == rows[1:], f"all rows but the first of {rows} are read as {seen}")
-    return f"all rows but the first are read as {seen}"
+def dlpack_offset(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_dlpack)
 
 
 @dlpack(
@@ -122,17 +117,22 @@ def dlpack_offset(p: ProducerAdapter, lab: Lab) -> str:
     "the strides of a slice with a negative step are negative, and data is that of its first item; "
     "or the slice is refused",
     "a consumer reads the items in another order, or reads past the end of the array",
+    over={"layout": REVERSED, "dtype": ()},
+    rests_on=("values", "strides", "offset", "dtype", "shape"),
 )
-def dlpack_reversed(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
-    rows = numbered()
-    base = lab.region(describe(export(x, stream=1))["capsule"])
-    lab.put(base, rows)
-    y = backwards(p, lab, x)
-    try:
-        capsule = export(y, stream=1)
-    except Exception as refused:
-        return f"refused: {type(refused).__name__}: {refused}"
-    seen = items(lab, lab.region(describe(capsule)["capsule"]), base)
-    expect(seen == rows[::-1], f"the rows of {rows}, from the last, are read as {seen}")
-    return f"the rows, from the last, are read as {seen}"
+def dlpack_reversed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_dlpack)
+
+
+@dlpack(
+    "lazy",
+    DLPACK,
+    "C API: DLTensor.data",
+    "an array with recorded operations says its values, or is refused",
+    _OTHERS,
+    over={"layout": ("whole", "part")},
+    rests_on=("values", "offset"),
+)
+def dlpack_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    export(made(p, lab))
+    return lazy_values(p, lab, case, by_dlpack)

@@ -7,6 +7,7 @@ from cai_bridge.testing._kit.dlpack_abi import take
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab, flat
 from ..requirement import (
     DLPACK,
@@ -14,6 +15,8 @@ from ..requirement import (
 )
 from .arrays import collect, export, in_another_thread, made, reference_to
 from .dlpack import dlpack
+from .pending import end
+from .values import laid_out
 
 LIFETIME = "Python Specification: Reference management"
 
@@ -24,9 +27,12 @@ LIFETIME = "Python Specification: Reference management"
     LIFETIME,
     "a capsule that nobody consumed frees the array with itself",
     "memory is never freed",
+    over={"export": ("first", "again")},
 )
-def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
+def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = made(p, lab)
+    if case.export == "again":
+        export(x, stream=1)
     capsule = export(x, stream=1)
     alive = reference_to(x)
     del x, capsule
@@ -41,9 +47,16 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab) -> str:
     LIFETIME,
     "a consumed tensor frees the array when its deleter is called, not when the capsule is deleted",
     "memory is never freed, or freed while the consumer uses it",
+    over={
+        "layout": ("whole", "rows", "transposed", "a slice of a slice"),
+        "export": ("first", "again"),
+    },
+    rests_on=("values", "unconsumed"),
 )
-def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def dlpack_deleter(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = laid_out(p, lab, case)
+    if case.export == "again":
+        end(export(x, stream=1))
     capsule = export(x, stream=1)
     alive = reference_to(x)
     region = lab.region(describe(capsule)["capsule"])
@@ -69,6 +82,7 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab) -> str:
     "C API: DLManagedTensor.deleter",
     "the deleter works from any thread, without the interpreter lock",
     "consumers that delete in threads of their own crash or deadlock",
+    rests_on=("deleter",),
 )
 def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
@@ -86,7 +100,8 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     "two-exports",
     DLPACK,
     LIFETIME,
-    "two capsules of one array are independent: deleting one leaves the other usable",
+    "two capsules are independent: deleting one, or exporting another array, leaves the other "
+    "usable",
     "the second consumer reads freed structures",
 )
 def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
@@ -97,6 +112,10 @@ def dlpack_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     collect()
     after = fields_of(second.struct)
     expect(after == before, f"then the other says {after}")
+    third = take(export(made(p, lab, (2, 1, 5)), stream=1))
+    after = fields_of(second.struct)
+    expect(after == before, f"then, with another array exported, it says {after}")
+    third.delete()
     region = lab.words(before.data + before.byte_offset, 12)
     lab.put(region, 8.0)
     expect(set(flat(lab.get(region))) == {8.0}, f"then its memory holds {lab.get(region)}")

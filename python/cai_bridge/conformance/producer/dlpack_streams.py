@@ -5,6 +5,7 @@ from __future__ import annotations
 from cai_bridge.testing import describe
 
 from ..adapter import ProducerAdapter
+from ..cases import Case
 from ..lab import Lab
 from ..requirement import (
     ARRAY_API,
@@ -12,31 +13,10 @@ from ..requirement import (
     expect,
     needs,
 )
-from .arrays import export, made, speaks_dlpack
-from .dlpack import METHOD, dlpack
-
-STREAM = METHOD + "stream"
-_RACE = "the consumer reads before the write is done"
-
-
-@dlpack(
-    "pending",
-    ARRAY_API,
-    STREAM,
-    "the array is ready on the stream that stream= names, and the host does not wait",
-    _RACE,
-)
-def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
-    waited = []
-    for value in lab.values():
-        late, mine = p.late(lab, value), lab.stream()
-        with p.on(late.stream), lab.watched() as watch:
-            capsule = export(late.array, stream=mine.handle)
-        waited.append(watch.waited)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
-    expect(not all(waited), "the host waited for the write")
-    return seen
+from .arrays import asked_on, export, made, speaks_dlpack
+from .dlpack import dlpack
+from .dlpack_pending import PENDING, RACE, STREAM
+from .pending import ELSEWHERE, by_capsule, expect_ordered
 
 
 @dlpack(
@@ -44,17 +24,13 @@ def dlpack_pending(p: ProducerAdapter, lab: Lab) -> str:
     ARRAY_API,
     STREAM,
     "the same when another stream is the library's current one",
-    _RACE,
+    RACE,
+    over=ELSEWHERE,
+    rests_on=PENDING,
 )
-def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late, mine, other = p.late(lab, value), lab.stream(), p.stream()
-        needs(late.stream is not None, "the library's streams have no names")
-        with p.on(other):
-            capsule = export(late.array, stream=mine.handle)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
-    return seen
+def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    speaks_dlpack(made(p, lab))
+    return expect_ordered(p, lab, case, by_capsule, elsewhere=True)
 
 
 @dlpack(
@@ -62,16 +38,17 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab) -> str:
     ARRAY_API,
     STREAM,
     "the same when work on the array is pending on two streams: the array is ready after both",
-    _RACE,
+    RACE,
+    rests_on=PENDING,
 )
 def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     speaks_dlpack(made(p, lab))
     for value in lab.values():
         late, mine = p.late_on_two(lab, value), lab.stream()
         with p.on(late.stream):
-            capsule = export(late.array, stream=mine.handle)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(mine.handle, region, late, f"asked for {lab.called(mine.handle)}")
+            region, asked, kept = by_capsule(lab, late.array, mine.handle, Case())
+        seen = lab.expect_read(mine.handle, region, late, asked)
+        del kept
     return seen
 
 
@@ -79,16 +56,22 @@ def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     "default-stream",
     ARRAY_API,
     STREAM + ": None",
-    "stream=None means the legacy default stream: the array is ready on it",
-    _RACE,
+    "stream=None means the legacy default stream, as 1 does: the array is ready on it",
+    RACE,
+    rests_on=PENDING,
 )
 def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        with p.on(late.stream):
-            capsule = export(late.array, stream=None)
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(1, region, late, f"asked for None, {lab.called(1)}")
+    for asked in (None, 1):
+        for value in lab.values():
+            late = p.late(lab, value)
+            speaks_dlpack(late.array)
+            with p.on(late.stream):
+                capsule = asked_on(late.array, asked)
+            if capsule is None:  # streams other than None are optional
+                lab.synchronize()
+                continue
+            region = lab.region(describe(capsule)["capsule"])
+            seen = lab.expect_read(1, region, late, f"asked for {asked}, {lab.called(1)}")
     return seen
 
 
@@ -97,7 +80,8 @@ def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
     ARRAY_API,
     STREAM + ": 2",
     "stream=2 means the per-thread default stream: the array is ready on it",
-    _RACE,
+    RACE,
+    rests_on=PENDING,
 )
 def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
     for value in lab.values():
@@ -120,13 +104,14 @@ def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
     STREAM + ": 1, 2 and handles",
     "stream= takes None, 1, 2 and the handle of any stream",
     "consumers that work on such a stream cannot use the array",
+    level="should",
 )
 def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     x, mine = made(p, lab), lab.stream()
     speaks_dlpack(x)
     for stream in (None, 1, 2, mine.handle):
         try:
-            export(x, stream=stream)
+            asked_on(x, stream, strict=True)
         except Exception as refused:
             expect(False, f"{stream} is refused: {type(refused).__name__}: {refused}")
     return "all are taken"
@@ -143,8 +128,10 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
     pending = False
     for _ in range(lab.rounds):
         late = p.late(lab, 1.0)
+        speaks_dlpack(late.array)
         with p.on(late.stream), lab.no_waits():
-            export(late.array, stream=-1)
+            capsule = asked_on(late.array, -1)
+        needs(capsule is not None, "-1 is refused, as streams other than None may be")
         # A host that waits does so each time; once, it may have had other things to do.
         pending = pending or late.hold.pending
         lab.synchronize()

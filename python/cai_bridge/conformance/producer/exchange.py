@@ -2,38 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from cai_bridge.testing import assert_equivalent, describe
 from cai_bridge.testing._kit.dlpack_abi import exchange_table
+from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
+from ..cases import Axes, Case
 from ..lab import Lab, flat
-from ..requirement import DLPACK, Check, Level, NotApplicableError, expect, needs, requires
-from .arrays import (
-    collect,
-    has_table,
-    host_values,
-    items,
-    made,
-    numbered,
-    reference_to,
-    slices,
-    table_of,
+from ..layouts import EVERY
+from ..requirement import DLPACK, Check, Level, expect, needs, requires
+from .arrays import collect, has_table, made, reference_to, table_of
+from .values import (
+    by_exchange,
+    by_loan,
+    expect_values,
+    laid_out,
+    lazy_values,
+    said_or_refused,
+    taken_of,
+    whole_of,
 )
 
 TABLE = "C API: DLPackExchangeAPI: "
+EXPORT = "managed_tensor_from_py_object_no_sync"
+TENSOR = ("dlpack-dtype", "dlpack-shape", "dlpack-strides", "dlpack-values", "dlpack-offset")
+"""What is said of tensors by ``__dlpack__``, too; the same code may be behind both."""
 
 
-def _exchange(
-    name: str, section: str, rule: str, why: str, level: Level = "must"
+def exchange(
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    level: Level = "must",
+    over: Axes | None = None,
+    rests_on: Iterable[str] = (),
 ) -> Callable[[Check], Check]:
+    """Make a function the check of what is required of a table."""
     return requires(
-        "producer", f"exchange-{name}", DLPACK, TABLE + section, rule=rule, why=why, level=level
+        *("producer", f"exchange-{name}", DLPACK, TABLE + section),
+        rule=rule,
+        why=why,
+        level=level,
+        over=over,
+        rests_on=rests_on,
     )
 
 
-@_exchange(
+@exchange(
     "table",
     "header and required entries",
     "the table has major version 1 and all required entries",
@@ -48,108 +66,97 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     return f"version {table.version[0]}.{table.version[1]}"
 
 
-@_exchange(
+@exchange(
     "values",
-    "managed_tensor_from_py_object_no_sync",
+    EXPORT,
     "the tensor says where the array's items are",
     "a consumer computes with other numbers",
+    over={"layout": EVERY, "dtype": ()},
+    rests_on=("exchange-table", *TENSOR),
 )
-def exchange_values(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def exchange_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    table_of(made(p, lab))
+    return expect_values(p, lab, case, by_exchange)
+
+
+@exchange(
+    "readonly",
+    EXPORT,
+    "the tensor of a read-only array, and of each view of it, has the READ_ONLY flag, or the "
+    "producer refuses",
+    "a consumer writes to memory that its owner believes constant",
+    over={"layout": ("whole", "rows", "columns", "transposed")},
+    rests_on=("dlpack-readonly",),
+)
+def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = whole_of(p, lab, case)
     table = table_of(x)
-    rows = numbered()
-    base = lab.tensor_region(table.export(x).fields)
-    lab.put(base, rows)
-    own = host_values(x)
-    expect(own in (None, [*flat(rows)]), f"the library itself reads {own}, the tensor says {rows}")
-    told = []
-    for what, take, wanted in slices(p, lab, x, rows):
-        try:
-            y = take()
-        except NotApplicableError as reason:
-            told.append(f"{what}: {reason}")
-            continue
-        try:
-            taken = table.export(y)
-        except Exception as refused:
-            # Only negative strides may be refused.
-            expect(wanted == rows[::-1], f"{what} of {rows}: refused: {refused}")
-            told.append(f"{what}: refused: {refused}")
-            continue
-        seen = items(lab, lab.tensor_region(taken.fields), base)
-        expect(seen == wanted, f"{what} of {rows}: {seen} is read")
-        told.append(f"{what}: {seen}")
-    return "; ".join(told)
+    before = table.export(x).fields.readonly
+    frozen = p.readonly(x)
+    y = taken_of(p, lab, frozen, case)[0]
+    try:
+        fields = table.export(y).fields
+    except Exception as refused:
+        return f"refused: {refused}"
+    expect(fields.readonly, f"flags are {fields.flags}")
+    after = table.export(x).fields.readonly
+    expect(frozen is x or after == before, "then the array itself is told as read-only")
+    return f"flags are {fields.flags}"
 
 
-@_exchange(
+@exchange(
+    "lazy",
+    EXPORT + ", dltensor_from_py_object_no_sync",
+    "an array with recorded operations says its values, or is refused",
+    "a consumer computes with other numbers",
+    over={"layout": ("whole", "part"), "export": ("first", "borrowed")},
+    rests_on=("exchange-values",),
+)
+def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    table = table_of(made(p, lab))
+    needs(case.export == "first" or table.can_borrow, "the table lends no tensors")
+    return lazy_values(p, lab, case, by_exchange if case.export == "first" else by_loan)
+
+
+@exchange(
     "borrowed",
     "dltensor_from_py_object_no_sync",
     "the borrowed tensor has the same fields as the managed one",
     "kernels that borrow the tensor compute with other numbers",
+    over={"layout": EVERY, "dtype": ()},
+    rests_on=("exchange-table", "exchange-values"),
 )
-def exchange_borrowed(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    table_of(made(p, lab))
+    x = laid_out(p, lab, case)
     table = table_of(x)
     needs(table.can_borrow, "the table has no such entry, which is optional")
     # A borrowed tensor has no place for the flag.
     needs(not table.export(x).fields.readonly, "the arrays are read-only")
-    mine, theirs = table.borrow(x), table.export(x).fields
+    mine, theirs = table.borrow(x), said_or_refused(lambda x: table.export(x).fields, x, case)
     for field in ("data", "byte_offset", "shape", "strides", "dtype", "device"):
         one, other = getattr(mine, field), getattr(theirs, field)
         expect(one == other, f"{field}: borrowed {one}, managed {other}")
     return "the same"
 
 
-@_exchange(
-    "stream",
-    "current_work_stream",
-    "the array is ready on the stream that the table names",
-    "the consumer reads before the write is done",
-)
-def exchange_stream(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        table = table_of(late.array)
-        with p.on(late.stream):
-            fields = table.export(late.array).fields
-            stream = table.work_stream(*fields.device) or 1
-        mine = lab.stream()
-        lab.order(stream, mine.handle)
-        named = f"the table names {lab.called(stream)}"
-        seen = lab.expect_read(mine.handle, lab.tensor_region(fields), late, named)
-    return seen
-
-
-@_exchange(
-    "pending-on-two",
-    "current_work_stream",
-    "the same when work on the array is pending on two streams",
-    "the consumer reads before the write is done",
-)
-def exchange_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
-    table = table_of(made(p, lab))
-    for value in lab.values():
-        late = p.late_on_two(lab, value)
-        with p.on(late.stream):
-            fields = table.export(late.array).fields
-            stream = table.work_stream(*fields.device) or 1
-        mine = lab.stream()
-        lab.order(stream, mine.handle)
-        named = f"the table names {lab.called(stream)}"
-        seen = lab.expect_read(mine.handle, lab.tensor_region(fields), late, named)
-    return seen
-
-
-@_exchange(
+@exchange(
     "owner",
-    "managed_tensor_from_py_object_no_sync",
+    EXPORT,
     "the managed tensor keeps the memory until its deleter is called, and then frees it",
     "memory is never freed, or freed while the consumer uses it",
+    over={
+        "layout": ("whole", "rows", "transposed", "a slice of a slice"),
+        "export": ("first", "again"),
+    },
+    rests_on=("exchange-values", "dlpack-deleter", *TENSOR),
 )
-def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
-    x = made(p, lab)
+def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    table_of(made(p, lab))
+    x = laid_out(p, lab, case)
     alive, table = reference_to(x), table_of(x)
+    if case.export == "again":
+        table.export(x).delete()
     taken = table.export(x)
     region = lab.tensor_region(taken.fields)
     lab.put(region, 5.0)
@@ -166,29 +173,24 @@ def exchange_owner(p: ProducerAdapter, lab: Lab) -> str:
     return "kept, and let go of"
 
 
-@requires(
-    "producer",
-    "both-agree",
-    DLPACK,
-    "and CUDA Array Interface (Version 3): two descriptions of one array",
-    rule="all protocols give the same pointer, shape, strides, type, device and read-only flag",
-    why="two consumers compute with different arrays, or write to read-only memory",
+@exchange(
+    "two-exports",
+    EXPORT,
+    "two tensors are independent: deleting one, or exporting another array, leaves the other as "
+    "it was",
+    "the second consumer reads freed structures",
+    rests_on=("exchange-table",),
 )
-def both_agree(p: ProducerAdapter, lab: Lab) -> str:
+def exchange_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)
-    spoken = (hasattr(x, name) for name in ("__cuda_array_interface__", "__dlpack__"))
-    needs(has_table(x) or any(spoken), f"{type(x).__name__} speaks no protocol")
-    needs(len(describe(x).said) > 1, "the arrays speak one protocol only")
-    assert_equivalent(x, ignore=("stream", "malformed"))
-    told = [" and ".join(describe(x).doors)]
-    for what, take, _ in slices(p, lab, x, numbered()):
-        try:
-            y = take()
-        except NotApplicableError as reason:
-            told.append(f"{what}: {reason}")
-            continue
-        said = describe(y)
-        if all(one.error is None for one in said):
-            assert_equivalent(said, ignore=("stream", "malformed"))
-            told.append(what)
-    return "; ".join(told)
+    table = table_of(x)
+    first, second = table.export(x), table.export(x)
+    before = fields_of(second.struct)
+    first.delete()
+    collect()
+    expect(fields_of(second.struct) == before, f"then the other says {fields_of(second.struct)}")
+    third = table.export(made(p, lab, (2, 1, 5)))
+    after = fields_of(second.struct)
+    expect(after == before, f"then, with another array exported, it says {after}")
+    third.delete()
+    return "the other is as it was"

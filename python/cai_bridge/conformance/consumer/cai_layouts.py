@@ -1,0 +1,146 @@
+"""What the CUDA Array Interface requires of who reads an array: layouts and types."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ..adapter import ConsumerAdapter
+from ..cases import Axes, Case
+from ..lab import CaiArray, Lab
+from ..producer.arrays import collect
+from ..requirement import CAI, Check, expect
+from .arrays import takes
+from .cai import PYTHON
+from .layouts import (
+    COLUMNS,
+    FORTRAN,
+    GAPS,
+    REPEATED,
+    REVERSED,
+    expect_gaps_kept,
+    expect_others_refused,
+    expect_read_or_refused,
+    handed,
+)
+
+_OTHERS = "it computes with other numbers than the producer's"
+
+
+def _cai(
+    name: str,
+    section: str,
+    rule: str,
+    why: str,
+    *,
+    over: Axes | None = None,
+    rests_on: Iterable[str] = ("values",),
+) -> Callable[[Check], Check]:
+    return takes(*("cai", name, CAI, section), rule=rule, why=why, over=over, rests_on=rests_on)
+
+
+def _layout(
+    name: str, what: str, layouts: Sequence[str], rests_on: Iterable[str], why: str = _OTHERS
+) -> Callable[[Check], Check]:
+    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
+    over = {"layout": layouts, "dtype": ()}
+    return _cai(
+        name, PYTHON + "strides", rule, why, over=over, rests_on=("values", "dtypes", *rests_on)
+    )
+
+
+@_layout(
+    "fortran",
+    "an array in Fortran's order, or with permuted axes",
+    FORTRAN,
+    (),
+)
+def takes_cai_fortran(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
+
+
+@_layout(
+    "columns",
+    "every second item along one axis or all",
+    COLUMNS,
+    ("fortran",),
+)
+def takes_cai_columns(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
+
+
+@_layout(
+    "reversed",
+    "an array with a negative stride",
+    REVERSED,
+    ("fortran", "columns"),
+    "it reads memory before the array",
+)
+def takes_cai_reversed(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
+
+
+@_layout(
+    "repeated",
+    "an array with a stride of 0",
+    REPEATED,
+    ("fortran", "columns"),
+    "it reads memory past the end of the array",
+)
+def takes_cai_repeated(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
+
+
+@_cai(
+    "dtypes",
+    PYTHON + "typestr",
+    "items of each element type that the consumer has are read as that type",
+    _OTHERS,
+)
+def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
+    # bfloat16 and the 8-bit floats have typestrs that do not say which type they are.
+    dtypes = [dtype for dtype in c.dtypes if not dtype.startswith(("bfloat", "float8"))]
+    for dtype in dtypes:
+        x = CaiArray(lab, (5,), dtype)
+        seen = c.values(c.copy(c.take(x)))
+        expect(x.holds(seen), f"{x.values} of {dtype} is read as {seen}")
+    return ", ".join(dtypes)
+
+
+@_cai(
+    "other-types",
+    PYTHON + "typestr",
+    "items of an element type that the consumer does not have are refused, or read right",
+    _OTHERS,
+    rests_on=("values", "dtypes"),
+)
+def takes_cai_other_types(c: ConsumerAdapter, lab: Lab) -> str:
+    return expect_others_refused(c, lab, CaiArray)
+
+
+@_cai(
+    "unwritten",
+    PYTHON + "data",
+    "importing and reading an array writes neither to it nor around it",
+    "the producer's data changes, or other data beside it",
+)
+def takes_cai_unwritten(c: ConsumerAdapter, lab: Lab) -> str:
+    x = CaiArray(lab)
+    before = x.contents()
+    c.values(c.copy(c.take(x)))
+    collect()
+    lab.synchronize()
+    changed = [at for at, byte in enumerate(x.contents()) if byte != before[at]]
+    expect(not changed, f"{len(changed)} bytes have changed, the first of them at {changed[:1]}")
+    return "as before"
+
+
+@_cai(
+    "gaps",
+    PYTHON + "strides",
+    "a write to a strided array changes its items, and nothing between or beside them",
+    "the producer's data changes beside the array that was handed over",
+    over={"layout": GAPS},
+    rests_on=("columns", "unwritten"),
+)
+def takes_cai_gaps(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    return expect_gaps_kept(c, lab, handed(CaiArray, lab, case))

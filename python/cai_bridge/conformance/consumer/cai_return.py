@@ -1,0 +1,77 @@
+"""What the CUDA Array Interface requires of a consumer at the end: the producer's stream waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..adapter import ConsumerAdapter
+from ..cases import Axes, Case
+from ..lab import CaiArray, Lab, Late
+from ..producer.arrays import collect
+from ..requirement import CAI, Check
+from .arrays import expect_copied, takes
+from .cai_order import SYNCHRONIZATION
+from .waiting import needs_sharing
+
+RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
+
+
+def _cai(
+    name: str, section: str, rule: str, why: str, *, over: Axes | None = None
+) -> Callable[[Check], Check]:
+    rests_on = ("values", "stream") if name == "return" else ("values", "stream", "return")
+    return takes("cai", name, CAI, section, rule=rule, why=why, over=over, rests_on=rests_on)
+
+
+@_cai(
+    "return",
+    RETURN,
+    "after the end, the producer's work runs after the consumer's reads",
+    "the producer overwrites memory that is still being read",
+    over={"work": ("a read", "two reads")},
+)
+def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    mine = c.stream()
+    for value in lab.values():
+        theirs = lab.stream()
+        x = CaiArray(lab, (lab.items,), value=value, stream=theirs)
+        with c.on(mine):
+            y = c.take(x)
+            if case.work == "two reads":
+                c.values(c.copy(y))
+            hold = c.hold(lab, mine)
+            copied = c.copy(y)
+        del y
+        collect()
+        lab.write(theirs.handle, x.region, -value)
+        lab.wait(theirs.handle)
+        late = Late(x, mine, value, hold)
+        seen = expect_copied(c, lab, copied, late, "the producer has written again")
+    return seen
+
+
+@_cai(
+    "return-write",
+    RETURN,
+    "after the end, the producer's work runs after the consumer's writes",
+    "the producer reads before the write is done",
+    over={"work": ("a write", "two writes")},
+)
+def takes_cai_return_write(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
+    needs_sharing(c, lab, CaiArray)
+    mine = c.stream()
+    for value in lab.values():
+        theirs = lab.stream()
+        x = CaiArray(lab, (lab.items,), value=-value, stream=theirs)
+        with c.on(mine):
+            y = c.take(x)
+            if case.work == "two writes":
+                c.fill(y, -2 * value)
+                lab.synchronize()
+            hold = c.hold(lab, mine)
+            c.fill(y, value)
+        del y
+        collect()
+        late = Late(x, mine, value, hold)
+        seen = lab.expect_read(theirs.handle, x.region, late, f"{lab.called(theirs.handle)} reads")
+    return seen

@@ -1,0 +1,46 @@
+"""What is required of arrays that speak both protocols."""
+
+from __future__ import annotations
+
+from cai_bridge.testing import assert_equivalent, describe
+from cai_bridge.testing._kit.description import Description
+
+from ..adapter import ProducerAdapter
+from ..cases import Case
+from ..lab import Lab
+from ..layouts import EVERY
+from ..requirement import DLPACK, needs, requires
+from ..stand_in import speaks
+from .arrays import has_table, made
+from .values import by_cai, by_dlpack, by_exchange, laid_out, said_or_refused
+
+RESTS_ON = tuple(
+    [f"cai-{name}" for name in ("entries", "shape", "typestr", "data", "strides", "values")]
+    + ["cai-offset", "cai-reversed", "cai-zero-size", "cai-readonly", "cai-lazy"]
+    + [f"dlpack-{name}" for name in ("dtype", "shape", "strides", "values", "offset", "reversed")]
+    + ["dlpack-zero-size", "dlpack-readonly", "dlpack-lazy", "exchange-values", "exchange-readonly"]
+)
+
+
+@requires(
+    "producer",
+    "both-agree",
+    DLPACK,
+    "and CUDA Array Interface (Version 3): two descriptions of one array",
+    rule="all protocols give the same pointer, shape, strides, type, device and read-only flag",
+    why="two consumers compute with different arrays, or write to read-only memory",
+    over={"layout": (*EVERY, "an empty slice"), "dtype": ()},
+    rests_on=RESTS_ON,
+)
+def both_agree(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = made(p, lab)
+    spoken = (hasattr(x, name) for name in ("__cuda_array_interface__", "__dlpack__"))
+    needs(has_table(x) or any(spoken), f"{type(x).__name__} speaks no protocol")
+    needs(len(describe(x).said) > 1, "the arrays speak one protocol only")
+    y = laid_out(p, lab, case)
+    doors = [by_exchange] if has_table(y) else []
+    doors += [by_cai] if speaks(y, "__cuda_array_interface__") else []
+    doors += [by_dlpack] if speaks(y, "__dlpack__") else []
+    said = [said_or_refused(door, y, case) for door in doors]
+    assert_equivalent(Description(type(y).__name__, tuple(said)), ignore=("stream", "malformed"))
+    return " and ".join(one.door for one in said)

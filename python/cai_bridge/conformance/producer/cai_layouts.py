@@ -1,0 +1,151 @@
+"""What the CUDA Array Interface requires of the entries that say where the items are."""
+
+from __future__ import annotations
+
+from ..adapter import ProducerAdapter
+from ..cases import Case
+from ..lab import Lab, flat
+from ..layouts import EMPTY, OFFSETS, REVERSED, VALUES, View
+from ..requirement import expect
+from .arrays import cai_of, collect, dict_or_refused, is_int, made
+from .cai import PYTHON, cai
+from .values import by_cai, expect_values, laid_out, lazy_values, taken_of, whole_of
+
+_OTHERS = "a consumer computes with other numbers"
+
+
+@cai(
+    "zero-size",
+    PYTHON + "data: zero-size arrays",
+    "the pointer of an array without items is 0",
+    "consumers ask the driver about any other pointer, and fail",
+    over={"layout": EMPTY},
+    rests_on=("data",),
+)
+def cai_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x, view = taken_of(p, lab, whole_of(p, lab, case), case)
+    entries = cai_of(x)
+    expect(entries["data"][0] == 0, f"the pointer is {entries['data'][0]:#x}")
+    expect(tuple(entries["shape"]) == view.shape, f"the shape is {entries['shape']!r}")
+    return "0"
+
+
+@cai(
+    "strides",
+    PYTHON + "strides",
+    "strides is absent, None, or a tuple of integers, one for each dimension, in bytes; only a "
+    "C-contiguous array may leave it out",
+    "consumers read an array without strides as C-contiguous",
+    over={"layout": (*VALUES, *OFFSETS), "dtype": ()},
+    rests_on=("shape",),
+)
+def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = whole_of(p, lab, case)
+    y, view = taken_of(p, lab, x, case)
+    begin, entries = dict_or_refused(x, case)["data"][0], dict_or_refused(y, case)
+    strides, size = entries.get("strides"), int(entries["typestr"][2:])
+    if strides is None:
+        # Libraries without strides copy what is indexed.
+        nbytes = size * len(View.of(cai_of(x)["shape"]).places())
+        copied = not begin <= entries["data"][0] < begin + nbytes
+        expect(view.compact or copied, f"strides is None for {case.layout!r}")
+        return "None"
+    expect(isinstance(strides, tuple), f"strides is {strides!r}")
+    expect(all(map(is_int, strides)), f"strides is {strides!r}")
+    expect(len(strides) == len(view.shape), f"strides is {strides!r} for the shape {view.shape}")
+    items = [step for step, n in zip(view.strides, view.shape, strict=True) if n > 1]
+    told = [step for step, n in zip(strides, view.shape, strict=True) if n > 1]
+    look = size > 1 and any(items) and told == items
+    expect(not look, f"strides is {strides!r}, which look like item counts, for {size}-byte items")
+    return f"{strides!r}"
+
+
+@cai(
+    "values",
+    PYTHON + "shape, typestr, data, strides",
+    "together they say where the array's items are",
+    _OTHERS,
+    over={"layout": VALUES, "dtype": ()},
+    rests_on=("strides", "typestr", "data", "shape"),
+)
+def cai_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_cai)
+
+
+@cai(
+    "offset",
+    PYTHON + "data",
+    "the pointer of a slice is the address of its first item",
+    "a consumer computes with items before the slice",
+    over={"layout": OFFSETS, "dtype": ()},
+    rests_on=("values", "strides", "typestr", "data", "shape"),
+)
+def cai_offset(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_cai)
+
+
+@cai(
+    "reversed",
+    PYTHON + "strides",
+    "the strides of a slice with a negative step are negative, and the pointer is that of its "
+    "first item; or the slice is refused",
+    "a consumer reads the items in another order, or reads past the end of the array",
+    over={"layout": REVERSED, "dtype": ()},
+    rests_on=("values", "strides", "offset", "typestr", "data", "shape"),
+)
+def cai_reversed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    return expect_values(p, lab, case, by_cai)
+
+
+@cai(
+    "readonly",
+    PYTHON + "data: the read-only flag",
+    "the flag is true for a read-only array and for each view of it, and false for others",
+    "a consumer writes to memory that its owner believes constant",
+    over={"layout": ("whole", "rows", "columns", "transposed", "a slice of a slice")},
+    rests_on=("data",),
+)
+def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    x = whole_of(p, lab, case)
+    before = cai_of(x)["data"][1]
+    y = p.readonly(x)
+    ptr, flag = cai_of(taken_of(p, lab, y, case)[0])["data"]
+    expect(flag is True, f"the flag of a read-only array at {ptr:#x} is {flag!r}")
+    after = cai_of(x)["data"][1]
+    expect(y is x or after == before, f"then the flag of the array itself is {after!r}")
+    return "true"
+
+
+@cai(
+    "lazy",
+    PYTHON + "data",
+    "an array with recorded operations says its values, or is refused",
+    _OTHERS,
+    over={"layout": ("whole", "part")},
+    rests_on=("values", "offset"),
+)
+def cai_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    cai_of(made(p, lab))
+    return lazy_values(p, lab, case, by_cai)
+
+
+@cai(
+    "memory",
+    "Lifetime management: Data",
+    "an object keeps its memory as long as it lives, a slice that of its array",
+    "a consumer that keeps the object reads memory that is freed",
+    over={"layout": ("whole", "rows", "transposed", "a slice of a slice")},
+    rests_on=("values", "offset"),
+)
+def cai_memory(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    y = laid_out(p, lab, case)
+    region = lab.region(by_cai(y))
+    lab.put(region, 5.0)
+    collect()
+    for other in [made(p, lab) for _ in range(4)]:
+        lab.put(lab.region(by_cai(other)), 6.0)
+    seen = lab.read(1, region)
+    lab.wait(1)
+    expect(set(flat(seen.value)) == {5.0}, f"with its array gone it holds {seen.value}")
+    del y
+    return "kept"

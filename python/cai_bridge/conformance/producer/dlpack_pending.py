@@ -1,0 +1,95 @@
+"""What the array API standard requires of ``__dlpack__`` while work is pending on the array."""
+
+from __future__ import annotations
+
+from ..adapter import ProducerAdapter
+from ..cases import Case
+from ..lab import Lab
+from ..layouts import LINES
+from ..requirement import ARRAY_API, expect, needs
+from .arrays import asked_on, made, speaks_dlpack
+from .dlpack import METHOD, dlpack
+from .pending import by_capsule, expect_ordered, expect_read_first
+
+STREAM = METHOD + "stream"
+RACE = "the consumer reads before the write is done"
+READABLE = ("dtype", "shape", "strides", "values", "offset", "two-exports")
+PENDING = (*READABLE, "pending")
+EXPORTS = (
+    *("first", "again", "between writes", "after an end"),
+    *("legacy", "max_version 1.0", "dl_device", "copy=False"),
+)
+
+
+@dlpack(
+    "pending",
+    ARRAY_API,
+    STREAM,
+    "the array is ready on the stream that stream= names",
+    RACE,
+    over={
+        "stream": ("its own", "moved"),
+        "work": ("a write", "two writes", "a copy"),
+        "layout": LINES,
+        "export": EXPORTS,
+    },
+    rests_on=READABLE,
+)
+def dlpack_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    speaks_dlpack(made(p, lab))
+    return expect_ordered(p, lab, case, by_capsule)
+
+
+@dlpack(
+    "pending-default",
+    ARRAY_API,
+    STREAM,
+    "the same while the work is pending on a default stream",
+    RACE,
+    over={
+        "stream": ("default",),
+        "work": ("a write", "two writes", "a copy"),
+        "layout": LINES,
+        "export": EXPORTS,
+    },
+    rests_on=PENDING,
+)
+def dlpack_pending_default(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    speaks_dlpack(made(p, lab))
+    return expect_ordered(p, lab, case, by_capsule)
+
+
+@dlpack(
+    "pending-read",
+    ARRAY_API,
+    STREAM,
+    "the same while the library still reads the array: operations that write are not safe either",
+    "the consumer writes before the read is done",
+    over={"stream": ("its own", "default"), "export": ("first", "again")},
+    rests_on=(*PENDING, "pending-default"),
+)
+def dlpack_pending_read(p: ProducerAdapter, lab: Lab, case: Case) -> str:
+    speaks_dlpack(made(p, lab))
+    return expect_read_first(p, lab, case, by_capsule)
+
+
+@dlpack(
+    "no-host-wait",
+    ARRAY_API,
+    STREAM,
+    "the consumer's stream waits for what is pending, and the host does not",
+    "the host can queue nothing meanwhile",
+    level="should",
+)
+def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab) -> str:
+    waited = []
+    for value in lab.values():
+        late, mine = p.late(lab, value), lab.stream()
+        speaks_dlpack(late.array)
+        with p.on(late.stream), lab.watched() as watch:
+            capsule = asked_on(late.array, mine.handle)
+        needs(capsule is not None, "it takes no stream but None")
+        waited.append(watch.waited)
+        lab.synchronize()
+    expect(not all(waited), "the host waited for the write")
+    return "it does not"

@@ -1,0 +1,98 @@
+"""The kit tried from outside: planted faults are caught by name, and unusual libraries pass."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import planted
+import pytest
+
+from cai_bridge.conformance import check_consumer, check_producer, requirements
+from cai_bridge.conformance.cases import Case, cases_of, explains, shared
+
+CHECKS = {"producer": check_producer, "consumer": check_consumer}
+FAULTS, RIGHT = planted.rows("planted"), planted.rows("unusual")
+NAMES = {one.name for one in requirements()}
+
+# One in a few is judged by all requirements here; `python tests/python/planted.py` takes each.
+SAMPLE = [*FAULTS][::12]
+
+
+def named(key: tuple[str, str]) -> str:
+    return f"{key[0]}-{key[1].replace(' ', '-')}"
+
+
+@pytest.mark.parametrize("key", FAULTS, ids=named)
+def test_a_planted_fault_is_caught_by_name(key: tuple[str, str], lab: Any) -> None:
+    role, name = key
+    row = FAULTS[key]
+    report = CHECKS[role](planted.library(role, name, row), lab=lab, only=row["caught"])
+    assert [one.name for one in report.failed] == row["caught"]
+
+
+@pytest.mark.parametrize("key", SAMPLE, ids=named)
+def test_a_planted_fault_leads_no_failure_of_another_demand(key: tuple[str, str], lab: Any) -> None:
+    role, name = key
+    row = FAULTS[key]
+    report = CHECKS[role](planted.library(role, name, row), lab=lab)
+    leads = {one.name: one.evidence for one in report.causes if one.requirement.level == "must"}
+    assert leads.keys() <= set(row["caught"]), leads
+
+
+@pytest.mark.parametrize("key", [*RIGHT][::6], ids=named)
+def test_an_unusual_library_that_is_right_is_not_accused(key: tuple[str, str], lab: Any) -> None:
+    role, name = key
+    report = CHECKS[role](planted.library(role, name, RIGHT[key]), lab=lab)
+    accused = {one.name: one.evidence for one in report.failed if one.requirement.level == "must"}
+    assert accused == {}
+
+
+@pytest.mark.parametrize("role", planted.BASES)
+def test_the_library_that_faults_are_planted_in_keeps_all(role: str, lab: Any) -> None:
+    report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
+    assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+
+
+def test_what_rows_name_exists_and_there_are_enough() -> None:
+    assert {name for row in FAULTS.values() for name in row["caught"]} <= NAMES
+    assert len(FAULTS) >= 98
+    assert len(RIGHT) >= 40
+
+
+AXES = {"layout": 1, "dtype": 1, "work": 1, "stream": 1, "export": 1}
+
+
+@pytest.mark.parametrize("axis", AXES)
+def test_each_axis_finds_faults_that_are_missed_without_it(axis: str, lab: Any) -> None:
+    missed = planted.missed_without(axis, lab, enough=AXES[axis])
+    assert len(missed) >= AXES[axis]
+
+
+def test_pairs_of_values_are_together_in_some_case() -> None:
+    over = {
+        "work": ("a write", "two writes", "a copy"),
+        "layout": ("whole", "rows", "columns", "permuted"),
+        "export": ("first", "again", "after an end"),
+    }
+    cases = cases_of(over, ("float32",))
+    assert cases[0] == Case()
+    assert len(cases) < 36 == len(cases_of(over, ("float32",), thorough=True))
+    pairs = Counter((one.work, one.layout) for one in cases)
+    pairs += Counter((one.layout, one.export) for one in cases)
+    pairs += Counter((one.work, one.export) for one in cases)
+    assert len(pairs) == 3 * 4 + 4 * 3 + 3 * 3
+
+
+def test_a_failure_explains_those_with_its_layouts_traits() -> None:
+    over = {"layout": ("whole", "columns", "permuted")}
+    assert explains(Case(), over, Case(layout="permuted", export="again"))
+    assert explains(Case(layout="columns"), over, Case(layout="every second of 1-D"))
+    assert not explains(Case(layout="columns"), over, Case())
+    assert not explains(Case(layout="permuted"), over, Case(layout="columns"))
+
+
+def test_what_failures_share_is_told() -> None:
+    every = [Case(), Case(dtype="float64"), Case(layout="rows", dtype="float64")]
+    assert shared(every[1:], every) == "dtype 'float64'"
+    assert shared(every, every) == ""
