@@ -217,7 +217,9 @@ class DLPackView(_View):
             host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
             waited for what is pending there.
         copy : bool, optional
-            None copies only if the array is not on that device, True always, False never.
+            None copies only if the array is not on that device, True always, False never. Without
+            `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
+            CPU: who reads there names no stream.
 
         Returns
         -------
@@ -228,9 +230,8 @@ class DLPackView(_View):
         Raises
         ------
         BufferError
-            A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy in pinned or
-            managed memory, or larger than host memory; read-only memory, not copied, in a legacy capsule;
-            a released view.
+            A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy larger than
+            host memory; read-only memory, not copied, in a legacy capsule; a released view.
         ValueError, TypeError
             A malformed argument.
         DriverError

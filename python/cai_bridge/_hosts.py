@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 from . import _libraries
-from ._core import CaiView, DLPackView, _check_host, _gpu_for, _host_copy, _host_to_gpu
+from ._core import (
+    CaiView,
+    DLPackView,
+    _check_host,
+    _gpu_for,
+    _host_copy,
+    _host_to_gpu,
+    _is_on_gpu,
+)
 from ._libraries import Library
 
 __all__ = ["convert", "is_wanted", "of_numpy", "on_host"]
 
 _views = CaiView, DLPackView
 
+# DLPack's numbers of the host's own memory and of pinned memory.
+HOST, PINNED = 1, 3
 # NumPy's letters of what every library has: bool, integers, floats, complex numbers.
 SHARED = frozenset("biufc")
 EXTENDED = "bfloat16", "float8_"
@@ -23,7 +33,10 @@ def on_host(x: Any) -> bool:
     if isinstance(x, _views) or hasattr(x, "__cuda_array_interface__"):
         return False
     device = getattr(x, "__dlpack_device__", None)
-    return callable(device) and device()[0] == 1
+    if not callable(device) or (kind := device()[0]) not in (HOST, PINNED):
+        return False
+    # PyTorch hands pinned memory out as the CPU's.
+    return kind == HOST or not _is_on_gpu(x)
 
 
 def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:

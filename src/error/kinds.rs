@@ -204,8 +204,6 @@ kinds! {
     Copied: Buffer, "flags", "the producer's own memory; if you asked for a copy, pass the capsule that holds it";
     /// `copy=False`, and the array is on another device than the consumer.
     CopyNeeded: Buffer, "copy", "None or True: the array's memory is not on that device";
-    /// `copy=True` of pinned or managed memory.
-    CopyKind: Buffer, "copy", "True with dl_device=(2, id) or (1, 0), as in to_dlpack(x).__dlpack__(dl_device=(2, 0), copy=True), or convert(x, 'numpy')";
     /// Not enough host memory for a copy.
     HostMemory: Buffer, "copy", "a copy that fits in host memory";
 

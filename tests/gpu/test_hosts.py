@@ -111,3 +111,45 @@ def test_torchs_tensor_on_the_host_goes_to_the_gpu(dtype: str, driver: Any) -> N
         on_gpu = convert(convert(one, "dlpack", copy=True), "torch")
         assert on_gpu.device.type == "cuda"
         assert torch.equal(on_gpu.cpu(), one)
+
+
+def test_torchs_pinned_tensor_is_shared_with_libraries_that_have_arrays_on_the_host(
+    driver: Any,
+) -> None:
+    torch = pytest.importorskip("torch")
+    x = torch.arange(64, dtype=torch.float32).pin_memory()
+    for to in ("numpy", "jax", "tvm_ffi"):
+        pytest.importorskip(to)
+        for made in (convert(x, to), convert([x], to)[0]):
+            assert np.asarray(convert(made, "numpy")).tolist() == x.tolist()
+    assert convert(x, "torch") is x
+    made = convert(x, "cupy", copy=True)
+    assert made.tolist() == x.tolist()
+    with pytest.raises(BufferError, match="pass copy=True"):
+        convert(x, "cupy")
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+def test_cupy_jax_and_numpy_get_a_copy_of_memory_that_the_cpu_reaches(
+    memory: str, driver: Any, cupy: Any
+) -> None:
+    """As CuPy's and JAX's own tests of `copy=True` have it."""
+    from cai_bridge import to_dlpack
+
+    if memory == "managed":
+        allocator = cupy.cuda.malloc_managed
+        pointer = allocator(64)
+        x = cupy.ndarray(16, dtype="float32", memptr=pointer)
+    else:
+        numba = pytest.importorskip("numba.cuda")
+        x = numba.mapped_array(16, dtype="float32")
+    if memory == "managed":
+        x[...] = 3.0
+    else:
+        x[:] = 3.0
+    driver.synchronize()
+    view = to_dlpack(x)
+    assert (np.from_dlpack(view, copy=True) == 3.0).all()
+    made = cupy.from_dlpack(view, copy=True)
+    assert made.data.ptr != view.ptr
+    assert (cupy.asnumpy(made) == 3.0).all()

@@ -168,3 +168,21 @@ def test_lanes_are_copied_as_lanes(cuda):
     assert (seen.dtype, seen.shape, seen.strides) == ((2, 32, 2), (2,), (1,))
     cuda.synchronize()
     assert cuda.read(copy) == [[1.0, 2.0], [5.0, 6.0]]
+
+
+@pytest.mark.parametrize("memory", ["pinned", "managed"])
+def test_a_copy_of_memory_that_the_cpu_reaches_is_where_its_reader_is(memory, cuda):
+    """Readers on the CPU name no stream (NumPy); those on a GPU do (CuPy, JAX)."""
+    p = cuda.stream("p", blocking=False)
+    for device in (0, 1):
+        x = cuda.array([1.0] * 4, memory=memory, speaks="cai", stream=p, device=device)
+        p.fill(x, 7.0)
+        view = from_cai(x)
+        copy = np.from_dlpack(view, copy=True)
+        assert copy.tolist() == [7.0] * 4
+        again, seen = copied(view, stream=1)
+        assert seen.device == (2, device)
+        assert again.ptr != x.ptr
+        cuda.synchronize()
+        assert cuda.read(again) == [7.0] * 4
+        assert view.__dlpack__(max_version=NEWEST) is not None

@@ -35,7 +35,22 @@ def given(kind: str) -> tuple[Any, Any]:
         memory = memory.astype(ml_dtypes.bfloat16)
     if kind.startswith("what may not be written"):
         memory.flags.writeable = False
+    if kind.startswith("pinned"):
+        return SaysPinned(memory), memory
     return (tvm_ffi.from_dlpack(memory) if "tvm-ffi" in kind else memory), memory
+
+
+class SaysPinned:
+    """An array on the host whose device is that of pinned memory, as PyTorch's are."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self.array.__dlpack__(max_version=wishes.get("max_version"))
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 3, 0
 
 
 def values(made: Any) -> list[Any]:

@@ -33,7 +33,6 @@ CALLS = {
     "from_cai": from_cai,
     "dlpack": lambda view: view.__dlpack__(),
     "dict": lambda view: view.__cuda_array_interface__,
-    "copy": lambda view: view.__dlpack__(copy=True),
     "copy to the host": lambda view: view.__dlpack__(dl_device=(1, 0)),
     "borrow": _core._simulated_borrow_exchange,
     "convert": lambda x: convert(x, "cai"),
@@ -127,8 +126,6 @@ MAKERS = {
         lambda cuda, x: from_cai(only_cai(x), readonly=True),
         lambda cuda, x: from_cai(only_cai(x, data=(x.ptr, True))),
     ],
-    "pinned view": [lambda cuda, x: from_cai(cuda.array([1.0], memory="pinned", speaks="cai"))],
-    "managed view": [lambda cuda, x: from_cai(cuda.array([1.0], memory="managed", speaks="cai"))],
     "view of more than the host's memory": [
         lambda cuda, x: from_cai(only_cai(x, shape=(2**46,), typestr="|u1"))
     ],

@@ -6,6 +6,7 @@ use pyo3::types::PyCapsule;
 
 use super::to_cai::taken;
 use super::{Maybe, tell};
+use crate::device::MemoryKind;
 use crate::dlpack::capsule;
 use crate::error::Kind;
 use crate::py::interpreter::{Answer, answered, entry};
@@ -88,5 +89,9 @@ pub(super) fn is_on_gpu(x: &Bound<'_, PyAny>) -> PyResult<bool> {
     if facts.is_numpys {
         return speaks(x, intern!(py, "__cuda_array_interface__"));
     }
-    Ok(dlpack::declared(x)?.is_none_or(|device| device.is_ok()))
+    match dlpack::declared(x)? {
+        // PyTorch's tensors in pinned memory say so, and hand it out as the CPU's.
+        Some(Ok(device)) if device.kind == MemoryKind::Host => Ok(!dlpack::is_hosts(x)?),
+        device => Ok(device.is_none_or(|device| device.is_ok())),
+    }
 }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use super::device::{check_exists, check_memory};
-use super::dunder::ask;
+use super::dunder::{ask, call};
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, guards, host_wait};
@@ -25,7 +25,7 @@ use crate::driver::{self, Handle};
 use crate::error::{Error, Kind, Result};
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
-use crate::py::interpreter::detach;
+use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
@@ -275,6 +275,14 @@ pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Resu
 /// reach it. A producer without `__dlpack_device__` is asked all the same.
 fn declared_device(x: &Bound<'_, PyAny>) -> PyResult<Option<Device>> {
     Ok(declared(x)?.transpose()?)
+}
+
+/// Whether the capsule of an array says that its memory is the CPU's.
+#[cold]
+pub(crate) fn is_hosts(x: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let Some((answer, _)) = answered(x.py(), call(x, None))? else { return Ok(false) };
+    let Ok(capsule) = answer.cast::<PyCapsule>() else { return Ok(false) };
+    Ok(capsule::read(capsule).is_err_and(|error| error.kind() == Kind::CpuMemory))
 }
 
 /// The same, refused by the inner error.

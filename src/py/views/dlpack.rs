@@ -54,7 +54,9 @@ impl DLPackView {
     ///     host memory, or with ``copy=False`` for managed or pinned memory itself, once the host has
     ///     waited for what is pending there.
     /// copy : bool, optional
-    ///     None copies only if the array is not on that device, True always, False never.
+    ///     None copies only if the array is not on that device, True always, False never. Without
+    ///     `dl_device` a copy of managed or pinned memory is on its GPU if `stream` is named, else on the
+    ///     CPU: who reads there names no stream.
     ///
     /// Returns
     /// -------
@@ -65,9 +67,8 @@ impl DLPackView {
     /// Raises
     /// ------
     /// BufferError
-    ///     A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy in pinned or
-    ///     managed memory, or larger than host memory; read-only memory, not copied, in a legacy capsule;
-    ///     a released view.
+    ///     A device that this array cannot be on; ``copy=False`` if a copy is needed; a copy larger than
+    ///     host memory; read-only memory, not copied, in a legacy capsule; a released view.
     /// ValueError, TypeError
     ///     A malformed argument.
     /// DriverError
@@ -121,7 +122,8 @@ fn hand_out<'py>(
 ) -> PyResult<Bound<'py, PyAny>> {
     let argument = Argument::parse(stream)?.or_legacy();
     let versioned = wants_versioned(max_version)?;
-    let wanted = export_request(view.array.device(), dl_device, flag::parse("copy", copy)?)?;
+    let own = (view.array.device(), view.place.ordinal, stream.is_some());
+    let wanted = export_request(own, dl_device, flag::parse("copy", copy)?)?;
     let on_host = wanted == ExportRequest::OnHost;
     let asked = CapsuleRequest { argument: &argument, versioned, on_host };
     let capsule = match wanted {

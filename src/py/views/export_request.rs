@@ -2,7 +2,8 @@
 //!
 //! Managed and pinned memory is reached by every GPU and by the CPU, so it is no copy that hands it out as their own; to the
 //! CPU only where a copy is ruled out.
-//! Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
+//! A copy of such memory is on the GPU that it belongs to where a stream is named, else on the host: only readers on the
+//! CPU name none. Refused: devices that are neither GPUs nor the host, copies in pinned and in managed memory, and
 //! `copy=False` where there is no other way (Python array API 2025.12, ``array.__dlpack__``).
 
 use pyo3::intern;
@@ -36,9 +37,10 @@ pub(super) enum Target {
     Host,
 }
 
-/// What a consumer wants that asks an array on `own` for `dl_device` and `copy`.
+/// What a consumer wants that asks an array on `own`, which belongs to the GPU `ordinal`, for `dl_device` and `copy`, and
+/// that `names` its stream or does not.
 pub(super) fn export_request(
-    own: Device,
+    (own, ordinal, names): (Device, i32, bool),
     dl_device: Option<&Bound<'_, PyAny>>,
     copy: Option<bool>,
 ) -> PyResult<ExportRequest> {
@@ -53,10 +55,8 @@ pub(super) fn export_request(
     };
     Ok(match (target, copy) {
         (None, Some(true)) if is_gpus => ExportRequest::Copy(Target::Gpu(own.id)),
-        (None, Some(true)) => {
-            let got = format!("True for an array on ({}, {})", pair.0, pair.1);
-            return Err(Error::new(Kind::CopyKind, got).into());
-        }
+        (None, Some(true)) if names => ExportRequest::Copy(Target::Gpu(ordinal)),
+        (None, Some(true)) => ExportRequest::Copy(Target::Host),
         (None, _) => ExportRequest::Own,
         (Some(((1, 0), _)), Some(false)) if !is_gpus => ExportRequest::OnHost,
         (Some(((1, 0), _)), Some(false)) => return Err(needed((1, 0), own).into()),
