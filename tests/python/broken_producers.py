@@ -244,7 +244,9 @@ broken(
 broken(
     "dlpack-reversed",
     doors=("dlpack",),
-    capsule=exporting(strides=lambda a: [abs(step) // a._region.itemsize for step in a._region.strides]),
+    capsule=exporting(
+        strides=lambda a: [abs(step) // a._region.itemsize for step in a._region.strides]
+    ),
 )
 
 
