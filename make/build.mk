@@ -16,10 +16,13 @@ $(BIN)/python:
 # The paths of the machine that builds it are left out.
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/cai_bridge
+AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
+AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
+	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_INCREMENTAL=true
 
 $(VENV)/.wheel-%: $(BIN)/python $(SOURCES)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
-	RUSTFLAGS='$(REMAPPED)' MATURIN_PEP517_ARGS='--profile $*' $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	RUSTFLAGS='$(REMAPPED)' $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/package-$* $(VENV)/wheel-$*/*.whl
 	@touch $@
@@ -30,16 +33,14 @@ $(VENV)/.installed-%: $(VENV)/.wheel-% | $(VENV)/.tools
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/wheel-$*/*.whl
 	@touch $@
 
-# The examples that are extensions of their own, installed where the package is.
+# The examples that are extensions of their own, installed where the package is. With the wheel's flags, in its folder,
+# they are built on what it was built on.
 EXTENSIONS := examples/rust_extension examples/memory_class
 EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
-# As the profile of the same name in Cargo.toml.
-QUICK_test-wheel := CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
 
 $(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
 	rm -rf $(VENV)/extensions
-	CARGO_TARGET_DIR=$(CURDIR)/target/extensions-$* $(QUICK_$*) \
-		$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	RUSTFLAGS='$(REMAPPED)' $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/package-$* $(VENV)/extensions/*.whl
 	@touch $@
