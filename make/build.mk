@@ -17,7 +17,10 @@ $(BIN)/python:
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/cai_bridge
 
-$(VENV)/.wheel-%: $(BIN)/python $(SOURCES)
+# The library that `cai-bridge perturb` preloads (perturb.mk).
+PERTURB := python/cai_bridge/_perturb.so
+
+$(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(PERTURB)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
 	RUSTFLAGS='$(REMAPPED)' MATURIN_PEP517_ARGS='--profile $*' $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl

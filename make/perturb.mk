@@ -1,6 +1,5 @@
 # The library that `cai-bridge perturb` preloads: a crate of its own, whose library lies in the package.
 
-PERTURB := python/cai_bridge/_perturb.so
 .PHONY: perturb
 
 $(PERTURB): $(shell find perturb/src -name '*.rs') perturb/Cargo.toml

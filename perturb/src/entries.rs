@@ -217,6 +217,10 @@ hooks! {
     cuCtxSynchronize_v2 = "cuCtxSynchronize", Kind::All, (a);
     cuMemFree_v2 = "cuMemFree", Kind::All, (a);
     cuMemFreeHost = "cuMemFreeHost", Kind::All, (a);
+    cuMemAllocHost_v2 = "cuMemAllocHost", Kind::All, (a b);
+    cuMemHostAlloc = "cuMemHostAlloc", Kind::All, (a b c);
+    cuMemHostUnregister = "cuMemHostUnregister", Kind::All, (a);
+    cuModuleUnload = "cuModuleUnload", Kind::All, (a);
     cuEventRecord / cuEventRecord_ptsz = "cuEventRecord", Kind::Record, (a b);
     cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz = "cuEventRecordWithFlags", Kind::Record, (a b c);
     cuStreamWaitEvent / cuStreamWaitEvent_ptsz = "cuStreamWaitEvent", Kind::Wait, (a b c);

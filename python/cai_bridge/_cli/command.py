@@ -245,9 +245,7 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
         metavar="s",
         help="by how many seconds late work is late; by default 0.05",
     )
-    made.add_argument(
-        "--timeout", type=float, metavar="s", help="end a run after so many seconds"
-    )
+    made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
     _add_output(made)
 
 
