@@ -92,3 +92,10 @@ def read(address: int, on: int) -> int:
 def peek(address: int) -> int:
     """Read host memory, now."""
     return c_uint64.from_address(address).value
+
+
+def ended(on: int) -> int:
+    """End a capture, and return its graph."""
+    to = c_uint64()
+    call("cuStreamEndCapture", on, byref(to))
+    return to.value
