@@ -20,7 +20,10 @@ AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
 AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
 	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_INCREMENTAL=true
 
-$(VENV)/.wheel-%: $(BIN)/python $(SOURCES)
+# The library that `cai-bridge perturb` preloads (perturb.mk).
+PERTURB := python/cai_bridge/_perturb.so
+
+$(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(PERTURB)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
 	RUSTFLAGS='$(REMAPPED)' $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl

@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HAS = (
     r"cai_bridge/_core\..*so",
     r"cai_bridge/_core\.pyi",
+    r"cai_bridge/_perturb\.so",
     r"cai_bridge/py\.typed",
     r"cai_bridge/include/cai_bridge\.h",
     r"pytest_cai_bridge\.py",
@@ -25,6 +26,9 @@ HAS = (
     r".*\.dist-info/licenses/THIRD-PARTY-LICENSES",
     r".*\.dist-info/sboms/.*\.json",
 )
+
+# Every process of a perturbed program loads it.
+PRELOADED = 150_000
 
 
 def complaints(wheel: Path, *, published: bool) -> list[str]:
@@ -35,6 +39,11 @@ def complaints(wheel: Path, *, published: bool) -> list[str]:
         for pattern in HAS:
             if len([name for name in names if re.fullmatch(pattern, name)]) != 1:
                 found.append(f"got not one file {pattern}")
+        found += [
+            f"{one.filename}: got {one.file_size} bytes; allowed: {PRELOADED}"
+            for one in files.infolist()
+            if one.filename.endswith("_perturb.so") and one.file_size > PRELOADED
+        ]
         folders = {str(ROOT), str(Path.home()), os.environ.get("CARGO_HOME") or str(ROOT)}
         for name in names:
             text = files.read(name)

@@ -29,7 +29,11 @@ wheels: export RUSTFLAGS = $(REMAPPED)
 wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
 wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
 	rm -rf dist
-	for machine in $(WHEEL_MACHINES); do for python in $(WHEEL_PYTHONS); do \
+	for machine in $(WHEEL_MACHINES); do \
+		cargo zigbuild --quiet --release --locked --manifest-path perturb/Cargo.toml --target-dir target/perturb \
+			--target $$machine-unknown-linux-gnu.2.28 || exit 1; \
+		cp target/perturb/$$machine-unknown-linux-gnu/release/libcai_bridge_perturb.so $(PERTURB) || exit 1; \
+	for python in $(WHEEL_PYTHONS); do \
 		$(PYTHON) docs/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
 	done; done

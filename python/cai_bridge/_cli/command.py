@@ -59,6 +59,22 @@ def _matrix(asked: argparse.Namespace) -> int:
     )
 
 
+def _perturb(asked: argparse.Namespace) -> int:
+    from . import perturb
+
+    return perturb.run(
+        asked.program,
+        seeds=asked.seeds,
+        compare=asked.compare,
+        match=asked.match,
+        tolerance=asked.tolerance,
+        delay=asked.delay,
+        timeout=asked.timeout,
+        as_json=asked.json,
+        path=asked.output,
+    )
+
+
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     top = argparse.ArgumentParser(
@@ -84,6 +100,14 @@ def parser() -> argparse.ArgumentParser:
     _add_check(_added(commands, "check", _check, "test libraries by what the protocols require"))
     _add_matrix(
         _added(commands, "matrix", _matrix, "hand arrays over between all pairs of libraries")
+    )
+    _add_perturb(
+        _added(
+            commands,
+            "perturb",
+            _perturb,
+            "run a program with GPU work delayed, to show missing waits in its values",
+        )
     )
     return top
 
@@ -185,6 +209,44 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
         metavar="path",
         help="show an earlier run, as --json --output wrote it",
     )
+
+
+def _add_perturb(made: argparse.ArgumentParser) -> None:
+    made.epilog = "Exit status: 0 same, 1 differs, 2 if it could not judge."
+    made.add_argument(
+        "program", nargs="+", metavar="program", help="the program and its arguments, after --"
+    )
+    made.add_argument(
+        "--seeds",
+        type=int,
+        metavar="n",
+        help="how many choices of late streams to try; by default as many as its streams need",
+    )
+    made.add_argument(
+        "--compare",
+        choices=("stdout", "checkpoints"),
+        default="stdout",
+        help="what must stay the same: what it prints, or cai_bridge.testing.checkpoint's arrays",
+    )
+    made.add_argument(
+        "--match", default="", metavar="expression", help="compare only lines that have this"
+    )
+    made.add_argument(
+        "--tolerance",
+        type=float,
+        default=0.0,
+        metavar="x",
+        help="how far numbers may be apart, relative to the larger one; by default 0",
+    )
+    made.add_argument(
+        "--delay",
+        type=float,
+        default=0.05,
+        metavar="s",
+        help="by how many seconds late work is late; by default 0.05",
+    )
+    made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
+    _add_output(made)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -3,6 +3,9 @@
 `describe` tells what each protocol says of an array, `assert_equivalent` that it is the same, and
 `check_producer` and `check_consumer` judge a library by all that the protocols require.
 
+`checkpoint` writes an array down for ``cai-bridge perturb``, which runs a program with GPU work
+delayed to show missing waits.
+
 `simulated_cuda` puts a CUDA device that needs no GPU in place of the driver. Queued work runs late,
 so that a missing wait shows in the values, and every access that nothing orders is reported,
 whatever the timing. Arrays speak the protocols that they are told to, and stand-in consumers take
@@ -12,6 +15,7 @@ arrays in as the real libraries do.
 from typing import TYPE_CHECKING, Any
 
 from ._array import SimulatedArray
+from ._checkpoints import checkpoint
 from ._consumer import Consumer
 from ._cuda import SimulatedCuda, simulated_cuda
 from ._errors import CallRecord, RaceError, Report, Side, SimulatedError
@@ -48,6 +52,7 @@ __all__ = [
     "assert_equivalent",
     "check_consumer",
     "check_producer",
+    "checkpoint",
     "describe",
     "simulated_cuda",
 ]

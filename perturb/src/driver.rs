@@ -1,0 +1,158 @@
+//! The driver's own functions, past the hooks.
+
+use core::ffi::{CStr, c_char, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+
+use crate::streams::{LEGACY, PER_THREAD};
+use crate::symbols;
+
+/// `CUDA_ERROR_NOT_FOUND`, which is said where the driver lacks an entry point.
+pub(crate) const NOT_FOUND: u32 = 500;
+const NOT_READY: u32 = 600;
+const RELAXED: u32 = 2;
+
+/// Declares a function of the driver: found at its first call, and [`NOT_FOUND`] without it.
+macro_rules! driver {
+    ($(fn $name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        // The driver's own names and lists of arguments.
+        #[allow(non_snake_case, clippy::too_many_arguments)]
+        pub(crate) unsafe fn $name($($argument: $type),*) -> u32 {
+            static FOUND: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+            let found = symbols::once(&FOUND, concat!(stringify!($name), "\0"));
+            if found.is_null() {
+                return NOT_FOUND;
+            }
+            let function: unsafe extern "C" fn($($type),*) -> u32 =
+                // SAFETY: the driver exports it under this name with this signature (CUDA Driver API).
+                unsafe { core::mem::transmute(found) };
+            // SAFETY: the caller answers for the arguments.
+            unsafe { function($($argument),*) }
+        }
+    )*};
+}
+
+driver! {
+    fn cuCtxGetCurrent(to: *mut u64);
+    fn cuCtxPushCurrent_v2(context: u64);
+    fn cuCtxPopCurrent_v2(to: *mut u64);
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32);
+    fn cuFuncGetName(to: *mut *const c_char, function: u64);
+    fn cuKernelGetName(to: *mut *const c_char, kernel: u64);
+    fn cuLaunchKernel(
+        function: u64, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: u64,
+        arguments: *const *const c_void, extra: *const c_void
+    );
+    fn cuMemHostAlloc(to: *mut *mut u64, size: usize, flags: u32);
+    fn cuModuleGetFunction(to: *mut u64, module: u64, name: *const c_char);
+    fn cuModuleLoadData(to: *mut u64, image: *const c_void);
+    fn cuPointerGetAttribute(to: *mut c_void, attribute: u32, pointer: u64);
+    fn cuStreamCreate(to: *mut u64, flags: u32);
+    fn cuStreamDestroy_v2(stream: u64);
+    fn cuStreamGetCtx(stream: u64, to: *mut u64);
+    fn cuStreamGetFlags(stream: u64, to: *mut u32);
+    fn cuStreamIsCapturing(stream: u64, to: *mut u32);
+    fn cuStreamQuery(stream: u64);
+    fn cuStreamSynchronize(stream: u64);
+    fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
+}
+
+/// The context that work on this stream belongs to; None where there is none.
+pub(crate) fn context_of(stream: u64) -> Option<u64> {
+    let mut context = 0;
+    // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
+    if stream > PER_THREAD && unsafe { cuStreamGetCtx(stream, &raw mut context) } != 0 {
+        context = 0;
+    }
+    // SAFETY: the result is this function's.
+    if context == 0 && unsafe { cuCtxGetCurrent(&raw mut context) } != 0 {
+        context = 0;
+    }
+    (context != 0).then_some(context)
+}
+
+/// Whether a graph capture is going on there, or nobody can tell.
+pub(crate) fn is_capturing(stream: u64) -> bool {
+    let mut state = 0;
+    // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.
+    unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
+}
+
+/// Whether the legacy default stream orders this one.
+pub(crate) fn is_blocking(stream: u64) -> bool {
+    let mut flags = 0;
+    // SAFETY: as above.
+    stream <= PER_THREAD
+        || unsafe { cuStreamGetFlags(stream, &raw mut flags) } != 0
+        || flags & 1 == 0
+}
+
+/// Makes this thread's calls ones that no capture minds, for the time of `call`.
+pub(crate) fn relaxed<T>(call: impl FnOnce() -> T) -> T {
+    let mut mode = RELAXED;
+    // SAFETY: the mode is this function's; the second call gives back what the first took.
+    unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    let result = call();
+    // SAFETY: as above.
+    unsafe { cuThreadExchangeStreamCaptureMode(&raw mut mode) };
+    result
+}
+
+/// Whether a stream has work left.
+///
+/// # Safety
+/// The stream is alive.
+pub(crate) unsafe fn is_busy(stream: u64) -> bool {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuStreamQuery(stream) } == NOT_READY)
+}
+
+/// Waits for a stream.
+///
+/// # Safety
+/// The stream is alive.
+pub(crate) unsafe fn synchronize(stream: u64) {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuStreamSynchronize(stream) });
+}
+
+/// Whether an address is memory that only the host knows: a copy with it makes the host wait.
+pub(crate) fn is_pageable(pointer: u64) -> bool {
+    let mut kind = 0_u32;
+    // SAFETY: attribute 2, the memory type, is an unsigned int; the driver takes any address.
+    let code = unsafe { cuPointerGetAttribute((&raw mut kind).cast(), 2, pointer) };
+    code != 0 || kind == 0
+}
+
+/// Whether the primary context of a device is alive.
+pub(crate) fn is_active(device: i32) -> bool {
+    let (mut flags, mut active) = (0, 0);
+    // SAFETY: both results are this function's.
+    unsafe {
+        cuDevicePrimaryCtxGetState(device, &raw mut flags, &raw mut active) == 0 && active != 0
+    }
+}
+
+/// A kernel's name, as its compiler wrote it.
+pub(crate) fn name_of(function: u64) -> Option<&'static [u8]> {
+    let mut name = core::ptr::null();
+    // SAFETY: the program is about to launch it, as a function or a kernel; the driver tells them apart.
+    let found = unsafe {
+        cuFuncGetName(&raw mut name, function) == 0 || cuKernelGetName(&raw mut name, function) == 0
+    };
+    if !found || name.is_null() {
+        return None;
+    }
+    // SAFETY: the module's own string, which ends with a zero.
+    Some(unsafe { CStr::from_ptr(name) }.to_bytes())
+}
+
+/// The handle by which a function takes a stream: 0 is the legacy default stream, or the thread's own
+/// in the function's other form.
+pub(crate) fn handle(given: u64, per_thread: bool) -> u64 {
+    match given {
+        0 if per_thread => PER_THREAD,
+        0 => LEGACY,
+        other => other,
+    }
+}

@@ -1,0 +1,234 @@
+//! The functions of the driver that are hooked: a row for each, and the hook that it makes.
+//!
+//! All arguments are words here: integers and pointers, each in a register or in eight bytes of the stack
+//! in the calling conventions of x86-64 and aarch64 Linux, as no function of the table takes a float or a
+//! structure above eight bytes by value. A hook hands the words on as they came.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+
+use crate::run;
+use crate::symbols;
+
+/// What a function does, as far as it matters here. Numbers are the positions of arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Queues work on the stream at this position.
+    Work(usize),
+    /// Launches the function at the second position on the stream at the first.
+    Kernel(usize, usize),
+    /// Launches by a `CUlaunchConfig`, which is the first argument.
+    Config,
+    /// Queues work on the default stream.
+    OnDefault,
+    /// Copies to, from, so many bytes, on the stream: any of the two may be the host's memory.
+    Copy,
+    /// The same, to the host's memory.
+    ToHost,
+    /// The same, from the host's memory.
+    FromHost,
+    /// Copies, and the host waits for it.
+    Blocking,
+    /// The host waits for a stream, for an event, for everything.
+    Stream,
+    Event,
+    All,
+    /// Records the event at position 0 on the stream at position 1.
+    Record,
+    /// The stream at position 0 waits for the event at position 1.
+    Wait,
+    /// Destroys a stream; a context; perhaps the primary context of a device.
+    Destroy,
+    DestroyContext,
+    Release,
+    /// A capture begins, or ends.
+    Begin,
+    End,
+}
+
+/// A row of the table.
+pub(crate) struct Entry {
+    /// As the library exports it.
+    pub(crate) symbol: &'static str,
+    /// As `cuGetProcAddress` is asked for it.
+    name: &'static str,
+    pub(crate) kind: Kind,
+    hook: unsafe extern "C" fn(),
+    /// The form whose default stream is the thread's own, and the hook for it.
+    twin: Option<(&'static str, unsafe extern "C" fn())>,
+}
+
+/// The hook for an exported symbol; null where there is none.
+pub(crate) fn by_symbol(symbol: &[u8]) -> *mut c_void {
+    for entry in &ENTRIES {
+        if entry.symbol.as_bytes() == symbol {
+            return entry.hook as *mut c_void;
+        }
+        match entry.twin {
+            Some((twin, hook)) if twin.as_bytes() == symbol => return hook as *mut c_void,
+            _ => {}
+        }
+    }
+    null_mut()
+}
+
+/// The hook for what `cuGetProcAddress` is asked for, and has found; null where there is none.
+///
+/// Where the name has meant several functions, the one that was found tells which.
+pub(crate) fn by_name(name: &[u8], found: *mut c_void, per_thread: bool) -> *mut c_void {
+    let rows = || ENTRIES.iter().filter(|one| one.name.as_bytes() == name);
+    let several = rows().count() > 1;
+    for entry in rows() {
+        let (symbol, hook) = match entry.twin {
+            Some(twin) if per_thread => twin,
+            _ => (entry.symbol, entry.hook),
+        };
+        if !several || symbols::real_named(symbol) == found {
+            return hook as *mut c_void;
+        }
+    }
+    null_mut()
+}
+
+macro_rules! word {
+    ($argument:ident) => {
+        u64
+    };
+}
+
+macro_rules! hooks {
+    ($($symbol:ident $(/ $twin:ident)? = $name:literal, $kind:expr, ($($argument:ident)*);)*) => {
+        #[allow(non_camel_case_types)]
+        #[derive(Clone, Copy)]
+        enum Row { $($symbol),* }
+
+        pub(crate) const COUNT: usize = [$(stringify!($symbol)),*].len();
+
+        pub(crate) static ENTRIES: [Entry; COUNT] = [$(Entry {
+            symbol: stringify!($symbol),
+            name: $name,
+            kind: $kind,
+            // SAFETY: it is only handed out, as the address of a function.
+            hook: unsafe {
+                core::mem::transmute::<
+                    unsafe extern "C" fn($(word!($argument)),*) -> u32, unsafe extern "C" fn()
+                >($symbol)
+            },
+            twin: hooks!(@twin $($twin)?, $($argument)*),
+        }),*];
+
+        $(
+            /// The driver's function of this name, hooked.
+            ///
+            /// # Safety
+            /// As the driver's.
+            #[unsafe(no_mangle)]
+            #[allow(non_snake_case)]
+            pub unsafe extern "C" fn $symbol($($argument: u64),*) -> u32 {
+                hooks!(@call $symbol, $symbol, false, $($argument)*)
+            }
+
+            hooks!(@define $symbol $($twin)?, $($argument)*);
+        )*
+    };
+    (@call $symbol:ident, $row:ident, $per_thread:literal, $($argument:ident)*) => {{
+        static OWN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+        let arguments: [u64; hooks!(@count $($argument)*)] = [$($argument),*];
+        let own = symbols::once(&OWN, concat!(stringify!($symbol), "\0"));
+        if own.is_null() {
+            return crate::driver::NOT_FOUND;
+        }
+        let own: unsafe extern "C" fn($(word!($argument)),*) -> u32 =
+            // SAFETY: the driver exports the symbol, as a function of so many words (see the module).
+            unsafe { core::mem::transmute(own) };
+        let called = run::before(Row::$row as usize, $per_thread, &arguments);
+        // SAFETY: the arguments are those that the caller gives to the driver.
+        let code = unsafe { own($($argument),*) };
+        run::after(Row::$row as usize, $per_thread, &arguments, called, code);
+        code
+    }};
+    (@count $($argument:ident)*) => { <[&str]>::len(&[$(stringify!($argument)),*]) };
+    (@twin , $($argument:ident)*) => { None };
+    (@twin $twin:ident, $($argument:ident)*) => {
+        // SAFETY: as above.
+        Some((stringify!($twin), unsafe {
+            core::mem::transmute::<
+                unsafe extern "C" fn($(word!($argument)),*) -> u32, unsafe extern "C" fn()
+            >($twin)
+        }))
+    };
+    (@define $symbol:ident, $($argument:ident)*) => {};
+    (@define $symbol:ident $twin:ident, $($argument:ident)*) => {
+        /// The same, with the thread's own default stream.
+        ///
+        /// # Safety
+        /// As the driver's.
+        #[unsafe(no_mangle)]
+        #[allow(non_snake_case)]
+        pub unsafe extern "C" fn $twin($($argument: u64),*) -> u32 {
+            hooks!(@call $twin, $symbol, true, $($argument)*)
+        }
+    };
+}
+
+hooks! {
+    cuLaunchKernel / cuLaunchKernel_ptsz = "cuLaunchKernel", Kind::Kernel(8, 0), (a b c d e f g h i j k);
+    cuLaunchKernelEx / cuLaunchKernelEx_ptsz = "cuLaunchKernelEx", Kind::Config, (a b c d);
+    cuLaunchCooperativeKernel / cuLaunchCooperativeKernel_ptsz = "cuLaunchCooperativeKernel", Kind::Kernel(8, 0), (a b c d e f g h i j);
+    cuGraphLaunch / cuGraphLaunch_ptsz = "cuGraphLaunch", Kind::Work(1), (a b);
+    cuLaunchHostFunc / cuLaunchHostFunc_ptsz = "cuLaunchHostFunc", Kind::Work(0), (a b c);
+    cuMemcpyAsync / cuMemcpyAsync_ptsz = "cuMemcpyAsync", Kind::Copy, (a b c d);
+    cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz = "cuMemcpyHtoDAsync", Kind::FromHost, (a b c d);
+    cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz = "cuMemcpyDtoHAsync", Kind::ToHost, (a b c d);
+    cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz = "cuMemcpyDtoDAsync", Kind::Work(3), (a b c d);
+    cuMemcpy2DAsync_v2 / cuMemcpy2DAsync_v2_ptsz = "cuMemcpy2DAsync", Kind::Work(1), (a b);
+    cuMemcpy3DAsync_v2 / cuMemcpy3DAsync_v2_ptsz = "cuMemcpy3DAsync", Kind::Work(1), (a b);
+    cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz = "cuMemcpyPeerAsync", Kind::Work(5), (a b c d e f);
+    cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz = "cuMemcpy3DPeerAsync", Kind::Work(1), (a b);
+    cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz = "cuMemcpyBatchAsync", Kind::Work(8), (a b c d e f g h i);
+    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz = "cuMemcpyBatchAsync", Kind::Work(7), (a b c d e f g h);
+    cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz = "cuMemcpy3DBatchAsync", Kind::Work(4), (a b c d e);
+    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz = "cuMemcpy3DBatchAsync", Kind::Work(3), (a b c d);
+    cuMemsetD8Async / cuMemsetD8Async_ptsz = "cuMemsetD8Async", Kind::Work(3), (a b c d);
+    cuMemsetD16Async / cuMemsetD16Async_ptsz = "cuMemsetD16Async", Kind::Work(3), (a b c d);
+    cuMemsetD32Async / cuMemsetD32Async_ptsz = "cuMemsetD32Async", Kind::Work(3), (a b c d);
+    cuMemsetD2D8Async / cuMemsetD2D8Async_ptsz = "cuMemsetD2D8Async", Kind::Work(5), (a b c d e f);
+    cuMemsetD2D16Async / cuMemsetD2D16Async_ptsz = "cuMemsetD2D16Async", Kind::Work(5), (a b c d e f);
+    cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz = "cuMemsetD2D32Async", Kind::Work(5), (a b c d e f);
+    cuMemFreeAsync / cuMemFreeAsync_ptsz = "cuMemFreeAsync", Kind::Work(1), (a b);
+    cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz = "cuMemPrefetchAsync", Kind::Work(3), (a b c d);
+    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz = "cuMemPrefetchAsync", Kind::Work(4), (a b c d e);
+    cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz = "cuStreamWriteValue32", Kind::Work(0), (a b c d);
+    cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz = "cuStreamWriteValue64", Kind::Work(0), (a b c d);
+    cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds = "cuMemcpyDtoD", Kind::OnDefault, (a b c);
+    cuMemsetD8_v2 / cuMemsetD8_v2_ptds = "cuMemsetD8", Kind::OnDefault, (a b c);
+    cuMemsetD16_v2 / cuMemsetD16_v2_ptds = "cuMemsetD16", Kind::OnDefault, (a b c);
+    cuMemsetD32_v2 / cuMemsetD32_v2_ptds = "cuMemsetD32", Kind::OnDefault, (a b c);
+    cuMemcpy / cuMemcpy_ptds = "cuMemcpy", Kind::Blocking, (a b c);
+    cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds = "cuMemcpyDtoH", Kind::Blocking, (a b c);
+    cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds = "cuMemcpyHtoD", Kind::Blocking, (a b c);
+    cuMemcpy2D_v2 / cuMemcpy2D_v2_ptds = "cuMemcpy2D", Kind::Blocking, (a);
+    cuMemcpy2DUnaligned_v2 / cuMemcpy2DUnaligned_v2_ptds = "cuMemcpy2DUnaligned", Kind::Blocking, (a);
+    cuMemcpy3D_v2 / cuMemcpy3D_v2_ptds = "cuMemcpy3D", Kind::Blocking, (a);
+    cuStreamSynchronize / cuStreamSynchronize_ptsz = "cuStreamSynchronize", Kind::Stream, (a);
+    cuEventSynchronize = "cuEventSynchronize", Kind::Event, (a);
+    cuCtxSynchronize = "cuCtxSynchronize", Kind::All, ();
+    cuCtxSynchronize_v2 = "cuCtxSynchronize", Kind::All, (a);
+    cuMemFree_v2 = "cuMemFree", Kind::All, (a);
+    cuMemFreeHost = "cuMemFreeHost", Kind::All, (a);
+    cuMemAllocHost_v2 = "cuMemAllocHost", Kind::All, (a b);
+    cuMemHostAlloc = "cuMemHostAlloc", Kind::All, (a b c);
+    cuMemHostUnregister = "cuMemHostUnregister", Kind::All, (a);
+    cuModuleUnload = "cuModuleUnload", Kind::All, (a);
+    cuEventRecord / cuEventRecord_ptsz = "cuEventRecord", Kind::Record, (a b);
+    cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz = "cuEventRecordWithFlags", Kind::Record, (a b c);
+    cuStreamWaitEvent / cuStreamWaitEvent_ptsz = "cuStreamWaitEvent", Kind::Wait, (a b c);
+    cuStreamDestroy_v2 = "cuStreamDestroy", Kind::Destroy, (a);
+    cuCtxDestroy_v2 = "cuCtxDestroy", Kind::DestroyContext, (a);
+    cuDevicePrimaryCtxReset_v2 = "cuDevicePrimaryCtxReset", Kind::Release, (a);
+    cuDevicePrimaryCtxRelease_v2 = "cuDevicePrimaryCtxRelease", Kind::Release, (a);
+    cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz = "cuStreamBeginCapture", Kind::Begin, (a b);
+    cuStreamBeginCaptureToGraph / cuStreamBeginCaptureToGraph_ptsz = "cuStreamBeginCaptureToGraph", Kind::Begin, (a b c d e f);
+    cuStreamEndCapture / cuStreamEndCapture_ptsz = "cuStreamEndCapture", Kind::End, (a b);
+}

@@ -1,0 +1,232 @@
+//! The gate: a kernel of one thread that holds a stream up.
+//!
+//! It ends when the host's number reaches its ticket, when the device's clock reaches its time, or when it
+//! has run for as long as its limit, whichever is first. So it can hold a program up, but not for good.
+
+use alloc::vec::Vec;
+use core::ffi::{CStr, c_void};
+use core::ptr::{null, null_mut};
+
+use crate::driver;
+use crate::streams::Behind;
+use crate::sys::{Locked, now};
+
+/// `gate(word, ticket, until, limit)` and `tick(to)`, which writes the device's clock down.
+const PTX: &CStr = c"\
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .entry gate(.param .u64 pw, .param .u64 pt, .param .u64 pu, .param .u64 pl)
+{
+.reg .u64 %w,%t,%u,%l,%s,%n,%v;
+.reg .pred %p;
+ld.param.u64 %w,[pw];
+ld.param.u64 %t,[pt];
+ld.param.u64 %u,[pu];
+ld.param.u64 %l,[pl];
+mov.u64 %s,%globaltimer;
+again:
+mov.u64 %n,%globaltimer;
+setp.ge.s64 %p,%n,%u;
+@%p bra done;
+sub.u64 %v,%n,%s;
+setp.ge.u64 %p,%v,%l;
+@%p bra done;
+ld.volatile.global.u64 %v,[%w];
+setp.ge.u64 %p,%v,%t;
+@%p bra done;
+nanosleep.u32 500;
+bra again;
+done:
+ret;
+}
+.visible .entry tick(.param .u64 po)
+{
+.reg .u64 %o,%n;
+ld.param.u64 %o,[po];
+mov.u64 %n,%globaltimer;
+st.volatile.global.u64 [%o],%n;
+membar.sys;
+ret;
+}
+";
+/// The clocks drift apart: they are compared again after so many nanoseconds.
+const AGAIN: u64 = 10_000_000_000;
+/// A comparison that took longer than this says nothing.
+const EXACT: u64 = 1_000_000;
+/// Portable, and mapped into the device's addresses.
+const SHARED: u32 = 3;
+const NON_BLOCKING: u32 = 1;
+
+/// A context's gate.
+#[derive(Clone, Copy, Debug)]
+struct Gate {
+    context: u64,
+    /// The kernel; 0 where it cannot be had.
+    kernel: u64,
+    tick: u64,
+    /// Two numbers that host and device share: the tickets up to which gates are open, and a clock.
+    word: *mut u64,
+    /// The device's clock less the host's.
+    offset: i64,
+    compared: u64,
+}
+
+// SAFETY: the shared numbers are written with volatile accesses, by whoever holds the lock.
+unsafe impl Send for Gate {}
+
+static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
+
+/// Queues a gate on a stream. False where none could be.
+///
+/// # Safety
+/// The context and the stream are alive, and no capture is going on in the stream.
+pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, delay: u64) -> bool {
+    let mut popped = 0;
+    // SAFETY: the context is alive, as the caller says.
+    if unsafe { driver::cuCtxPushCurrent_v2(context) } != 0 {
+        return false;
+    }
+    // SAFETY: it is current now.
+    let gate = driver::relaxed(|| unsafe { ready(context) });
+    let queued = gate.is_some_and(|gate| {
+        let until = behind.until.saturating_add_signed(gate.offset);
+        let arguments = [gate.word as u64, behind.ticket, until, delay];
+        // SAFETY: the kernel takes these four, and the stream is alive.
+        driver::relaxed(|| unsafe { launch(gate.kernel, stream, &arguments) })
+    });
+    // SAFETY: the result is this function's, and the context was pushed above.
+    unsafe { driver::cuCtxPopCurrent_v2(&raw mut popped) };
+    queued
+}
+
+/// Opens the gates up to a ticket, in every context.
+pub(crate) fn open(ticket: u64) {
+    let mut current = 0;
+    // At the end of a process the driver has gone, and its memory with it.
+    // SAFETY: the result is this function's.
+    if unsafe { driver::cuCtxGetCurrent(&raw mut current) } != 0 {
+        return;
+    }
+    for gate in GATES.lock().iter().filter(|one| !one.word.is_null()) {
+        // SAFETY: the memory is the context's, which is forgotten before it is destroyed.
+        unsafe {
+            if gate.word.read_volatile() < ticket {
+                gate.word.write_volatile(ticket);
+            }
+        }
+    }
+}
+
+/// The contexts that have a gate.
+pub(crate) fn contexts() -> Vec<u64> {
+    GATES.lock().iter().map(|one| one.context).collect()
+}
+
+/// The context is about to be destroyed, or is gone.
+pub(crate) fn forget(context: u64) {
+    GATES.lock().retain(|one| one.context != context);
+}
+
+/// In a fork's child there is no context.
+pub(crate) fn renew() {
+    GATES.renew();
+    GATES.lock().clear();
+}
+
+/// The gate of the current context, with clocks compared lately.
+unsafe fn ready(context: u64) -> Option<Gate> {
+    let mut gates = GATES.lock();
+    let place = gates.iter().position(|one| one.context == context);
+    let place = place.unwrap_or_else(|| {
+        // SAFETY: the context is current.
+        let new = unsafe { load() }.unwrap_or(Gate {
+            context,
+            kernel: 0,
+            tick: 0,
+            word: null_mut(),
+            offset: 0,
+            compared: 0,
+        });
+        gates.push(Gate { context, ..new });
+        gates.len() - 1
+    });
+    let gate = gates.get_mut(place)?;
+    if gate.kernel != 0 && (gate.compared == 0 || now() - gate.compared.min(now()) > AGAIN) {
+        // SAFETY: the context is current, and the kernels are loaded.
+        unsafe { compare(gate) };
+    }
+    (gate.kernel != 0).then_some(*gate)
+}
+
+unsafe fn load() -> Option<Gate> {
+    let (mut word, mut module, mut gate, mut tick) = (null_mut(), 0, 0, 0);
+    // SAFETY: the results are this function's, and the strings end with a zero.
+    let codes = unsafe {
+        [
+            driver::cuMemHostAlloc(&raw mut word, 4096, SHARED),
+            driver::cuModuleLoadData(&raw mut module, PTX.as_ptr().cast()),
+            driver::cuModuleGetFunction(&raw mut gate, module, c"gate".as_ptr()),
+            driver::cuModuleGetFunction(&raw mut tick, module, c"tick".as_ptr()),
+        ]
+    };
+    if codes != [0; 4] {
+        return None;
+    }
+    // SAFETY: it is a page of the host's that was just allocated.
+    unsafe { word.write_bytes(0, 2) };
+    Some(Gate { context: 0, kernel: gate, tick, word, offset: 0, compared: 0 })
+}
+
+/// Compares the clocks, by the quickest of four kernels that write the device's down.
+unsafe fn compare(gate: &mut Gate) {
+    let mut side = 0;
+    // SAFETY: the result is this function's.
+    if unsafe { driver::cuStreamCreate(&raw mut side, NON_BLOCKING) } != 0 {
+        gate.kernel = 0;
+        return;
+    }
+    // The gate's own code is loaded now, and not behind a gate: this one is open.
+    // SAFETY: these are the arguments that it takes.
+    unsafe { launch(gate.kernel, side, &[gate.word as u64, 0, 0, 0]) };
+    let first = gate.compared == 0;
+    let mut best = if first { u64::MAX } else { EXACT };
+    for _ in 0..4 {
+        // SAFETY: the kernel takes an address; the second number is the clock's.
+        let clock = unsafe { gate.word.add(1) };
+        // SAFETY: the stream was made above.
+        unsafe { driver::cuStreamSynchronize(side) };
+        let before = now();
+        // SAFETY: as above.
+        let done = unsafe {
+            launch(gate.tick, side, &[clock as u64]) && driver::cuStreamSynchronize(side) == 0
+        };
+        let after = now();
+        if done && after - before < best {
+            best = after - before;
+            let middle = before + best / 2;
+            // SAFETY: the kernel has written it.
+            gate.offset = unsafe { clock.read_volatile() }.wrapping_sub(middle).cast_signed();
+            gate.compared = after;
+        }
+    }
+    if gate.compared == 0 {
+        gate.kernel = 0;
+    }
+    // SAFETY: nothing is queued there any more.
+    unsafe { driver::cuStreamDestroy_v2(side) };
+}
+
+/// Launches one thread of a kernel whose arguments are words.
+unsafe fn launch(kernel: u64, stream: u64, arguments: &[u64]) -> bool {
+    let mut addresses: [*const c_void; 4] = [null(); 4];
+    for (to, argument) in addresses.iter_mut().zip(arguments) {
+        *to = (&raw const *argument).cast();
+    }
+    // SAFETY: the caller answers for the kernel, the stream and how many arguments it takes; the driver
+    // copies them before it returns.
+    let code = unsafe {
+        driver::cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, addresses.as_ptr(), null())
+    };
+    code == 0
+}

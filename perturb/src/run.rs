@@ -1,0 +1,312 @@
+//! What happens around each call of the driver.
+
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::entries::{COUNT, ENTRIES, Entry, Kind};
+use crate::launch::number;
+use crate::log;
+use crate::settings::{Mode, Settings};
+use crate::streams::{Key, PER_THREAD, Streams};
+use crate::sys::{self, Locked, now};
+use crate::{design, driver, gate, stack};
+
+/// Of so many bytes from pageable memory the driver has the host wait.
+const STAGED: u64 = 65_536;
+
+/// All that the library keeps in mind, and counts.
+pub(crate) struct State {
+    pub(crate) streams: Streams,
+    pub(crate) calls: [u64; COUNT],
+    pub(crate) seen: u64,
+    pub(crate) gated: u64,
+    pub(crate) late: u64,
+    pub(crate) captured: u64,
+    pub(crate) host_waits: u64,
+    pub(crate) failed: u64,
+    pub(crate) opened: u64,
+    captures: u64,
+}
+
+impl State {
+    const NEW: Self = Self {
+        streams: Streams::new(),
+        calls: [0; COUNT],
+        seen: 0,
+        gated: 0,
+        late: 0,
+        captured: 0,
+        host_waits: 0,
+        failed: 0,
+        opened: 0,
+        captures: 0,
+    };
+}
+
+pub(crate) static STATE: Locked<State> = Locked::new(State::NEW);
+/// Whether the process is at its end: the driver may be gone.
+pub(crate) static ENDED: AtomicBool = AtomicBool::new(false);
+
+/// In a fork's child: it has seen nothing yet.
+pub(crate) fn renew() {
+    STATE.renew();
+    *STATE.lock() = State::NEW;
+    gate::renew();
+}
+
+/// A call of the program.
+struct Call<'a> {
+    row: usize,
+    kind: Kind,
+    entry: &'static Entry,
+    per_thread: bool,
+    arguments: &'a [u64],
+    settings: &'static Settings,
+}
+
+/// What a call needs when the driver has answered it.
+pub(crate) struct Called {
+    /// The stream, if the call queued work.
+    work: Option<u64>,
+}
+
+/// Does what comes before the driver's own function. None: the call is not the program's.
+pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<Called> {
+    let call = Call::new(row, per_thread, arguments)?;
+    if ENDED.load(Relaxed) || sys::thread(|own| core::mem::replace(&mut own.inside, true))? {
+        return None;
+    }
+    let work = call.before();
+    sys::thread(|own| own.inside = false);
+    Some(Called { work })
+}
+
+/// Does what comes after it.
+pub(crate) fn after(
+    row: usize,
+    per_thread: bool,
+    arguments: &[u64],
+    called: Option<Called>,
+    code: u32,
+) {
+    let (Some(Called { work }), Some(call)) = (called, Call::new(row, per_thread, arguments))
+    else {
+        return;
+    };
+    sys::thread(|own| own.inside = true);
+    call.after(code, work);
+    sys::thread(|own| own.inside = false);
+}
+
+impl<'a> Call<'a> {
+    fn new(row: usize, per_thread: bool, arguments: &'a [u64]) -> Option<Self> {
+        let settings = Settings::get();
+        let entry = ENTRIES.get(row).filter(|_| settings.mode != Mode::Off)?;
+        Some(Self { row, kind: entry.kind, entry, per_thread, arguments, settings })
+    }
+
+    fn argument(&self, place: usize) -> u64 {
+        self.arguments.get(place).copied().unwrap_or(0)
+    }
+
+    fn handle(&self, place: usize) -> u64 {
+        driver::handle(self.argument(place), self.per_thread)
+    }
+
+    /// The stream of an operation, and the kernel if it is one.
+    fn work(&self) -> Option<(u64, u64)> {
+        match self.kind {
+            Kind::Work(stream) => Some((self.handle(stream), 0)),
+            Kind::Kernel(stream, kernel) => Some((self.handle(stream), self.argument(kernel))),
+            Kind::Config => {
+                let config = self.argument(0) as *const u64;
+                // SAFETY: the caller gives a `CUlaunchConfig`: seven unsigned ints, four bytes of padding, and the
+                // stream (CUDA Driver API, `CUlaunchConfig_st`).
+                let stream = if config.is_null() { 0 } else { unsafe { config.add(4).read() } };
+                Some((driver::handle(stream, self.per_thread), self.argument(1)))
+            }
+            Kind::Copy | Kind::ToHost | Kind::FromHost => Some((self.handle(3), 0)),
+            Kind::OnDefault | Kind::Blocking => Some((driver::handle(0, self.per_thread), 0)),
+            _ => None,
+        }
+    }
+
+    /// Whether the host waits until the operation is done: a copy to pageable memory, or much from there.
+    fn blocks(&self) -> bool {
+        let to = matches!(self.kind, Kind::Copy | Kind::ToHost);
+        let from = matches!(self.kind, Kind::Copy | Kind::FromHost);
+        self.kind == Kind::Blocking
+            || (to && driver::is_pageable(self.argument(0)))
+            || (from && self.argument(2) > STAGED && driver::is_pageable(self.argument(1)))
+    }
+
+    /// Returns the stream of an operation.
+    fn before(&self) -> Option<u64> {
+        if let Some(calls) = STATE.lock().calls.get_mut(self.row) {
+            *calls += 1;
+        }
+        match self.kind {
+            Kind::Stream => self.host_waits(Wait::Stream(self.handle(0))),
+            Kind::Event => self.host_waits(Wait::Event(self.argument(0))),
+            Kind::All => self.host_waits(Wait::All),
+            Kind::Record => Self::mark(self.handle(1), |state, key, blocking| {
+                state.streams.record(self.argument(0), key, blocking);
+            }),
+            Kind::Wait => Self::mark(self.handle(0), |state, key, blocking| {
+                state.streams.wait(key, blocking, self.argument(1));
+            }),
+            Kind::Destroy => STATE.lock().streams.destroy(self.argument(0)),
+            Kind::DestroyContext => forget(self.argument(0)),
+            Kind::Begin => STATE.lock().captures += 1,
+            _ => return self.operation(),
+        }
+        None
+    }
+
+    fn after(&self, code: u32, work: Option<u64>) {
+        match self.kind {
+            Kind::Begin if code != 0 => STATE.lock().captures -= 1,
+            Kind::End => {
+                let mut state = STATE.lock();
+                state.captures = state.captures.saturating_sub(1);
+            }
+            // Its handle is an int, and the word's upper half anything.
+            #[allow(clippy::cast_possible_truncation)]
+            Kind::Release if !driver::is_active(self.argument(0) as i32) => {
+                gate::contexts().into_iter().for_each(forget);
+            }
+            _ => {}
+        }
+        let Some(stream) = work else { return };
+        if self.settings.mode == Mode::Serial && !driver::is_capturing(stream) {
+            // SAFETY: the program has just used it.
+            unsafe { driver::synchronize(stream) };
+        }
+    }
+
+    /// Does something with a stream that is not being captured.
+    fn mark(handle: u64, act: impl FnOnce(&mut State, Key, bool)) {
+        let Some(key) = key(handle) else { return };
+        if !driver::is_capturing(handle) {
+            let blocking = driver::is_blocking(handle);
+            act(&mut STATE.lock(), key, blocking);
+        }
+    }
+
+    fn operation(&self) -> Option<u64> {
+        let (handle, kernel) = self.work()?;
+        let count = sys::thread(|own| {
+            own.count += 1;
+            (own.number, own.count - 1)
+        })?;
+        let operation = number(count.0, count.1);
+        let captured = driver::is_capturing(handle);
+        let blocks = !captured && self.blocks();
+        let key = key(handle)?;
+        let blocking = driver::is_blocking(handle);
+        let set = self.settings;
+        let launch = {
+            let mut state = STATE.lock();
+            state.seen += 1;
+            state.captured += u64::from(captured);
+            state.host_waits += u64::from(blocks);
+            let able = set.mode == Mode::Late && !captured && !blocks;
+            let launch = state.streams.launch(key, blocking, now(), set.delay, |index| {
+                let by_seed = set.seed.is_some_and(|seed| design::is_late(seed, index));
+                able && set.chosen.says(operation, by_seed)
+            });
+            state.late += u64::from(launch.late);
+            launch
+        };
+        if let Some(behind) = launch.gate {
+            // SAFETY: the program is about to use the stream, and nothing captures it.
+            let queued = unsafe { gate::queue(key.context, handle, behind, set.delay) };
+            let mut state = STATE.lock();
+            state.gated += u64::from(queued);
+            if !queued {
+                state.failed += 1;
+                state.streams.failed(key, behind);
+            }
+        }
+        if set.trace || set.stacks.contains(&operation) {
+            let name = driver::name_of(kernel).filter(|_| kernel != 0);
+            let name = name.unwrap_or(self.entry.symbol.as_bytes());
+            log::trace(operation, launch.index, launch.late, self.entry.symbol, name);
+        }
+        if set.stacks.contains(&operation) {
+            stack::write(operation);
+        }
+        if blocks {
+            self.host_waits(Wait::Stream(handle));
+        }
+        Some(handle)
+    }
+
+    /// The host is about to wait. If that needs late work, all other work runs first, and then the gates
+    /// open: that is the least helpful order that the program allows.
+    fn host_waits(&self, wait: Wait) {
+        if self.settings.mode != Mode::Late || self.settings.patient {
+            return;
+        }
+        let needed = {
+            let state = STATE.lock();
+            match wait {
+                Wait::Stream(handle) => {
+                    drop(state);
+                    let Some(key) = key(handle) else { return };
+                    STATE.lock().streams.of_stream(key)
+                }
+                Wait::Event(event) => state.streams.of_event(event),
+                Wait::All => state.streams.of_all(),
+            }
+        };
+        let mut current = 0;
+        // SAFETY: the result is this function's.
+        unsafe { driver::cuCtxGetCurrent(&raw mut current) };
+        while STATE.lock().streams.is_pending(needed, now()) && others_run(current) {
+            sys::rest();
+        }
+        let mut state = STATE.lock();
+        if state.streams.is_pending(needed, now()) {
+            state.opened += 1;
+            state.streams.open(needed.ticket);
+            let ticket = state.streams.opened();
+            drop(state);
+            gate::open(ticket);
+        }
+    }
+}
+
+/// Which stream a handle is here.
+fn key(handle: u64) -> Option<Key> {
+    let context = driver::context_of(handle)?;
+    let own = handle == PER_THREAD;
+    let thread = if own { sys::thread(|own| own.number + 1)? } else { 0 };
+    Some(Key { context, handle, thread })
+}
+
+/// What the host waits for.
+#[derive(Clone, Copy)]
+enum Wait {
+    Stream(u64),
+    Event(u64),
+    All,
+}
+
+/// Whether a stream that no gate holds up has work left. While a capture goes on nobody is asked.
+fn others_run(current: u64) -> bool {
+    // The lock is held, so that no other thread destroys a stream meanwhile.
+    let state = STATE.lock();
+    if state.captures > 0 {
+        return false;
+    }
+    let asked = |key: &Key| key.handle > PER_THREAD || (key.thread == 0 && key.context == current);
+    let free: Vec<Key> = state.streams.free(now()).filter(asked).collect();
+    // SAFETY: a stream is forgotten before it is destroyed.
+    free.iter().any(|key| unsafe { driver::is_busy(key.handle) })
+}
+
+fn forget(context: u64) {
+    STATE.lock().streams.forget(context);
+    gate::forget(context);
+}

@@ -1,0 +1,113 @@
+//! What the command asks for, by the environment.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::launch::{Chosen, decimal};
+use crate::{log, run, sys};
+
+/// What to do with the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Nothing.
+    Off,
+    /// The host waits after each operation.
+    Serial,
+    /// Some streams' work is late.
+    Late,
+}
+
+/// What the command asks for.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) mode: Mode,
+    /// None: only what is chosen otherwise is late.
+    pub(crate) seed: Option<u64>,
+    /// How late, in nanoseconds.
+    pub(crate) delay: u64,
+    /// The folder for logs.
+    pub(crate) folder: Option<&'static [u8]>,
+    pub(crate) chosen: Chosen,
+    /// Whether each operation is written down.
+    pub(crate) trace: bool,
+    /// No gate opens before its time: what is late is late by one time.
+    pub(crate) patient: bool,
+    /// The operations whose Python stack is written down.
+    pub(crate) stacks: Vec<u64>,
+}
+
+static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
+
+/// The process ends without its exit functions.
+pub(crate) fn end() {
+    if !SETTINGS.load(Ordering::Acquire).is_null() {
+        log::write();
+    }
+}
+
+impl Settings {
+    /// What the environment said when the process first called the driver.
+    pub(crate) fn get() -> &'static Self {
+        let mut found = SETTINGS.load(Ordering::Acquire);
+        if found.is_null() {
+            let new = Box::into_raw(Box::new(Self::read()));
+            let none = core::ptr::null_mut();
+            match SETTINGS.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    // SAFETY: it was made above, and is never freed.
+                    start(unsafe { &*new });
+                    found = new;
+                }
+                Err(other) => {
+                    // SAFETY: it was made above, and nobody else has seen it.
+                    drop(unsafe { Box::from_raw(new) });
+                    found = other;
+                }
+            }
+        }
+        // SAFETY: it is never freed, nor written again.
+        unsafe { &*found }
+    }
+
+    fn read() -> Self {
+        let mode = match sys::variable(c"CAI_BRIDGE_PERTURB_MODE") {
+            Some(b"serial") => Mode::Serial,
+            Some(b"late") => Mode::Late,
+            _ => Mode::Off,
+        };
+        let number = |name| sys::variable(name).and_then(decimal);
+        let stacks = sys::variable(c"CAI_BRIDGE_PERTURB_STACKS").unwrap_or_default();
+        let range = sys::variable(c"CAI_BRIDGE_PERTURB_ONLY").unwrap_or_default();
+        Self {
+            mode,
+            seed: number(c"CAI_BRIDGE_PERTURB_SEED"),
+            delay: number(c"CAI_BRIDGE_PERTURB_DELAY_US").unwrap_or(50_000).saturating_mul(1000),
+            folder: sys::variable(c"CAI_BRIDGE_PERTURB_LOG"),
+            chosen: Chosen::read(range, number(c"CAI_BRIDGE_PERTURB_ALSO")),
+            trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
+            patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
+            stacks: stacks.split(|byte| *byte == b',').filter_map(decimal).collect(),
+        }
+    }
+}
+
+/// Once a process: what has to happen at forks and at the end.
+fn start(settings: &Settings) {
+    if settings.mode == Mode::Off {
+        return;
+    }
+    // SAFETY: both functions are this library's, which is never unloaded: it is preloaded.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(in_child));
+        libc::atexit(at_end);
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    run::renew();
+}
+
+extern "C" fn at_end() {
+    log::write();
+}

@@ -1,0 +1,51 @@
+//! Where in its Python program a thread is.
+
+use alloc::string::String;
+use core::ffi::{CStr, c_char, c_int};
+use core::fmt::Write;
+
+use crate::settings::Settings;
+use crate::{log, symbols};
+
+/// Adds the thread's Python stack to the process's file of stacks, if the process runs Python.
+pub(crate) fn write(operation: u64) {
+    let Some(folder) = Settings::get().folder else { return };
+    let find = |name: &CStr| symbols::of_the_program(name);
+    let (Some(initialized), Some(ensure), Some(release), Some(run)) = (
+        find(c"Py_IsInitialized"),
+        find(c"PyGILState_Ensure"),
+        find(c"PyGILState_Release"),
+        find(c"PyRun_SimpleString"),
+    ) else {
+        return;
+    };
+    // SAFETY: these are Python's functions of these names, with the signatures of its C API.
+    let (initialized, ensure, release, run) = unsafe {
+        (
+            core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(initialized),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(ensure),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn(c_int)>(release),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn(*const c_char) -> c_int>(run),
+        )
+    };
+    let mut text = String::new();
+    let folder = String::from_utf8_lossy(folder);
+    let name = log::name("stacks");
+    let _ = write!(
+        text,
+        "def _f():\n import json, sys, traceback\n f = sys._getframe(2) if sys._getframe(1).f_back \
+         else None\n s = [[x.filename, x.lineno, x.name, x.line] for x in traceback.extract_stack(f)] \
+         if f else []\n open({folder:?} + '/{name}', 'a').write(json.dumps([{operation}, s]) + '\\n')\n\
+         _f()\ndel _f\n\0"
+    );
+    let Ok(program) = CStr::from_bytes_until_nul(text.as_bytes()) else { return };
+    // SAFETY: the interpreter is there; `ensure` takes its lock if this thread does not have it, and
+    // `release` gives back what was taken. The program ends with a zero.
+    unsafe {
+        if initialized() != 0 {
+            let state = ensure();
+            run(program.as_ptr());
+            release(state);
+        }
+    }
+}

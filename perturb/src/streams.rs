@@ -1,0 +1,359 @@
+//! What is known of streams: their indices, and behind which gate each one's work stands. Pure.
+//!
+//! Gates have tickets, counted up. The host opens all tickets up to one number, and a gate opens by
+//! itself when its time is up. So of everything that a stream waits for, the highest ticket says
+//! whether it is held up. Events and the legacy default stream carry tickets from stream to stream.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+/// The legacy default stream's handle.
+pub(crate) const LEGACY: u64 = 1;
+/// The handle of each thread's own default stream.
+pub(crate) const PER_THREAD: u64 = 2;
+/// More events than this are not kept in mind once their gates are open.
+const EVENTS: usize = 4096;
+
+/// Which stream: a handle, in a context, and of a thread if it is the thread's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) context: u64,
+    pub(crate) handle: u64,
+    pub(crate) thread: u64,
+}
+
+/// The last gate that something stands behind. Ticket 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Behind {
+    pub(crate) ticket: u64,
+    /// When the gate opens by itself, in nanoseconds of the host's clock.
+    pub(crate) until: u64,
+}
+
+impl Behind {
+    fn or(self, other: Self) -> Self {
+        if other.ticket > self.ticket { other } else { self }
+    }
+}
+
+/// A stream, and what was seen of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) key: Key,
+    pub(crate) index: u64,
+    /// Whether the legacy default stream orders it.
+    pub(crate) blocking: bool,
+    pub(crate) destroyed: bool,
+    behind: Behind,
+    gate: Behind,
+    gated_at: u64,
+    pub(crate) seen: u64,
+    pub(crate) gates: u64,
+    pub(crate) late: u64,
+}
+
+/// What to do before an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Launch {
+    pub(crate) index: u64,
+    pub(crate) late: bool,
+    /// A gate to queue.
+    pub(crate) gate: Option<Behind>,
+}
+
+/// All streams of the process.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    all: Vec<Stream>,
+    events: BTreeMap<u64, Behind>,
+    tickets: u64,
+    opened: u64,
+}
+
+impl Streams {
+    pub(crate) const fn new() -> Self {
+        Self { all: Vec::new(), events: BTreeMap::new(), tickets: 0, opened: 0 }
+    }
+
+    pub(crate) fn all(&self) -> &[Stream] {
+        &self.all
+    }
+
+    /// An operation is about to be queued. `is_late` is asked with the stream's index; the gate opens
+    /// `delay` nanoseconds from `now` on.
+    pub(crate) fn launch(
+        &mut self,
+        key: Key,
+        blocking: bool,
+        now: u64,
+        delay: u64,
+        is_late: impl FnOnce(u64) -> bool,
+    ) -> Launch {
+        let upstream = self.upstream(key, blocking);
+        let (opened, ticket) = (self.opened, self.tickets + 1);
+        let stream = self.stream(key, blocking);
+        stream.seen += 1;
+        stream.behind = stream.behind.or(upstream);
+        let late = is_late(stream.index);
+        stream.late += u64::from(late);
+        // Behind a gate that was queued a moment ago, the work is late as it is.
+        let held = stream.gate.ticket > opened && now - stream.gated_at.min(now) < delay / 16;
+        let gate = (late && !held).then(|| Behind { ticket, until: now.saturating_add(delay) });
+        if let Some(new) = gate {
+            stream.gate = new;
+            stream.gated_at = now;
+            stream.behind = new;
+            stream.gates += 1;
+            self.tickets = ticket;
+        }
+        let index = self.stream(key, blocking).index;
+        Launch { index, late, gate }
+    }
+
+    /// The gate could not be queued.
+    pub(crate) fn failed(&mut self, key: Key, gate: Behind) {
+        let is_it = |one: &&mut Stream| !one.destroyed && one.key == key && one.gate == gate;
+        if let Some(stream) = self.all.iter_mut().find(is_it) {
+            stream.gate = Behind::default();
+            stream.gates -= stream.gates.min(1);
+        }
+    }
+
+    /// An event is recorded on the stream.
+    pub(crate) fn record(&mut self, event: u64, key: Key, blocking: bool) {
+        let behind = self.upstream(key, blocking).or(self.stream(key, blocking).behind);
+        if self.events.len() >= EVENTS {
+            let opened = self.opened;
+            self.events.retain(|_, one| one.ticket > opened);
+        }
+        self.events.insert(event, behind);
+    }
+
+    /// The stream waits for an event.
+    pub(crate) fn wait(&mut self, key: Key, blocking: bool, event: u64) {
+        let behind = self.upstream(key, blocking).or(self.of_event(event));
+        let stream = self.stream(key, blocking);
+        stream.behind = stream.behind.or(behind);
+    }
+
+    /// What the host waits for if it waits for a stream.
+    pub(crate) fn of_stream(&self, key: Key) -> Behind {
+        if key.handle == LEGACY {
+            return self.upstream(key, true);
+        }
+        self.live().find(|one| one.key == key).map_or(Behind::default(), |one| one.behind)
+    }
+
+    pub(crate) fn of_event(&self, event: u64) -> Behind {
+        self.events.get(&event).copied().unwrap_or_default()
+    }
+
+    /// What the host waits for if it waits for everything.
+    pub(crate) fn of_all(&self) -> Behind {
+        self.live().fold(Behind::default(), |sum, one| sum.or(one.behind))
+    }
+
+    pub(crate) fn is_pending(&self, behind: Behind, now: u64) -> bool {
+        behind.ticket > self.opened && now < behind.until
+    }
+
+    /// The streams that no gate holds up.
+    pub(crate) fn free(&self, now: u64) -> impl Iterator<Item = Key> {
+        let free = move |one: &&Stream| !self.is_pending(self.of_stream(one.key), now);
+        self.live().filter(free).map(|one| one.key)
+    }
+
+    /// The host opens the gates up to this ticket.
+    pub(crate) fn open(&mut self, ticket: u64) {
+        self.opened = self.opened.max(ticket);
+    }
+
+    pub(crate) fn opened(&self) -> u64 {
+        self.opened
+    }
+
+    /// The stream is destroyed: its handle may come back as another stream's.
+    pub(crate) fn destroy(&mut self, handle: u64) {
+        self.drop_if(|one| one.key.handle == handle);
+    }
+
+    /// The context is gone, and its streams with it.
+    pub(crate) fn forget(&mut self, context: u64) {
+        self.drop_if(|one| one.key.context == context);
+    }
+
+    fn drop_if(&mut self, is_gone: impl Fn(&Stream) -> bool) {
+        for one in self.all.iter_mut().filter(|one| is_gone(one)) {
+            one.destroyed = true;
+        }
+    }
+
+    fn live(&self) -> impl Iterator<Item = &Stream> {
+        self.all.iter().filter(|one| !one.destroyed)
+    }
+
+    /// What work on this stream waits for by the rules of the legacy default stream.
+    fn upstream(&self, key: Key, blocking: bool) -> Behind {
+        let joined = |one: &&Stream| {
+            let both = one.key.context == key.context && one.blocking;
+            both && blocking && (key.handle == LEGACY || one.key.handle == LEGACY)
+        };
+        self.live().filter(joined).fold(Behind::default(), |sum, one| sum.or(one.behind))
+    }
+
+    /// The stream, with the lowest index that no living one has if it is new. A destroyed stream's
+    /// place is taken again, so that a program that makes streams all the time needs no more memory.
+    fn stream(&mut self, key: Key, blocking: bool) -> &mut Stream {
+        let place = self.all.iter().position(|one| !one.destroyed && one.key == key);
+        let place = place.unwrap_or_else(|| {
+            let (gone, index) = match self.all.iter().position(|one| one.destroyed) {
+                Some(place) => (Some(place), place),
+                None => (None, self.all.len()),
+            };
+            let mut new = Stream {
+                key,
+                index: index as u64,
+                blocking,
+                destroyed: false,
+                behind: Behind::default(),
+                gate: Behind::default(),
+                gated_at: 0,
+                seen: 0,
+                gates: 0,
+                late: 0,
+            };
+            match gone.and_then(|place| self.all.get_mut(place)) {
+                Some(old) => {
+                    (new.seen, new.gates, new.late) = (old.seen, old.gates, old.late);
+                    *old = new;
+                }
+                None => self.all.push(new),
+            }
+            index
+        });
+        // The place was found, or made, above.
+        #[allow(clippy::indexing_slicing)]
+        &mut self.all[place]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DELAY: u64 = 1600;
+
+    fn key(handle: u64) -> Key {
+        Key { context: 9, handle, thread: 0 }
+    }
+
+    /// Work on a stream: the first that is seen has index 0. Stream 5 is non-blocking, 6 is blocking.
+    fn work(streams: &mut Streams, handle: u64, now: u64, late: bool) -> Launch {
+        streams.launch(key(handle), handle != 5, now, DELAY, |_| late)
+    }
+
+    fn holds(streams: &Streams, handle: u64) -> bool {
+        streams.is_pending(streams.of_stream(key(handle)), 100)
+    }
+
+    #[test]
+    fn late_work_gets_a_gate_and_what_follows_at_once_does_not() {
+        let mut streams = Streams::new();
+        let gate = Behind { ticket: 1, until: 100 + DELAY };
+        assert_eq!(work(&mut streams, 5, 100, true).gate, Some(gate));
+        assert_eq!(work(&mut streams, 5, 100 + DELAY / 16 - 1, true).gate, None);
+        assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
+        streams.open(2);
+        assert!(work(&mut streams, 5, 100 + DELAY / 16, true).gate.is_some());
+    }
+
+    #[test]
+    fn work_that_is_not_late_gets_no_gate_and_holds_nothing_up() {
+        let mut streams = Streams::new();
+        assert_eq!(work(&mut streams, 5, 0, false).gate, None);
+        assert!(!holds(&streams, 5));
+    }
+
+    #[test]
+    fn a_gate_is_over_when_it_is_opened_and_when_its_time_is_up() {
+        let mut streams = Streams::new();
+        let gate = work(&mut streams, 5, 0, true).gate.unwrap();
+        assert!(streams.is_pending(gate, DELAY - 1));
+        assert!(!streams.is_pending(gate, DELAY));
+        streams.open(gate.ticket);
+        assert!(!streams.is_pending(gate, 0));
+    }
+
+    #[test]
+    fn an_event_carries_the_gate_to_the_stream_that_waits_for_it() {
+        let mut streams = Streams::new();
+        work(&mut streams, 5, 0, true);
+        work(&mut streams, 7, 0, false);
+        assert!(!holds(&streams, 7));
+        streams.record(70, key(5), false);
+        streams.wait(key(7), false, 70);
+        assert!(holds(&streams, 7));
+        assert!(streams.is_pending(streams.of_event(70), 0));
+        assert!(!streams.is_pending(streams.of_event(71), 0));
+    }
+
+    #[test]
+    fn an_event_that_was_recorded_before_the_gate_carries_nothing() {
+        let mut streams = Streams::new();
+        streams.record(70, key(5), false);
+        work(&mut streams, 5, 0, true);
+        streams.wait(key(7), false, 70);
+        assert!(!holds(&streams, 7));
+    }
+
+    #[test]
+    fn the_legacy_stream_waits_for_blocking_streams_and_they_for_it() {
+        let mut streams = Streams::new();
+        work(&mut streams, 6, 0, true);
+        work(&mut streams, 5, 0, false);
+        assert!(holds(&streams, LEGACY));
+        work(&mut streams, LEGACY, 0, false);
+        work(&mut streams, 8, 0, false);
+        assert!(holds(&streams, 8));
+        assert!(!holds(&streams, 5));
+    }
+
+    #[test]
+    fn the_legacy_stream_does_not_wait_for_a_non_blocking_one() {
+        let mut streams = Streams::new();
+        work(&mut streams, LEGACY, 0, false);
+        work(&mut streams, 5, 0, true);
+        assert!(!holds(&streams, LEGACY));
+    }
+
+    #[test]
+    fn free_are_the_streams_that_no_gate_holds_up() {
+        let mut streams = Streams::new();
+        work(&mut streams, 5, 0, true);
+        work(&mut streams, 7, 0, false);
+        assert_eq!(streams.free(0).map(|one| one.handle).collect::<Vec<_>>(), [7]);
+        assert_eq!(streams.free(DELAY).count(), 2);
+    }
+
+    #[test]
+    fn a_destroyed_streams_index_is_taken_again_and_its_gate_with_it() {
+        let mut streams = Streams::new();
+        let first = work(&mut streams, 5, 0, true);
+        work(&mut streams, 6, 0, false);
+        streams.destroy(5);
+        let again = work(&mut streams, 5, 0, false);
+        assert_eq!((first.index, again.index), (0, 0));
+        assert!(!holds(&streams, 5));
+        assert_eq!(streams.all().len(), 2);
+        streams.forget(9);
+        assert_eq!(streams.free(0).count(), 0);
+    }
+
+    #[test]
+    fn a_gate_that_could_not_be_queued_is_tried_again() {
+        let mut streams = Streams::new();
+        let gate = work(&mut streams, 5, 0, true).gate.unwrap();
+        streams.failed(key(5), gate);
+        assert!(work(&mut streams, 5, 1, true).gate.is_some());
+    }
+}

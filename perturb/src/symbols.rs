@@ -1,0 +1,239 @@
+//! How programs come by the driver's functions, and how this library gets between.
+//!
+//! A program links `libcuda.so.1`, asks `dlsym`, or asks `cuGetProcAddress`. For the first this library
+//! exports the names itself, being loaded before; for the others it exports `dlsym` and
+//! `cuGetProcAddress`.
+
+use core::ffi::{CStr, c_char, c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
+
+use crate::entries;
+
+/// The C library's own `dlsym`, which this library's hides.
+static TRUE_DLSYM: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+/// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
+const PER_THREAD: u64 = 2;
+
+type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+
+fn true_dlsym() -> Option<Dlsym> {
+    let mut found = TRUE_DLSYM.load(Relaxed);
+    for version in [c"GLIBC_2.34", c"GLIBC_2.17", c"GLIBC_2.2.5"] {
+        if !found.is_null() {
+            break;
+        }
+        // SAFETY: both strings end with a zero.
+        found = unsafe { libc::dlvsym(libc::RTLD_NEXT, c"dlsym".as_ptr(), version.as_ptr()) };
+        TRUE_DLSYM.store(found, Relaxed);
+    }
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: it is the C library's `dlsym`, which has this signature (POSIX).
+    Some(unsafe { core::mem::transmute::<*mut c_void, Dlsym>(found) })
+}
+
+/// Looks a symbol up in the driver's library; null where the process has not loaded it.
+pub(crate) fn real(name: &CStr) -> *mut c_void {
+    static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let mut library = LIBRARY.load(Relaxed);
+    if library.is_null() {
+        let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD;
+        // SAFETY: the string ends with a zero.
+        library = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), flags) };
+        LIBRARY.store(library, Relaxed);
+    }
+    match true_dlsym() {
+        // SAFETY: the library is open, and stays so; the name ends with a zero.
+        Some(dlsym) if !library.is_null() => unsafe { dlsym(library, name.as_ptr()) },
+        _ => null_mut(),
+    }
+}
+
+/// The same, looked up once; the name ends with a zero.
+pub(crate) fn once(at: &AtomicPtr<c_void>, name: &str) -> *mut c_void {
+    let mut found = at.load(Relaxed);
+    if found.is_null() {
+        found = CStr::from_bytes_with_nul(name.as_bytes()).map_or(null_mut(), real);
+        at.store(found, Relaxed);
+    }
+    found
+}
+
+/// The same, by a name that does not end with a zero.
+pub(crate) fn real_named(name: &str) -> *mut c_void {
+    let mut text = alloc::vec::Vec::with_capacity(name.len() + 1);
+    text.extend_from_slice(name.as_bytes());
+    text.push(0);
+    CStr::from_bytes_until_nul(&text).map_or(null_mut(), real)
+}
+
+/// Looks a symbol up in the whole program.
+pub(crate) fn of_the_program(name: &CStr) -> Option<*mut c_void> {
+    // SAFETY: the name ends with a zero.
+    let found = unsafe { true_dlsym()?(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// What `dlsym` answers instead of the driver's own function; null: ask the C library.
+unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut c_void {
+    let Some(dlsym) = true_dlsym() else { return null_mut() };
+    if name.is_null() || library == libc::RTLD_NEXT {
+        return null_mut();
+    }
+    // SAFETY: `dlsym`'s caller gives a string that ends with a zero.
+    let asked = unsafe { CStr::from_ptr(name) };
+    if !asked.to_bytes().starts_with(b"cu") {
+        return null_mut();
+    }
+    let hook = match asked.to_bytes() {
+        b"cuGetProcAddress" => cuGetProcAddress as *mut c_void,
+        b"cuGetProcAddress_v2" => cuGetProcAddress_v2 as *mut c_void,
+        exported => entries::by_symbol(exported),
+    };
+    let own = if hook.is_null() { null_mut() } else { real(asked) };
+    if own.is_null() || hook.is_null() {
+        return null_mut();
+    }
+    // SAFETY: the caller's own arguments.
+    let found = unsafe { dlsym(library, name) };
+    // Of the driver, and not of a library that has a function of this name. By RTLD_DEFAULT this library's
+    // own comes first.
+    if found == own || found == hook { hook } else { null_mut() }
+}
+
+/// `dlsym`, with hooks for the driver's functions.
+///
+/// It is in assembly because the C library looks at the return address to see who asks, which matters for
+/// `RTLD_NEXT` and `RTLD_DEFAULT`: its own `dlsym` is jumped to, with the caller's return address.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "endbr64",
+        "push rdi",
+        "push rsi",
+        "sub rsp, 8",
+        "call {instead}",
+        "add rsp, 8",
+        "pop rsi",
+        "pop rdi",
+        "test rax, rax",
+        "jne 2f",
+        "mov rax, qword ptr [rip + {own}]",
+        "test rax, rax",
+        "je 2f",
+        "jmp rax",
+        "2:",
+        "ret",
+        instead = sym instead,
+        own = sym TRUE_DLSYM,
+    )
+}
+
+/// `dlsym`, with hooks for the driver's functions; in assembly for the reason that x86-64's has.
+///
+/// # Safety
+/// As the C library's.
+#[cfg(target_arch = "aarch64")]
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void {
+    core::arch::naked_asm!(
+        "hint #34",
+        "stp x29, x30, [sp, #-32]!",
+        "stp x0, x1, [sp, #16]",
+        "mov x29, sp",
+        "bl {instead}",
+        "mov x16, x0",
+        "ldp x0, x1, [sp, #16]",
+        "ldp x29, x30, [sp], #32",
+        "cbnz x16, 2f",
+        "adrp x16, {own}",
+        "ldr x16, [x16, :lo12:{own}]",
+        "cbz x16, 2f",
+        "br x16",
+        "2:",
+        "mov x0, x16",
+        "ret",
+        instead = sym instead,
+        own = sym TRUE_DLSYM,
+    )
+}
+
+/// Puts the hook in place of what the driver answered.
+unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64) {
+    // SAFETY: the driver has just read the name and written there.
+    let (asked, found) = unsafe { (CStr::from_ptr(name).to_bytes(), *to) };
+    let hook = match asked {
+        b"cuGetProcAddress" if version < 12_000 => cuGetProcAddress as *mut c_void,
+        b"cuGetProcAddress" => cuGetProcAddress_v2 as *mut c_void,
+        asked => entries::by_name(asked, found, flags & PER_THREAD != 0),
+    };
+    if !found.is_null() && !hook.is_null() {
+        // SAFETY: as above.
+        unsafe { *to = hook };
+    }
+}
+
+/// The driver's `cuGetProcAddress`, with hooks.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> u32 {
+    static OWN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let own = once(&OWN, "cuGetProcAddress\0");
+    if own.is_null() {
+        return crate::driver::NOT_FOUND;
+    }
+    // SAFETY: the driver exports it with this signature (CUDA Driver API, "Driver Entry Point Access").
+    let own: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64) -> u32 =
+        unsafe { core::mem::transmute(own) };
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { own(name, to, version, flags) };
+    if code == 0 {
+        // SAFETY: the driver took the name and wrote the answer.
+        unsafe { replace(name, to, version, flags) };
+    }
+    code
+}
+
+/// The driver's `cuGetProcAddress` of CUDA 12, with hooks.
+///
+/// # Safety
+/// As the driver's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetProcAddress_v2(
+    name: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+) -> u32 {
+    static OWN: AtomicPtr<c_void> = AtomicPtr::new(null_mut());
+    let own = once(&OWN, "cuGetProcAddress_v2\0");
+    if own.is_null() {
+        return crate::driver::NOT_FOUND;
+    }
+    // SAFETY: the driver exports it with this signature (CUDA Driver API, "Driver Entry Point Access").
+    let own: unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> u32 =
+        unsafe { core::mem::transmute(own) };
+    // SAFETY: the caller's own arguments.
+    let code = unsafe { own(name, to, version, flags, status) };
+    if code == 0 {
+        // SAFETY: the driver took the name and wrote the answer.
+        unsafe { replace(name, to, version, flags) };
+    }
+    code
+}

@@ -1,0 +1,184 @@
+//! What of the C library is needed: a lock, the clock, a thread's own numbers, files.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::alloc::{GlobalAlloc, Layout};
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_void};
+use core::ops::{Deref, DerefMut};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+/// The C library's allocator.
+pub(crate) struct Malloc;
+
+// SAFETY: `posix_memalign` gives memory of the size and alignment asked for, or none; `free` takes it.
+unsafe impl GlobalAlloc for Malloc {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let mut to = core::ptr::null_mut();
+        let align = layout.align().max(size_of::<usize>());
+        // SAFETY: the alignment is a power of two and at least a pointer's.
+        let code = unsafe { libc::posix_memalign(&raw mut to, align, layout.size()) };
+        if code == 0 { to.cast() } else { core::ptr::null_mut() }
+    }
+
+    unsafe fn dealloc(&self, to: *mut u8, _: Layout) {
+        // SAFETY: the caller got it from `alloc`.
+        unsafe { libc::free(to.cast()) }
+    }
+}
+
+/// A value behind a lock. It is not held over a call of the driver that may wait.
+pub(crate) struct Locked<T> {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached only by the one who holds the mutex.
+unsafe impl<T: Send> Sync for Locked<T> {}
+
+impl<T> Locked<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        let mutex = UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER);
+        Self { mutex, value: UnsafeCell::new(value) }
+    }
+
+    pub(crate) fn lock(&self) -> Guard<'_, T> {
+        // SAFETY: the mutex is initialised and lives as long as the process.
+        unsafe { libc::pthread_mutex_lock(self.mutex.get()) };
+        Guard(self)
+    }
+
+    /// In a fork's child, where nobody else is left: whoever held the lock is gone.
+    pub(crate) fn renew(&self) {
+        // SAFETY: the child has one thread, which is here.
+        unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
+    }
+}
+
+/// The lock, held.
+pub(crate) struct Guard<'a, T>(&'a Locked<T>);
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        // SAFETY: the guard holds the mutex.
+        unsafe { &*self.0.value.get() }
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: the guard holds the mutex, and is borrowed for writing.
+        unsafe { &mut *self.0.value.get() }
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: this thread locked it.
+        unsafe { libc::pthread_mutex_unlock(self.0.mutex.get()) };
+    }
+}
+
+/// Nanoseconds of the monotonic clock.
+pub(crate) fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the structure is this function's.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+/// Lets 20 microseconds go by.
+pub(crate) fn rest() {
+    // SAFETY: it touches no memory.
+    unsafe { libc::usleep(20) };
+}
+
+pub(crate) fn process() -> u64 {
+    // SAFETY: it touches no memory.
+    u64::from(unsafe { libc::getpid() }.unsigned_abs())
+}
+
+/// A thread's number, and what it has launched so far.
+#[derive(Debug)]
+pub(crate) struct Thread {
+    pub(crate) number: u64,
+    pub(crate) count: u64,
+    /// Whether it is in this library: what it calls from there is the library's own.
+    pub(crate) inside: bool,
+}
+
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+static THREADS: AtomicU64 = AtomicU64::new(0);
+
+/// Makes the key that finds a thread's own numbers. Called once, before any other thread asks.
+pub(crate) fn make_thread_key() {
+    unsafe extern "C" fn end(of: *mut c_void) {
+        // SAFETY: `thread` made it, and the thread is at its end.
+        drop(unsafe { Box::from_raw(of.cast::<Thread>()) });
+    }
+    let mut key = 0;
+    // SAFETY: the key is this function's.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(end)) } == 0 {
+        KEY.store(key, Relaxed);
+    }
+}
+
+/// Calls a function with the calling thread's own numbers; None if it has none.
+pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
+    let key = KEY.load(Relaxed);
+    if key == u32::MAX {
+        return None;
+    }
+    // SAFETY: the key was made.
+    let mut own: *mut Thread = unsafe { libc::pthread_getspecific(key) }.cast();
+    if own.is_null() {
+        let number = THREADS.fetch_add(1, Relaxed);
+        own = Box::into_raw(Box::new(Thread { number, count: 0, inside: false }));
+        // SAFETY: the key was made, and its destructor takes this box.
+        unsafe { libc::pthread_setspecific(key, own.cast()) };
+    }
+    // SAFETY: it is this thread's alone, and `call` gets no second one: it does not call this function.
+    Some(call(unsafe { &mut *own }))
+}
+
+/// An environment variable; None if it is unset or empty.
+pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
+    // SAFETY: the name ends with a zero. What is found lives as long as nobody changes the variable, and
+    // nobody changes this library's.
+    let found = unsafe { libc::getenv(name.as_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // SAFETY: the C library's strings end with a zero.
+    let text = unsafe { CStr::from_ptr(found) }.to_bytes();
+    (!text.is_empty()).then_some(text)
+}
+
+/// Opens a file for writing, beside what is there or in its place.
+pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
+    let mut path = Vec::with_capacity(folder.len() + name.len() + 2);
+    path.extend_from_slice(folder);
+    path.push(b'/');
+    path.extend_from_slice(name);
+    path.push(0);
+    let path = CStr::from_bytes_until_nul(&path).ok()?;
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    // SAFETY: the path ends with a zero.
+    let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
+    (file >= 0).then_some(file)
+}
+
+/// Writes all of it, or as much as the file takes.
+pub(crate) fn write(file: i32, mut text: &[u8]) {
+    while !text.is_empty() {
+        // SAFETY: the text is as long as it says.
+        let count = unsafe { libc::write(file, text.as_ptr().cast(), text.len()) };
+        let Some(rest) = usize::try_from(count).ok().and_then(|count| text.get(count..)) else {
+            return;
+        };
+        text = rest;
+    }
+}

@@ -1,0 +1,251 @@
+"""``cai-bridge perturb``: whether a program's values hold when unordered GPU work runs late."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import output, perturbed
+from .exits import FAILED, OK, USAGE, UsageError
+from .perturbed import Program, Run
+from .progress import Progress
+from .text import escaped, line
+
+_MOST = 12
+"""The seeds of the covering design for 64 streams."""
+
+
+@dataclass
+class Row:
+    """A run, as it is shown.
+
+    Attributes
+    ----------
+    name : str
+        ``"serial"``, or the seed.
+    verdict : str
+        ``"reference"``, ``"same"``, ``"differs"`` or ``"timed out"``.
+    what : str
+        In what it differs.
+    run : Run
+        What came of it.
+    """
+
+    name: str
+    verdict: str
+    what: str
+    run: Run
+
+
+@dataclass
+class Verdict:
+    """What came of all runs.
+
+    Attributes
+    ----------
+    rows : list of Row
+        The runs, in order.
+    status : int
+        0 same, 1 differs, 2 could not judge.
+    conclusion : str
+        The same in words.
+    seed : int or None
+        The first seed under which the program differs.
+    """
+
+    rows: list[Row]
+    status: int
+    conclusion: str
+    seed: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        rows = [
+            {
+                "run": one.name,
+                "verdict": one.verdict,
+                "difference": one.what,
+                "seconds": round(one.run.seconds, 3),
+                "exit_status": one.run.status,
+                "streams": one.run.streams,
+                **one.run.counts,
+            }
+            for one in self.rows
+        ]
+        return {"status": self.status, "conclusion": self.conclusion, "runs": rows}
+
+
+def covering(streams: int) -> int:
+    """Tell how many seeds delay each of so many streams against each other one."""
+    return min(_MOST, max(2, 2 * math.ceil(math.log2(max(streams, 2)))))
+
+
+def judge(program: Program, seeds: int | None, step: Callable[[str, int], None]) -> Verdict:
+    """Run the program serially twice, then under each seed.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    seeds : int or None
+        How many seeds; None: as many as cover the streams that were seen.
+    step : callable
+        Is told what is run next, and of how many runs.
+    """
+    rows: list[Row] = []
+    count = 2 + (seeds or 2)
+    for name in ("serial", "serial again"):
+        step(name, count)
+        rows.append(Row(name, "reference", "", perturbed.run(program, "serial")))
+        if reason := _unjudged(rows[-1].run, rows[0].run, program):
+            rows[-1].verdict, rows[-1].what = "cannot be judged", reason
+            return Verdict(rows, USAGE, reason)
+    reference = rows[0].run
+    asked = covering(reference.streams) if seeds is None else seeds
+    for seed in range(asked):
+        step(f"seed {seed}", 2 + asked)
+        rows.append(_row(f"seed {seed}", perturbed.run(program, "late", seed=seed), rows, program))
+    return _verdict(rows)
+
+
+def _unjudged(run: Run, first: Run, program: Program) -> str:
+    """Say why nothing can be said of a program that runs so serially."""
+    if run.status is None:
+        return f"the serial run was ended after {program.timeout} s: give it more by --timeout"
+    if run.status:
+        end = line(run.errors.strip()[-300:])
+        return f"the serial run ended with exit status {run.status}: {end}"
+    if not run.counts["seen"]:
+        return "0 operations seen: the program queued no work by the CUDA driver"
+    if not run.lines:
+        return f"there is nothing to compare: it wrote no {_compared(program)}"
+    if what := perturbed.difference(first, run, program.tolerance):
+        return f"two serial runs differ from each other, in {what}"
+    return ""
+
+
+def _compared(program: Program) -> str:
+    what = "line to stdout" if program.compare == "stdout" else "checkpoint"
+    return f"{what} that has {program.match!r}" if program.match else what
+
+
+def _row(name: str, run: Run, rows: Sequence[Row], program: Program) -> Row:
+    if run.status is None:
+        return Row(name, "timed out", f"after {program.timeout} s", run)
+    what = perturbed.difference(rows[0].run, run, program.tolerance)
+    return Row(name, "differs" if what else "same", what or "", run)
+
+
+def _verdict(rows: list[Row]) -> Verdict:
+    differing = [one for one in rows if one.verdict == "differs"]
+    if differing:
+        seed = int(differing[0].name.removeprefix("seed "))
+        text = f"a wait is missing: {differing[0].name} differs in {differing[0].what}"
+        return Verdict(rows, FAILED, text, seed)
+    if late := [one for one in rows if one.verdict == "timed out"]:
+        return Verdict(rows, USAGE, f"{late[0].name} was ended for its time: raise --timeout")
+    runs = [one.run for one in rows if one.verdict == "same"]
+    if not sum(one.counts["gates"] for one in runs):
+        why = "each was in a capture, or one that the host waits for, or its gate failed"
+        return Verdict(rows, USAGE, f"no operation could be delayed: {why}")
+    return Verdict(rows, OK, f"the same under {len(runs)} seeds: evidence, not proof")
+
+
+def run(
+    command: Sequence[str],
+    *,
+    seeds: int | None,
+    compare: str,
+    match: str,
+    tolerance: float,
+    delay: float,
+    timeout: float | None,
+    as_json: bool,
+    path: str | None,
+) -> int:
+    """Judge a program, print what came of it, and return the exit status."""
+    output.check_asked(path)
+    _check(seeds, match, tolerance, delay, timeout)
+    program = Program(tuple(command), compare, match, tolerance, delay, timeout)
+    with Progress(None) as progress:
+        done = -1
+
+        def step(name: str, total: int) -> None:
+            nonlocal done
+            done += 1
+            progress.done(done, total, name)
+
+        verdict = judge(program, seeds, step)
+    if as_json:
+        text = output.as_json(verdict.to_dict(), to_file=path is not None)
+    else:
+        text = shown(verdict, colour=path is None and sys.stdout.isatty())
+    output.give(text, path)
+    return verdict.status
+
+
+def _check(
+    seeds: int | None, match: str, tolerance: float, delay: float, timeout: float | None
+) -> None:
+    if seeds is not None and seeds < 1:
+        raise UsageError(f"--seeds: got {seeds}; allowed: 1 or more")
+    try:
+        re.compile(match)
+    except re.error as error:
+        raise UsageError(f"--match: got {match!r} ({error}); allowed: an expression") from error
+    if not 0 <= tolerance < 1:
+        raise UsageError(f"--tolerance: got {tolerance}; allowed: 0 to 1")
+    if not 0 < delay <= 10:
+        raise UsageError(f"--delay: got {delay}; allowed: more than 0 and at most 10 seconds")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError(f"--timeout: got {timeout}; allowed: more than 0 seconds")
+
+
+_COLUMNS = ("run", "result", "time", "operations", "late", "gates", "opened", "not delayed")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    counts = row.run.counts
+    kept = {"captured": "captured", "host_waits": "host waits", "failed": "failed"}
+    not_delayed = [f"{counts[name]} {word}" for name, word in kept.items() if counts[name]]
+    numbers = [str(counts[name]) for name in ("seen", "late", "gates", "opened")]
+    return (
+        row.name,
+        row.verdict,
+        f"{row.run.seconds:.2f} s",
+        *numbers,
+        ", ".join(not_delayed) or "-",
+    )
+
+
+def shown(verdict: Verdict, *, colour: bool = False) -> str:
+    """Lay the runs out as a table, with the conclusion below."""
+    rows = [_cells(row) for row in verdict.rows]
+    table = _rich(rows) if colour else None
+    if table is None:
+        widths = [max(map(len, column)) for column in zip(_COLUMNS, *rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip()
+            for one in (_COLUMNS, *rows)
+        ]
+        table = "\n".join(lines)
+    return f"{table}\n\n{escaped(verdict.conclusion)}"
+
+
+def _rich(rows: Sequence[Sequence[str]]) -> str | None:
+    try:
+        from rich import box, console, table
+    except ImportError:
+        return None
+    colours = {"differs": "red", "same": "green", "timed out": "yellow"}
+    made = table.Table(*_COLUMNS, box=box.SIMPLE)
+    for row in rows:
+        made.add_row(*row, style=colours.get(row[1]))
+    screen = console.Console()
+    with screen.capture() as capture:
+        screen.print(made)
+    return capture.get().strip("\n")

@@ -1,0 +1,229 @@
+"""A program, run with its GPU work perturbed by the preloaded library."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from .exits import UsageError
+
+LIBRARY = Path(__file__).parents[1] / "_perturb.so"
+"""The library that is preloaded; `make perturb` builds it."""
+
+PREFIX = "CAI_BRIDGE_PERTURB_"
+_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_COUNTS = ("seen", "late", "gates", "opened")
+_NOT_GATED = ("captured", "host_waits", "failed")
+
+
+@dataclass(frozen=True)
+class Program:
+    """What is run, and what of it is compared.
+
+    Attributes
+    ----------
+    command : tuple of str
+        The program and its arguments.
+    compare : str
+        ``"stdout"`` or ``"checkpoints"``.
+    match : str
+        A regular expression: only lines of stdout that have it are compared.
+    tolerance : float
+        How far two numbers may be apart, of the larger one.
+    delay : float
+        By how many seconds late work is late.
+    timeout : float or None
+        After how many seconds a run is ended.
+    """
+
+    command: tuple[str, ...]
+    compare: str = "stdout"
+    match: str = ""
+    tolerance: float = 0.0
+    delay: float = 0.05
+    timeout: float | None = None
+
+
+@dataclass
+class Run:
+    """What came of a run.
+
+    Attributes
+    ----------
+    lines : list of str
+        What is compared.
+    status : int or None
+        The exit status; None if it was ended for its time.
+    seconds : float
+        How long it took.
+    counts : dict of str to int
+        What the library counted in all processes.
+    streams : int
+        The most streams that one process used.
+    errors : str
+        The end of stderr.
+    traced : dict of int to tuple
+        Operations by number: stream, whether late, function, kernel; if they were asked for.
+    stacks : dict of int to list
+        Python stacks by operation, if they were asked for.
+    """
+
+    lines: list[str]
+    status: int | None
+    seconds: float
+    counts: dict[str, int]
+    streams: int
+    errors: str
+    traced: dict[int, tuple[int, bool, str, str]] = field(default_factory=dict)
+    stacks: dict[int, list[list[Any]]] = field(default_factory=dict)
+
+
+def run(program: Program, mode: str, **asked: object) -> Run:
+    """Run the program once.
+
+    Parameters
+    ----------
+    program : Program
+        What to run.
+    mode : str
+        ``"serial"`` or ``"late"``.
+    **asked : object
+        What the library reads of the environment, such as ``seed=3``.
+
+    Raises
+    ------
+    UsageError
+        It cannot be started.
+    """
+    with tempfile.TemporaryDirectory(prefix="cai-bridge-perturb-") as name:
+        folder = Path(name)
+        out, err = folder / "stdout", folder / "stderr"
+        began = time.monotonic()
+        with out.open("wb") as to, err.open("wb") as errors:
+            try:
+                child = subprocess.Popen(  # noqa: S603  (what the user asked for)
+                    program.command,
+                    stdout=to,
+                    stderr=errors,
+                    stdin=subprocess.DEVNULL,
+                    env=_environment(program, folder, mode, asked),
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise UsageError(f"{program.command[0]}: {error.strerror or error}") from error
+            status = _wait(child, program.timeout)
+        seconds = time.monotonic() - began
+        logs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+        return Run(
+            lines=_compared(program, folder),
+            status=status,
+            seconds=seconds,
+            counts=_counts(logs),
+            streams=max((len(one["streams"]) for one in logs), default=0),
+            errors=err.read_text(errors="replace")[-2000:],
+            traced=_traced(folder),
+            stacks=_stacks(folder),
+        )
+
+
+def _environment(
+    program: Program, folder: Path, mode: str, asked: dict[str, object]
+) -> dict[str, str]:
+    if not LIBRARY.exists():
+        raise UsageError(f"{LIBRARY}: got no file; allowed: the library, built by `make perturb`")
+    preloaded = os.environ.get("LD_PRELOAD")
+    said = {"mode": mode, "log": folder, "delay_us": round(program.delay * 1e6), **asked}
+    if program.tolerance:
+        said["values"] = 1
+    return {
+        # Streams that share a queue of the device hide what the one lacks of the other.
+        "CUDA_DEVICE_MAX_CONNECTIONS": "32",
+        "PYTHONHASHSEED": "0",
+        **os.environ,
+        "LD_PRELOAD": f"{LIBRARY}:{preloaded}" if preloaded else str(LIBRARY),
+        **{PREFIX + name.upper(): str(value) for name, value in said.items()},
+    }
+
+
+def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
+    try:
+        return child.wait(timeout)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # The program may have started others, which would go on.
+        if child.poll() is None:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _counts(logs: Sequence[dict[str, Any]]) -> dict[str, int]:
+    counts = {name: sum(one[name] for one in logs) for name in _COUNTS}
+    gone = {name: sum(one["not_gated"][name] for one in logs) for name in _NOT_GATED}
+    return counts | gone
+
+
+def _compared(program: Program, folder: Path) -> list[str]:
+    if program.compare == "stdout":
+        text = (folder / "stdout").read_text(errors="replace")
+        return [one for one in text.splitlines() if re.search(program.match, one)]
+    found = []
+    for path in folder.glob("*.checkpoints"):
+        found += [one for one in path.read_text().splitlines() if re.search(program.match, one)]
+    # Processes have other numbers in each run: what they say is put in order by itself.
+    return sorted(found) if len(list(folder.glob("*.checkpoints"))) > 1 else found
+
+
+def _traced(folder: Path) -> dict[int, tuple[int, bool, str, str]]:
+    traced = {}
+    for path in folder.glob("*.trace"):
+        for one in path.read_text(errors="replace").splitlines():
+            number, stream, late, function, kernel = one.split("\t")
+            traced[int(number)] = (int(stream), late == "1", function, kernel)
+    return traced
+
+
+def _stacks(folder: Path) -> dict[int, list[list[Any]]]:
+    stacks = {}
+    for path in folder.glob("*.stacks"):
+        for one in path.read_text(errors="replace").splitlines():
+            number, frames = json.loads(one)
+            stacks[number] = frames
+    return stacks
+
+
+def difference(one: Run, other: Run, tolerance: float) -> str | None:
+    """Say in what two runs differ; None if they are the same."""
+    if one.status != other.status:
+        return f"exit status {_status(one)} against {_status(other)}"
+    for place, (first, second) in enumerate(zip(one.lines, other.lines, strict=False), 1):
+        if not same(first, second, tolerance):
+            return f"line {place}: {second[:200]!r} against {first[:200]!r}"
+    if len(one.lines) != len(other.lines):
+        return f"{len(other.lines)} lines against {len(one.lines)}"
+    return None
+
+
+def _status(run: Run) -> str:
+    return "none: it was ended for its time" if run.status is None else str(run.status)
+
+
+def same(first: str, second: str, tolerance: float) -> bool:
+    """Compare two lines: the text between numbers exactly, numbers within the tolerance."""
+    if first == second:
+        return True
+    if not tolerance or _NUMBER.sub("#", first) != _NUMBER.sub("#", second):
+        return False
+    pairs = zip(_NUMBER.findall(first), _NUMBER.findall(second), strict=True)
+    return all(
+        abs(float(a) - float(b)) <= tolerance * max(abs(float(a)), abs(float(b))) for a, b in pairs
+    )

@@ -1,0 +1,208 @@
+"""Arrays that `cai-bridge perturb --compare checkpoints` compares between runs."""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import hashlib
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_PREFIX = "CAI_BRIDGE_PERTURB_"
+_ROOM = 1 << 26
+"""Bytes of pinned memory for copies that are pending."""
+_SHOWN = 1024
+"""How many elements are written down where numbers may be apart by a tolerance."""
+
+
+def checkpoint(name: str, x: Any) -> None:
+    """Write down what an array holds, in order on its own stream, for ``cai-bridge perturb``.
+
+    Without the command it does nothing, and looks at nothing. Under it the array is copied to the
+    host behind the work that is queued on the array's stream; the host does not wait, so a missing
+    wait is not hidden. A line with the name, the type, the shape and a hash of the elements is
+    compared between the runs.
+
+    Parameters
+    ----------
+    name : str
+        Which array it is. A name may come again; the order of the lines counts.
+    x : object
+        An array that `to_cai` takes, or anything that `numpy.asarray` takes.
+
+    Raises
+    ------
+    DriverError
+        The copy cannot be queued.
+    """
+    if folder := os.environ.get(_PREFIX + "LOG"):
+        _record(folder, name, x)
+
+
+@dataclass
+class _Pending:
+    """A copy that is queued."""
+
+    name: str
+    at: int
+    low: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    event: int
+
+
+class _Book:
+    """The copies of this process."""
+
+    def __init__(self, folder: str) -> None:
+        self.path = Path(folder) / f"{os.getpid()}.checkpoints"
+        self.process = os.getpid()
+        self.pending: list[_Pending | str] = []
+        self.base = 0
+        self.room = 0
+        self.used = 0
+        self.driver: Any = None
+        atexit.register(self.flush)
+
+    def host(self, name: str, array: Any) -> None:
+        """Write an array of the host's down, now."""
+        self.pending.append(_line(name, array))
+
+    def queue(self, name: str, view: Any) -> None:
+        """Queue a copy of a view on the stream that it is ready on."""
+        low, size = _extent(view.shape, view.strides, view.itemsize)
+        stream = view.stream or 1
+        if not size:
+            self.pending.append(_line(name, _empty(view)))
+            return
+        state = ctypes.c_uint()
+        self.call("cuStreamIsCapturing", _handle(stream), ctypes.byref(state))
+        if state.value:
+            self.pending.append(f"{name!r} in a capture")
+            return
+        if self.used + size > self.room:
+            self.flush()
+            self.make_room(size)
+        event = ctypes.c_void_p()
+        self.call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(2))  # without a time
+        source = ctypes.c_uint64(view.ptr + low)
+        to = ctypes.c_void_p(self.base + self.used)
+        self.call("cuMemcpyDtoHAsync_v2", to, source, ctypes.c_size_t(size), _handle(stream))
+        self.call("cuEventRecord", event, _handle(stream))
+        one = _Pending(
+            name, self.used, low, view.shape, view.strides, _dtype(view), event.value or 0
+        )
+        self.pending.append(one)
+        self.used += size + -size % 256
+
+    def make_room(self, size: int) -> None:
+        """Have pinned memory for so many bytes. This waits for the device, so it is made once."""
+        self.used = 0
+        if size <= self.room:
+            return
+        memory = ctypes.c_void_p()
+        self.room = max(size, _ROOM)
+        self.call("cuMemHostAlloc", ctypes.byref(memory), ctypes.c_size_t(self.room), 1)
+        self.base = memory.value or 0
+
+    def flush(self) -> None:
+        """Wait for what is queued, and write the lines."""
+        if os.getpid() != self.process:
+            return
+        lines = []
+        for one in self.pending:
+            if isinstance(one, str):
+                lines.append(one)
+                continue
+            self.call("cuEventSynchronize", ctypes.c_void_p(one.event))
+            lines.append(_line(one.name, _strided(self.base + one.at - one.low, one)))
+            self.call("cuEventDestroy_v2", ctypes.c_void_p(one.event))
+        self.pending.clear()
+        with self.path.open("a", encoding="utf-8") as to:
+            to.writelines(f"{one}\n" for one in lines)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call the driver, under the library that is preloaded."""
+        from cai_bridge import DriverError  # noqa: PLC0415  (it imports this package's parent)
+
+        if self.driver is None:
+            self.driver = ctypes.CDLL("libcuda.so.1")
+        if code := getattr(self.driver, name)(*arguments):
+            raise DriverError(f"checkpoint: {name} returned {code}")
+
+
+_books: list[_Book] = []
+_lock = threading.Lock()
+
+
+def _record(folder: str, name: str, x: Any) -> None:
+    import cai_bridge  # noqa: PLC0415  (only under the command)
+
+    with _lock:
+        if not _books or _books[0].process != os.getpid():
+            _books[:] = [_Book(folder)]
+        book = _books[0]
+        if not _on_gpu(x):
+            book.host(name, x)
+            return
+        with cai_bridge.to_cai(x.detach() if hasattr(x, "detach") else x) as view:
+            book.queue(name, view)
+
+
+def _on_gpu(x: Any) -> bool:
+    if hasattr(x, "__dlpack_device__"):
+        return x.__dlpack_device__()[0] in {2, 13}
+    return hasattr(type(x), "__cuda_array_interface__")
+
+
+def _handle(stream: int) -> ctypes.c_void_p:
+    return ctypes.c_void_p(stream)
+
+
+def _extent(shape: Sequence[int], strides: Sequence[int], itemsize: int) -> tuple[int, int]:
+    """Tell where the lowest byte is, from the first element, and how many bytes follow it."""
+    if 0 in shape:
+        return 0, 0
+    ends = [stride * (extent - 1) for extent, stride in zip(shape, strides, strict=True)]
+    low = sum(min(end, 0) for end in ends)
+    return low, sum(max(end, 0) for end in ends) + itemsize - low
+
+
+def _dtype(view: Any) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    try:
+        return np.dtype(view.dtype)
+    except (TypeError, ValueError):  # a type that NumPy lacks is as good as its bytes
+        return np.dtype(f"V{view.itemsize}")
+
+
+def _empty(view: Any) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    return np.empty(view.shape, _dtype(view))
+
+
+def _strided(address: int, one: _Pending) -> Any:
+    import numpy as np  # noqa: PLC0415
+
+    size = _extent(one.shape, one.strides, one.dtype.itemsize)[1]
+    memory = memoryview((ctypes.c_char * size).from_address(address + one.low)).cast("B")
+    return np.ndarray(one.shape, one.dtype, memory, -one.low, one.strides)
+
+
+def _line(name: str, array: Any) -> str:
+    """Make the line that is compared: a hash, or some elements if numbers may be apart."""
+    import numpy as np  # noqa: PLC0415
+
+    array = np.asarray(array)
+    start = f"{name!r} {array.dtype} {array.shape}"
+    if os.environ.get(_PREFIX + "VALUES") and array.dtype.kind in "fc":
+        flat = array.reshape(-1)
+        return f"{start} {flat[:: max(1, -(-flat.size // _SHOWN))].tolist()}"
+    return f"{start} {hashlib.sha256(array.tobytes()).hexdigest()[:32]}"

@@ -1,0 +1,164 @@
+"""`cai-bridge perturb` over the real libraries: racy programs differ, and right ones do not.
+
+The programs are in perturb_programs/. PERTURB_SEEDS is how many seeds the right ones run under; by
+default as many as their streams need.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_bridge._cli import perturbed
+from cai_bridge._cli.perturbed import LIBRARY, Program
+
+PROGRAMS = Path(__file__).parent / "perturb_programs"
+NEEDS = {
+    "cupy_early_event": ("cupy",),
+    "cupy_graph": ("cupy",),
+    "cupy_pool": ("cupy",),
+    "cupy_to_torch": ("cupy", "torch"),
+    "jax_to_cupy": ("cupy", "jax"),
+    "numba_to_torch": ("numba", "torch"),
+    "numpy_on_pinned": ("torch",),
+    "torch_freed": ("cupy", "torch"),
+    "torch_nccl": ("torch",),
+    "torch_pinned_reuse": ("torch",),
+    "torch_record_stream": ("torch",),
+    "torch_side_stream": ("torch",),
+    "torch_to_cupy": ("cupy", "torch"),
+    "torch_to_numba": ("numba", "torch"),
+    "warp_to_torch": ("torch", "warp"),
+}
+RUNS = 5
+pytestmark = [
+    pytest.mark.skipif(not LIBRARY.exists(), reason="make perturb builds the library"),
+    pytest.mark.timeout(600),
+]
+
+
+def perturb(program: str, argument: str, *options: str) -> tuple[int, dict[str, Any]]:
+    """Run the command on one of the programs."""
+    command = [
+        sys.executable,
+        "-m",
+        "cai_bridge",
+        "perturb",
+        "--json",
+        "--timeout",
+        "120",
+        *options,
+    ]
+    command += [
+        "--match",
+        "^RESULT",
+        "--",
+        sys.executable,
+        str(PROGRAMS / f"{program}.py"),
+        argument,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout, done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+def line(name: str, found: dict[str, Any]) -> str:
+    """Say what came of a program in one line."""
+    seeds = [one for one in found["runs"] if one["run"].startswith("seed")]
+    verdicts = [one["verdict"] for one in seeds]
+    counts = {name: [one[name] for one in seeds] for name in ("seen", "gates", "opened", "failed")}
+    seconds = [one["seconds"] for one in found["runs"]]
+    return f"{name}: {verdicts} {counts} seconds {seconds}; {found['conclusion'][:300]}"
+
+
+def need(program: str) -> None:
+    for module in NEEDS[program]:
+        if importlib.util.find_spec(module) is None:
+            pytest.skip(f"{module} is not installed")
+
+
+@pytest.mark.parametrize("program", NEEDS)
+def test_a_racy_program_differs_within_the_covering_seeds(
+    program: str, note: Callable[..., None]
+) -> None:
+    need(program)
+    status, found = perturb(program, "racy")
+    note(line(f"{program} racy", found))
+    assert status == 1, found
+
+
+@pytest.mark.parametrize("program", NEEDS)
+def test_a_right_program_stays_the_same(program: str, note: Callable[..., None]) -> None:
+    need(program)
+    seeds = os.environ.get("PERTURB_SEEDS")
+    status, found = perturb(program, "right", *(["--seeds", seeds] if seeds else []))
+    note(line(f"{program} right", found))
+    assert status == 0, found
+
+
+@pytest.mark.parametrize("kind", ["plain", "prefetch"])
+def test_a_training_loop_stays_the_same(kind: str, note: Callable[..., None]) -> None:
+    pytest.importorskip("torch")
+    status, found = perturb("training", kind, "--seeds", os.environ.get("PERTURB_SEEDS", "4"))
+    note(line(f"training {kind}", found))
+    assert status == 0, found
+    # A capture is left alone, and the launch of its graph is not.
+    captured = [one["captured"] for one in found["runs"]]
+    assert all(captured) == (kind == "prefetch"), found
+    assert not any(one["failed"] for one in found["runs"]), found
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("kind", ["plain", "prefetch"])
+def test_how_much_slower_a_training_loop_is(kind: str, note: Callable[..., None]) -> None:
+    pytest.importorskip("torch")
+    command = (sys.executable, str(PROGRAMS / "training.py"), kind)
+
+    def seconds(lines: list[str]) -> float:
+        return next(float(one.split()[1]) for one in lines if one.startswith("TIME"))
+
+    def alone() -> float:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return seconds(done.stdout.splitlines())
+
+    def under(mode: str, **asked: object) -> float:
+        return seconds(perturbed.run(Program(command), mode, **asked).lines)
+
+    own = statistics.median(alone() for _ in range(RUNS))
+    slower = {
+        name: statistics.median(under(mode, **asked) for _ in range(RUNS)) / own
+        for name, mode, asked in (
+            ("serial", "serial", {}),
+            ("seed 0", "late", {"seed": 0}),
+            ("seed 1", "late", {"seed": 1}),
+        )
+    }
+    said = ", ".join(f"{name} x {factor:.2f}" for name, factor in slower.items())
+    note(f"training {kind}: {own:.4f} s by itself, {said}")
+    assert max(slower.values()) < 200, said
+
+
+def test_a_racy_program_is_right_as_a_rule_without_the_command(note: Callable[..., None]) -> None:
+    """How often each is wrong by itself: that this is rare is what the command is for."""
+    for program, modules in NEEDS.items():
+        if any(importlib.util.find_spec(one) is None for one in modules):
+            continue
+        done = subprocess.run(
+            [sys.executable, str(PROGRAMS / f"{program}.py"), "racy"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        found = re.search(r"WRONG.*", done.stderr)
+        note(f"{program} racy, by itself: {found[0] if found else done.stderr[-200:]}")

@@ -1,0 +1,367 @@
+"""`cai-bridge perturb` over a driver in software, whose streams are threads (tests/software_driver).
+
+Each run is a process of its own, with the library that ships preloaded and the driver loaded as
+libcuda.so.1.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cai_bridge._cli import perturb, perturbed
+from cai_bridge._cli.perturbed import LIBRARY, Program, same
+
+DRIVER = Path(__file__).parents[1] / "software_driver"
+CC = shutil.which("cc")
+pytestmark = pytest.mark.skipif(
+    not (LIBRARY.exists() and CC), reason="make perturb builds the library; cc builds the driver"
+)
+Perturb = Callable[..., tuple[int, dict[str, Any]]]
+
+TWO = "a, b, x, y = stream(), stream(), word(), word()"
+# Racy programs and their right twins: the twin's line replaces the one marked, or follows it.
+RACY = {
+    "a write and a read on two streams": f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {{wait}}
+            launch("copy", b, y, x)
+            print(read(y, b))
+            order(b, a)
+        """,
+    "a read and the next write": f"""
+        {TWO}
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            order(a, b)
+            launch("copy", b, y, x)
+            {{back}}
+            launch("fill", a, x, 777)
+            print(read(y, b))
+        """,
+    "pinned memory that the host reads": """
+        a, x, h = stream(), word(), pinned()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            call("cuMemcpyAsync", h, x, 8, a)
+            {host}
+            print(peek(h))
+            call("cuStreamSynchronize", a)
+        """,
+    "a non-blocking stream and the legacy one": """
+        a, x, y = stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {legacy}
+            launch("copy", 0, y, x)
+            print(read(y, 0))
+        """,
+    "a graph whose input is written elsewhere": f"""
+        {TWO}
+        call("cuStreamBeginCapture_v2", b, 0)
+        launch("copy", b, y, x)
+        graph = ended(b)
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {{wait}}
+            call("cuGraphLaunch", graph, b)
+            print(read(y, b))
+            order(b, a)
+        """,
+    "a thread's own default stream": """
+        a, x, y = stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            {own}
+            launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")
+            print(read(y, PER_THREAD))
+            order(PER_THREAD, a)
+        """,
+}
+WAITS = {
+    "wait": "order(a, b)",
+    "back": "order(b, a)",
+    "host": 'call("cuStreamSynchronize", a)',
+    "legacy": "order(a, LEGACY)",
+    "own": "order(a, PER_THREAD)",
+}
+NO_WAITS = dict.fromkeys(WAITS, "pass")
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("driver")
+    command = [str(CC), "-O1", "-shared", "-fPIC", "-pthread", "-o", str(folder / "libcuda.so.1")]
+    subprocess.run([*command, str(DRIVER / "cuda.c")], check=True)
+    return folder
+
+
+@pytest.fixture
+def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Perturb:
+    """Runs the command on a program, and returns the exit status and what it says."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.setenv("PYTHONPATH", str(DRIVER))
+
+    def perturb(text: str, *options: str) -> tuple[int, dict[str, Any]]:
+        program = tmp_path / "program.py"
+        program.write_text(f"from soft import *\n{textwrap.dedent(text)}")
+        command = [sys.executable, "-m", "cai_bridge", "perturb", "--json", *options]
+        command += ["--", sys.executable, str(program)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)
+
+    return perturb
+
+
+def seeds(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one for one in found["runs"] if one["run"].startswith("seed")]
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_a_racy_program_differs_within_the_covering_seeds(name: str, run: Perturb) -> None:
+    status, found = run(RACY[name].format(**NO_WAITS))
+    assert status == 1, found
+    assert "a wait is missing" in found["conclusion"]
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_with_the_wait_it_never_differs(name: str, run: Perturb) -> None:
+    status, found = run(RACY[name].format(**WAITS), "--seeds", "14")
+    assert status == 0, found
+    assert sum(one["gates"] for one in found["runs"]) > 0
+
+
+def test_seeds_cover_as_many_streams_as_the_program_has(run: Perturb) -> None:
+    text = "x = word()\nfor s in [stream() for _ in range(5)]: launch('fill', s, x, 1)\nprint(1)"
+    status, found = run(text)
+    assert (status, len(seeds(found))) == (0, 6), found
+
+
+def test_a_capture_is_left_alone(run: Perturb) -> None:
+    status, found = run(
+        """
+        a, b, x, y = stream(), stream(), word(), word()
+        launch("fill", b, y, 1)
+        call("cuStreamBeginCapture_v2", a, 0)
+        for i in range(20):
+            launch("fill", a, x, i)
+            launch("fill", b, y, i)
+            read(y, b)
+        ended(a)
+        print(cuda.soft_count(2))
+        """
+    )
+    assert status == 0, found
+    assert all(one["captured"] == 20 for one in found["runs"])
+
+
+def test_a_gate_opens_when_its_time_is_up_though_the_host_never_waits_for_it(run: Perturb) -> None:
+    status, found = run(
+        """
+        import time
+        a, h = stream(), pinned()
+        launch("fill", a, h, 1)
+        ends = time.monotonic() + 20
+        while not peek(h) and time.monotonic() < ends:
+            time.sleep(0.001)
+        print(peek(h), cuda.soft_count(1) < 500_000_000)
+        """
+    )
+    assert status == 0, found
+    assert [one["opened"] for one in seeds(found)] == [0, 0]
+    assert [one["gates"] for one in seeds(found)] == [0, 1]
+
+
+def test_a_host_that_waits_opens_the_gate_at_once(run: Perturb) -> None:
+    text = (
+        "a, x = stream(), word()\nfor i in range(20):\n launch('fill', a, x, i)\n print(read(x, a))"
+    )
+    status, found = run(text, "--delay", "5")
+    assert status == 0, found
+    assert seeds(found)[1]["opened"] == 20
+    assert seeds(found)[1]["seconds"] < 20
+
+
+def test_before_a_gate_opens_all_that_it_does_not_hold_up_runs(run: Perturb) -> None:
+    text = """
+        a, b, x, y = stream(), stream(), word(), word()
+        launch("fill", a, x, 1)
+        launch("spin", b, 20_000)  # microseconds
+        launch("copy", b, y, x)
+        call("cuCtxSynchronize")
+        print(read(y, b))
+        """
+    status, found = run(text, "--delay", "5")
+    assert status == 1, found
+
+
+def test_a_program_without_cuda_cannot_be_judged(run: Perturb) -> None:
+    status, found = run("print(1)")
+    assert (status, len(found["runs"])) == (2, 1)
+    assert found["conclusion"].startswith("0 operations seen")
+
+
+def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> None:
+    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(time.time_ns())"
+    status, found = run(text)
+    assert (status, len(found["runs"])) == (2, 2)
+    assert "two serial runs differ" in found["conclusion"]
+
+
+def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
+    status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
+    assert status == 2
+    assert found["conclusion"].endswith("exit status 1: why")
+
+
+def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:
+    text = "x, s = word(), stream()\nlaunch('fill', s, x, 1)\nprint(7)"
+    status, found = run(text, "--match", "nothing")
+    assert status == 2
+    assert "nothing to compare" in found["conclusion"]
+
+
+def test_what_could_not_be_delayed_is_said(run: Perturb) -> None:
+    text = "x, s = word(), stream()\ncuda.soft_fail()\nlaunch('fill', s, x, 1)\nprint(7)"
+    status, found = run(text)
+    assert (status, seeds(found)[1]["failed"]) == (2, 1), found
+    assert "no operation could be delayed" in found["conclusion"]
+
+
+def test_a_run_that_takes_too_long_is_ended(run: Perturb) -> None:
+    text = "import time\nx, s = word(), stream()\nlaunch('fill', s, x, 1)\ntime.sleep(60)"
+    status, found = run(text, "--timeout", "1")
+    assert status == 2
+    assert found["conclusion"].startswith("the serial run was ended after 1.0 s")
+
+
+def test_forked_workers_are_counted_though_they_end_without_their_exit_functions(
+    run: Perturb,
+) -> None:
+    status, found = run(
+        """
+        import os
+        for i in range(2):
+            if not (child := os.fork()):
+                x, s = word(), stream()
+                launch("fill", s, x, i)
+                os._exit(0)
+            os.waitpid(child, 0)
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
+        print(1)
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [3, 3, 3, 3]
+
+
+def test_a_function_from_the_drivers_own_lookup_is_seen(run: Perturb) -> None:
+    status, found = run(
+        """
+        import ctypes
+        found = ctypes.c_void_p()
+        none = c_uint64(0)
+        call("cuGetProcAddress_v2", b"cuLaunchKernel", ctypes.byref(found), 12000, none, None)
+        kind = ctypes.CFUNCTYPE(c_uint, *[c_uint64], *[c_uint] * 7, c_uint64, c_void_p, c_void_p)
+        x, s = word(), stream()
+        values = [c_uint64(x), c_uint64(1)]
+        addresses = (c_void_p * 2)(*[ctypes.addressof(one) for one in values])
+        kind(found.value)(3, 1, 1, 1, 1, 1, 1, 0, s, ctypes.addressof(addresses), None)
+        print(1)
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [1, 1, 1, 1]
+
+
+def test_checkpoints_of_host_arrays_are_compared(run: Perturb) -> None:
+    text = """
+        import ctypes, numpy
+        from cai_bridge.testing import checkpoint
+        a, x, h = stream(), word(), pinned()
+        launch("fill", a, x, 1)
+        call("cuMemcpyAsync", h, x, 8, a)
+        checkpoint("h", numpy.frombuffer((ctypes.c_char * 8).from_address(h), "u8").copy())
+        """
+    status, found = run(text, "--compare", "checkpoints")
+    assert status == 1, found
+    assert "'h' uint64 (1,)" in found["conclusion"]
+
+
+def test_a_checkpoint_does_nothing_without_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    from cai_bridge.testing import checkpoint
+
+    monkeypatch.delenv("CAI_BRIDGE_PERTURB_LOG", raising=False)
+    checkpoint("x", object())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--seeds", "0"),
+        ("--tolerance", "1"),
+        ("--tolerance", "-0.1"),
+        ("--delay", "0"),
+        ("--delay", "11"),
+        ("--timeout", "0"),
+        ("--match", "("),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", f"{option}={value}", "--", "true"]) == 2
+    assert f"{option}: got" in capsys.readouterr().err
+
+
+def test_numbers_are_the_same_within_the_tolerance_and_text_exactly() -> None:
+    assert same("loss 1.000 at 3", "loss 1.001 at 3", 0.01)
+    assert not same("loss 1.000 at 3", "loss 1.001 at 3", 0.0001)
+    assert not same("loss 1.000", "lost 1.000", 0.5)
+    assert not same("1 2", "1", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("streams", "seeds"), [(0, 2), (1, 2), (2, 2), (3, 4), (4, 4), (5, 6), (64, 12), (1000, 12)]
+)
+def test_the_number_of_covering_seeds(streams: int, seeds: int) -> None:
+    assert perturb.covering(streams) == seeds
+
+
+def test_a_program_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    from cai_bridge._cli.command import main
+
+    assert main(["perturb", "--", "/no/such/program"]) == 2
+    assert "/no/such/program: No such file" in capsys.readouterr().err
+
+
+def test_without_its_library_the_command_says_how_to_build_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from cai_bridge._cli.command import main
+
+    monkeypatch.setattr(perturbed, "LIBRARY", tmp_path / "none.so")
+    assert main(["perturb", "--", "true"]) == 2
+    assert "make perturb" in capsys.readouterr().err
+
+
+def test_another_preloaded_library_stays(driver: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LD_PRELOAD", str(driver / "libcuda.so.1"))
+    found = perturbed.run(Program(("sh", "-c", "echo $LD_PRELOAD")), "serial")
+    assert found.lines == [f"{LIBRARY}:{driver / 'libcuda.so.1'}"]
+    assert os.environ["LD_PRELOAD"] == str(driver / "libcuda.so.1")

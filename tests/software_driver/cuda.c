@@ -1,0 +1,215 @@
+/* A CUDA driver in software: each stream is a thread with a queue, so that work really runs late.
+ * It is loaded as libcuda.so.1, under the library that `cai-bridge perturb` preloads.
+ *
+ * What it claims: one device, one context; device memory is the host's; the legacy default stream and
+ * blocking streams wait for each other; an event is what a stream had queued when it was recorded; in a
+ * capture work goes into a graph, and a stream that is asked by an unrelaxed thread spoils the capture.
+ * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add and
+ * spin, which are the programs' own. soft_count says what was seen. */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef uint64_t u64;
+typedef unsigned R;
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600, INVALIDATED = 901 };
+enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, BYTES, WAIT, CALL };
+enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
+
+struct stream;
+struct job { int kind; u64 a[4]; struct stream *on; u64 upto; };
+struct graph { struct job jobs[512]; int count; };
+struct stream {
+  pthread_mutex_t lock; pthread_cond_t moved; pthread_t thread;
+  struct job queue[SLOTS]; u64 done, queued;
+  int blocking, spoilt; struct graph *capture;
+};
+struct event { struct stream *on; u64 upto; };
+
+static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
+static struct stream *all[MOST], *legacy; static int streams, captures;
+static struct { u64 from, size; int kind; } extents[EXTENTS]; static int memories;
+static u64 gates, longest, in_graphs, failing;
+static __thread unsigned mode;
+static __thread struct stream *own;
+
+static u64 at(clockid_t clock) { struct timespec t; clock_gettime(clock, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
+static u64 globaltimer(void) { return at(CLOCK_REALTIME); }
+static void upto(struct stream *s, u64 n) {
+  pthread_mutex_lock(&s->lock);
+  while (s->done < n) pthread_cond_wait(&s->moved, &s->lock);
+  pthread_mutex_unlock(&s->lock);
+}
+static void gate(struct job *j) {
+  u64 start = globaltimer(), n;
+  for (;;) {
+    n = globaltimer();
+    if ((int64_t)n >= (int64_t)j->a[2] || n - start >= j->a[3] || *(volatile u64 *)j->a[0] >= j->a[1]) break;
+    usleep(20);
+  }
+  __atomic_add_fetch(&gates, j->a[3] != 0, __ATOMIC_SEQ_CST);
+  if (n - start > longest) longest = n - start;
+}
+static void run(struct job *j) {
+  volatile u64 *to = (volatile u64 *)j->a[0];
+  switch (j->kind) {
+    case GATE: gate(j); break;
+    case TICK: *to = globaltimer(); break;
+    case FILL: *to = j->a[1]; break;
+    case COPY: *to = *(volatile u64 *)j->a[1]; break;
+    case ADD: *to += *(volatile u64 *)j->a[1]; break;
+    case SPIN: usleep(j->a[0]); break;
+    case BYTES: memmove((void *)j->a[0], (void *)j->a[1], j->a[2]); break;
+    case WAIT: upto(j->on, j->upto); break;
+    case CALL: ((void (*)(void *))j->a[0])((void *)j->a[1]); break;
+  }
+}
+static void *work(void *given) {
+  struct stream *s = given;
+  for (;;) {
+    pthread_mutex_lock(&s->lock);
+    while (s->done == s->queued) pthread_cond_wait(&s->moved, &s->lock);
+    struct job j = s->queue[s->done % SLOTS];
+    pthread_mutex_unlock(&s->lock);
+    run(&j);
+    pthread_mutex_lock(&s->lock);
+    s->done++;
+    pthread_cond_broadcast(&s->moved);
+    pthread_mutex_unlock(&s->lock);
+  }
+  return NULL;
+}
+static struct stream *make(int blocking) {
+  struct stream *s = calloc(1, sizeof *s);
+  pthread_mutex_init(&s->lock, NULL); pthread_cond_init(&s->moved, NULL);
+  s->blocking = blocking;
+  pthread_mutex_lock(&table); if (streams < MOST) all[streams++] = s; pthread_mutex_unlock(&table);
+  pthread_create(&s->thread, NULL, work, s); pthread_detach(s->thread);
+  return s;
+}
+static struct stream *of(u64 handle) {
+  if (handle > 2) return (struct stream *)handle;
+  if (handle == 2) return own ? own : (own = make(1));
+  pthread_mutex_lock(&table); struct stream *s = legacy; pthread_mutex_unlock(&table);
+  if (!s) { s = make(1); pthread_mutex_lock(&table); legacy = s; pthread_mutex_unlock(&table); }
+  return s;
+}
+static void append(struct stream *s, struct job j) {
+  pthread_mutex_lock(&s->lock);
+  while (s->queued - s->done >= SLOTS) pthread_cond_wait(&s->moved, &s->lock);
+  s->queue[s->queued++ % SLOTS] = j;
+  pthread_cond_broadcast(&s->moved);
+  pthread_mutex_unlock(&s->lock);
+}
+/* The legacy default stream waits for all blocking streams, and they for it. */
+static void join(struct stream *s) {
+  if (!s->blocking) return;
+  struct stream *first = of(1);
+  if (s != first) { append(s, (struct job){ WAIT, { 0 }, first, first->queued }); return; }
+  for (int i = 0; i < streams; i++) if (all[i] != s && all[i]->blocking) append(s, (struct job){ WAIT, { 0 }, all[i], all[i]->queued });
+}
+static R push(u64 handle, struct job j) {
+  struct stream *s = of(handle);
+  if (s->capture) {
+    if (s->capture->count == 512) return OUT_OF_MEMORY;
+    if (j.kind == GATE || j.kind == TICK) in_graphs++;
+    s->capture->jobs[s->capture->count++] = j;
+    return SUCCESS;
+  }
+  join(s); append(s, j);
+  return SUCCESS;
+}
+/* What a thread that is not relaxed must not ask while a capture goes on. */
+static void asks(void) {
+  if (captures && mode != RELAXED) for (int i = 0; i < streams; i++) if (all[i]->capture) all[i]->spoilt = 1;
+}
+static int kind_of(u64 p) {
+  for (int i = 0; i < memories; i++) if (p - extents[i].from < extents[i].size) return extents[i].kind;
+  return 0;
+}
+static u64 taken(u64 size, int kind) {
+  if (memories == EXTENTS) return 0;
+  u64 p = (u64)aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+  memset((void *)p, 0, size);
+  pthread_mutex_lock(&table);
+  extents[memories].from = p; extents[memories].size = size; extents[memories++].kind = kind;
+  pthread_mutex_unlock(&table);
+  return p;
+}
+
+/* For tests: 0 gates that were run, 1 the longest in nanoseconds, 2 gates in graphs. */
+u64 soft_count(int which) { return which == 0 ? gates : which == 1 ? longest : in_graphs; }
+/* From now on modules cannot be loaded. */
+void soft_fail(void) { failing = 1; }
+
+R cuInit(unsigned flags) { (void)flags; return SUCCESS; }
+R cuCtxGetCurrent(u64 *to) { *to = CONTEXT; return SUCCESS; }
+R cuCtxPushCurrent_v2(u64 context) { (void)context; return SUCCESS; }
+R cuCtxPopCurrent_v2(u64 *to) { *to = CONTEXT; return SUCCESS; }
+R cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *active) { (void)device; *flags = 0; *active = 1; return SUCCESS; }
+R cuStreamGetCtx(u64 s, u64 *to) { (void)s; *to = CONTEXT; return SUCCESS; }
+R cuStreamGetFlags(u64 s, unsigned *to) { *to = !of(s)->blocking; return SUCCESS; }
+R cuStreamCreate(u64 *to, unsigned flags) { *to = (u64)make(!(flags & 1)); return SUCCESS; }
+R cuStreamDestroy_v2(u64 s) { (void)s; return SUCCESS; }
+R cuThreadExchangeStreamCaptureMode(unsigned *m) { unsigned old = mode; mode = *m; *m = old; return SUCCESS; }
+R cuStreamIsCapturing(u64 s, unsigned *to) { *to = of(s)->capture != NULL; return SUCCESS; }
+R cuStreamBeginCapture_v2(u64 h, unsigned m) { (void)m; struct stream *s = of(h); s->capture = calloc(1, sizeof *s->capture); s->spoilt = 0; captures++; return SUCCESS; }
+R cuStreamEndCapture(u64 h, u64 *to) { struct stream *s = of(h); *to = (u64)s->capture; s->capture = NULL; captures--; return s->spoilt ? INVALIDATED : SUCCESS; }
+R cuGraphInstantiateWithFlags(u64 *to, u64 graph, u64 flags) { (void)flags; *to = graph; return SUCCESS; }
+R cuGraphLaunch(u64 graph, u64 h) { struct graph *g = (struct graph *)graph; for (int i = 0; i < g->count; i++) push(h, g->jobs[i]); return SUCCESS; }
+R cuMemAlloc_v2(u64 *to, u64 size) { *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuMemHostAlloc(void **to, u64 size, unsigned flags) { (void)flags; *to = (void *)taken(size, 1); return *to ? SUCCESS : OUT_OF_MEMORY; }
+R cuPointerGetAttribute(unsigned *to, int attribute, u64 p) { if (attribute != 2 || !kind_of(p)) return INVALID_VALUE; *to = kind_of(p); return SUCCESS; }
+R cuModuleLoadData(u64 *to, const void *image) { (void)image; *to = 5; return failing ? INVALID_VALUE : SUCCESS; }
+R cuModuleGetFunction(u64 *to, u64 module, const char *name) {
+  static const char *names[] = { "", "gate", "tick", "fill", "copy", "add", "spin" };
+  (void)module;
+  for (int i = 1; i < 7; i++) if (!strcmp(name, names[i])) { *to = i; return SUCCESS; }
+  return NOT_FOUND;
+}
+R cuFuncGetName(const char **to, u64 f) { static const char *names[] = { "", "gate", "tick", "fill", "copy", "add", "spin" }; if (f < 1 || f > 6) return INVALID_VALUE; *to = names[f]; return SUCCESS; }
+R cuLaunchKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) {
+  static const int counts[] = { 0, 4, 1, 2, 2, 2, 1 };
+  (void)x; (void)y; (void)z; (void)bx; (void)by; (void)bz; (void)shared; (void)extra;
+  if (f < GATE || f > SPIN) return INVALID_VALUE;
+  struct job j = { (int)f, { 0 }, NULL, 0 };
+  for (int i = 0; i < counts[f]; i++) j.a[i] = *p[i];
+  return push(s, j);
+}
+R cuLaunchKernel_ptsz(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) { return cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s ? s : 2, p, extra); }
+R cuLaunchHostFunc(u64 s, u64 f, u64 data) { return push(s, (struct job){ CALL, { f, data }, NULL, 0 }); }
+R cuStreamQuery(u64 h) { asks(); struct stream *s = of(h); if (s->capture) s->spoilt = 1; pthread_mutex_lock(&s->lock); int busy = s->done < s->queued; pthread_mutex_unlock(&s->lock); return busy ? NOT_READY : SUCCESS; }
+R cuStreamSynchronize(u64 h) { asks(); struct stream *s = of(h); if (h < 2) join(s); upto(s, s->queued); return SUCCESS; }
+R cuCtxSynchronize(void) { asks(); for (int i = 0; i < streams; i++) upto(all[i], all[i]->queued); return SUCCESS; }
+R cuEventCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct event)); return SUCCESS; }
+R cuEventRecord(u64 e, u64 h) { struct event *x = (struct event *)e; struct stream *s = of(h); join(s); x->on = s; x->upto = s->queued; return SUCCESS; }
+R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; asks(); if (x->on) upto(x->on, x->upto); return SUCCESS; }
+R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; if (x->on) append(of(h), (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
+static R copy(u64 to, u64 from, u64 size, u64 s) {
+  R r = push(s, (struct job){ BYTES, { to, from, size }, NULL, 0 });
+  if (!kind_of(to) || !kind_of(from)) upto(of(s), of(s)->queued); /* pageable memory */
+  return r;
+}
+R cuMemcpyAsync(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
+R cuMemcpyDtoHAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
+R cuMemcpyHtoDAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
+R cuMemcpyDtoDAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
+R cuMemcpyDtoH_v2(u64 to, u64 from, u64 size) { copy(to, from, size, 1); upto(of(1), of(1)->queued); return SUCCESS; }
+R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) { copy(to, from, size, 1); upto(of(1), of(1)->queued); return SUCCESS; }
+
+#define ROW(asked, symbol) { asked, (void *)symbol },
+static const struct { const char *name; void *function; } GIVEN[] = {
+  ROW("cuLaunchKernel", cuLaunchKernel) ROW("cuStreamSynchronize", cuStreamSynchronize) ROW("cuEventRecord", cuEventRecord)
+  ROW("cuStreamWaitEvent", cuStreamWaitEvent) ROW("cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2) };
+R cuGetProcAddress_v2(const char *name, void **to, int version, u64 flags, int *status) {
+  (void)version; (void)flags;
+  if (status) *status = 0;
+  for (unsigned i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) if (!strcmp(name, GIVEN[i].name)) { *to = GIVEN[i].function; return SUCCESS; }
+  *to = NULL;
+  return NOT_FOUND;
+}
+R cuGetProcAddress(const char *name, void **to, int version, u64 flags) { return cuGetProcAddress_v2(name, to, version, flags, NULL); }

@@ -1,0 +1,101 @@
+"""A program's side of the driver in software: words of memory, streams, events and kernels."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref, c_int, c_uint, c_uint64, c_void_p
+
+NON_BLOCKING = 1
+LEGACY = 1
+PER_THREAD = 2
+cuda = ctypes.CDLL("libcuda.so.1")
+cuda.soft_count.restype = c_uint64
+cuda.soft_count.argtypes = [c_int]
+_ARGUMENTS = {
+    "cuMemAlloc_v2": [POINTER(c_uint64), c_uint64],
+    "cuMemHostAlloc": [POINTER(c_uint64), c_uint64, c_uint],
+    "cuStreamCreate": [POINTER(c_uint64), c_uint],
+    "cuStreamDestroy_v2": [c_uint64],
+    "cuStreamSynchronize": [c_uint64],
+    "cuStreamBeginCapture_v2": [c_uint64, c_uint],
+    "cuStreamEndCapture": [c_uint64, POINTER(c_uint64)],
+    "cuGraphInstantiateWithFlags": [POINTER(c_uint64), c_uint64, c_uint64],
+    "cuGraphLaunch": [c_uint64, c_uint64],
+    "cuEventCreate": [POINTER(c_uint64), c_uint],
+    "cuEventRecord": [c_uint64, c_uint64],
+    "cuEventSynchronize": [c_uint64],
+    "cuStreamWaitEvent": [c_uint64, c_uint64, c_uint],
+    "cuMemcpyAsync": [c_uint64, c_uint64, c_uint64, c_uint64],
+    "cuMemcpyDtoHAsync_v2": [c_uint64, c_uint64, c_uint64, c_uint64],
+    "cuMemcpyDtoH_v2": [c_uint64, c_uint64, c_uint64],
+    "cuModuleGetFunction": [POINTER(c_uint64), c_uint64, ctypes.c_char_p],
+    "cuLaunchKernel": [c_uint64, *[c_uint] * 7, c_uint64, c_void_p, c_void_p],
+}
+
+
+def call(name: str, *arguments: object) -> None:
+    """Call the driver."""
+    function = getattr(cuda, name)
+    function.argtypes = _ARGUMENTS.get(name, [])
+    function.restype = c_uint
+    code = function(*arguments)
+    assert code == 0, f"{name}: {code}"
+
+
+def made(name: str, *arguments: object) -> int:
+    """Call a function that gives back a number by its first argument."""
+    to = c_uint64()
+    call(name, byref(to), *arguments)
+    return to.value
+
+
+def stream(flags: int = NON_BLOCKING) -> int:
+    return made("cuStreamCreate", flags)
+
+
+def word() -> int:
+    return made("cuMemAlloc_v2", 8)
+
+
+def pinned() -> int:
+    return made("cuMemHostAlloc", 8, 0)
+
+
+def event() -> int:
+    return made("cuEventCreate", 2)
+
+
+def launch(name: str, on: int, *words: int, symbol: str = "cuLaunchKernel") -> None:
+    """Launch a kernel of the driver's by its name."""
+    kernel = made("cuModuleGetFunction", 0, name.encode())
+    values = [c_uint64(one) for one in words]
+    addresses = (c_void_p * 4)(*[ctypes.addressof(one) for one in values])
+    function = getattr(cuda, symbol)
+    function.argtypes = _ARGUMENTS["cuLaunchKernel"]
+    assert function(kernel, 1, 1, 1, 1, 1, 1, 0, on, ctypes.addressof(addresses), None) == 0
+
+
+def order(first: int, second: int) -> None:
+    """Make the second stream wait for the first."""
+    mark = event()
+    call("cuEventRecord", mark, first)
+    call("cuStreamWaitEvent", second, mark, 0)
+
+
+def read(address: int, on: int) -> int:
+    """Copy a word to pageable memory, for which the host waits."""
+    to = c_uint64()
+    call("cuMemcpyDtoHAsync_v2", ctypes.addressof(to), address, 8, on)
+    return to.value
+
+
+def peek(address: int) -> int:
+    """Read host memory, now."""
+    return c_uint64.from_address(address).value
+
+
+def ended(on: int) -> int:
+    """End a capture, and return its graph."""
+    to = c_uint64()
+    call("cuStreamEndCapture", on, byref(to))
+    return to.value
