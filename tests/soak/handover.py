@@ -8,6 +8,7 @@ from typing import Any
 from cai_bridge import _core
 
 from . import steps as s
+from . import strangers
 from .lives import Lives
 from .words import SILENT, Array, StreamRef, User, View, wants
 
@@ -161,7 +162,8 @@ class HandOvers(Lives):
                 self.makes_ready(array, legacy)
             return None
         self.makes_ready(array, stream or legacy)
-        unsaid = Strangers.all and stream is not None and not array.empty
+        strange = Strangers.all or array.is_strange
+        unsaid = strange and stream is not None and not array.empty
         if unsaid and not self.is_beside(legacy):
             self.edge(legacy, stream)
         return None if array.empty else stream or legacy
@@ -183,7 +185,9 @@ class HandOvers(Lives):
         """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
-        if pending is None and Strangers.all and not array.empty:
+        strange = Strangers.all or array.is_strange
+        late = array.says("cai") == strangers.LATE
+        if (late or (pending is None and strange)) and not array.empty:
             # At most there: who is known to mean nothing by it?
             legacy = f"L{array.device}"
             return view._replace(ready=legacy, on=StreamRef(legacy))
@@ -250,8 +254,20 @@ class HandOvers(Lives):
         # A dict by itself says what its owner's own dict says, so that one is its exporter.
         view = self._by_dict(view)
         if step.stream == -1:
-            return view._replace(ready=None, on=None if array.pending is None else view.on)
+            named = array.pending is not None and cai != strangers.LATE
+            return view._replace(ready=None, on=view.on if named else None)
         return view
+
+    # --- strangers --------------------------------------------------------------------------------
+
+    def _change(self, step: strangers.Change) -> None:
+        array = self.arrays[step.array]
+        wants(array.is_strange and step.speaks != array.speaks)
+        self.arrays[step.array] = array._replace(speaks=step.speaks)
+
+    def _lie(self, step: strangers.Lie) -> None:
+        array = self.arrays[step.array]
+        wants(array.own and not array.empty and self.capture is None and not self.ended)
 
     def _dict_of_view(self, step: s.FromCai) -> View:
         """The dict of one of our views by itself: its memory is the same producer's."""
