@@ -173,11 +173,11 @@ class Drawing(Trying):
 
     def unsettled(self) -> s.Step | None:
         """What strangers do between calls: a class changes, or a lie is told."""
-        if self.strange.random() >= 0.1:
-            return None
         found = self.named("x")
         strange = [name for name in found if self.model.arrays[name].is_strange]
-        if strange and self.strange.random() < 0.7:
+        if self.strange.random() >= (0.3 if strange else 0.03):
+            return None
+        if strange and self.strange.random() < 0.9:
             forms = [form for forms in FORMS.values() for form in forms]
             return Change(self.strange.choice(strange), (self.strange.choice(forms), STRANGE))
         return Lie(self.strange.choice(found)) if found else None

@@ -58,7 +58,10 @@ class HandOvers(Lives):
             again = view if reader is view.user else view.handed_on(reader)
             view = view._replace(user=User()) if array.empty else again
         else:
-            if stream is not None and not array.empty:
+            # What nobody said is no part of a capture.
+            said = view.home is not None or source[0] != "x" or not self._is_presumed(array)
+            is_ordered = said or view.ready is None or not self.is_beside(view.ready)
+            if stream is not None and not array.empty and is_ordered:
                 self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.home)
             on = user.kept
@@ -185,9 +188,7 @@ class HandOvers(Lives):
         """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
-        strange = Strangers.all or array.is_strange
-        late = array.says("cai") == strangers.LATE
-        if (late or (pending is None and strange)) and not array.empty:
+        if self._is_presumed(array) and not array.empty:
             # At most there: who is known to mean nothing by it?
             legacy = f"L{array.device}"
             return view._replace(ready=legacy, on=StreamRef(legacy))
@@ -259,6 +260,13 @@ class HandOvers(Lives):
         return view
 
     # --- strangers --------------------------------------------------------------------------------
+
+    def _is_presumed(self, array: Array) -> bool:
+        """Whether its dict says None, which means the legacy default stream at most."""
+        if array.says("dlpack") is not None or "exchange" in array.speaks:
+            return False
+        strange = Strangers.all or array.is_strange
+        return array.says("cai") == strangers.LATE or (array.pending is None and strange)
 
     def _change(self, step: strangers.Change) -> None:
         array = self.arrays[step.array]

@@ -29,7 +29,7 @@ FORMS: dict[str, tuple[str, ...]] = {"cai3": (LATE, "cai3"), "dlpack": (DEAF, TW
 """What an array that speaks so may be in a stranger's hands; the last is right but for the row."""
 STRANGE = "?"
 """Stands behind what it speaks, of an array that no row vouches for."""
-SHARE = 0.15
+SHARE = 0.5
 
 
 @dataclass(frozen=True)
