@@ -271,6 +271,10 @@ class HandOvers(Lives):
     def _change(self, step: strangers.Change) -> None:
         array = self.arrays[step.array]
         wants(array.is_strange and step.speaks != array.speaks)
+        # Who is asked again where its array is ready has to know it still.
+        views = [view for view in self.views.values() if view.array == step.array]
+        refs = [ref for view in views for ref in (view.on, view.home, *view.upstream) if ref]
+        wants(not any(ref.by in {"exporter", "pinned"} for ref in refs), "it is asked again")
         self.arrays[step.array] = array._replace(speaks=step.speaks)
 
     def _lie(self, step: strangers.Lie) -> None:
