@@ -2,11 +2,11 @@
 
 # A new seed each time, said first, so that the run can be repeated: make nightly NIGHT=...
 NIGHT := $(shell date +%s)
-NIGHTLY := test-serial test-shuffled soak fuzz docs asan loom mutants-py-layer mutants-python mutants
+NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak fuzz docs asan loom mutants-py-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
 .PHONY: soak counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
-.PHONY: test-serial test-shuffled test-no-habits link
+.PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
 test-serial: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests in one process, with collections of everything
@@ -17,6 +17,13 @@ test-shuffled: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ##
 
 test-no-habits: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests with the table of known libraries emptied
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-habits
+
+# Libraries that run on CPUs, and are too large for every push.
+CLIENTS := $(addprefix tests/python/test_, jax.py jax_streams.py convert_warp.py program_of_warp.py)
+
+test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## Run the Python tests of JAX and Warp with the real libraries, on CPUs
+	$(BIN)/python -m pip install --quiet --group clients
+	$(BIN)/python -m pytest -q $(CLIENTS)
 
 soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0, and a few over stand-ins
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)

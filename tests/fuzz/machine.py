@@ -18,7 +18,7 @@ from cai_bridge import CaiView, DLPackView, DriverError, convert, from_cai, to_c
 from cai_bridge.testing import simulated_cuda
 from cai_bridge.testing._kit.dlpack_abi import take
 
-from .objects import SHAPES, Producer, SpeaksCai, SpeaksDLPack, Stream
+from .objects import NAMES, SHAPES, Producer, SpeaksCai, SpeaksDLPack, Stream, rename
 
 REFUSALS = (ValueError, BufferError, TypeError, DriverError)
 FACTS = ("shape", "strides", "typestr", "ptr", "readonly", "device", "itemsize", "nbytes")
@@ -36,6 +36,8 @@ ACTS = [
     "raise",
     "interrupt",
     "be forgotten",
+    "name no stream",
+    "say another device",
 ]
 
 
@@ -115,6 +117,12 @@ class Bridging(RuleBasedStateMachine):
                 error = FromAfarError() if act == "raise" else Interrupt()
                 self.raised = self.raised or error
                 raise error
+            case "name no stream":
+                producer.names = not producer.names
+                if isinstance(producer, SpeaksCai):
+                    producer.entries.update(producer.made())
+            case "say another device":
+                producer.lies = not producer.lies
             case "be forgotten":
                 self.producers = [other for other in self.producers if other is not producer]
 
@@ -249,7 +257,10 @@ class Bridging(RuleBasedStateMachine):
                 acts, lambda: view.__dlpack__(stream=stream, max_version=(1, 0)), again=True
             )
             if capsule is not None:
-                self.tensors.append((take(capsule), weakref.ref(owner)))
+                taken = take(capsule)
+                # Whatever a consumer calls it from then on.
+                rename(capsule, NAMES[len(self.tensors) % len(NAMES)])
+                self.tensors.append((taken, weakref.ref(owner)))
         else:
             entries = self.call(acts, lambda: view.__cuda_array_interface__, again=True)
             if entries is not None:

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
+
+NAMES = (None, b"used_dltensor_versioned", b"used_dltensor", b"dltensor", b"triton")
+"""What consumers call a capsule that they have taken the tensor of."""
+
+rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_SetName", ctypes.pythonapi)
+)
 
 Act = Callable[["Producer"], None]
 
@@ -14,6 +22,7 @@ SHAPES = [
     ((2,), "<f8"),
     ((0,), "<f4"),
     ((8,), "<V2"),
+    ((2,), "<M8[ns]"),
 ]
 """What may be said of 16 bytes."""
 
@@ -26,6 +35,8 @@ class Producer:
         self.act = act
         self.layout = SHAPES[0]
         self.gone = False
+        # Whether its dict names a stream, and whether it says that its memory is another GPU's.
+        self.names, self.lies = True, False
 
     def ask(self) -> None:
         self.act(self)
@@ -88,7 +99,7 @@ class SpeaksCai(Producer):
             "data": (self.array.ptr, False),
             "version": 3,
             "strides": None,
-            "stream": 1,
+            "stream": 1 if self.names else None,
         }
         if not self.keys:
             return plain
@@ -111,7 +122,8 @@ class SpeaksDLPack(Producer):
 
     def __dlpack_device__(self) -> tuple[int, int]:
         self.ask()
-        return self.array.__dlpack_device__()
+        kind, ordinal = self.array.__dlpack_device__()
+        return kind, ordinal + self.lies
 
 
 class Stream:

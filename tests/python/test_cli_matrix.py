@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import json
+import random
 import re
 from typing import get_args
 
@@ -280,6 +283,11 @@ def test_what_matrix_writes_it_reads(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == json.loads(MATRIX.read_text("utf-8"))
 
 
+def aspect(**fields):
+    """A cell with one aspect of these fields."""
+    return {**CELL, "aspects": {"values": {"outcome": "right", **fields}}}
+
+
 @pytest.mark.parametrize(
     ("data", "said"),
     [
@@ -289,8 +297,18 @@ def test_what_matrix_writes_it_reads(tmp_path, capsys):
         ({**EMPTY, "cells": {"a": 3}}, "got no matrix (TypeError"),
         ({**EMPTY, "date": 3}, "date: got 3; allowed: a string"),
         ({**EMPTY, "versions": 3}, "versions: got 3; allowed: an object"),
-        ({**EMPTY, "cells": [{**CELL, "door": "front"}]}, "door and bridged: got 'front' and True"),
-        ({**EMPTY, "cells": [{**CELL, "route": []}]}, "got no matrix (TypeError"),
+        ({**EMPTY, "versions": {"a": "\ud800"}}, "versions: got {'a': '\\ud800'}; allowed"),
+        ({**EMPTY, "rounds": True}, "rounds: got True; allowed: an integer"),
+        ({**EMPTY, "consumers": [3]}, "consumers: got [3]; allowed: a list of names"),
+        ({**EMPTY, "producers": "torch"}, "producers: got 'torch'; allowed: a list of names"),
+        ({**EMPTY, "cells": [{**CELL, "door": "front"}]}, "door: got 'front'; allowed: 'cai'"),
+        ({**EMPTY, "cells": [{**CELL, "bridged": 1}]}, "bridged: got 1; allowed: true or false"),
+        ({**EMPTY, "cells": [{**CELL, "route": []}]}, "route: got []; allowed: a string"),
+        ({**EMPTY, "cells": [{**CELL, "aspects": {"odd": {"outcome": "right"}}}]}, "got 'odd'"),
+        ({**EMPTY, "cells": [aspect(wrong=1.5)]}, "wrong and rounds: got 1.5 and None; allowed"),
+        ({**EMPTY, "cells": [aspect(ms=float("nan"))]}, "ms: got nan; allowed: a number"),
+        ({**EMPTY, "cells": [aspect(ms="1")]}, "ms: got '1'; allowed: a number"),
+        ({**EMPTY, "cells": [aspect(detail=None)]}, "detail: got None; allowed: a string"),
         (
             {**EMPTY, "cells": [{"aspects": {"values": {"outcome": "<b>"}}}]},
             "got no matrix (ValueError: outcome: got '<b>'; allowed: right",
@@ -302,6 +320,47 @@ def test_what_is_no_matrix_is_refused(data, said, tmp_path, capsys):
     path.write_text(json.dumps(data))
     assert main(["matrix", "--from", str(path)]) == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "9" * 5_000, '{"place": ', "\ufeff"])
+def test_what_cannot_be_read_is_refused(text, tmp_path, capsys):
+    path = tmp_path / "data.json"
+    path.write_text(text, "utf-8")
+    assert main(["matrix", "--from", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"cai-bridge matrix: {path}: ")
+
+
+VALUES = [None, True, -1, 1.5, float("nan"), float("inf"), "", "\ud800", "\x1b[31m", [], {}, [1]]
+VALUES += [{"a": 1}, 10**30, "right"]
+
+
+def places(data, place=()):
+    """Every place in it, as the keys that lead there."""
+    yield place
+    keys = data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ()
+    for key in keys:
+        yield from places(data[key], (*place, key))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_file_holds_is_shown_or_refused(seed, tmp_path, capsys):
+    """One value of a real file is another, or is gone: nothing but a refusal may come of it."""
+    whole = json.loads(MATRIX.read_text("utf-8"))
+    whole["cells"] = whole["cells"][:3]
+    path, page, drawn = tmp_path / "data.json", tmp_path / "page.html", random.Random(seed)
+    all_places = [place for place in places(whole) if place]
+    for _ in range(60):
+        data = copy.deepcopy(whole)
+        *outer, key = drawn.choice(all_places)
+        inside = functools.reduce(lambda found, key: found[key], outer, data)
+        if isinstance(inside, dict) and drawn.random() < 0.2:
+            del inside[key]
+        else:
+            inside[key] = drawn.choice(VALUES)
+        path.write_text(json.dumps(data))
+        for wishes in ([], ["--json"], ["--html", str(page)]):
+            assert main(["matrix", "--from", str(path), *wishes]) in {0, 2}
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import steps as s
 from .choices import CAI_CONSUMERS, CALLS, DLPACK_CONSUMERS, ERRORS, MEMORY, SPEAKS
+from .strangers import FORMS, STRANGE, Change, Lie, drawn
 from .trying import Trying
 
 
@@ -120,7 +121,7 @@ class Drawing(Trying):
         return s.NewArray(
             self.name("x"),
             self.made,
-            speaks or self.pick(SPEAKS),
+            speaks or drawn(self.strange, self.pick(SPEAKS)),
             stream=stream,
             device=device,
             memory="device" if stream is None else self.pick(MEMORY),
@@ -169,6 +170,17 @@ class Drawing(Trying):
     def reset(self) -> s.Step:
         self.push(s.Sync(None))
         return s.Reset(int(self.chance(0.3)))
+
+    def unsettled(self) -> s.Step | None:
+        """What strangers do between calls: a class changes, or a lie is told."""
+        found = self.named("x")
+        strange = [name for name in found if self.model.arrays[name].is_strange]
+        if self.strange.random() >= (0.3 if strange else 0.03):
+            return None
+        if strange and self.strange.random() < 0.9:
+            forms = [form for forms in FORMS.values() for form in forms]
+            return Change(self.strange.choice(strange), (self.strange.choice(forms), STRANGE))
+        return Lie(self.strange.choice(found)) if found else None
 
     # --- the bridge's -----------------------------------------------------------------------------
 

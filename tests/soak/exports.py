@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from . import steps as s
 from .copies import Copies
+from .strangers import DEAF
 from .words import Array, StreamRef, User, View, wants
 
 LEGACY_KINDS = {"dlpack-none", "dlpack-exchange", "dlpack-borrowed"}
@@ -73,7 +74,7 @@ class Exports(Copies):
 
     def makes_ready(self, array: Array, stream: str) -> None:
         """A producer makes its memory ready on a stream by itself."""
-        if array.pending is not None and not array.empty:
+        if array.pending is not None and not array.empty and array.says("dlpack") != DEAF:
             self.usable(array.pending)
             self.own_wait(array.pending, stream)
 

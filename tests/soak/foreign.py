@@ -18,6 +18,8 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._stream import SimulatedStream
 from cai_bridge.testing._values import DTYPES, compact_strides
 
+from .strangers import renamed
+
 _C = ctypes.CDLL(None)
 _DTYPES = {
     "float32": (2, 32, 1),
@@ -74,6 +76,8 @@ class ByHand:
     def __init__(self, capsule: Any) -> None:
         self.taken = take(capsule)
         fields = self.taken.fields
+        chosen = len(fields.shape or ()) + fields.dtype[1]
+        renamed(capsule, fields.name, chosen)
         name = next(name for name, dtype in _DTYPES.items() if dtype == fields.dtype)
         itemsize = DTYPES[name].itemsize
         strides = fields.strides or compact_strides(fields.shape or (), 1)

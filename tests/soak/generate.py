@@ -117,6 +117,7 @@ def program(seed: int, model: Bridge | None = None) -> s.Program:
         for _ in range(3):
             made = kind(draw)
             if made is None or draw.push(made):
+                draw.push(draw.unsettled())
                 break
         if len(draw.program) >= wanted:
             break

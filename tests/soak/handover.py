@@ -8,6 +8,7 @@ from typing import Any
 from cai_bridge import _core
 
 from . import steps as s
+from . import strangers
 from .lives import Lives
 from .words import SILENT, Array, StreamRef, User, View, wants
 
@@ -57,7 +58,10 @@ class HandOvers(Lives):
             again = view if reader is view.user else view.handed_on(reader)
             view = view._replace(user=User()) if array.empty else again
         else:
-            if stream is not None and not array.empty:
+            # What nobody said is no part of a capture.
+            said = view.home is not None or source[0] != "x" or not self._is_presumed(array)
+            is_ordered = said or view.ready is None or not self.is_beside(view.ready)
+            if stream is not None and not array.empty and is_ordered:
                 self._to_stream(view, "" if step.converts else source, stream)
             user = User() if array.empty else self.user(step.stream, view.home)
             on = user.kept
@@ -161,7 +165,8 @@ class HandOvers(Lives):
                 self.makes_ready(array, legacy)
             return None
         self.makes_ready(array, stream or legacy)
-        unsaid = Strangers.all and stream is not None and not array.empty
+        strange = Strangers.all or array.is_strange
+        unsaid = strange and stream is not None and not array.empty
         if unsaid and not self.is_beside(legacy):
             self.edge(legacy, stream)
         return None if array.empty else stream or legacy
@@ -183,7 +188,7 @@ class HandOvers(Lives):
         """A dict that names a stream, which its exporter keeps."""
         array = self.arrays[view.array]
         pending = array.pending
-        if pending is None and Strangers.all and not array.empty:
+        if self._is_presumed(array) and not array.empty:
             # At most there: who is known to mean nothing by it?
             legacy = f"L{array.device}"
             return view._replace(ready=legacy, on=StreamRef(legacy))
@@ -250,8 +255,31 @@ class HandOvers(Lives):
         # A dict by itself says what its owner's own dict says, so that one is its exporter.
         view = self._by_dict(view)
         if step.stream == -1:
-            return view._replace(ready=None, on=None if array.pending is None else view.on)
+            named = array.pending is not None and cai != strangers.LATE
+            return view._replace(ready=None, on=view.on if named else None)
         return view
+
+    # --- strangers --------------------------------------------------------------------------------
+
+    def _is_presumed(self, array: Array) -> bool:
+        """Whether its dict says None, which means the legacy default stream at most."""
+        if array.says("dlpack") is not None or "exchange" in array.speaks:
+            return False
+        strange = Strangers.all or array.is_strange
+        return array.says("cai") == strangers.LATE or (array.pending is None and strange)
+
+    def _change(self, step: strangers.Change) -> None:
+        array = self.arrays[step.array]
+        wants(array.is_strange and step.speaks != array.speaks)
+        # Who is asked again where its array is ready has to know it still.
+        views = [view for view in self.views.values() if view.array == step.array]
+        refs = [ref for view in views for ref in (view.on, view.home, *view.upstream) if ref]
+        wants(not any(ref.by in {"exporter", "pinned"} for ref in refs), "it is asked again")
+        self.arrays[step.array] = array._replace(speaks=step.speaks)
+
+    def _lie(self, step: strangers.Lie) -> None:
+        array = self.arrays[step.array]
+        wants(array.own and not array.empty and self.capture is None and not self.ended)
 
     def _dict_of_view(self, step: s.FromCai) -> View:
         """The dict of one of our views by itself: its memory is the same producer's."""

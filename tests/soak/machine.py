@@ -10,6 +10,7 @@ import gc
 import weakref
 
 from . import steps as s
+from . import strangers
 from .hands import Hands
 from .objects import Failure, Wrong, compare
 
@@ -70,6 +71,8 @@ class Machine(Hands):
     def finish(self) -> None:
         """Wait, compare what was read, and let go of everything: nothing may be left."""
         self.cuda.synchronize()
+        if strangers.twice:
+            raise Wrong("twice", f"deleted again: {strangers.twice.pop()}")
         for name, pending in self.pendings.items():
             expected = self.model.seen[name]
             if expected is not None:

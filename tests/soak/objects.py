@@ -9,7 +9,9 @@ from typing import Any
 from cai_bridge.testing import _work
 
 from . import steps as s
+from . import strangers
 from .bridge import Bridge
+from .strangers import STRANGE
 
 CHECK_MEMORY_OF = {"device", "pinned", "managed"}
 
@@ -68,7 +70,7 @@ class Objects:
             strides=strides,
             offset=offset * itemsize,
             dtype=step.dtype,
-            speaks=step.speaks,
+            speaks=() if STRANGE in step.speaks else step.speaks,
             stream=None if step.stream is None else self.objects[step.stream],
             device=step.device,
             memory=step.memory,
@@ -77,7 +79,14 @@ class Objects:
         )
         if step.memory in CHECK_MEMORY_OF:
             self.memory[step.name] = made.ptr
-        return made
+        return strangers.estranged(made, step.speaks) if STRANGE in step.speaks else made
+
+    def _change(self, step: strangers.Change) -> None:
+        strangers.change(self.objects[step.array], step.speaks)
+
+    def _lie(self, step: strangers.Lie) -> None:
+        if not strangers.lied(self.objects[step.array]):
+            raise Wrong("not refused", f"{step}: nothing was raised, or another error")
 
     def _fill(self, step: s.Fill) -> None:
         array = self.objects[step.array]

@@ -18,6 +18,8 @@ class Trying:
 
     def __init__(self, seed: int, model: Bridge) -> None:
         self.random = random.Random(seed)
+        # Of its own: what strangers do does not change what else is drawn.
+        self.strange = random.Random(f"strangers {seed}")
         self.model = model
         self.program: list[s.Step] = []
         self.made = 0

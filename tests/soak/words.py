@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from . import steps as s
 from .order import Refused
+from .strangers import STRANGE
 
 SILENT = {"cai0", "cai1", "cai2"}
 
@@ -62,6 +63,11 @@ class Array(NamedTuple):
     root: str | None = None
     # Of a copy: the stream that it was made on.
     copied_on: str | None = None
+
+    @property
+    def is_strange(self) -> bool:
+        """Whether no row of the habits vouches for its type."""
+        return STRANGE in self.speaks
 
     def says(self, protocol: str) -> str | None:
         """Name the array's form of "dlpack" or "cai", if it speaks that."""

@@ -9,6 +9,9 @@ from typing import Any, Literal, get_args
 
 from .routes import advised
 
+MOST = 2**53
+"""More than any count, and as much as every reader of JSON has."""
+
 Outcome = Literal["right", "wrong", "ignored", "refused", "waits", "none", "crashed"]
 
 ASPECTS = ("values", "handover", "release", "host", "readonly", "dtypes", "lazy")
@@ -49,7 +52,14 @@ class Aspect:
         """Read what `to_dict` gave."""
         if data.get("outcome") not in get_args(Outcome):
             allowed = ", ".join(get_args(Outcome))
-            raise ValueError(f"outcome: got {data.get('outcome')!r}; allowed: {allowed}")
+            raise ValueError(f"outcome: got {data.get('outcome')!r:.80}; allowed: {allowed}")
+        wrong, rounds, ms = (data.get(name) for name in ("wrong", "rounds", "ms"))
+        if not all(one is None or is_count(one) for one in (wrong, rounds)):
+            got = f"{wrong!r:.80} and {rounds!r:.80}"
+            raise ValueError(f"wrong and rounds: got {got}; allowed: integers of 0 or more")
+        if not (ms is None or is_time(ms)):
+            raise ValueError(f"ms: got {ms!r:.80}; allowed: a number of 0 or more")
+        text_in(data, "detail", "")
         return cls(**data)
 
 
@@ -109,6 +119,12 @@ class Cell:
     def from_dict(cls, data: dict[str, Any]) -> Cell:
         """Read what `to_dict` gave."""
         aspects = {name: Aspect.from_dict(one) for name, one in data["aspects"].items()}
+        if odd := [name for name in aspects if name not in ASPECTS]:
+            raise ValueError(f"aspects: got {odd[0]!r:.80}; allowed: {', '.join(ASPECTS)}")
+        for name in ("producer", "consumer", "route", "door"):
+            text_in(data, name)
+        if not isinstance(data["bridged"], bool):
+            raise ValueError(f"bridged: got {data['bridged']!r:.80}; allowed: true or false")
         return cls(**{name: data[name] for name in _CELL}, aspects=aspects)
 
 
@@ -197,8 +213,18 @@ class Matrix:
         Raises
         ------
         KeyError, ValueError
-            Something is missing, or is no outcome.
+            Something is missing, or is not what it should be.
         """
+        for name in ("place", "date", "version"):
+            text_in(data, name)
+        for name in ("producers", "consumers"):
+            if not isinstance(data[name], list | tuple) or not all(map(is_text, data[name])):
+                raise ValueError(f"{name}: got {data[name]!r:.80}; allowed: a list of names")
+        versions, rounds = data["versions"], data["rounds"]
+        if not isinstance(versions, dict) or not all(map(is_text, (*versions, *versions.values()))):
+            raise ValueError(f"versions: got {versions!r:.80}; allowed: an object of strings")
+        if not is_count(rounds):
+            raise ValueError(f"rounds: got {rounds!r:.80}; allowed: an integer of 0 or more")
         return cls(
             **{name: data[name] for name in _MATRIX},
             producers=tuple(data["producers"]),
@@ -208,3 +234,31 @@ class Matrix:
 
 
 _MATRIX = ("place", "date", "version", "versions", "rounds")
+
+
+def is_text(value: object) -> bool:
+    """Tell whether it is a string that can be written."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def is_count(value: object) -> bool:
+    """Tell whether it is an integer of 0 or more."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
+
+
+def is_time(value: object) -> bool:
+    """Tell whether it is a finite number of 0 or more."""
+    return is_count(value) or (isinstance(value, float) and 0 <= value < MOST)
+
+
+def text_in(data: dict[str, Any], name: str, default: str | None = None) -> None:
+    """Refuse what is no string where there must be one."""
+    value = data[name] if default is None else data.get(name, default)
+    if not is_text(value):
+        raise ValueError(f"{name}: got {value!r:.80}; allowed: a string")
