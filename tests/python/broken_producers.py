@@ -40,7 +40,7 @@ def exporting(**fields):
 
 def is_columns(array):
     """Whether it is every second column of an array of two dimensions."""
-    return len(array._region.shape) == 2 and array._region.strides[1] == 8
+    return len(array._region.shape) == 2 and array._region.strides[1] == 2 * array._region.itemsize
 
 
 def behind(array):

@@ -68,12 +68,12 @@ EVIDENCE: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     "a copy right behind the array": (
         "cai-strides",
         "passed",
-        "None and None",
+        "None",
         {
             "doors": CAI,
             "interface": saying(
-                data=lambda a, data: (data[0] + 48 * is_columns(a), data[1]),
-                strides=lambda *_: None,
+                data=lambda a, data: (data[0] + 96 * is_columns(a), data[1]),
+                strides=lambda a, strides: None if is_columns(a) else strides,
             ),
         },
     ),

@@ -96,6 +96,8 @@ def test_a_view_makes_a_consumer_of_one_protocol_one_of_the_other(kind):
                 "takes-cai-default-stream",
                 "takes-cai-return",
                 "takes-cai-return-write",
+                "takes-cai-pending-read",
+                "takes-cai-other-stream",
             },
         ),
     ],

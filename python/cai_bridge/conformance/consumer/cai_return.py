@@ -9,7 +9,7 @@ from ..cases import Axes, Case
 from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
 from ..requirement import CAI, Check
-from .arrays import expect_copied, takes
+from .arrays import expect_copied, stream_of, takes
 from .cai_order import SYNCHRONIZATION
 from .waiting import needs_sharing
 
@@ -31,7 +31,7 @@ def _cai(
     over={"work": ("a read", "two reads")},
 )
 def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine = c.stream()
+    mine = stream_of(c)
     for value in lab.values():
         theirs = lab.stream()
         x = CaiArray(lab, (lab.items,), value=value, stream=theirs)
@@ -59,7 +59,7 @@ def takes_cai_return(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
 )
 def takes_cai_return_write(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     needs_sharing(c, lab, CaiArray)
-    mine = c.stream()
+    mine = stream_of(c)
     for value in lab.values():
         theirs = lab.stream()
         x = CaiArray(lab, (lab.items,), value=-value, stream=theirs)

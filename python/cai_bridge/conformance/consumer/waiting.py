@@ -8,7 +8,7 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, flat, handle_of
 from ..requirement import expect, needs
-from .arrays import Refusal, asked_with, attempt, expect_copied
+from .arrays import Refusal, asked_with, attempt, expect_copied, stream_of
 
 Handed = CaiArray | DLPackArray
 
@@ -82,8 +82,7 @@ def expect_other_stream_waits(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) 
     UnmetError
         The copy did not see the work, or nothing orders the two.
     """
-    seen, mine, other = "", c.stream(), c.stream()
-    needs(mine is not None, "the consumer's streams have no names")
+    seen, mine, other = "", stream_of(c), stream_of(c)
     for value in lab.values():
         x, theirs = kind(lab, (lab.items,)), lab.stream()
         late = x.write_late(theirs, value)
