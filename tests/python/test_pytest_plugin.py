@@ -152,9 +152,20 @@ def test_the_closest_name_is_told_for_one_that_is_mistyped(tmp_path):
 
 def test_without_a_subject_nothing_is_judged(tmp_path):
     code, shown = run(cwd=tmp_path)
-    assert code == 0, shown
+    assert code == 2, shown
     assert "no --cai-producer was given" in shown
+    assert "cai_bridge: nothing was judged; add --pyargs cai_bridge.conformance" in shown
     assert counted(shown, "passed") == 0
+
+
+def test_a_subject_without_the_kit_is_an_error_and_the_own_tests_alone_are_none(tmp_path):
+    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
+    code, shown = run("--cai-producer", "cai_bridge.conformance.libraries.simulated:Producer",
+                      cwd=tmp_path, files=("test_own.py",))
+    assert (code, counted(shown, "passed")) == (2, 1), shown
+    assert "nothing was judged" in shown
+    code, shown = run(cwd=tmp_path, files=("test_own.py",))
+    assert (code, counted(shown, "passed")) == (0, 1), shown
 
 
 # The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.

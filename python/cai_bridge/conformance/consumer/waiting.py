@@ -57,20 +57,20 @@ def expect_waits(
         with c.entered(before):
             kept.append(c.take(other))
         lab.synchronize()
-    late = x.write_late(theirs, value)
+    late, asked = x.write_late(theirs, value), len(getattr(x, "asked", ()))
     if case.work == "two writes":
         late.value = value + 0.25
         lab.write(handle_of(theirs), x.region, late.value)
     with c.entered(mine):
         y = c.take(x)
         copied = c.copy(y)
-    return expect_copied(c, lab, copied, late, told_by(lab, x, theirs))
+    return expect_copied(c, lab, copied, late, told_by(lab, x, theirs, asked))
 
 
-def told_by(lab: Lab, x: Handed, theirs: Any) -> str:
-    """Tell by what a consumer had to know of the order."""
+def told_by(lab: Lab, x: Handed, theirs: Any, since: int = 0) -> str:
+    """Tell by what a consumer had to know of the order; `since` how many times it had asked."""
     if isinstance(x, DLPackArray):
-        return asked_with(lab, x.asked[-1:])
+        return asked_with(lab, x.asked[since:])
     return f"the dict names {lab.called(handle_of(theirs))}"
 
 

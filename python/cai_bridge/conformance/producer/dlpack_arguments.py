@@ -13,7 +13,7 @@ from ..requirement import ARRAY_API, DLPACK, NotApplicableError, expect
 from .arrays import can_be_late, export, made, on_host, stream_taken
 from .dlpack import METHOD, dlpack
 from .pending import by_capsule, expect_ordered
-from .values import numbers, taken_of, whole_of
+from .values import is_copy, numbers, taken_of, whole_of
 
 
 @dlpack(
@@ -69,13 +69,15 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
 )
 def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
-    before = read_capsule(export(x, stream=1)).readonly
-    frozen = p.readonly(x)
+    base = read_capsule(export(x, stream=1))
+    frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
     try:
         fields = read_capsule(export(y, stream=1))
     except BufferError as error:
         return f"refused: {error}"
+    if is_copy(case, fields.ptr, base.ptr):
+        return "a copy"
     expect(fields.flags is not None, "a legacy capsule, which cannot say it")
     expect(fields.readonly, f"flags are {fields.flags}")
     after = read_capsule(export(x, stream=1)).readonly

@@ -17,6 +17,7 @@ from .values import (
     by_exchange,
     by_loan,
     expect_values,
+    is_copy,
     laid_out,
     lazy_values,
     said_or_refused,
@@ -91,13 +92,15 @@ def exchange_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     table = table_of(x)
-    before = table.export(x).fields.readonly
-    frozen = p.readonly(x)
+    base = table.export(x).fields
+    frozen, before = p.readonly(x), base.readonly
     y = taken_of(p, lab, frozen, case)[0]
     try:
         fields = table.export(y).fields
     except Exception as refused:
         return f"refused: {refused}"
+    if is_copy(case, fields.ptr, base.ptr):
+        return "a copy"
     expect(fields.readonly, f"flags are {fields.flags}")
     after = table.export(x).fields.readonly
     expect(frozen is x or after == before, "then the array itself is told as read-only")

@@ -165,6 +165,9 @@ def expect_ordered(
             elif case.export == BETWEEN:
                 kept.append(hand_over(lab, x, mine.handle, case))
         if case.export == BETWEEN:
+            begin, place = place_of_items(late.array), kept[0][0].ptr
+            shared = begin <= place < begin + 4 * lab.items
+            needs(shared, "slices of the arrays are copies, which later writes do not reach")
             if case.stream == "moved":
                 _move(p, lab, late)
             _write_again(p, late, 0.125)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -62,6 +63,12 @@ def taken_of(p: ProducerAdapter, lab: Lab, x: Any, case: Case) -> tuple[Any, Vie
 def laid_out(p: ProducerAdapter, lab: Lab, case: Case) -> Any:
     """Make an array of a case's layout and type."""
     return taken_of(p, lab, whole_of(p, lab, case), case)[0]
+
+
+def is_copy(case: Case, ptr: int, base: int) -> bool:
+    """Tell whether what was taken of an array at `base` is elsewhere than in its memory."""
+    size = math.prod(LAYOUTS[case.layout][0]) * dtype_named(case.dtype).itemsize
+    return not base <= ptr < base + size
 
 
 def numbers(case: Case, places: list[int]) -> list[Any]:
