@@ -158,16 +158,6 @@ def test_without_a_subject_nothing_is_judged(tmp_path):
     assert counted(shown, "passed") == 0
 
 
-def test_a_subject_without_the_kit_is_an_error_and_the_own_tests_alone_are_none(tmp_path):
-    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
-    code, shown = run("--cai-producer", "cai_bridge.conformance.libraries.simulated:Producer",
-                      cwd=tmp_path, files=("test_own.py",))
-    assert (code, counted(shown, "passed")) == (2, 1), shown
-    assert "nothing was judged" in shown
-    code, shown = run(cwd=tmp_path, files=("test_own.py",))
-    assert (code, counted(shown, "passed")) == (0, 1), shown
-
-
 # The names and kinds of the options that data-apis/array-api-tests adds, 2026-04.
 ARRAY_API_TESTS = """
 def pytest_addoption(parser):
@@ -200,6 +190,15 @@ def run_somebody_elses(folder, *options):
         command, capture_output=True, text=True, timeout=60, check=False, env=alone
     )
     return done.returncode, done.stdout + done.stderr
+
+
+def test_a_subject_without_the_kit_is_an_error(tmp_path):
+    (tmp_path / "test_own.py").write_text("def test_own():\n    pass\n")
+    code, shown = run_somebody_elses(tmp_path, "--cai-producer", "simulated")
+    assert (code, counted(shown, "passed")) == (2, 1), shown
+    assert "cai_bridge: nothing was judged; add --pyargs cai_bridge.conformance" in shown
+    code, shown = run_somebody_elses(tmp_path)
+    assert (code, counted(shown, "passed")) == (0, 1), shown
 
 
 def test_a_suite_with_options_of_its_own_runs_beside_it_and_imports_nothing_of_the_bridge(tmp_path):
