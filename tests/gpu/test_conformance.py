@@ -77,7 +77,17 @@ def test_a_hold_does_not_hold_other_streams_back(lab: GpuLab) -> None:
     lab.wait(1)
     assert hold.pending
     assert lab.overtakes(other.handle, hold)
-    assert not lab.overtakes(first.handle, hold)
+    assert lab.overtakes(first.handle, hold) is False
+    assert lab.overtakes(None, hold) is False
+
+
+def test_a_gpu_that_is_too_busy_for_an_idle_stream_tells_nothing(lab: GpuLab) -> None:
+    first, other = lab.stream(), lab.stream()
+    busy, hold = lab.hold(lab._idle.handle), lab.hold(first.handle)
+    assert lab.overtakes(first.handle, hold) is None
+    hold = lab.hold(first.handle)
+    assert lab.overtakes(other.handle, hold) is True
+    busy.release()
 
 
 def test_many_holds_reuse_their_flags(lab: GpuLab) -> None:
@@ -120,7 +130,7 @@ def test_a_read_that_comes_too_late_shows_nothing(lab: GpuLab) -> None:
             lab.wait(late.stream.handle)
             lab.expect_read(lab.stream().handle, region, late, "the host waited")
 
-    with pytest.raises(NotApplicableError, match="each write was done before"):
+    with pytest.raises(NotApplicableError, match="each time what was held back"):
         try_all()
 
 

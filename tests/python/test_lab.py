@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import capsules
 import pytest
+import small_consumer
+import small_library
 from fakes import StreamObject
 
-from cai_bridge.conformance import NotApplicableError, UnmetError
+from cai_bridge.conformance import NotApplicableError, UnmetError, check_consumer, check_producer
 from cai_bridge.conformance.lab import CaiArray, DLPackArray, Late, handle_of
+from cai_bridge.conformance.lab.cuda import NOT_READY
+from cai_bridge.conformance.lab.gpu import GpuLab
 from cai_bridge.conformance.lab.simulated import HOST_WAITS
 from cai_bridge.conformance.places import shared_places
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
@@ -118,8 +124,71 @@ def test_rounds_in_which_nothing_was_held_back_tell_nothing(pending: bool, lab: 
     if pending:
         judged(pending)
     else:
-        with pytest.raises(NotApplicableError, match="each write was done before the read was"):
+        with pytest.raises(NotApplicableError, match="each time what was held back was done too"):
             judged(pending)
+
+
+@pytest.mark.parametrize("told", [False, None])
+def test_a_device_that_is_too_busy_for_an_idle_stream_judges_nothing(
+    told: bool | None, lab: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(lab, "overtakes", lambda stream, hold: told)
+    outcome = "skipped" if told is None else "passed"
+    pending = ("cai-pending", "cai-pending-read", "dlpack-pending", "dlpack-pending-read")
+    report = check_producer(small_library.Producer, lab=lab, only=pending)
+    assert {one.name: one.outcome for one in report.verdicts} == dict.fromkeys(pending, outcome)
+    taken = ("takes-cai-stream", "takes-cai-pending-read", "takes-cai-return")
+    taken += ("takes-dlpack-pending", "takes-dlpack-pending-read")
+    report = check_consumer(small_consumer.Consumer, lab=lab, only=taken)
+    assert {one.name: one.outcome for one in report.verdicts} == dict.fromkeys(taken, outcome)
+
+
+class Driver:
+    """A driver whose events are done after so many questions each."""
+
+    def __init__(self, *done_after: float) -> None:
+        self.left = [*done_after]
+        self.made = 0
+
+    def __call__(self, *_: Any) -> None:
+        pass
+
+    def context(self) -> Any:
+        return contextlib.nullcontext()
+
+    def event(self) -> int:
+        self.made += 1
+        return self.made - 1
+
+    def result(self, _: str, event: int) -> int:
+        self.left[event] -= 1
+        return NOT_READY if self.left[event] >= 0 else 0
+
+
+NEVER = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("idle", "asked", "stream", "told"),
+    [
+        *((0, NEVER, 7, False), (NEVER, 3, 7, True), (0, 3, 7, True)),
+        *((NEVER, NEVER, 7, None), (0, 0, None, False), (NEVER, 0, None, None)),
+    ],
+)
+def test_what_an_idle_stream_cannot_do_tells_nothing_of_another(
+    idle: float, asked: float, stream: int | None, told: bool | None
+) -> None:
+    lab = GpuLab.__new__(GpuLab)
+    lab.driver = Driver(idle, asked)
+    lab._idle = lab._small = SimpleNamespace(handle=9, ptr=4096)
+    until = time.perf_counter() + 0.02
+
+    class Hold:
+        @property
+        def pending(self) -> bool:
+            return time.perf_counter() < until
+
+    assert lab.overtakes(stream, Hold()) is told
 
 
 def test_where_nothing_was_read_no_round_is_found_wanting(lab: Any) -> None:

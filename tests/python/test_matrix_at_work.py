@@ -26,7 +26,7 @@ class Timed(SimulatedLab):
     """Like a GPU: nothing is reported, so that the times and the values tell."""
 
     timed = True
-    early = False
+    early = busy = False
 
     def __init__(self, cuda):
         super().__init__(cuda, own=False)
@@ -38,6 +38,10 @@ class Timed(SimulatedLab):
 
     def overtakes(self, stream, hold):
         # Time passes, and what is queued there comes first.
+        if self.busy:
+            return None
+        if stream is None:
+            return False
         self.wait(stream)
         return self.early
 
@@ -71,6 +75,14 @@ def test_a_read_that_comes_first_is_told_where_the_stream_has_a_name(timed):
     assert said.outcome == "wrong"
     assert said.detail.endswith("the read was done while the write was held back")
     assert judged(timed, Producer, Nameless, "handover", BY_DLPACK).outcome == "right"
+
+
+@pytest.mark.parametrize("aspect", ["handover", "release"])
+@pytest.mark.parametrize("consumer", [Heedless, Nameless])
+def test_a_device_that_is_too_busy_for_an_idle_stream_shows_nothing(timed, aspect, consumer):
+    timed.busy = True
+    said = judged(timed, Producer, consumer, aspect, "from_cai(to_cai(x))")
+    assert said.outcome == "none"
 
 
 def test_what_is_held_back_is_let_go_of_before_it_is_waited_for(timed):

@@ -115,14 +115,14 @@ def expect_read_kept(c: ConsumerAdapter, lab: Lab, kind: type[Handed], mine: Any
             y = c.take(x)
             refused = attempt(c.fill, y, -value)
         needs(not isinstance(refused, Refusal), f"the write was {refused}")
-        if mine is not None:
-            lab.overtakes(handle_of(mine), hold)
+        shown = lab.overtakes(None if mine is None else handle_of(mine), hold) is not None
         hold.release()
         lab.synchronize()
         found, told = lab.reports(), told_by(lab, x, theirs)
         expect(not found, f"{told}, and the producer still reads: {'; '.join(found)}")
         seen = {*flat(read.value)}
         expect(seen == {value}, f"{told}, and the producer read {seen} instead of {value}")
+        lab.count(shown)
         del y
     return "the write came after the producer's read"
 

@@ -22,7 +22,7 @@ class Round:
     wrong : str
         What was wrong; empty where nothing was.
     shown : bool
-        Whether what was held back was so for long enough.
+        Whether what was held back was so for long enough, on a device that could overtake it.
     waited : bool
         Whether the host waited.
     ms : float
@@ -64,14 +64,14 @@ def _handover(pair: Pair, mine: Any, value: float) -> Round:
             taken = pair.take(handed)
             copied = pair.consumer.copy(taken)
     pending = late.hold.pending
-    early = mine is not None and lab.overtakes(handle_of(mine), late.hold)
+    early = lab.overtakes(None if mine is None else handle_of(mine), late.hold)
     late.hold.release()
     seen = pair.consumer.values(copied)
     lab.synchronize()
     wrong = "the read was done while the write was held back" if early else ""
     return Round(
         _wrong(pair, seen, late.value) or wrong,
-        pending and not watch.waited,
+        pending and not watch.waited and early is not None,
         watch.waited,
         watch.ms,
     )
@@ -117,15 +117,15 @@ def _release(pair: Pair, mine: Any, theirs: Any, value: float) -> Round:
         with pair.on(theirs, None):
             late = pair.producer.full(shape, pair.dtype, 0.0)
     pending = hold.pending
-    if theirs is not None:
-        # Time for the next write, which must not come first.
-        lab.overtakes(handle_of(theirs), hold)
+    # Time for the next write, which must not come first.
+    told = lab.overtakes(None if theirs is None else handle_of(theirs), hold)
     hold.release()
     seen = pair.consumer.values(copied)
     lab.synchronize()
     wrong = _wrong(pair, seen, written)
     reused = place_of(late, pair.dtype).ptr == place.ptr
-    return Round(wrong, pending and not watch.waited, watch.waited, watch.ms, reused)
+    shown = pending and not watch.waited and told is not None
+    return Round(wrong, shown, watch.waited, watch.ms, reused)
 
 
 def _first(pair: Pair, place: Region) -> Any:

@@ -206,12 +206,13 @@ def expect_read_first(
                 hand_over(lab, late.array, before.handle, case)
             region, named, keep = hand_over(lab, late.array, mine.handle, case)
         lab.write(mine.handle, region, -value, name="the consumer's write")
-        lab.overtakes(mine.handle, hold)
+        told = lab.overtakes(mine.handle, hold)
         hold.release()
         lab.synchronize()
         found = lab.reports()
         expect(not found, f"{named}, and the library still reads: {'; '.join(found)}")
         seen = set(flat(lab.get(hand_over(lab, copied, mine.handle, Case())[0])))
         expect(seen == {value}, f"{named}, and the library read {seen} instead of {value}")
+        lab.count(told is not None)
         del keep
     return f"{named}, and the write came after the library's read"
