@@ -42,6 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="use the simulated device, also on a machine with a GPU",
     )
     group.addoption(
+        "--cai-thorough",
+        action="store_true",
+        help="judge each requirement in every case of its product of layouts, types, pending work, "
+        "streams and exports; by default large products are thinned to all pairs of values",
+    )
+    group.addoption(
         "--cai-slow-after",
         type=float,
         default=SLOW_S,

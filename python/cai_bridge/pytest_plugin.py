@@ -20,7 +20,9 @@ from cai_bridge.conformance import (
     ConsumerAdapter,
     Lab,
     ProducerAdapter,
+    Report,
     Requirement,
+    Verdict,
     consumer_named,
     open_lab,
     producer_named,
@@ -28,13 +30,16 @@ from cai_bridge.conformance import (
 )
 from cai_bridge.conformance.judging import judge, text_of
 from cai_bridge.conformance.known import known as shipped
-from cai_bridge.conformance.requirement import did_you_mean
+from cai_bridge.conformance.requirement import Role, did_you_mean
 from cai_bridge.testing import SimulatedCuda
 from pytest_cai_bridge import RAN
 
 ROLES = ("producer", "consumer")
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
+TALLIES = pytest.StashKey[list["Tally"]]()
+REASONS = 5
+"""How many reasons for skips are told."""
 
 
 class Place:
@@ -59,6 +64,7 @@ class Place:
             # Somebody's fixture may put another simulated device in place for each test.
             self.close()
             self._lab = self._open.enter_context(open_lab(self._where))
+            self._lab.thorough = self.config.getoption("--cai-thorough")
             self._device = SimulatedCuda.current()
         return self._lab
 
@@ -76,13 +82,22 @@ class Tally:
     ----------
     expected : int
         How many requirements are not left out by a file.
-    run, judged : int
-        How many were run here, and got a verdict.
+    name, role, place : str
+        The subject's name, its role, and the device.
+    verdicts : list of Verdict
+        Those of the requirements that were run here.
     """
 
+    name: str
+    role: Role
     expected: int = 0
-    run: int = 0
-    judged: int = 0
+    place: str = ""
+    verdicts: list[Verdict] = field(default_factory=list)
+
+    @property
+    def report(self) -> Report:
+        """What there is so far."""
+        return Report(self.name, self.role, self.place, tuple(self.verdicts))
 
 
 @dataclass(frozen=True)
@@ -151,9 +166,10 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
     made = []
     place = config.stash[PLACE]
     for subject in config.getoption(f"--cai-{role}"):
-        adapter, tally = _adapter(role, subject), Tally()
+        adapter = _adapter(role, subject)
+        tally = Tally(subject, "producer" if role == "producer" else "consumer")
         skips, xfails = (known[kind].get(subject, {}) for kind in ("skips", "xfails"))
-        for one in requirements("producer" if role == "producer" else "consumer"):
+        for one in requirements(tally.role):
             marks = []
             if one.name in skips:
                 marks.append(pytest.mark.skip(reason=str(skips[one.name])))
@@ -164,6 +180,7 @@ def _cases(config: pytest.Config, role: str, known: dict[str, Any]) -> list[Any]
             made.append(pytest.param(adapter, case, id=f"{subject}-{one.name}", marks=marks))
         case = Case(None, place, subject, tally)
         made.append(pytest.param(adapter, case, id=f"{subject}-anything-judged"))
+        config.stash[TALLIES].append(tally)
     return made
 
 
@@ -177,6 +194,7 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.path.insert(0, here)
     config.stash[PLACE] = place = Place(config)
     config.add_cleanup(place.close)
+    config.stash[TALLIES] = []
     known = {kind: _known(config, kind) for kind in ("skips", "xfails")}
     config.stash[CASES] = {role: _cases(config, role, known) for role in ROLES}
 
@@ -206,28 +224,62 @@ def run_case(adapter: ProducerAdapter | ConsumerAdapter, case: Case) -> None:
     if case.requirement is None:
         _anything(case.tally)
         return
-    case.tally.run += 1
     case.place.config.stash.setdefault(RAN, []).append(case.requirement.name)
     lab = case.place.lab()
     with _named_when_slow(case):
         verdict = judge(case.requirement, adapter, lab)
+    case.tally.place = lab.name
+    case.tally.verdicts.append(verdict)
     if verdict.outcome == "skipped":
         pytest.skip(verdict.evidence)
-    case.tally.judged += 1
     if verdict.outcome == "failed":
         rule = case.requirement
-        lines = (
-            f"{rule.name}: {rule.rule}",
-            rule.citation,
-            f"otherwise: {rule.why}",
-            f"seen: {verdict.evidence}",
-            "",
-            *((verdict.traceback, "") if verdict.traceback else ()),
-            verdict.program,
-        )
         if rule.level == "should":
             pytest.xfail(f"advice: {rule.rule}; seen: {verdict.evidence}")
-        pytest.fail("\n".join(lines), pytrace=False)
+        pytest.fail(_told(verdict, case), pytrace=False)
+
+
+def _told(verdict: Verdict, case: Case) -> str:
+    """Write a failure in full, or in two lines where it likely follows from another."""
+    rule = verdict.requirement
+    cause = case.tally.report.follows.get(rule.name)
+    if cause and case.place.config.get_verbosity() < 1:
+        return (
+            f"{rule.name}: {rule.rule}\n"
+            f"likely follows from {cause}, which failed before; -v tells it in full"
+        )
+    quote = (f'"{rule.quote}"',) if rule.quote else ()
+    lines = (
+        f"{rule.name}: {rule.rule}",
+        rule.citation,
+        *quote,
+        f"otherwise: {rule.why}",
+        f"seen: {verdict.evidence}",
+        "",
+        *((verdict.traceback, "") if verdict.traceback else ()),
+        verdict.program,
+    )
+    return "\n".join(lines)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what was judged of each subject, what leads its failures, and what was not judged."""
+    tallies = [one for one in terminalreporter.config.stash.get(TALLIES, []) if one.verdicts]
+    if tallies:
+        terminalreporter.section("conformance")
+    for report in (one.report for one in tallies):
+        terminalreporter.write_line(report.summary())
+        for one in report.causes:
+            after = [name for name, cause in report.follows.items() if cause == one.name]
+            what = "failed" if one.requirement.level == "must" else "advice"
+            tail = f"; likely from the same cause: {', '.join(after)}" if after else ""
+            terminalreporter.write_line(f"  {what} {one.name}{tail}")
+        reasons = [*report.skipped.items()]
+        for reason, names in reasons[:REASONS]:
+            which = names[0] if len(names) == 1 else f"{len(names)} requirements"
+            terminalreporter.write_line(f"  skipped {which}: {reason}")
+        if len(reasons) > REASONS:
+            terminalreporter.write_line("  skipped others: -rs tells them")
 
 
 @contextmanager
@@ -253,8 +305,8 @@ def _named_when_slow(case: Case) -> Iterator[None]:
 
 def _anything(tally: Tally) -> None:
     """Fail where every requirement was skipped: nothing is known of such a library."""
-    if tally.judged:
+    if any(one.outcome != "skipped" for one in tally.verdicts):
         return
-    if tally.run < tally.expected:
+    if len(tally.verdicts) < tally.expected:
         pytest.skip("only some of the requirements ran here")
     pytest.fail("every requirement was skipped: nothing is known of the library", pytrace=False)

@@ -3,7 +3,8 @@
     python -m tests.gpu.known FOLDER "one H100, driver 580.159, 2026-11-26, with torch 2.11.0"
 
 What a library does not meet is listed with the reason that the list had before, or else with what
-was seen, in parentheses, until somebody has looked at it by hand. What ended the process is skipped.
+was seen, in parentheses, until somebody has looked at it by hand. What ended the process is
+skipped.
 """
 
 from __future__ import annotations

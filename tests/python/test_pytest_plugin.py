@@ -201,6 +201,53 @@ def test_a_subject_without_the_kit_is_an_error(tmp_path):
     assert (code, counted(shown, "passed")) == (0, 1), shown
 
 
+STRIDES = """
+from small_library import Array, Producer as Right
+
+class Items(Array):
+    @property
+    def __cuda_array_interface__(self):
+        said = super().__cuda_array_interface__
+        steps = said["strides"]
+        return {**said, "strides": steps and tuple(step // self.itemsize for step in steps)}
+
+class Producer(Right):
+    array = Items
+"""
+
+
+def test_what_follows_from_a_failure_is_folded_under_it(tmp_path):
+    (tmp_path / "items.py").write_text(STRIDES)
+    given = ["--cai-producer", "items:Producer", "--cai-simulated", "-k", "cai-"]
+    code, shown = run(*given, cwd=tmp_path)
+    assert code == 1, shown
+    assert "likely follows from cai-strides, which failed before" in shown
+    assert shown.count("from cai_bridge.conformance import *") == 1, shown
+    last = shown[shown.rindex("= conformance =") :]
+    assert "items:Producer as a producer on the simulated device: " in last
+    assert "  failed cai-strides; likely from the same cause: cai-values" in last
+    assert "  skipped " in last
+    whole = run(*given, "-v", cwd=tmp_path)[1]
+    assert whole.count("from cai_bridge.conformance import *") > 5
+
+
+def test_a_thorough_run_judges_in_more_cases(tmp_path):
+    given = ["--cai-producer", "small_library:Producer", "--cai-simulated", "-k", "cai-stream"]
+    given += ["--cai-thorough"]
+    assert run(*given, cwd=tmp_path)[0] == 0
+    (tmp_path / "conftest.py").write_text(
+        "from cai_bridge.conformance import judging\n"
+        "whole = judging.cases_of\n"
+        "def seen(*some, thorough):\n"
+        "    print('thorough', thorough)\n"
+        "    return whole(*some, thorough=thorough)\n"
+        "judging.cases_of = seen\n"
+    )
+    wished = ["-s", "-p", "conftest"]
+    assert "thorough True" in run(*given, *wished, cwd=tmp_path)[1]
+    assert "thorough False" in run(*given[:-1], *wished, cwd=tmp_path)[1]
+
+
 def test_a_suite_with_options_of_its_own_runs_beside_it_and_imports_nothing_of_the_bridge(tmp_path):
     (tmp_path / "conftest.py").write_text(ARRAY_API_TESTS)
     (tmp_path / "test_own.py").write_text(OF_SOMEBODY_ELSE)

@@ -217,6 +217,15 @@ class Report:
             lines += [textwrap.indent(one.traceback, "    "), ""]
         return [*lines, textwrap.indent(one.program, "    ")]
 
+    @property
+    def skipped(self) -> dict[str, tuple[str, ...]]:
+        """The names of what was not judged, by the reason; the commonest reason first."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in self.verdicts:
+            if one.outcome == "skipped":
+                found[one.evidence] = (*found.get(one.evidence, ()), one.name)
+        return dict(sorted(found.items(), key=lambda item: -len(item[1])))
+
     def missing(self) -> dict[tuple[str, str], tuple[str, ...]]:
         """List the members that the adapter needs for more verdicts.
 
