@@ -51,8 +51,9 @@ def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
 
 
 def counted(shown, what):
-    found = re.search(rf"(\d+) {what}", shown)
-    return int(found[1]) if found else 0
+    """Count what pytest's last line says."""
+    found = re.findall(rf"(\d+) {what}", shown.rstrip().rpartition("\n")[2])
+    return int(found[-1]) if found else 0
 
 
 def known(tmp_path, subject, **reasons):
@@ -226,7 +227,6 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path):
     last = shown[shown.rindex("= conformance =") :]
     assert "items:Producer as a producer on the simulated device: " in last
     assert "  failed cai-strides; likely from the same cause: cai-values" in last
-    assert "  skipped " in last
     whole = run(*given, "-v", cwd=tmp_path)[1]
     assert whole.count("from cai_bridge.conformance import *") > 5
 
