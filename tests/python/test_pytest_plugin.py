@@ -227,7 +227,7 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path):
     last = shown[shown.rindex("= conformance =") :]
     assert "items:Producer as a producer on the simulated device: " in last
     assert "  failed cai-strides; likely from the same cause: cai-values" in last
-    whole = run(*given, "-v", cwd=tmp_path)[1]
+    whole = run(*given, "-vv", cwd=tmp_path)[1]
     assert whole.count("from cai_bridge.conformance import *") > 5
 
 
@@ -270,7 +270,7 @@ def test_every_option_has_the_prefix(monkeypatch):
     importlib.import_module("pytest_cai_bridge").pytest_addoption(parser)
     (group,) = [one for one in parser._groups if one.name == "cai_bridge"]
     names = [name for one in group.options for name in one.names()]
-    assert len(names) == 6
+    assert len(names) == 7
     assert all(name.startswith("--cai-") for name in names)
 
 
