@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from explain_matrix import Bad, explained
+
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge._cli.table import ASPECTS, CONVERT, DOORS, Pair, Route, Table
 from cai_bridge.conformance.matrix import Matrix
@@ -66,6 +68,38 @@ def not_right(table: Table) -> list[str]:
     return rows
 
 
+def bad_cells(table: Table) -> Iterator[Bad]:
+    """List each question whose answer is not right with the bridge."""
+    for pair, route in _bridged(table):
+        for aspect in ASPECTS:
+            seen = table.seen(pair, route, aspect)
+            if seen is not None and seen.outcome not in ("right", "none"):
+                yield Bad(*pair, route.name, aspect, seen.outcome)
+
+
+def example(table: Table) -> str:
+    """Read one cell aloud: the first pair that is not right alone and has both protocols."""
+    for pair in table.pairs:
+        native = [table.best(pair, door=door, bridged=False) for door in DOORS]
+        if pair[0] == pair[1] or "none" in native or set(native) == {"right"}:
+            continue
+        after = [table.with_bridge(pair)]
+        after += [table.by_convert(pair)] if CONVERT in table.sides else []
+        before, now = (" ".join(OUTCOMES[one].letter for one in some) for some in (native, after))
+        alone = " and ".join(
+            f"{OUTCOMES[one].word} by {door}"
+            for one, door in zip(native, ("CAI", "DLPack"), strict=True)
+        )
+        ways = ("by the view", "by `convert`")
+        told = " and ".join(
+            f"{OUTCOMES[one].word} {way}" for one, way in zip(after, ways, strict=False)
+        )
+        return (
+            f"So {' → '.join(pair)}, `{before} → {now}`, is {alone} alone; with the bridge {told}. "
+        )
+    return ""
+
+
 def _bridged(table: Table) -> Iterator[tuple[Pair, Route]]:
     """List the ways over the bridge: of each pair the advised view, and `convert`."""
     for pair in table.pairs:
@@ -87,9 +121,7 @@ def tables() -> str:
     return "\n".join(
         [
             "Each cell has what a pair does alone, by CAI and by DLPack, and what it does with the "
-            f"bridge, by the advised view{by_convert}. So torch → jax, `W B → B R`, is wrong alone "
-            "by CAI and blocks the host by DLPack; with the bridge the view blocks, and `convert` "
-            "is right. Each letter is the gravest outcome, in the order below; refused values and "
+            f"bridge, by the advised view{by_convert}. {example(table)}Each letter is the gravest outcome, in the order below; refused values and "
             "types do not count, and are listed after the table.",
             "",
             f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
@@ -102,6 +134,10 @@ def tables() -> str:
             "## What is not right with the bridge",
             "",
             *not_right(table),
+            "",
+            "## Why these are not right",
+            "",
+            *explained(bad_cells(table)),
         ]
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from typing import Any
 
@@ -54,6 +55,13 @@ def test_an_unusual_library_that_is_right_is_not_accused(key: tuple[str, str], l
 def test_the_library_that_faults_are_planted_in_keeps_all(role: str, lab: Any) -> None:
     report = CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
     assert {one.name: one.evidence for one in report.verdicts if one.outcome != "passed"} == {}
+
+
+@pytest.mark.parametrize("role", planted.BASES)
+def test_a_library_of_today_is_judged_in_half_a_minute(role: str, lab: Any) -> None:
+    begin = time.perf_counter()
+    CHECKS[role](planted.library(role, "right", {"change": []}), lab=lab)
+    assert time.perf_counter() - begin < 30
 
 
 def test_what_rows_name_exists_and_there_are_enough() -> None:

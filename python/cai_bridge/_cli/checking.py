@@ -162,7 +162,13 @@ def run(
     path: str | None,
     html: str | None,
 ) -> int:
-    """Give a report for each subject and role; fail where something that is demanded failed."""
+    """Give a report for each subject and role; fail where something that is demanded failed.
+
+    Raises
+    ------
+    UsageError
+        Nothing was judged.
+    """
     page.check_asked(html)
     output.check_asked(path)
     reports = list(judged(tasks(subjects, role, only), where))
@@ -173,4 +179,6 @@ def run(
     else:
         text = "\n\n".join(map(_printable, reports))
     output.give(text, path, {html: page.of_reports(reports)} if html else {})
+    if all(one.outcome == "skipped" for report in reports for one in report.verdicts):
+        raise UsageError("nothing was judged: every requirement was skipped; the report says why")
     return OK if ok else FAILED

@@ -158,7 +158,10 @@ def _add_inspect(made: argparse.ArgumentParser) -> None:
 
 
 def _add_check(made: argparse.ArgumentParser) -> None:
-    made.epilog = "Exit status: 0, or 1 if a requirement that a specification demands failed."
+    made.epilog = (
+        "Exit status: 0, 1 if a requirement that a specification demands failed, or 2 if nothing "
+        "was judged."
+    )
     made.add_argument(
         "subjects", nargs="+", metavar="subject", help="a library's name, or module:factory"
     )

@@ -175,7 +175,8 @@ class Report:
         said = ", ".join(f"{counts[kind]} {kind}" for kind in ("passed", "failed", "skipped"))
         nothing = "" if counts["passed"] + counts["failed"] else ": nothing was judged"
         if self.follows:
-            said += f" ({len(self.causes)} causes)"
+            count = len(self.causes)
+            said += f" ({count} cause{'s' if count != 1 else ''})"
         return f"{self.subject} as a {self.role} on {self.place}: {said}{nothing}"
 
     def __str__(self) -> str:
