@@ -121,8 +121,9 @@ def tables() -> str:
     return "\n".join(
         [
             "Each cell has what a pair does alone, by CAI and by DLPack, and what it does with the "
-            f"bridge, by the advised view{by_convert}. {example(table)}Each letter is the gravest outcome, in the order below; refused values and "
-            "types do not count, and are listed after the table.",
+            f"bridge, by the advised view{by_convert}. {example(table)}Each letter is the gravest "
+            "outcome, in the order below; refused values and types do not count, and are listed "
+            "after the table.",
             "",
             f"{matrix.place}, {matrix.date[:10]}, {matrix.rounds} rounds where timing matters; "
             f"{versions}.",

@@ -1,7 +1,7 @@
 """Why cells of the matrix are not right with the bridge: what is known, told where a run shows it.
 
-`docs/draw_matrix.py` tells each explanation with the pairs that it is about, leaves out those that a
-run does not show, and lists what has none.
+`docs/draw_matrix.py` tells each explanation with the pairs that it is about, leaves out those that
+a run does not show, and lists what has none.
 """
 
 from __future__ import annotations

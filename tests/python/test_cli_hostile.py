@@ -273,5 +273,7 @@ def test_a_full_disk_is_told_in_a_line(place, command, told):
 
 def test_a_report_of_nothing_is_no_success(run):
     done = run("check", "cli_subjects:make", "--only", "cai-readonly")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert done.returncode == 2
+    told = "nothing was judged: every requirement was skipped; the report says why"
+    assert done.stderr == f"cai-bridge check: {told}\n"
     assert "0 passed, 0 failed, 1 skipped: nothing was judged" in done.stdout

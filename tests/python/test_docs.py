@@ -60,6 +60,13 @@ def test_each_direction_of_a_system_has_tests_that_are_there(system):
     assert system["by"]
 
 
+@pytest.fixture
+def of_the_pages(monkeypatch):
+    """The scripts of the pages find each other."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+
+
+@pytest.mark.usefixtures("of_the_pages")
 def test_the_tables_of_the_matrix_are_those_of_its_data():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
     assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
@@ -138,6 +145,22 @@ def test_the_recorded_races_are_what_the_simulated_device_runs():
         assert not scene["bridged"]["reports"]
 
 
+@pytest.mark.usefixtures("of_the_pages")
+def test_what_a_run_shows_is_explained_and_nothing_else():
+    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
+    explaining = runpy.run_path(str(ROOT / "docs" / "explain_matrix.py"))
+    bad, explained = explaining["Bad"], explaining["explained"]
+    lazy = bad("torch", "cupy", "from_cai(x)", "lazy", "refused")
+    odd = bad("cupy", "torch", "from_cai(x)", "values", "wrong")
+    (line,) = explained([lazy])
+    assert line.startswith("- **X** for lazy (torch → cupy): torch has recorded the values")
+    told = "- **W** for cupy → torch, `from_cai(x)`, values: not explained yet."
+    assert explained([odd, lazy]) == [line, told]
+    assert explained([]) == []
+    assert "not explained yet" not in drawing["page"]()
+
+
+@pytest.mark.usefixtures("of_the_pages")
 def test_a_later_run_takes_the_place_of_what_it_judged_again():
     drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
 
