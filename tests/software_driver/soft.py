@@ -66,7 +66,9 @@ def event() -> int:
     return made("cuEventCreate", 2)
 
 
-def launch(name: str, on: int, *words: int, symbol: str = "cuLaunchKernel") -> None:
+def launch(
+    name: str, on: int, *words: int, symbol: str = "cuLaunchKernel", pause: float = 0.003
+) -> None:
     """Launch a kernel by its name, and give it time: a host is slower than a GPU."""
     kernel = made("cuModuleGetFunction", 0, name.encode())
     values = [c_uint64(one) for one in words]
@@ -74,7 +76,7 @@ def launch(name: str, on: int, *words: int, symbol: str = "cuLaunchKernel") -> N
     function = getattr(cuda, symbol)
     function.argtypes = _ARGUMENTS["cuLaunchKernel"]
     assert function(kernel, 1, 1, 1, 1, 1, 1, 0, on, ctypes.addressof(addresses), None) == 0
-    time.sleep(0.003)
+    time.sleep(pause)
 
 
 def order(first: int, second: int) -> None:
