@@ -28,7 +28,9 @@ def draw(seed: int) -> Program:
         elif kind == "order":
             steps.append([kind, stream, other])
         else:
-            steps.append([kind, stream])
+            # Not a blocking stream: what its end is, where it has no work behind the legacy default
+            # stream's, is the driver's to say, and test_driver_twins.py's to show.
+            steps.append([kind, choice.choice((0, 2, 3))])
     return steps
 
 
