@@ -2,10 +2,10 @@
 
 # A new seed each time, said first, so that the run can be repeated: make nightly NIGHT=...
 NIGHT := $(shell date +%s)
-NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak fuzz docs asan loom mutants-py-layer mutants-python mutants
+NIGHTLY := test-serial test-shuffled test-no-habits test-clients soak soak-perturb fuzz docs asan loom mutants-py-layer mutants-python mutants
 PROGRAMS ?= 100000
 MANNERS ?= told handles unsaid
-.PHONY: soak counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
+.PHONY: soak soak-perturb counts flat loom asan tsan fuzz fuzz-minimise mutants mutants-python mutants-py-layer msrv
 .PHONY: test-serial test-shuffled test-no-habits test-clients link
 
 # pytest freezes what is there before each test, so that collections are quick.
@@ -30,6 +30,9 @@ soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on th
 	for manner in $(MANNERS); do \
 		$(BIN)/python -m tests.soak_gpu --simulated --manner $$manner --programs $$(( $(PROGRAMS) / 30 )) --seed $(SEED) || exit 1; \
 	done
+
+soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random programs under perturb, over a driver in software, from SEED=0
+	$(BIN)/python -m tests.soak_perturb --seed $(SEED)
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
 	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)

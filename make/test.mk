@@ -9,9 +9,10 @@ test-rust:  ## Run the core's tests, which need no Python
 	cargo test --quiet --no-default-features --features half,num-complex,float8
 	cargo test --quiet --no-default-features --features $(CUDARC) --test cudarc
 	$(UNSTABLE_RUSTDOC) cargo test --quiet --no-default-features --features $(CUDARC) --doc
+	cargo test --quiet --manifest-path perturb/Cargo.toml --target-dir target/perturb
 
 # The examples of the crate that need an interpreter are compiled, and do not run.
-test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED)  ## Run the Python tests on the simulated device
+test-python: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built $(TESTED) $(PERTURB)  ## Run the Python tests on the simulated device
 	$(PYO3_CARGO) test --quiet --no-default-features --features $(CUDARC),python,half,num-complex,float8 --doc -- py::rust src/lib.rs
 	$(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile
 
@@ -22,6 +23,8 @@ tests-of-a-wheel:  ## List the tests that each Python and wheel has at every pus
 lint-rust: $(BIN)/python
 	cargo fmt --check
 	cargo fmt --check --manifest-path fuzz/Cargo.toml
+	cargo fmt --check --manifest-path perturb/Cargo.toml
+	cargo clippy --quiet --all-targets --manifest-path perturb/Cargo.toml --target-dir target/perturb -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features -- -D warnings
 	$(PYO3_CARGO) clippy --quiet --all-targets --no-default-features --features $(CUDARC),python,half,num-complex,float8 -- -D warnings

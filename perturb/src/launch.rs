@@ -11,32 +11,36 @@ pub(crate) fn number(thread: u64, count: u64) -> u64 {
     (thread << BITS) | (count & ((1 << BITS) - 1))
 }
 
-/// The operations that may be late: `low-high`, the first and the one behind the last, and all from
-/// `also` on.
+/// The operations that may be late: `low-high`, the first and the one behind the last. From `serial` on
+/// each waits for all that was queued before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) low: u64,
     pub(crate) high: u64,
-    pub(crate) also: u64,
+    pub(crate) serial: u64,
 }
 
 impl Chosen {
-    pub(crate) const ALL: Self = Self { low: 0, high: u64::MAX, also: u64::MAX };
+    pub(crate) const ALL: Self = Self { low: 0, high: u64::MAX, serial: u64::MAX };
 
-    /// Whether the seed decides over this operation, or nothing delays it, or it is late anyway.
-    pub(crate) fn says(self, number: u64, by_seed: bool) -> bool {
-        number >= self.also || (by_seed && number >= self.low && number < self.high)
+    /// Whether the seed decides over this operation.
+    pub(crate) fn may_be_late(self, number: u64) -> bool {
+        number >= self.low && number < self.high && !self.is_serial(number)
+    }
+
+    pub(crate) fn is_serial(self, number: u64) -> bool {
+        number >= self.serial
     }
 
     /// Reads `low-high`; all where it is not that.
-    pub(crate) fn read(range: &[u8], also: Option<u64>) -> Self {
+    pub(crate) fn read(range: &[u8], serial: Option<u64>) -> Self {
         let mut parts = range.split(|byte| *byte == b'-');
         let ends = (parts.next().and_then(decimal), parts.next().and_then(decimal));
         let (low, high) = match ends {
             (Some(low), Some(high)) => (low, high),
             _ => (Self::ALL.low, Self::ALL.high),
         };
-        Self { low, high, also: also.unwrap_or(Self::ALL.also) }
+        Self { low, high, serial: serial.unwrap_or(Self::ALL.serial) }
     }
 }
 
@@ -63,13 +67,12 @@ mod tests {
     }
 
     #[test]
-    fn a_range_leaves_the_end_out_and_also_is_late_whatever_the_seed_says() {
-        let chosen = Chosen::read(b"3-5", Some(9));
-        let late: Vec<u64> = (0..12).filter(|one| chosen.says(*one, true)).collect();
-        assert_eq!(late, [3, 4, 9, 10, 11]);
-        assert!(!chosen.says(4, false));
-        assert!(chosen.says(9, false));
-        assert!((0..12).all(|one| Chosen::ALL.says(one, true)));
+    fn a_range_leaves_the_end_out_and_what_is_serial_is_never_late() {
+        let chosen = Chosen::read(b"3-9", Some(6));
+        let late: Vec<u64> = (0..12).filter(|one| chosen.may_be_late(*one)).collect();
+        assert_eq!(late, [3, 4, 5]);
+        assert!(chosen.is_serial(6) && !chosen.is_serial(5));
+        assert!((0..12).all(|one| Chosen::ALL.may_be_late(one)));
     }
 
     #[test]

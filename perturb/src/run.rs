@@ -14,6 +14,9 @@ use crate::{design, driver, gate, stack};
 /// Of so many bytes from pageable memory the driver has the host wait.
 const STAGED: u64 = 65_536;
 
+/// For how long the host waits for the device on the library's own account, in nanoseconds.
+const PATIENCE: u64 = 5_000_000_000;
+
 /// All that the library keeps in mind, and counts.
 pub(crate) struct State {
     pub(crate) streams: Streams,
@@ -178,7 +181,8 @@ impl<'a> Call<'a> {
             _ => {}
         }
         let Some(stream) = work else { return };
-        if self.settings.mode == Mode::Serial && !driver::is_capturing(stream) {
+        let serial = self.settings.mode == Mode::Serial;
+        if serial && !driver::is_capturing(stream) {
             // SAFETY: the program has just used it.
             unsafe { driver::synchronize(stream) };
         }
@@ -205,6 +209,9 @@ impl<'a> Call<'a> {
         let key = key(handle)?;
         let blocking = driver::is_blocking(handle);
         let set = self.settings;
+        if set.chosen.is_serial(operation) && !captured {
+            wait_for_all(set.delay);
+        }
         let launch = {
             let mut state = STATE.lock();
             state.seen += 1;
@@ -213,7 +220,7 @@ impl<'a> Call<'a> {
             let able = set.mode == Mode::Late && !captured && !blocks;
             let launch = state.streams.launch(key, blocking, now(), set.delay, |index| {
                 let by_seed = set.seed.is_some_and(|seed| design::is_late(seed, index));
-                able && set.chosen.says(operation, by_seed)
+                able && by_seed && set.chosen.may_be_late(operation)
             });
             state.late += u64::from(launch.late);
             launch
@@ -263,7 +270,7 @@ impl<'a> Call<'a> {
         let mut current = 0;
         // SAFETY: the result is this function's.
         unsafe { driver::cuCtxGetCurrent(&raw mut current) };
-        while STATE.lock().streams.is_pending(needed, now()) && others_run(current) {
+        while STATE.lock().streams.is_pending(needed, now()) && some_run(current, now()) {
             sys::rest();
         }
         let mut state = STATE.lock();
@@ -293,15 +300,27 @@ enum Wait {
     All,
 }
 
+/// Waits until no stream has work left, or for some seconds: what is pending may wait for this thread.
+fn wait_for_all(delay: u64) {
+    let ends = now().saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
+    let mut current = 0;
+    // SAFETY: the result is this function's.
+    unsafe { driver::cuCtxGetCurrent(&raw mut current) };
+    // With an end of time no gate is pending: every stream is asked.
+    while now() < ends && some_run(current, u64::MAX) {
+        sys::rest();
+    }
+}
+
 /// Whether a stream that no gate holds up has work left. While a capture goes on nobody is asked.
-fn others_run(current: u64) -> bool {
+fn some_run(current: u64, at: u64) -> bool {
     // The lock is held, so that no other thread destroys a stream meanwhile.
     let state = STATE.lock();
     if state.captures > 0 {
         return false;
     }
     let asked = |key: &Key| key.handle > PER_THREAD || (key.thread == 0 && key.context == current);
-    let free: Vec<Key> = state.streams.free(now()).filter(asked).collect();
+    let free: Vec<Key> = state.streams.free(at).filter(asked).collect();
     // SAFETY: a stream is forgotten before it is destroyed.
     free.iter().any(|key| unsafe { driver::is_busy(key.handle) })
 }

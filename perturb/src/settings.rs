@@ -22,7 +22,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) mode: Mode,
-    /// None: only what is chosen otherwise is late.
+    /// None: nothing is late.
     pub(crate) seed: Option<u64>,
     /// How late, in nanoseconds.
     pub(crate) delay: u64,
@@ -84,7 +84,7 @@ impl Settings {
             seed: number(c"CAI_BRIDGE_PERTURB_SEED"),
             delay: number(c"CAI_BRIDGE_PERTURB_DELAY_US").unwrap_or(50_000).saturating_mul(1000),
             folder: sys::variable(c"CAI_BRIDGE_PERTURB_LOG"),
-            chosen: Chosen::read(range, number(c"CAI_BRIDGE_PERTURB_ALSO")),
+            chosen: Chosen::read(range, number(c"CAI_BRIDGE_PERTURB_SERIAL_FROM")),
             trace: sys::variable(c"CAI_BRIDGE_PERTURB_TRACE").is_some(),
             patient: sys::variable(c"CAI_BRIDGE_PERTURB_PATIENT").is_some(),
             stacks: stacks.split(|byte| *byte == b',').filter_map(decimal).collect(),

@@ -11,21 +11,27 @@ use crate::{log, symbols};
 pub(crate) fn write(operation: u64) {
     let Some(folder) = Settings::get().folder else { return };
     let find = |name: &CStr| symbols::of_the_program(name);
-    let (Some(initialized), Some(ensure), Some(release), Some(run)) = (
+    let (Some(initialized), Some(ensure), Some(release), Some(run), Some(fetch), Some(restore)) = (
         find(c"Py_IsInitialized"),
         find(c"PyGILState_Ensure"),
         find(c"PyGILState_Release"),
         find(c"PyRun_SimpleString"),
+        find(c"PyErr_Fetch"),
+        find(c"PyErr_Restore"),
     ) else {
         return;
     };
     // SAFETY: these are Python's functions of these names, with the signatures of its C API.
-    let (initialized, ensure, release, run) = unsafe {
+    let (initialized, ensure, release, run, fetch, restore) = unsafe {
         (
             core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(initialized),
             core::mem::transmute::<*mut _, unsafe extern "C" fn() -> c_int>(ensure),
             core::mem::transmute::<*mut _, unsafe extern "C" fn(c_int)>(release),
             core::mem::transmute::<*mut _, unsafe extern "C" fn(*const c_char) -> c_int>(run),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn(*mut usize, *mut usize, *mut usize)>(
+                fetch,
+            ),
+            core::mem::transmute::<*mut _, unsafe extern "C" fn(usize, usize, usize)>(restore),
         )
     };
     let mut text = String::new();
@@ -44,7 +50,11 @@ pub(crate) fn write(operation: u64) {
     unsafe {
         if initialized() != 0 {
             let state = ensure();
+            // An exception may be on its way in this thread.
+            let (mut kind, mut value, mut trace) = (0, 0, 0);
+            fetch(&raw mut kind, &raw mut value, &raw mut trace);
             run(program.as_ptr());
+            restore(kind, value, trace);
             release(state);
         }
     }

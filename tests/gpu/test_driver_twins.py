@@ -174,6 +174,13 @@ def test_an_event_on_the_legacy_stream_completes_after_work_queued_before_on_blo
     assert not ordered.is_right(new_stream(NON_BLOCKING), consumer, edge)
 
 
+def test_a_host_that_waits_for_a_blocking_stream_waits_for_the_legacy_streams_work(
+    driver: Driver, ordered: Ordered, new_stream: Any
+) -> None:
+    blocking, consumer = new_stream(BLOCKING), new_stream(NON_BLOCKING)
+    assert ordered.is_right(LEGACY, consumer, lambda: driver("cuStreamSynchronize", blocking))
+
+
 def test_a_record_and_a_wait_on_the_legacy_stream_order_two_blocking_streams(
     driver: Driver, ordered: Ordered, event: int, new_stream: Any
 ) -> None:

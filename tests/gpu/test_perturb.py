@@ -40,6 +40,7 @@ NEEDS = {
     "torch_to_numba": ("numba", "torch"),
     "warp_to_torch": ("torch", "warp"),
 }
+HOST_IS_EARLY = {"numpy_on_pinned", "torch_pinned_reuse"}
 RUNS = 5
 pytestmark = [
     pytest.mark.skipif(not LIBRARY.exists(), reason="make perturb builds the library"),
@@ -72,6 +73,12 @@ def perturb(program: str, argument: str, *options: str) -> tuple[int, dict[str, 
     return done.returncode, json.loads(done.stdout)
 
 
+def marked(side: dict[str, Any] | None) -> str:
+    """Find the line of the program in which a side was queued."""
+    frames = side["stack"] if side else []
+    return next((one[3] for one in reversed(frames) if str(PROGRAMS) in one[0]), "")
+
+
 def line(name: str, found: dict[str, Any]) -> str:
     """Say what came of a program in one line."""
     seeds = [one for one in found["runs"] if one["run"].startswith("seed")]
@@ -93,8 +100,14 @@ def test_a_racy_program_differs_within_the_covering_seeds(
 ) -> None:
     need(program)
     status, found = perturb(program, "racy")
+    race = found["race"] or {"late": None, "early": None, "runs": 0, "advice": "not named"}
+    sides = [marked(race["late"]), marked(race["early"])]
     note(line(f"{program} racy", found))
+    note(f"{program} racy: {sides} by {race['runs']} runs, {race['advice']}")
+    note(f"{program} racy: {race}")
     assert status == 1, found
+    marks = {mark for mark in ("the write", "the read") if any(mark in one for one in sides)}
+    assert len(marks) == (1 if program in HOST_IS_EARLY else 2), race
 
 
 @pytest.mark.parametrize("program", NEEDS)

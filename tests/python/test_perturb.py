@@ -1,7 +1,7 @@
-"""`cai-bridge perturb` over a driver in software, whose streams are threads (tests/software_driver).
+"""`cai-bridge perturb` over a driver in software, in which each stream is a thread.
 
-Each run is a process of its own, with the library that ships preloaded and the driver loaded as
-libcuda.so.1.
+The driver is tests/software_driver. Each run is a process of its own, with the library that ships
+preloaded and the driver loaded as libcuda.so.1.
 """
 
 from __future__ import annotations
@@ -113,11 +113,11 @@ def run(driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pertur
     monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
     monkeypatch.setenv("PYTHONPATH", str(DRIVER))
 
-    def perturb(text: str, *options: str) -> tuple[int, dict[str, Any]]:
+    def perturb(text: str, *options: str, named: bool = False) -> tuple[int, dict[str, Any]]:
         program = tmp_path / "program.py"
         program.write_text(f"from soft import *\n{textwrap.dedent(text)}")
         command = [sys.executable, "-m", "cai_bridge", "perturb", "--json", *options]
-        command += ["--", sys.executable, str(program)]
+        command += [*([] if named else ["--no-name"]), "--", sys.executable, str(program)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout)
@@ -134,6 +134,62 @@ def test_a_racy_program_differs_within_the_covering_seeds(name: str, run: Pertur
     status, found = run(RACY[name].format(**NO_WAITS))
     assert status == 1, found
     assert "a wait is missing" in found["conclusion"]
+
+
+# The late operation, and the early one; of the second of two `fill` the source tells which.
+NAMES = {
+    "a write and a read on two streams": ('launch("fill", a, x, i)', 'launch("copy", b, y, x)'),
+    "a read and the next write": ('launch("copy", b, y, x)', 'launch("fill", a, x, 777)'),
+    "pinned memory that the host reads": (None, None),
+    "a non-blocking stream and the legacy one": (
+        'launch("fill", a, x, i)',
+        'launch("copy", 0, y, x)',
+    ),
+    "a graph whose input is written elsewhere": (
+        'launch("fill", a, x, i)',
+        'call("cuGraphLaunch", graph, b)',
+    ),
+    "a thread's own default stream": (
+        'launch("fill", a, x, i)',
+        'launch("copy", 0, y, x, symbol="cuLaunchKernel_ptsz")',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RACY)
+def test_the_two_operations_are_named_with_their_lines(name: str, run: Perturb) -> None:
+    def source(side: dict[str, Any] | None) -> str | None:
+        lines = [frame[3] for frame in side["stack"] if "program.py" in frame[0]] if side else []
+        return lines[-1] if lines else None
+
+    _, found = run(RACY[name].format(**NO_WAITS), named=True)
+    race = found["race"]
+    assert race, found
+    late, early = NAMES[name]
+    assert source(race["early"]) == early, race
+    if late:
+        assert source(race["late"]) == late, race
+    else:
+        assert race["late"]["function"] in {"cuLaunchKernel", "cuMemcpyAsync"}, race
+
+
+def test_a_hand_over_between_the_two_lines_is_named(run: Perturb) -> None:
+    _, found = run(
+        """
+        class cupy:
+            asarray = staticmethod(lambda x: x)
+        a, b, x, y = stream(), stream(), word(), word()
+        for i in range(1, 4):
+            launch("fill", a, x, i)
+            z = cupy.asarray(x)
+            launch("copy", b, y, z)
+            print(read(y, b))
+            order(b, a)
+        """,
+        named=True,
+    )
+    assert found["race"]["advice"].startswith("between them: z = cupy.asarray(x)\n")
+    assert "handed over by CAI" in found["race"]["advice"]
 
 
 @pytest.mark.parametrize("name", RACY)
@@ -253,14 +309,14 @@ def test_forked_workers_are_counted_though_they_end_without_their_exit_functions
     status, found = run(
         """
         import os
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
         for i in range(2):
             if not (child := os.fork()):
                 x, s = word(), stream()
                 launch("fill", s, x, i)
                 os._exit(0)
             os.waitpid(child, 0)
-        x, s = word(), stream()
-        launch("fill", s, x, 1)
         print(1)
         """
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import time
 from ctypes import POINTER, byref, c_int, c_uint, c_uint64, c_void_p
 
 NON_BLOCKING = 1
@@ -65,14 +66,17 @@ def event() -> int:
     return made("cuEventCreate", 2)
 
 
-def launch(name: str, on: int, *words: int, symbol: str = "cuLaunchKernel") -> None:
-    """Launch a kernel of the driver's by its name."""
+def launch(
+    name: str, on: int, *words: int, symbol: str = "cuLaunchKernel", pause: float = 0.003
+) -> None:
+    """Launch a kernel by its name, and give it time: a host is slower than a GPU."""
     kernel = made("cuModuleGetFunction", 0, name.encode())
     values = [c_uint64(one) for one in words]
     addresses = (c_void_p * 4)(*[ctypes.addressof(one) for one in values])
     function = getattr(cuda, symbol)
     function.argtypes = _ARGUMENTS["cuLaunchKernel"]
     assert function(kernel, 1, 1, 1, 1, 1, 1, 0, on, ctypes.addressof(addresses), None) == 0
+    time.sleep(pause)
 
 
 def order(first: int, second: int) -> None:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import output, perturbed
+from . import output, perturbed, racing
 from .exits import FAILED, OK, USAGE, UsageError
 from .perturbed import Program, Run
 from .progress import Progress
+from .racing import Race
 from .text import escaped, line
 
 _MOST = 12
@@ -55,12 +56,15 @@ class Verdict:
         The same in words.
     seed : int or None
         The first seed under which the program differs.
+    race : Race or None
+        The two operations that nothing orders, if they were named.
     """
 
     rows: list[Row]
     status: int
     conclusion: str
     seed: int | None = None
+    race: Race | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""
@@ -76,7 +80,8 @@ class Verdict:
             }
             for one in self.rows
         ]
-        return {"status": self.status, "conclusion": self.conclusion, "runs": rows}
+        race = self.race and self.race.to_dict()
+        return {"status": self.status, "conclusion": self.conclusion, "race": race, "runs": rows}
 
 
 def covering(streams: int) -> int:
@@ -164,6 +169,7 @@ def run(
     tolerance: float,
     delay: float,
     timeout: float | None,
+    named: bool,
     as_json: bool,
     path: str | None,
 ) -> int:
@@ -180,6 +186,12 @@ def run(
             progress.done(done, total, name)
 
         verdict = judge(program, seeds, step)
+        if verdict.seed is not None and named:
+            total = len(verdict.rows)
+            reference = verdict.rows[0].run
+            verdict.race = racing.name(
+                program, reference, verdict.seed, lambda label: step(label, total + 20)
+            )
     if as_json:
         text = output.as_json(verdict.to_dict(), to_file=path is not None)
     else:
@@ -233,7 +245,8 @@ def shown(verdict: Verdict, *, colour: bool = False) -> str:
             for one in (_COLUMNS, *rows)
         ]
         table = "\n".join(lines)
-    return f"{table}\n\n{escaped(verdict.conclusion)}"
+    race = f"\n\n{escaped(str(verdict.race))}" if verdict.race else ""
+    return f"{table}\n\n{escaped(verdict.conclusion)}{race}"
 
 
 def _rich(rows: Sequence[Sequence[str]]) -> str | None:

@@ -3,7 +3,8 @@
     python PROGRAM.py racy|right
 
 A program prints a line RESULT with the values that it read. On stderr it says how many are wrong,
-and how long the rounds took.
+and how long the rounds took. The lines of the two operations that race say "the write" and "the
+read"; where the host is one of the two it has none.
 """
 
 from __future__ import annotations

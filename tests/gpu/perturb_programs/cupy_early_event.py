@@ -14,12 +14,12 @@ def read(number: int, *, early: bool) -> float:
     with writer:
         if early:
             mark = writer.record()
-        x.fill(number)
+        x.fill(number)  # the write
         if not early:
             mark = writer.record()
     reader.wait_event(mark)
     with reader:
-        got = x.max().get()
+        got = x.max().get()  # the read
     writer.wait_event(reader.record())
     return got
 

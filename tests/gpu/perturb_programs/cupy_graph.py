@@ -16,10 +16,10 @@ cupy.cuda.Device().synchronize()
 
 def play(number: int, *, waited: bool) -> float:
     with writer:
-        x.fill(number)
+        x.fill(number)  # the write
     if waited:
         player.wait_event(writer.record())
-    graph.launch(player)
+    graph.launch(player)  # the read
     with player:
         got = y.max().get()
     writer.wait_event(player.record())

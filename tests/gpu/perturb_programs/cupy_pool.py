@@ -16,12 +16,12 @@ def read(number: int, *, waited: bool) -> float:
         x = cupy.full(WORDS, number, dtype="f4")
     second.wait_event(first.record())
     with second:
-        cupy.copyto(out, x.max())
+        cupy.copyto(out, x.max())  # the read
     if waited:
         first.wait_event(second.record())
     del x
     with first:
-        u = cupy.full(WORDS, 777, dtype="f4")
+        u = cupy.full(WORDS, 777, dtype="f4")  # the write
     with second:
         got = out.get()
     first.wait_event(second.record())

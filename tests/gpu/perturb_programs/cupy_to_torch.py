@@ -14,15 +14,15 @@ cupy.cuda.Device().synchronize()
 
 def racy(number: int) -> float:
     with side:
-        c.fill(number)
-    return torch.as_tensor(c, device="cuda").max().item()
+        c.fill(number)  # the write
+    return torch.as_tensor(c, device="cuda").max().item()  # the read
 
 
 def right(number: int) -> float:
     with side:
-        c.fill(number)
+        c.fill(number)  # the write
         t = convert(c, torch)
-    return t.max().item()
+    return t.max().item()  # the read
 
 
 run(racy, right)

@@ -16,11 +16,11 @@ kept = []
 
 
 def read(number: int, *, bridged: bool) -> float:
-    x = make(float(number))
+    x = make(float(number))  # the write
     kept.append(x)  # or the next round finds this one's value in the same memory
     with reader:
         y = convert(x, cupy, readonly=False) if bridged else cupy.asarray(x)
-        return y.max().get()
+        return y.max().get()  # the read
 
 
 run(lambda number: read(number, bridged=False), lambda number: read(number, bridged=True))

@@ -23,10 +23,10 @@ torch.cuda.synchronize()
 
 
 def read(number: int, *, bridged: bool) -> float:
-    fill[WORDS // 256, 256, writer](x, float(number))
+    fill[WORDS // 256, 256, writer](x, float(number))  # the write
     with torch.cuda.stream(reader):
         t = convert(x, torch) if bridged else torch.as_tensor(x, device="cuda")
-        return t.max().item()
+        return t.max().item()  # the read
 
 
 run(lambda number: read(number, bridged=False), lambda number: read(number, bridged=True))

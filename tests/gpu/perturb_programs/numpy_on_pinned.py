@@ -12,8 +12,8 @@ torch.cuda.synchronize()
 
 
 def read(number: int, *, waited: bool) -> float:
-    x.fill_(number)
-    host.copy_(x, non_blocking=True)
+    x.fill_(number)  # the write
+    host.copy_(x, non_blocking=True)  # the write
     time.sleep(0.002)  # other work of the host
     if waited:
         torch.cuda.current_stream().synchronize()

@@ -17,9 +17,9 @@ def read(number: int, *, bridged: bool) -> float:
     torch.cuda.synchronize()
     with side:
         y = convert(t, cupy) if bridged else cupy.asarray(t)
-        r = y.max()
+        r = y.max()  # the read
         del y, t
-    u = torch.full((WORDS,), 777.0, device="cuda")
+    u = torch.full((WORDS,), 777.0, device="cuda")  # the write
     got = r.get(stream=side)
     del u
     return got

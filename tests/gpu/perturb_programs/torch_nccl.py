@@ -16,10 +16,10 @@ torch.cuda.synchronize()
 
 def gather(number: int, *, waited: bool) -> float:
     x.fill_(number)
-    work = dist.all_gather_into_tensor(y, x, async_op=True)
+    work = dist.all_gather_into_tensor(y, x, async_op=True)  # the write
     if waited:
         work.wait()
-    got = y.max().item()
+    got = y.max().item()  # the read
     work.wait()
     return got
 

@@ -13,7 +13,7 @@ torch.cuda.synchronize()
 
 def load(number: int, *, waited: bool) -> float:
     host.fill_(number)
-    x.copy_(host, non_blocking=True)
+    x.copy_(host, non_blocking=True)  # the read
     copied = torch.cuda.Event()
     copied.record()
     time.sleep(0.002)  # other work of the host

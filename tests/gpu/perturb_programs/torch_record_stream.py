@@ -13,11 +13,11 @@ def read(number: int, *, recorded: bool) -> float:
     t = torch.full((WORDS,), float(number), device="cuda")
     side.wait_stream(main)
     with torch.cuda.stream(side):
-        out.copy_(t.max())
+        out.copy_(t.max())  # the read
     if recorded:
         t.record_stream(side)
     del t
-    u = torch.full((WORDS,), 777.0, device="cuda")
+    u = torch.full((WORDS,), 777.0, device="cuda")  # the write
     main.wait_stream(side)
     got = out.item()
     del u

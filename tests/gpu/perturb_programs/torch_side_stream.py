@@ -11,16 +11,16 @@ torch.cuda.synchronize()
 
 def racy(number: int) -> float:
     with torch.cuda.stream(side):
-        x.fill_(number)
-    return x.max().item()
+        x.fill_(number)  # the write
+    return x.max().item()  # the read
 
 
 def right(number: int) -> float:
     side.wait_stream(main)
     with torch.cuda.stream(side):
-        x.fill_(number)
+        x.fill_(number)  # the write
     main.wait_stream(side)
-    return x.max().item()
+    return x.max().item()  # the read
 
 
 run(racy, right)

@@ -14,16 +14,16 @@ torch.cuda.synchronize()
 
 def racy(number: int) -> float:
     with torch.cuda.stream(side):
-        x.fill_(number)
+        x.fill_(number)  # the write
         y = cupy.asarray(x)
-    return y.max().get()
+    return y.max().get()  # the read
 
 
 def right(number: int) -> float:
     with torch.cuda.stream(side):
-        x.fill_(number)
+        x.fill_(number)  # the write
         y = convert(x, cupy)
-    return y.max().get()
+    return y.max().get()  # the read
 
 
 run(racy, right)

@@ -24,9 +24,9 @@ torch.cuda.synchronize()
 
 def read(number: int, *, bridged: bool) -> float:
     with torch.cuda.stream(side):
-        x.fill_(number)
+        x.fill_(number)  # the write
         n = convert(x, "numba", stream=reader) if bridged else cuda.as_cuda_array(x)
-    copy[WORDS // 256, 256, reader](n, y)
+    copy[WORDS // 256, 256, reader](n, y)  # the read
     return y.copy_to_host(stream=reader).max()
 
 

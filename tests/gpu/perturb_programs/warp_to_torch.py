@@ -17,10 +17,10 @@ torch.cuda.synchronize()
 
 def read(number: int, *, bridged: bool) -> float:
     with warp.ScopedStream(writer, sync_enter=False):
-        x.fill_(float(number))
+        x.fill_(float(number))  # the write
         with torch.cuda.stream(reader):
             t = convert(x, torch) if bridged else torch.as_tensor(x, device="cuda")
-            return t.max().item()
+            return t.max().item()  # the read
 
 
 run(lambda number: read(number, bridged=False), lambda number: read(number, bridged=True))

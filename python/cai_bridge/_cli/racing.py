@@ -1,0 +1,251 @@
+"""The two operations that nothing orders, found by bisection over runs of the program.
+
+Under a seed in which the program differs, many operations are late. The first bisection finds the
+late one that the difference needs. The second runs the program serially from some operation on: the
+last one from which on that makes it right again is the one that should have waited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from . import perturbed
+from .perturbed import Program, Run
+
+_VOTES = (1, 3)
+"""How often each question is asked: again, if the answers did not fit together."""
+_FRAMES = 3
+"""How many frames of a stack are shown."""
+_HAND_OVERS = {
+    "from_dlpack(": "DLPack",
+    "__dlpack__(": "DLPack",
+    "cupy.asarray(": "CAI",
+    "cp.asarray(": "CAI",
+    "cupy.array(": "CAI",
+    "jnp.asarray(": "CAI",
+    "torch.as_tensor(": "CAI",
+    "torch.asarray(": "CAI",
+    "as_cuda_array(": "CAI",
+    "__cuda_array_interface__": "CAI",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two operations.
+
+    Attributes
+    ----------
+    operation : int
+        Its number.
+    stream : int
+        The index of its stream, in the order in which streams were first used.
+    function : str
+        The driver's function.
+    kernel : str
+        The kernel, or the function once more.
+    stack : list of list
+        The Python frames, outermost first: file, line, function, source.
+    """
+
+    operation: int
+    stream: int
+    function: str
+    kernel: str
+    stack: list[list[Any]]
+
+    @property
+    def frames(self) -> list[list[Any]]:
+        """The frames that are not of installed packages, innermost first."""
+        own = [one for one in self.stack if "site-packages" not in one[0] and one[0] != "<string>"]
+        return (own or self.stack)[::-1]
+
+    def __str__(self) -> str:
+        lines = [f"{self.kernel[:120]} on stream {self.stream}"]
+        for path, number, function, source in self.frames[:_FRAMES]:
+            lines.append(f"    {path}:{number} in {function}: {source or ''}")
+        if not self.frames:
+            lines.append("    no Python frame: a library's own thread queued it")
+        return "\n    ".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return vars(self)
+
+
+@dataclass(frozen=True)
+class Race:
+    """Two operations that nothing orders.
+
+    Attributes
+    ----------
+    late : Side
+        The one that was late.
+    early : Side or None
+        The one that did not wait for it; None if that was the host, with its own reads or writes.
+    runs : int
+        How many runs it took to find them.
+    """
+
+    late: Side
+    early: Side | None
+    runs: int
+
+    def hand_over(self) -> tuple[str, str] | None:
+        """Find a call between the two lines that hands an array over, and its protocol."""
+        if self.early is None:
+            return None
+        there = {one[0]: one[1] for one in reversed(self.early.frames)}
+        for path, line, *_ in self.late.frames:
+            if path in there and (found := _handed_over(path, *sorted((line, there[path])))):
+                return found
+        return None
+
+    def advice(self) -> str:
+        """Say what to write instead."""
+        if found := self.hand_over():
+            source, protocol = found
+            return (
+                f"between them: {source}\n"
+                f"    an array is handed over by {protocol}, and nobody waits: use "
+                "cai_bridge.convert(x, library), which waits there and at the end"
+            )
+        if self.early is None:
+            return "the host did not wait: synchronize the stream, or an event behind the work"
+        return (
+            "make the second stream wait: torch's wait_stream and record_stream, CuPy's "
+            "wait_event, or cai_bridge.convert where an array goes to another library"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give it as data for JSON."""
+        return {
+            "late": self.late.to_dict(),
+            "early": self.early and self.early.to_dict(),
+            "advice": self.advice(),
+            "runs": self.runs,
+        }
+
+    def __str__(self) -> str:
+        early = self.early or "the host, which reads or writes without waiting"
+        return (
+            f"  late:  {self.late}\n  early: {early}\n  {self.advice()}\n"
+            f"  (named by {self.runs} runs)"
+        )
+
+
+def _handed_over(path: str, first: int, last: int) -> tuple[str, str] | None:
+    """Find the first hand-over in these lines of a file."""
+    try:
+        lines = Path(path).read_text(errors="replace").splitlines()
+    except OSError:
+        return None
+    for text in lines[first - 1 : last]:
+        for call, protocol in _HAND_OVERS.items():
+            if call in text:
+                return text.strip(), protocol
+    return None
+
+
+class _Search:
+    """Questions about runs, each a run or several."""
+
+    def __init__(
+        self, program: Program, reference: Run, seed: int, step: Callable[[str], None]
+    ) -> None:
+        self.program, self.reference, self.seed, self.step = program, reference, seed, step
+        self.runs = 0
+        self.votes = 1
+
+    def run(self, **asked: object) -> Run:
+        self.runs += 1
+        self.step(f"naming it, run {self.runs}")
+        return perturbed.run(self.program, "late", seed=self.seed, patient=1, **asked)
+
+    def is_other(self, run: Run) -> bool:
+        tolerance = self.program.tolerance
+        return perturbed.difference(self.reference, run, tolerance) is not None
+
+    def differs(self, low: int, high: int, **asked: object) -> bool:
+        """Whether the program differs if the seed delays only the operations from low to high."""
+        yes = sum(
+            self.is_other(self.run(only=f"{low}-{high + 1}", **asked)) for _ in range(self.votes)
+        )
+        return yes * 2 > self.votes
+
+
+def first(count: int, holds: Callable[[int], bool]) -> int:
+    """Find the smallest number from 1 to `count` that holds, if all from some number on do."""
+    low, high = 0, count
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def name(program: Program, reference: Run, seed: int, step: Callable[[str], None]) -> Race | None:
+    """Find the two operations; None if the runs do not repeat well enough.
+
+    Parameters
+    ----------
+    program : Program
+        What differs.
+    reference : Run
+        The serial run.
+    seed : int
+        The seed under which it differs.
+    step : callable
+        Is told what is run next.
+    """
+    search = _Search(program, reference, seed, step)
+    for search.votes in _VOTES:
+        traced = search.run(trace=1)
+        late = sorted(one for one, (_, is_late, *_) in traced.traced.items() if is_late)
+        if not late or not search.is_other(traced):
+            continue
+        if found := _search(search, late, traced):
+            return found
+    return None
+
+
+def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
+    high = first(len(late), lambda n: search.differs(late[0], late[n - 1])) - 1
+    low = high
+    if not search.differs(late[high], late[high]):
+        low = high - first(high, lambda n: search.differs(late[high - n], late[high]))
+    ends = late[low], late[high]
+    if not search.differs(*ends):
+        return None
+    # What did not wait was queued later: most often by the same thread, whose numbers go on.
+    every = sorted(traced.traced)
+    behind = [one for one in every if one > late[high]]
+    others = [one for one in every if one not in late[low : high + 1]]
+    other = _early(search, ends, behind) or _early(search, ends, others)
+    asked = [late[high]] if other is None else [late[high], other]
+    stacks = ",".join(map(str, asked))
+    run = search.run(only=f"{ends[0]}-{ends[1] + 1}", trace=1, stacks=stacks)
+    # Taking a stack takes longer than a gate is closed, so this run need not differ.
+    if any(_told(run, one)[1:] != _told(traced, one)[1:] for one in asked):
+        return None
+    sides = [Side(one, *_told(run, one), run.stacks.get(one, [])) for one in asked]
+    return Race(sides[0], sides[1] if len(sides) > 1 else None, search.runs)
+
+
+def _early(search: _Search, ends: tuple[int, int], rest: Sequence[int]) -> int | None:
+    """Find the last operation from which on a serial run makes the program right again.
+
+    None if that does not help: then it is the host that is early.
+    """
+
+    def still(n: int) -> bool:
+        return n >= len(rest) or search.differs(*ends, serial_from=rest[n])
+
+    return None if not rest or still(0) else rest[first(len(rest), still) - 1]
+
+
+def _told(run: Run, operation: int) -> tuple[int, str, str]:
+    stream, _, function, kernel = run.traced.get(operation, (0, False, "", ""))
+    return stream, function, kernel

@@ -1,0 +1,33 @@
+"""A few random programs under perturb, which `make soak-perturb` runs ten thousand of."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from cai_bridge._cli.perturbed import LIBRARY
+from soak_perturb.drawing import draw, racy
+from soak_perturb.judging import LEAST, judge
+
+pytestmark = pytest.mark.skipif(
+    not (LIBRARY.exists() and shutil.which("cc")),
+    reason="make perturb builds the library; cc builds the driver",
+)
+
+
+def test_most_racy_programs_differ_and_no_other_one_does() -> None:
+    found = judge(range(100))
+    assert found.programs == 100
+    assert not found.wrong, [draw(number) for number in found.wrong]
+    assert found.recall >= LEAST, found
+    # Both kinds are drawn, or neither line above says much.
+    assert 20 <= found.racy <= 90
+
+
+def test_the_model_calls_a_wait_that_is_missing_a_race_and_none_else() -> None:
+    missing = [["fill", 2, 0, 1], ["copy", 3, 1, 0]]
+    there = [["fill", 2, 0, 1], ["order", 2, 3], ["copy", 3, 1, 0]]
+    by_the_host = [["fill", 2, 0, 1], ["sync", 2], ["copy", 3, 1, 0]]
+    blocking = [["fill", 1, 0, 1], ["copy", 0, 1, 0]]
+    assert racy([missing, there, by_the_host, blocking]) == [True, False, False, False]
