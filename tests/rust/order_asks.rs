@@ -11,7 +11,7 @@ use cai_bridge::order::{
     Need, Purpose, check_captures, check_device, connect, connect_all, is_reached, mark, order,
     wait_on_host,
 };
-use cai_bridge::stream::{Stream, Thread};
+use cai_bridge::stream::{Alive, Elided, Stream, Thread};
 
 use crate::alive::{HERE, alive, at};
 
@@ -195,4 +195,41 @@ fn of_several_edges_all_are_asked_before_the_first_is_made() {
     assert_eq!(all(&[(other, other), (free, to)]), (Ok(()), 1));
     // And what can be made is made.
     assert_eq!(all(&[(one, free), (one, to), (free, to)]), (Ok(()), 3));
+}
+
+#[test]
+fn beside_a_capture_the_legacy_stream_waits_for_itself_only_as_itself() {
+    let cuda = Simulated::new(1);
+    let [captured, to] =
+        [true, false].map(|blocking| Stream::Handle(cuda.create_stream(0, blocking).unwrap()));
+    cuda.begin_capture(captured, CaptureMode::Relaxed).unwrap();
+    let legacy = Alive::legacy(HERE);
+    let made = |direction, from, to| {
+        order(&*cuda, Need { direction, from, to }).map_err(|error| error.kind())
+    };
+    // A producer there follows blocking streams by its own work.
+    assert_eq!(made(Direction::GiveBack, legacy, legacy), Ok(Some(Elided::Captured)));
+    let stand_in = Alive::standing_in(HERE);
+    assert_eq!(made(Direction::GiveBack, legacy, stand_in), Err(Kind::CaptureLegacy));
+    assert_eq!(made(Direction::GiveBack, alive(to), legacy), Err(Kind::CaptureLegacy));
+    assert_eq!(made(Direction::HandOver, legacy, legacy), Err(Kind::CaptureLegacy));
+    // Who named no stream is told so.
+    assert_eq!(made(Direction::Unsaid, legacy, alive(to)), Ok(Some(Elided::UnsaidInCapture)));
+    assert_eq!(made(Direction::GiveBack, alive(captured), alive(to)), Ok(Some(Elided::Captured)));
+}
+
+#[test]
+fn another_context_is_made_current_only_for_a_default_stream_of_another_place() {
+    let cuda = Simulated::new(2);
+    let [from, to] =
+        [0, 1].map(|ordinal| Stream::Handle(cuda.create_stream(ordinal, false).unwrap()));
+    let entered = |from, to| {
+        cuda.clear_calls();
+        order(&*cuda, Need { direction: Direction::GiveBack, from, to }).unwrap();
+        cuda.calls().iter().filter(|made| made.call == Call::CtxPushCurrent).count()
+    };
+    assert_eq!(entered(at(HERE, from), at(THERE, to)), 0);
+    assert_eq!(entered(at(HERE, from), at(HERE, Stream::Legacy)), 0);
+    // Once to ask whether it is captured, and once to wait.
+    assert_eq!(entered(at(HERE, from), at(THERE, Stream::Legacy)), 2);
 }
