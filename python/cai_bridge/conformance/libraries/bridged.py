@@ -89,6 +89,10 @@ class BridgedProducer(ProducerAdapter):
         """Make a view of a copy of the array behind a view."""
         return self.view(self._inner.copy(array.owner))
 
+    def renewed(self, array: Any) -> Any:
+        """Make another view of the array behind a view: later work is none of the first one's."""
+        return self.view(array.owner)
+
     def readonly(self, array: Any) -> Any:
         """Make a read-only view of a view."""
         return self.view(array, readonly=True)
