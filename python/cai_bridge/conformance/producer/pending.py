@@ -131,7 +131,7 @@ def _on_default(p: ProducerAdapter, lab: Lab, value: float) -> Late:
     p.fill(array, value)
     behind = not place or lab.is_behind(1, hold, lab.words(place, lab.items), BEFORE)
     needs(behind, "what fill() writes outside of on() is on no default stream")
-    return Late(array, None, value, hold)
+    return Late(p.renewed(array), None, value, hold)
 
 
 def part_of(p: ProducerAdapter, x: Any, case: Case) -> Any:
