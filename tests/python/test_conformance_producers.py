@@ -7,7 +7,7 @@ import producers
 import pytest
 from fakes import FREE_THREADED
 from planted import rows
-from producers import BROKEN, Library
+from producers import BROKEN, WITHOUT, Library
 
 from cai_bridge import DriverError
 from cai_bridge.conformance import (
@@ -19,11 +19,6 @@ from cai_bridge.conformance import (
 from cai_bridge.testing import NotEquivalentError
 
 ALL = requirements("producer")
-
-
-# What the reference leaves out, and `small_library` has.
-WITHOUT = {"cai-lazy", "cai-pending-read", "dlpack-host-copy", "dlpack-lazy", "dlpack-pending-read"}
-WITHOUT |= {"exchange-lazy", "exchange-pending-read"}
 
 
 def test_the_reference_keeps_every_promise(lab):
