@@ -140,6 +140,13 @@ class ProducerAdapter(Streams):
         """Queue a copy of an array on the current stream; by default ``array.copy()``."""
         return called_with(self, "copy(array)", array, ("clone", "copy"), ())
 
+    def renewed(self, array: Any) -> Any:
+        """Give an array as it is to be handed over once more work is queued on it.
+
+        The array itself by default; a view that is ready on the stream of its making is made anew.
+        """
+        return array
+
     def taken(self, array: Any, step: tuple[str, Any]) -> Any:
         """Do a step of a layout of `conformance.layouts`."""
         own = ((SECOND_COLUMNS, self.strided), (ROWS, self.sliced), (REVERSED, self.reversed))

@@ -41,6 +41,10 @@ class BridgedProducer(ProducerAdapter):
         source = to_cai(array) if by_dlpack else array
         return from_cai(source, **arguments)
 
+    def _like(self, view: Any, array: Any) -> Any:
+        """Make a view that is read-only where another is."""
+        return self.view(array, readonly=True) if view.readonly else self.view(array)
+
     def stream(self) -> Any:
         """Make a stream of the library's."""
         return self._inner.stream()
@@ -63,31 +67,35 @@ class BridgedProducer(ProducerAdapter):
 
     def strided(self, array: Any) -> Any:
         """Make a view of every second column of the array behind a view."""
-        return self.view(self._inner.strided(array.owner))
+        return self._like(array, self._inner.strided(array.owner))
 
     def sliced(self, array: Any) -> Any:
         """Make a view of all rows but the first of the array behind a view."""
-        return self.view(self._inner.sliced(array.owner))
+        return self._like(array, self._inner.sliced(array.owner))
 
     def reversed(self, array: Any) -> Any:
         """Make a view of the rows from the last of the array behind a view."""
-        return self.view(self._inner.reversed(array.owner))
+        return self._like(array, self._inner.reversed(array.owner))
 
     def index(self, array: Any, key: tuple[slice, ...]) -> Any:
         """Make a view of a slice of the array behind a view."""
-        return self.view(self._inner.index(array.owner, key))
+        return self._like(array, self._inner.index(array.owner, key))
 
     def permuted(self, array: Any, axes: tuple[int, ...]) -> Any:
         """Make a view of the array behind a view with its axes in another order."""
-        return self.view(self._inner.permuted(array.owner, axes))
+        return self._like(array, self._inner.permuted(array.owner, axes))
 
     def broadcast(self, array: Any, shape: tuple[int, ...]) -> Any:
         """Make a view of the array behind a view with repeated axes."""
-        return self.view(self._inner.broadcast(array.owner, shape))
+        return self._like(array, self._inner.broadcast(array.owner, shape))
 
     def copy(self, array: Any) -> Any:
         """Make a view of a copy of the array behind a view."""
         return self.view(self._inner.copy(array.owner))
+
+    def renewed(self, array: Any) -> Any:
+        """Make another view of the array behind a view: later work is none of the first one's."""
+        return self._like(array, array.owner)
 
     def readonly(self, array: Any) -> Any:
         """Make a read-only view of a view."""

@@ -116,6 +116,7 @@ def _write_again(p: ProducerAdapter, late: Late, more: float) -> None:
     late.value += more
     with p.entered(late.stream):
         p.fill(late.array, late.value)
+        late.array = p.renewed(late.array)
 
 
 def _on_default(p: ProducerAdapter, lab: Lab, value: float) -> Late:
@@ -130,7 +131,7 @@ def _on_default(p: ProducerAdapter, lab: Lab, value: float) -> Late:
     p.fill(array, value)
     behind = not place or lab.is_behind(1, hold, lab.words(place, lab.items), BEFORE)
     needs(behind, "what fill() writes outside of on() is on no default stream")
-    return Late(array, None, value, hold)
+    return Late(p.renewed(array), None, value, hold)
 
 
 def part_of(p: ProducerAdapter, x: Any, case: Case) -> Any:
@@ -171,6 +172,8 @@ def expect_ordered(
             if case.stream == "moved":
                 _move(p, lab, late)
             _write_again(p, late, 0.125)
+            with p.entered(late.stream):
+                x = p.renewed(x)
         with p.entered(current if elsewhere else late.stream):
             region, named, keep = hand_over(lab, x, mine.handle, case)
         seen = lab.expect_read(mine.handle, region, late, named)
@@ -201,6 +204,7 @@ def expect_read_first(
         hold, mine, before = lab.hold(handle_of(stream or 1)), lab.stream(), lab.stream()
         with p.entered(stream):
             copied = p.copy(late.array)
+            late.array = p.renewed(late.array)
         with p.entered(p.stream() if elsewhere else stream):
             if case.export == "again":
                 hand_over(lab, late.array, before.handle, case)
