@@ -111,7 +111,7 @@ fn borrow<'v, T, S: WorkStream>(
     // The slice is given up where this fails, too.
     let mut borrow =
         CudaBorrow { slice: ManuallyDrop::new(slice), _borrowed: borrowed, view: PhantomData };
-    // Other streams that cudarc uses the view on wait for this one, as for whoever wrote a slice last.
+    // Other streams that cudarc uses the view on wait for this one, as for the last writer of a slice.
     let (_, used) = borrow.slice.device_ptr_mut(stream);
     drop(used);
     stream.context().check_err()?;

@@ -73,7 +73,7 @@ pub(super) fn pooled(ordinal: i32) -> Result<Arc<CudaStream>> {
     let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
     let at = pools.iter().position(|pool| pool.ordinal == ordinal);
     let at = match at {
-        // A reset of the device took the streams with it: whoever has them has handles of nothing, and to destroy one
+        // A reset of the device took the streams with it: their owners have handles of nothing, and to destroy one
         // ends the process.
         Some(at) if life(pools[at].context.cu_ctx() as usize)? != pools[at].life => {
             std::mem::forget(pools.swap_remove(at));
@@ -204,7 +204,7 @@ fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<CUfunct
     let function = unsafe { result::module::get_function(module, name) }?;
     let mut loaded = loaded();
     if let Some(sooner) = known(&loaded) {
-        // Another thread was sooner, and this module is nobody's.
+        // Another thread was sooner, and this module is not needed.
         // SAFETY: loaded above, in this context, and its function is not launched.
         let _ = unsafe { result::module::unload(module) };
         return Ok(sooner);

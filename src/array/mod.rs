@@ -51,7 +51,7 @@ use crate::dtype::Dtype;
 use crate::error::Result;
 use crate::layout::Layout;
 
-/// An array on a GPU, whoever owns its memory.
+/// An array on a GPU, of any owner.
 ///
 /// A clone is of the same memory. What is done with it on a stream is done in a [`scope`]; to be written it has
 /// to be an [`ArrayMut`].

@@ -84,7 +84,7 @@ pub(crate) fn wait(origin: &dyn Origin, to: Alive<'_>, writes: bool) -> Result<(
     others.iter().try_for_each(|other| origin.order(other.alive(), to))
 }
 
-/// Makes the producer's stream wait for the scopes that have not ended, for somebody who writes or only reads.
+/// Makes the producer's stream wait for the scopes that have not ended, for one that writes or only reads.
 #[cfg(feature = "python")]
 pub(crate) fn give_back(origin: &dyn Origin, writes: bool) -> Result<()> {
     let others = origin.users().beside(writes);

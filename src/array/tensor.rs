@@ -39,7 +39,7 @@ struct TensorOwner {
 }
 
 impl Drop for TensorOwner {
-    /// Called from any thread, by whoever has the tensor.
+    /// Called from any thread, by the tensor's owner.
     fn drop(&mut self) {
         let Some(origin) = self.origin.take() else { return };
         if !self.process.is_current() {
@@ -100,7 +100,7 @@ impl Array {
     /// # Safety
     ///
     /// Work queued on `stream` finds the memory ready. Until the tensor is deleted, all other uses of the memory are in
-    /// the order of `stream`, unless nobody writes. A tensor does not say any of this.
+    /// the order of `stream`, unless there is no writer. A tensor does not say any of this.
     ///
     /// # Errors
     ///

@@ -28,7 +28,7 @@ struct User {
     /// The scope's stream, and, by its address, the scope.
     stream: Arc<RustStream>,
     writes: bool,
-    /// How many borrows there are to read and to write, whose work nobody sees.
+    /// How many borrows there are to read and to write, whose work cannot be seen.
     borrows: [u32; 2],
 }
 

@@ -1,6 +1,6 @@
 //! From the dict's entries to what a descriptor needs, refusing what DLPack cannot say where that is for DLPack.
 //!
-//! The device is not in the dict: whoever calls asks the driver about the pointer.
+//! The device is not in the dict: the caller asks the driver about the pointer.
 
 use super::Fields;
 use crate::dtype::{Dtype, Typestr};

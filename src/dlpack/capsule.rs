@@ -1,7 +1,7 @@
 //! DLPack capsules: told apart by their name, read without being consumed, then consumed.
 //!
 //! A capsule that is refused stays as it was: it is read and checked first, and renamed only when
-//! nothing of ours can fail any more. Should somebody else consume it in between, [`take`] refuses. Builds
+//! nothing of ours can fail any more. If it is consumed in between, [`take`] refuses. Builds
 //! without a global lock need the capsule's own for that: both are several steps.
 //!
 //! A capsule that is consumed has no destructor any more: some exporters' delete the tensor under either name. The
@@ -109,7 +109,7 @@ where
     Ok(capsule)
 }
 
-/// The destructor of those capsules. With any other name than its own, none included, the tensor is somebody else's.
+/// The destructor of those capsules. With any other name than its own, none included, the tensor is another's.
 unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
     // SAFETY: CPython calls a destructor with its own capsule. `PyCapsule_IsValid` sets no exception and compares the
     // names; `PyCapsule_GetPointer` of a valid capsule of that name sets none either, whatever exception is pending.
@@ -118,7 +118,7 @@ unsafe extern "C" fn delete<M: InCapsule>(capsule: *mut ffi::PyObject) {
             return;
         }
         let managed = ffi::PyCapsule_GetPointer(capsule, M::NAME.as_ptr()).cast::<M>();
-        // SAFETY: [`new`] put a structure there, which nobody took out under this name: it is the capsule's to delete.
+        // SAFETY: [`new`] put a structure there, which was not taken out under this name: it is the capsule's to delete.
         if let Some(deleter) = M::deleter(managed) {
             deleter(managed);
         }

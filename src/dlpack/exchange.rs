@@ -25,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 
 const NAME: &CStr = c"dlpack_exchange_api";
 
-/// How far a chain of older tables is followed; nobody chains more, and a cycle must end.
+/// How far a chain of older tables is followed: none is longer, and a cycle must end.
 const MAX_CHAIN: usize = 16;
 
 /// Another library's table. It lives as long as the process (`dlpack.h`, `DLPackExchangeAPI`).

@@ -71,7 +71,7 @@ impl HostTensor {
         let start = NonNull::new(self.array.ptr() as *mut u8);
         let start = start.ok_or_else(|| Error::new(Kind::NullData, "a NULL pointer"))?;
         // SAFETY: the tensor is contiguous, so its bytes are those from its first element on, and it is kept. Its
-        // producer's own reads and writes are ordered by whoever asks for a copy of an array of the host.
+        // producer's own reads and writes are the caller's to order, who asks for a copy of an array on the host.
         Ok(unsafe { HostMemory::kept(start, length, Box::new(self)) })
     }
 

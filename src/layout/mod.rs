@@ -278,7 +278,7 @@ fn compact(shape: &[i64], axis: usize) -> i64 {
     inner.fold(1_i64, |size, extent| size.wrapping_mul((*extent).max(1)))
 }
 
-/// The strides without those that no element uses and nobody could be shown, as they overflow in bytes; `None` if there
+/// The strides without those that no element uses and that cannot be shown, as they overflow in bytes; `None` if there
 /// are none.
 #[cold]
 fn used(shape: &[i64], strides: &[i64], element_size: i64) -> Option<Dims> {

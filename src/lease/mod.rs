@@ -104,7 +104,7 @@ pub enum Settlement<M> {
 pub enum Failure<I> {
     /// The driver failed, or a graph capture is in the way.
     Failed(Error),
-    /// Whoever was asked for a stream raised what is no answer.
+    /// The one that was asked for a stream raised what is no answer.
     Interrupted(I),
 }
 
@@ -170,7 +170,7 @@ impl<H> Lease<H> {
     }
 
     /// Looks at the holder where waiting is not allowed, as in a garbage collector's visit: `None` also where
-    /// somebody else is looking.
+    /// another thread is looking.
     pub fn try_with<R>(&self, look: impl FnOnce(&H) -> R) -> Option<R> {
         match self.place.try_lock() {
             Ok(place) => place.holder.as_ref().map(look),
@@ -209,7 +209,7 @@ impl<H> Lease<H> {
         self.ended.store(!is_leased, Ordering::Release);
     }
 
-    /// Ends it where nobody else can reach it any more.
+    /// Ends it where no other thread can reach it any more.
     pub fn end_unshared(&mut self) -> Option<H> {
         self.place.get_mut().unwrap_or_else(PoisonError::into_inner).holder.take()
     }

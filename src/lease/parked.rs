@@ -90,7 +90,7 @@ impl<K: Clone + Eq + Hash, T> Parked<K, T> {
                 slot.insert(item);
                 return;
             }
-            // Nobody else has this number.
+            // No other has this number.
             Some(Slot::Occupied(_)) => Entry::Alone(item),
             None => {
                 lanes.insert(key.clone(), BTreeMap::from([(number, item)]));

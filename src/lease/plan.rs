@@ -23,24 +23,24 @@ use crate::stream::{Alive, Elided, Stream};
 /// Whom the memory was for, as far as anybody said.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Consumer {
-    /// Nobody: it was only passed on.
+    /// No consumer: it was only passed on.
     Nobody,
-    /// Somebody who wants no order (-1).
+    /// A consumer that wants no order (-1).
     Declined,
-    /// Whoever works on the streams that are known as users'.
+    /// The users of the streams that are known as users'.
     Named,
-    /// Somebody who named no stream: any blocking one of the place, and those where the libraries work.
+    /// A consumer that named no stream: any blocking one of the place, and those where the libraries work.
     Unnamed,
 }
 
 /// What a stream is to the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// Somebody worked on the memory there.
+    /// There was work on the memory there.
     User,
     /// The producer works there.
     Producer,
-    /// Whoever works there may go on with the memory, as the producer does.
+    /// Work there may go on with the memory, as the producer's does.
     Upstream,
 }
 
@@ -49,7 +49,7 @@ pub enum Role {
 pub enum Found<'a> {
     /// It is alive, or the legacy default stream stands in for it.
     Alive(Alive<'a>),
-    /// Nothing keeps it, but somebody works there now. Whoever named it may have gone on to another.
+    /// Nothing keeps it, but a library works there now. Its first user may have gone on to another.
     Met(Alive<'a>),
     /// Nothing keeps it, and nothing stands in for it: a non-blocking stream of that handle, if it is there at all.
     Lost(u64),
@@ -79,7 +79,7 @@ pub struct Facts<'f, 'a> {
 pub enum Lost {
     /// This stream may still have work, or go on with the memory, and nothing can touch it.
     Stream(u64),
-    /// The owner is garbage as well, and nobody knows its stream: it cannot be kept.
+    /// The owner is garbage as well, and its stream is not known: it cannot be kept.
     Owner,
 }
 
@@ -217,7 +217,7 @@ pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
     }
 }
 
-/// Adds to `producers` the streams upstream. A lost one is alive all the same where somebody works on one of its
+/// Adds to `producers` the streams upstream. A lost one is alive all the same where a library works on one of its
 /// handle: if that is another stream by now, its own is destroyed, and nothing comes after it. Returns one that is left.
 fn upstream<'a>(
     facts: &Facts<'_, 'a>,
@@ -240,7 +240,7 @@ fn upstream<'a>(
     left
 }
 
-/// Adds to `users` where somebody may work who is not known: any blocking stream of the place, and where the libraries do.
+/// Adds to `users` where unknown users may work: any blocking stream of the place, and where the libraries do.
 fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[Alive<'a>]) {
     // A producer on the legacy stream itself follows every blocking stream, with its next work there. What comes after a
     // call need not be there.

@@ -20,7 +20,7 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    /// How many there are that nobody is asking just now.
+    /// How many there are that no thread is asking just now.
     pub fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }

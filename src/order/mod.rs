@@ -90,7 +90,7 @@ fn part<D: Driver + ?Sized>(driver: &D, current: Place, stream: Alive<'_>) -> Re
     }
 }
 
-/// Records `stream` in an event of nobody else's.
+/// Records `stream` in an event of its own.
 ///
 /// An event is recorded in the context of its stream, which for managed, pinned and peer memory need not be
 /// the one that is current; to wait for it is legal in any.
@@ -348,7 +348,7 @@ fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
 }
 
 /// Says why an edge of `door` is not made; `on` says which stream it would concern, and is asked only
-/// where somebody listens.
+/// where there is a listener.
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
     tracing::debug!(
         name: "elided", target: "cai_bridge", door = purpose.door, device = place.ordinal,

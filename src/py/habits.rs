@@ -207,7 +207,7 @@ pub(crate) fn _habits() -> Vec<(&'static str, String, &'static str, &'static str
 /// Whether the table counts as empty.
 static FORGOTTEN: AtomicBool = AtomicBool::new(false);
 
-/// Makes every library one that nobody knows, for the tests that what is promised holds without the table. Types that were
+/// Makes every library an unknown one, for the tests that what is promised holds without the table. Types that were
 /// looked at before stay known.
 #[pyfunction]
 pub(crate) fn _forget_habits() {

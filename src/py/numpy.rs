@@ -124,7 +124,7 @@ pub(crate) fn empty<'py>(
             "dtype: got a {name} of {itemsize} bytes from ml_dtypes; allowed: {wanted}"
         )));
     }
-    // SAFETY: whoever made `dtype` has reached NumPy. `shape` has `ndim` extents, outlives the call and is not kept; the
+    // SAFETY: `dtype` is an object of NumPy's, which was reached for it. `shape` has `ndim` extents, outlives the call and is not kept; the
     // call takes over the reference to the element type, and answers an array or NULL with an exception.
     let made = unsafe {
         let (extents, dtype) = (shape.as_mut_ptr(), dtype.into_dtype_ptr());

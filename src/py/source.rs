@@ -66,7 +66,7 @@ fn wait_for_lost(
     Ok(wait_for_all(py, door, &holding.driver, place, WaitReason::StreamGone)?)
 }
 
-/// Passes an array on to whoever reads it, who has named no stream, and learns the one that it is ready on.
+/// Passes an array on to a reader that has named no stream, and learns the one that it is ready on.
 #[inline(always)]
 pub(crate) fn pass_on(py: Python<'_>, door: &'static str, source: &mut Holding) {
     let why = plan(source.ready, Request::Unspecified).unwrap_or(Elided::NothingPending);

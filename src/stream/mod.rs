@@ -127,7 +127,7 @@ pub enum Ready {
     /// Nothing is pending: usable on any stream at once.
     Nothing,
     /// The producer names no stream, and nothing says that it means it: work may be pending on the legacy default
-    /// stream, where whoever works without naming a stream works.
+    /// stream, where work goes that names no stream.
     Unsaid,
     /// Usable for work queued on this stream, or on one that waits for it.
     On(Stream),

@@ -61,7 +61,7 @@ pub const fn plan(ready: Ready, request: Request) -> Option<Elided> {
 /// comes after is another blocking stream, or the legacy one itself, whose user may go on to another.
 ///
 /// The driver orders the legacy default stream after the blocking streams of its context by itself ("Stream
-/// synchronization behavior" in CUDA's driver API). That is not enough: whoever works there may pass the memory on,
+/// synchronization behavior" in CUDA's driver API). That is not enough: a user there may pass the memory on,
 /// and a blocking stream follows what was queued on the legacy one, a bare wait as well
 /// (`tests/gpu/test_driver_twins.py`), but not what that one would have followed.
 pub fn between(from: Alive<'_>, to: Alive<'_>) -> Option<Elided> {

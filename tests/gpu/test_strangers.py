@@ -124,3 +124,21 @@ def test_host_memory_that_claims_to_be_a_gpus_is_refused(driver: Any) -> None:
     capsule = ManagedTensor(memory.ctypes.data, owner=memory).capsule()
     with pytest.raises(ValueError, match="which CUDA does not know"):
         to_cai(capsule)
+
+
+def test_torchs_float4_goes_to_tvm_ffi_as_it_is(driver: Any) -> None:
+    """The CUDA Array Interface, which has no word for it, takes no part."""
+    torch, tvm_ffi = pytest.importorskip("torch"), pytest.importorskip("tvm_ffi")
+    float4 = getattr(torch, "float4_e2m1fn_x2", None)
+    if float4 is None:
+        pytest.skip("this torch has no float4")
+    x = torch.arange(16, dtype=torch.uint8, device="cuda").view(float4)
+    made = convert(x, "tvm_ffi")
+    assert isinstance(made, tvm_ffi.Tensor)
+    assert (made.data_ptr(), tuple(made.shape)) == (x.data_ptr(), tuple(x.shape))
+    assert "float4_e2m1fn" in str(made.dtype)
+    again = convert(made, "torch")
+    assert again.dtype == float4
+    assert torch.equal(again.view(torch.uint8), x.view(torch.uint8))
+    with pytest.raises(BufferError, match="dtype: got DLDataType"):
+        to_cai(x)

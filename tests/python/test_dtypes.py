@@ -12,7 +12,7 @@ import tables
 from capsules import HandMade
 from fakes import OnlyCai, each, interface, only_cai, rows
 
-from cai_bridge import from_cai, to_cai
+from cai_bridge import from_cai, to_cai, to_dlpack
 
 EVERY = each("dtype", "dtype")
 OPAQUE = each("dtype", "dtype", exact=False)
@@ -153,9 +153,10 @@ def test_a_type_that_nobody_names_is_refused_and_not_guessed(typestr, dtype, cud
     x = bytes_as(cuda, typestr)
     if dtype is not None:
         typed(x, dtype)
-    for call in (from_cai, to_cai):
+    for call in (from_cai, to_dlpack):
         with pytest.raises(BufferError, match=r"^typestr: got .+; allowed: .+dtype='bfloat16'"):
             call(x)
+    assert to_cai(x).__cuda_array_interface__["typestr"] == typestr, "as it came"
 
 
 @pytest.mark.parametrize(("typestr", "name"), [("<V2", "float8_e5m2"), ("|V1", "bfloat16")])

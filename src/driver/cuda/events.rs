@@ -73,7 +73,7 @@ pub(super) fn new(calls: &Calls, context: Context, life: u64) -> Result<Event> {
     Ok(Event { handle: event as usize, context, life })
 }
 
-/// An event of that life of `context` which nobody uses.
+/// An unused event of that life of `context`.
 #[inline]
 pub(super) fn take(context: Context, life: u64) -> Option<Event> {
     let last = LAST.try_with(|last| last.0.take()).ok().flatten();

@@ -135,7 +135,7 @@ impl Driver for Cuda {
 
     fn push_context(&self, context: Context) -> Result<()> {
         // SAFETY: a `Context` comes from the driver: a primary context, which `primary` keeps, or the owner
-        // of memory or of a stream that somebody keeps alive.
+        // of memory or of a stream that is kept alive.
         unsafe { self.calls.ctx_push(context.0.get() as CUcontext) }
     }
 

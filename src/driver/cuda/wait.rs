@@ -112,7 +112,7 @@ impl ModuleCalls {
 
     fn unload_empty(&self, module: usize) -> Result<()> {
         // SAFETY: `load_empty` made it in the context that is current now, in the life that it is in; it was taken
-        // out of the place of the spare one, so nobody unloads it again, and nothing of it was ever used.
+        // out of the place of the spare one, so it is not unloaded again, and nothing of it was ever used.
         unsafe { self.unload(module as CUmodule) }
     }
 
@@ -127,7 +127,7 @@ impl ModuleCalls {
         let unloaded = self.unload_empty(module);
         // SAFETY: the stream was made above.
         let (asked, code) = ("cuStreamQuery", unsafe { (self.query)(stream) });
-        // SAFETY: the stream was made above, and nobody else has it; what is queued on it ends by itself.
+        // SAFETY: the stream was made above, and no other code has it; what is queued on it ends by itself.
         let ended = unsafe { self.destroy(stream) };
         queued.and(unloaded).and(ended)?;
         let waited = code != NOT_READY;
@@ -144,7 +144,7 @@ impl Calls {
         let mut pointer: CUdeviceptr = 0;
         // SAFETY: `pointer` outlives the call.
         match unsafe { self.allocate(&raw mut pointer, 1) } {
-            // SAFETY: the memory was taken above, and nobody else has it.
+            // SAFETY: the memory was taken above, and no other code has it.
             Ok(()) => unsafe { self.free(pointer) },
             Err(error)
                 if error.driver_code().is_some_and(|failed| failed.code == OUT_OF_MEMORY) =>
@@ -152,7 +152,7 @@ impl Calls {
                 let mut pointer: *mut c_void = ptr::null_mut();
                 // SAFETY: `pointer` outlives the call.
                 unsafe { self.allocate_host(&raw mut pointer, 1) }?;
-                // SAFETY: the memory was taken above, and nobody else has it.
+                // SAFETY: the memory was taken above, and no other code has it.
                 unsafe { self.free_host(pointer) }
             }
             Err(error) => Err(error),

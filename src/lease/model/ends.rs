@@ -72,7 +72,7 @@ impl Ends {
         thread::spawn(move || call(&ends))
     }
 
-    /// Ends the lease as a view does: at once, or once somebody who asks finds it done.
+    /// Ends the lease as a view does: at once, or once a thread that asks finds it done.
     fn end(&self) -> bool {
         let Some(holder) = self.lease.end() else { return false };
         let mut ending = Ending::new(holder);

@@ -196,7 +196,7 @@ fn an_end_that_is_refused_loses_nothing_to_one_that_comes_at_once() {
         let refused = scene.on_thread(refuse);
         let end = scene.on_thread(|lease| lease.end().is_some());
         let (refused, ended) = (refused.join().unwrap(), end.join().unwrap());
-        // Whoever refused it may have come too late.
+        // The refusal may have come too late.
         assert!(ended, "{refused}");
         assert_eq!((scene.lease.is_leased(), scene.drops()), (false, 1));
         assert!(scene.lease.with(|kept| kept.look()).is_none());

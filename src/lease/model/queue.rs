@@ -6,7 +6,7 @@ use loom::thread;
 
 use crate::lease::Queue;
 
-/// Something that is queued: whether somebody asks it just now, and how often it was asked.
+/// Something that is queued: whether it is asked just now, and how often it was asked.
 struct Item {
     id: usize,
     busy: Arc<AtomicUsize>,

@@ -82,7 +82,7 @@ pub(crate) fn from_cai<'py>(
     })
 }
 
-/// The array of a view for nobody yet, whatever its type is, with work pending on `stream`.
+/// The array of a view, of any type and without a consumer yet, with work pending on `stream`.
 #[pyfunction]
 pub(crate) fn _ready_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>) -> Answer<'py> {
     let py = view.py();

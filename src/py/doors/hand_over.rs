@@ -30,8 +30,8 @@ pub(super) fn export(
     hand_over_to(py, source, argument, at)
 }
 
-/// The same of several arrays, each for its argument, or `None` where it is for nobody yet. One event orders all that
-/// are ready on the same stream, so all are asked before it: whoever is asked may queue work. The number of the array
+/// The same of several arrays, each for its argument, or `None` where it has no consumer yet. One event orders all that
+/// are ready on the same stream, so all are asked before it: one that is asked may queue work. The number of the array
 /// comes with an error.
 pub(super) fn export_all(
     door: &'static str,

@@ -7,7 +7,7 @@
 //! Hence the one rule: *who is called by foreign code takes the lock by CPython's own state*, never by PyO3's
 //! count of attachments. Neither way lets a panic out.
 //!
-//! *At its end* ([`end`]) nobody else comes in.
+//! *At its end* ([`end`]) no other thread comes in.
 #![allow(unsafe_code)]
 
 use std::any::Any;
@@ -131,7 +131,7 @@ fn locked<R>(call: impl FnOnce(Python<'_>) -> Option<R>) -> Option<R> {
         return None;
     }
     let coming = EntryGuard::now()?;
-    // SAFETY: there is an interpreter, by the line above, which does not end while somebody is coming.
+    // SAFETY: there is an interpreter, by the line above, which does not end while a thread is coming in.
     let locked = LockGuard(unsafe { ffi::PyGILState_Ensure() });
     let inside = CallGuard::now();
     drop(coming);
@@ -217,7 +217,7 @@ pub(super) fn quiet() {
     }));
 }
 
-/// What somebody was asked for and has answered; `None` where that failed. An interrupt is no answer, and
+/// The answer to a question; `None` where it failed. An interrupt is no answer, and
 /// passes through.
 pub(crate) fn answered<T>(py: Python<'_>, answer: PyResult<T>) -> PyResult<Option<T>> {
     match answer {

@@ -64,7 +64,7 @@ thread_local! {
     static FOLLOWING: RefCell<VecDeque<Next>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Makes the orders of `next`: whoever caused it may go on with the memory. Its references go after what is under way.
+/// Makes the orders of `next`: its cause may go on with the memory. Its references go after what is under way.
 #[cold]
 fn queued(py: Python<'_>, next: Next) -> Option<Next> {
     // After a panic it stays.
@@ -227,7 +227,7 @@ fn pending() -> Option<&'static Pending> {
 /// How many a call asks: more than it adds, and so few that a call takes no longer where thousands wait.
 const AT_A_CALL: Most = Most { lanes: 4, questions: 4 };
 
-/// How many the thread asks each time: so few that nobody else waits long for the interpreter's lock, and that it
+/// How many the thread asks each time: so few that no other thread waits long for the interpreter's lock, and that it
 /// takes a hundredth of a core, where ends wait for work on thousands of streams.
 const AT_A_TIME: Most = Most { lanes: 256, questions: 4096 };
 

@@ -24,7 +24,7 @@ pub(super) struct Gathered<'a> {
     pub(super) line: Option<&'a warned::Line>,
 }
 
-/// Asks Python and the driver once about each stream, and whoever keeps it.
+/// Asks Python, the driver and its keeper once about each stream.
 pub(super) fn gather<'a>(
     py: Python<'_>,
     driver: &'a Handle,
@@ -124,7 +124,7 @@ impl<'a> Gathered<'a> {
 
     /// The streams that libraries work on now, asked last: nothing of Python's runs from here on that might let a stream
     /// go. Those users' streams that are among them, or another user's, are not lost. Those that were found are in
-    /// `found` where somebody who was asked raised an interrupt.
+    /// `found` where the one that was asked raised an interrupt.
     pub(super) fn ask<'py: 'a>(
         &mut self,
         py: Python<'py>,

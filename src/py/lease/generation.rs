@@ -2,14 +2,14 @@
 //!
 //! A producer may make a view of its own array whenever the bridge asks it something. The end of that view asks the
 //! producer again, which makes another view, and so on. A holder that is made during an end is one generation younger
-//! than the holder that ends; from some generation on the bridge asks nobody.
+//! than the holder that ends; from some generation on the bridge asks no one.
 
 use std::cell::Cell;
 
 use crate::py::local::during;
 use crate::py::streams::unasked;
 
-/// The first generation whose ends ask nobody. The host waits for a stream that somebody would have to vouch for.
+/// The first generation whose ends ask no one. The host waits for a stream that needs a voucher.
 const UNASKED: u32 = 16;
 
 thread_local! {

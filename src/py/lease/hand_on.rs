@@ -38,7 +38,7 @@ impl Holding {
         Ok(())
     }
 
-    /// The memory is for a reader at `at` who has named no stream; it is nobody's yet.
+    /// The memory is for a reader at `at` who has named no stream and has not read it yet.
     #[inline]
     pub(crate) fn await_reader(&mut self, py: Python<'_>, at: Place) {
         self.used.at = at;
@@ -46,7 +46,7 @@ impl Holding {
         self.note_use(py);
     }
 
-    /// The memory is read by work of the bridge on `on`, which `kept` keeps, or whoever keeps what the array is ready on.
+    /// The memory is read by work of the bridge on `on`, which `kept` keeps, or the keeper of what the array is ready on.
     pub(crate) fn hand_to_work(
         &mut self,
         py: Python<'_>,
@@ -67,14 +67,14 @@ impl Holding {
         Ok(())
     }
 
-    /// The memory goes on to `next`. Whoever had it before is upstream from here on.
+    /// The memory goes on to `next`. Its consumer so far is upstream from here on.
     #[inline]
     pub(super) fn hand_on(&mut self, next: Consumer) {
         let before = std::mem::replace(&mut self.used.consumer, next);
         self.put_behind(before);
     }
 
-    /// Whoever had the memory before is upstream from here on.
+    /// The consumer so far is upstream from here on.
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
@@ -100,7 +100,7 @@ impl Holding {
         !matches!(self.used.consumer, Consumer::Nobody)
     }
 
-    /// Somebody reads the address. Whether that is a consumer that named no stream.
+    /// The address is read. Whether by a consumer that named no stream.
     pub(crate) fn read(&mut self, py: Python<'_>) -> bool {
         if matches!(self.used.consumer, Consumer::Nobody | Consumer::Unread) {
             self.used.consumer = Consumer::Unnamed(Vec::new());

@@ -35,7 +35,7 @@ pub(crate) struct Holding {
     pub(crate) ready: Ready,
     /// By which way it came.
     pub(crate) by: By,
-    /// Whether somebody has read its dict.
+    /// Whether its dict was read.
     pub(crate) is_read: bool,
     pub(super) held: Owner,
     pub(crate) driver: Handle,
@@ -170,7 +170,7 @@ impl Holding {
         )
     }
 
-    /// What it is, for whoever has that from here on. Its end is by `end`, unless another comes first.
+    /// What it is, for its next owner. Its end is by `end`, unless another comes first.
     #[inline(always)]
     pub(crate) const fn take_array(&mut self, end: End) -> Descriptor {
         self.tag = (end, self.array.ptr());
@@ -207,7 +207,7 @@ impl Holding {
             Owner::Array(object, managed) => {
                 Ok(Owner::Array(object.clone_ref(py), managed.share(py)))
             }
-            // A copy has one holder: nobody makes a view of it but by the tensor that it is in.
+            // A copy has one holder: a view of it is made only by the tensor that it is in.
             Owner::Copy(_) => Err(Error::new(Kind::Released, "a copy's memory")),
         }
     }
@@ -328,7 +328,7 @@ impl Holding {
             Some(known::From::Ours(home)) => {
                 (self.home.producer, self.home.upstream) = (home.producer, home.upstream);
             }
-            // Whoever made that tensor may free its memory by itself, so that it is kept until the work is done.
+            // The maker of that tensor may free its memory by itself, so it is kept until the work is done.
             Some(known::From::Same(streams)) => {
                 for kept in streams {
                     self.home.put_upstream(kept);

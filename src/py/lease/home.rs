@@ -120,7 +120,7 @@ impl Home {
         self.producer.as_ref().map_or(Ok(true), |producer| producer.stays(py, driver))
     }
 
-    /// Whoever works on that stream may go on with the memory after the end, as the producer does.
+    /// Work on that stream may go on with the memory after the end, as the producer's does.
     pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
         kept.add_to(&mut self.upstream);
     }

@@ -1,6 +1,6 @@
 //! Memory that the bridge has handed to others, known again by its address.
 //!
-//! Whoever hands out a tensor of ours, or one of theirs around it, names no stream of the producer's. The lease whose
+//! A library that hands out a tensor of ours, or one of its own around it, names no stream of the producer's. The lease whose
 //! memory it is knows it. And an array that a library keeps over such memory may be handed to one more stream, which
 //! the lease's end has to wait for as well. An entry lives as long as its lease, which is as long as anybody can come
 //! with that memory.
@@ -23,7 +23,7 @@ struct Entry {
     /// The address of our managed tensor, if it is in one.
     tensor: AtomicUsize,
     home: Home,
-    /// Streams that somebody goes on with the memory on, beside the lease's own consumer.
+    /// Streams on which work on the memory goes on, beside the lease's own consumer's.
     later: Mutex<Vec<KeepAlive>>,
     has_later: AtomicBool,
 }
@@ -67,12 +67,12 @@ impl Known {
         Self { key, entry }
     }
 
-    /// For whoever makes a tensor of it.
+    /// For a tensor that is made of it.
     pub(super) fn tensor(&self) -> HandedOut {
         HandedOut(Arc::clone(&self.entry))
     }
 
-    /// Whether somebody else goes on with the memory.
+    /// Whether work on the memory goes on elsewhere.
     #[inline]
     pub(super) fn has_later(&self) -> bool {
         self.entry.has_later.load(Ordering::Acquire)
@@ -143,7 +143,7 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
     Some(From::Same(all))
 }
 
-/// Somebody goes on with the memory of `array` on that stream: the ends of the leases whose memory it is wait for it.
+/// Work on the memory of `array` goes on on that stream: the ends of the leases whose memory it is wait for it.
 pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KeepAlive) {
     if array.ptr() == 0 {
         return;

@@ -22,7 +22,7 @@ pub(crate) struct Orders {
     home: Home,
     used: Use,
     found: Vec<KeepAlive>,
-    /// Whoever has the memory asks it, as the holder does.
+    /// The owner of the memory asks it, as the holder does.
     _object: Py<PyAny>,
 }
 

@@ -139,7 +139,7 @@ fn pair<'a>(
     Ok(consumer.confirm(py, driver)?.map(|from| (from, to)))
 }
 
-/// Whether the garbage collector ends the memory's owner, too, whoever holds it.
+/// Whether the garbage collector ends the memory's owner, too.
 fn is_of_garbage(py: Python<'_>, end: &End, home: &Home) -> bool {
     home.producer.as_ref().map_or(end.collected, |producer| producer.is_of_garbage(py))
 }
@@ -190,7 +190,7 @@ impl Holding {
         Sides { home: &self.home, used: &self.used, in_call: self.conversion.is_some() }
     }
 
-    /// Makes the orders for whoever has worked on the memory on `user`, as at an end.
+    /// Makes the orders for work on the memory on `user`, as at an end.
     pub(crate) fn settle_for(
         &self,
         py: Python<'_>,

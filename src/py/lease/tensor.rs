@@ -34,7 +34,7 @@ impl Drop for Unconsumed {
 }
 
 impl Unconsumed {
-    /// Refuses a capsule that somebody else has consumed meanwhile.
+    /// Refuses a capsule that was consumed elsewhere meanwhile.
     pub(crate) fn check(&self, py: Python<'_>) -> PyResult<()> {
         capsule::read(self.capsule.bind(py)).map(drop).map_err(PyErr::from)
     }

@@ -23,13 +23,13 @@ pub(super) struct Use {
 /// Who works on the memory.
 #[derive(Debug)]
 pub(super) enum Consumer {
-    /// Nobody: it is only passed on.
+    /// No consumer: it is only passed on.
     Nobody,
     /// A consumer that wants no order (-1).
     Declined,
     /// A consumer on the producer's own stream; and who keeps that one, if it may be closed, or the producer move.
     OnProducer(Option<KeepAlive>),
-    /// A reader of the dict; nobody has read it yet.
+    /// A reader of the dict, which was not read yet.
     Unread,
     /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
     Unnamed(Vec<KeepAlive>),
@@ -40,7 +40,7 @@ pub(super) enum Consumer {
 }
 
 impl Use {
-    /// Nobody works on it, at `place`.
+    /// No one works on it, at `place`.
     #[inline(always)]
     pub(super) const fn nobody(at: Place) -> Self {
         Self { at, lent: None, consumer: Consumer::Nobody, also: Vec::new() }

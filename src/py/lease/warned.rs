@@ -29,7 +29,7 @@ pub(super) fn uncovered(
     line: Option<&Line>,
 ) -> PyResult<()> {
     static WARNED: Mutex<Option<HashSet<Line>>> = Mutex::new(None);
-    // A line that nobody is told of now is told of later.
+    // A line that is not told of now is told of later.
     if !tracing::enabled!(target: "cai_bridge", tracing::Level::WARN) {
         return Ok(());
     }

@@ -91,7 +91,7 @@ pub(super) fn plain<R>(
             let at = names.iter().position(|name| name.as_ptr() == key)?;
             found[at] = value;
         }
-        // SAFETY: each is NULL or held by the dict, which nobody can change meanwhile.
+        // SAFETY: each is NULL or held by the dict, which cannot change meanwhile.
         let fields = unsafe { fields(found) }?;
         Some(read(&fields))
     })

@@ -49,12 +49,12 @@ impl Question {
         }))
     }
 
-    /// The attribute of that name, whoever has it.
+    /// The attribute of that name, of the object or its type.
     pub(in crate::py) fn named(name: &Bound<'_, PyString>) -> Self {
         Self::NamedAttribute(name.clone().unbind())
     }
 
-    /// Whether it is an extension type's own, which nobody replaces.
+    /// Whether it is an extension type's own, which cannot be replaced.
     pub(in crate::py) const fn is_native(&self) -> bool {
         matches!(self, Self::Attribute(..) | Self::Method(_))
     }

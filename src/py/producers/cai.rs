@@ -184,7 +184,7 @@ fn keep_streams(
     };
     let ready = || producer.as_ref().map(|producer| producer.clone_ref(owner.py()));
     source.keep_ready_on(kept.or_else(ready));
-    // A stream that the view's own dict names is the view's: nobody has declared it.
+    // A stream that the view's own dict names is the view's: the caller has not declared it.
     let declared = |named| {
         matches!(options.stream.request(), Request::On(_)) || Some(named) != view.ready.stream()
     };

@@ -78,7 +78,7 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
     }
 }
 
-/// Refuses memory that a producer whom nobody vouches for says is a GPU's, if the driver knows it as another's or
+/// Refuses memory that an unknown producer says is a GPU's, if the driver knows it as another's or
 /// not at all.
 pub(super) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let Device { kind: MemoryKind::Device, id } = array.device() else { return Ok(()) };

@@ -153,8 +153,8 @@ pub(crate) fn protocol(
     Ok(source)
 }
 
-/// Where nobody knows what a library does with the stream that its `__dlpack__` is asked for, the consumer's waits for
-/// the legacy default stream, too, where whoever works without naming a stream works.
+/// Where it is not known what a library does with the stream that its `__dlpack__` is asked for, the consumer's waits for
+/// the legacy default stream, too, where work goes that names no stream.
 fn presume(
     py: Python<'_>,
     door: &'static str,

@@ -15,7 +15,7 @@ pub(crate) enum Wanted {
     Cai,
     /// Consumers of DLPack.
     DLPack,
-    /// Nobody yet.
+    /// No consumer yet.
     Any,
 }
 

@@ -100,7 +100,7 @@ impl PythonMemory {
     }
 }
 
-/// Runs `call` with the interpreter's lock. What Python raised is kept for whoever makes an exception of the error.
+/// Runs `call` with the interpreter's lock. What Python raised is kept with the error.
 fn inside(call: impl FnOnce(Python<'_>) -> Result<(), Failure<PyErr>>) -> Result<()> {
     let done = enter(|py| {
         call(py).map_err(|trouble| match trouble {

@@ -44,7 +44,7 @@ struct Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // A free that is refused is a report already, and nobody is there to raise to. A fork leaves
+        // A free that is refused is a report already, and there is no caller to raise to. A fork leaves
         // the memory to the process that it belongs to. As torch's, it lets the interpreter's lock go.
         without_lock(|| {
             if let Ok(machine) = self.library.machine() {

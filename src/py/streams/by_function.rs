@@ -64,7 +64,7 @@ thread_local! {
     static ASKING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What those answer that have a current stream on a GPU. Asked by one of them, nobody answers.
+/// What those answer that have a current stream on a GPU. Asked by one of them, none answers.
 #[inline]
 pub(super) fn answers(py: Python<'_>, ordinal: i32) -> PyResult<Vec<Answered<'_>>> {
     if has_functions(py)? { asked(py, ordinal) } else { Ok(Vec::new()) }

@@ -36,7 +36,7 @@ impl KeepAlive {
     }
 
     /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
-    /// stands in for another. One that cannot be asked about now is nobody's.
+    /// stands in for another. One that cannot be asked about now has no keeper.
     pub(crate) fn of_libraries(
         py: Python<'_>,
         driver: &Handle,

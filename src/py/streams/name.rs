@@ -60,7 +60,7 @@ impl StreamName {
             })
     }
 
-    /// Whether it is known not to be the name of `other`, which has its handle by what somebody just said.
+    /// Whether it is known not to be the name of `other`, which has its handle by what was just said.
     pub(crate) fn is_of_another(self, driver: &Handle, other: Alive<'_>) -> Result<bool> {
         let Number::Of(mine) = self.number else { return Ok(false) };
         Ok(matches!(number(driver, other)?, Number::Of(theirs) if theirs != mine))

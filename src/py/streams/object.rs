@@ -150,7 +150,7 @@ pub(super) enum Lifetime {
     UntilClosed,
     /// As long as the object that it is around keeps it.
     Wrapped,
-    /// It is around somebody else's handle, or fails to say.
+    /// It is around another's handle, or fails to say.
     Unknown,
 }
 

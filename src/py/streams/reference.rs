@@ -51,7 +51,7 @@ pub(crate) enum Now<'a> {
     Nothing,
     /// The same of one whose dicts need not mean that: work may be pending on the legacy default stream.
     Unsaid,
-    /// Nobody keeps it any more.
+    /// Nothing keeps it any more.
     Gone,
 }
 
@@ -66,7 +66,7 @@ impl StreamRef {
         Self { name: LEGACY, place, life: 0, keeper: Keeper::StandIn }
     }
 
-    /// A default stream, which needs nobody to keep it.
+    /// A default stream, which needs no keeper.
     #[inline]
     pub(crate) fn of_default(alive: Alive<'_>) -> Option<Self> {
         if alive.stands_in() || matches!(alive.stream(), Stream::Handle(_)) {
@@ -247,7 +247,7 @@ impl StreamRef {
         };
         if let (None, Some(exporter)) = (stream, exporter) {
             return Ok(match exporter.ask(py, self.stream())? {
-                // Of a default stream, which was named first, nobody has asked whether its context lives.
+                // Of a default stream, which was named first, it was not asked whether its context lives.
                 Some(Ready::On(Stream::Handle(_)))
                     if !matches!(self.stream(), Stream::Handle(_))
                         && !goes_on(life_at(driver, self.place), exporter.life)? =>

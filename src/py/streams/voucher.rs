@@ -14,7 +14,7 @@ use crate::py::native;
 
 /// An object that vouches for a stream, which is held.
 ///
-/// A garbage cycle that leads to the object and to whoever holds it is taken apart in any order: the stream may be
+/// A garbage cycle that leads to the object and to its holder is taken apart in any order: the stream may be
 /// destroyed by the object's `__del__`, by `weakref.finalize`, or by the end of something that the object has,
 /// while the object itself is still here. The collector clears weak references to what it found before it lets go
 /// of any of it, so a weak reference tells. So does `__del__`, which runs once in an object's life; of an object that
@@ -71,12 +71,12 @@ thread_local! {
     static UNASKED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether nobody is asked just now on this thread.
+/// Whether no library is asked just now on this thread.
 pub(super) fn is_unasked() -> bool {
     UNASKED.get()
 }
 
-/// Runs `call`; to that nobody who would be asked vouches for a stream.
+/// Runs `call`; to that no library vouches for a stream.
 pub(crate) fn unasked<R>(call: impl FnOnce() -> R) -> R {
     during(&UNASKED, true, call)
 }

@@ -18,11 +18,11 @@ pub(crate) enum WaitReason {
     SilentDict,
     /// The stream that it is ready on may be destroyed.
     StreamGone,
-    /// The garbage collector is about to end the memory's owner, and nobody knows the owner's stream.
+    /// The garbage collector is about to end the memory's owner, and the owner's stream is not known.
     OwnerCollected,
     /// The consumer's stream may be destroyed, at the end.
     ConsumerUnknown,
-    /// Whoever takes the array may read it on the CPU.
+    /// The consumer may read it on the CPU.
     HostReader,
 }
 

@@ -1,4 +1,4 @@
-//! The stream that JAX computes on. It names it to nobody: what it gives `__dlpack__` is a stream of its own that the
+//! The stream that JAX computes on. It names it to no one: what it gives `__dlpack__` is a stream of its own that the
 //! other one waits for. But XLA tells it to whatever is called by its foreign function interface.
 //!
 //! Read for this: `xla/ffi/api/c_api.h`, which jaxlib 0.10.2 has in its `include`.
@@ -94,7 +94,7 @@ unsafe extern "C" fn note(frame: *mut CallFrame) -> *mut c_void {
         if let Some(extension) = frame.extension.as_ref()
             && extension.kind == METADATA
         {
-            // Of the version of whoever asks: the fields above are those of every one so far.
+            // Of the version of the caller: the fields above are those of every one so far.
             let metadata = &mut *extension.metadata;
             let (major, minor) = api.map_or((0, 1), |api| (api.version.major, api.version.minor));
             (metadata.version.major, metadata.version.minor) = (major, minor);

@@ -132,7 +132,7 @@ pub(super) fn to_gpu<'py>(
     }
     span.copied(&view.array, ptr, (on.stream(), ordinal), false);
     if let Some(holding) = copied.holding() {
-        // With -1 nobody says where the consumer works, and the memory is ours to keep until it is done.
+        // With -1 it is not said where the consumer works, and the memory is ours to keep until it is done.
         let consumer = if given.is_some() { argument } else { &Argument::UNSPECIFIED };
         hand_out(py, holding, (consumer, at))?;
     }
@@ -215,7 +215,7 @@ pub(crate) fn hand_out(
     holding: &mut Holding,
     (argument, at): (&Argument<'_, '_>, Place),
 ) -> PyResult<()> {
-    // Whoever takes a copy may work on a stream of another GPU.
+    // The consumer of a copy may work on a stream of another GPU.
     let at = match argument.alive(at) {
         Some(stream) => order::place_of(holding.driver.get()?, stream)?,
         None => at,

@@ -21,7 +21,7 @@ pub(super) const DICT: &str = "__cuda_array_interface__";
 ///
 /// If no stream was named, the reader is taken to work on its library's current stream. The view notes that
 /// stream for the end, also if nothing is pending. If the library ignores the dict's stream, its current stream
-/// waits here. And whether somebody has read it before.
+/// waits here. And whether it was read before.
 pub(super) fn ready(py: Python<'_>, view: &View) -> PyResult<(Ready, bool)> {
     let mut ready = view.ready;
     let asked = |holding: &mut Holding| {
@@ -73,7 +73,7 @@ fn ready_now(py: Python<'_>, view: &View) -> PyResult<Option<Stream>> {
     Ok(Some(also.stream()))
 }
 
-/// Somebody has the address, and works with it on a stream of their own, or on a library's current one.
+/// A reader has the address, and works with it on a stream of its own, or on a library's current one.
 pub(super) fn read_address(py: Python<'_>, view: &View) -> PyResult<()> {
     if view.is_read(py) {
         let objects = Objects::default();
