@@ -15,7 +15,7 @@ use crate::{design, driver, gate, stack};
 const STAGED: u64 = 65_536;
 
 /// For how long the host waits for the device on the library's own account, in nanoseconds.
-const PATIENCE: u64 = 5_000_000_000;
+const PATIENCE: u64 = 1_000_000_000;
 
 /// All that the library keeps in mind, and counts.
 pub(crate) struct State {
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pub(crate) failed: u64,
     pub(crate) opened: u64,
     captures: u64,
+    /// Whether the program has had a stream call a function of the host's.
+    calls_back: bool,
 }
 
 impl State {
@@ -43,6 +45,7 @@ impl State {
         failed: 0,
         opened: 0,
         captures: 0,
+        calls_back: false,
     };
 }
 
@@ -120,6 +123,7 @@ impl<'a> Call<'a> {
     fn work(&self) -> Option<(u64, u64)> {
         match self.kind {
             Kind::Work(stream) => Some((self.handle(stream), 0)),
+            Kind::Call => Some((self.handle(0), 0)),
             Kind::Kernel(stream, kernel) => Some((self.handle(stream), self.argument(kernel))),
             Kind::Config => {
                 let config = self.argument(0) as *const u64;
@@ -182,7 +186,20 @@ impl<'a> Call<'a> {
         }
         let Some(stream) = work else { return };
         let serial = self.settings.mode == Mode::Serial;
-        if serial && !driver::is_capturing(stream) {
+        if self.kind == Kind::Call {
+            STATE.lock().calls_back = true;
+        }
+        if !serial || driver::is_capturing(stream) {
+            return;
+        }
+        if STATE.lock().calls_back {
+            // The host's function may need what this thread holds, such as Python's lock.
+            let ends = now().saturating_add(PATIENCE);
+            // SAFETY: the program has just used it.
+            while now() < ends && unsafe { driver::is_busy(stream) } {
+                sys::rest();
+            }
+        } else {
             // SAFETY: the program has just used it.
             unsafe { driver::synchronize(stream) };
         }
@@ -300,7 +317,7 @@ enum Wait {
     All,
 }
 
-/// Waits until no stream has work left, or for some seconds: what is pending may wait for this thread.
+/// Waits until no stream has work left, or for a second: what is pending may wait for this thread.
 fn wait_for_all(delay: u64) {
     let ends = now().saturating_add(delay.saturating_mul(2)).saturating_add(PATIENCE);
     let mut current = 0;

@@ -56,6 +56,7 @@ RACY = {
             launch("fill", a, x, i)
             call("cuMemcpyAsync", h, x, 8, a)
             {host}
+            time.sleep(0.01)  # the host does something else
             print(peek(h))
             call("cuStreamSynchronize", a)
         """,
@@ -322,6 +323,26 @@ def test_forked_workers_are_counted_though_they_end_without_their_exit_functions
     )
     assert status == 0, found
     assert [one["seen"] for one in found["runs"]] == [3, 3, 3, 3]
+
+
+def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_program(
+    run: Perturb,
+) -> None:
+    status, found = run(
+        """
+        import ctypes
+        seen, a, x = [], stream(), word()
+        call_back = ctypes.CFUNCTYPE(None, c_void_p)(lambda _: seen.append(1))
+        launch("fill", a, x, 1)
+        locked = ctypes.PyDLL("libcuda.so.1")  # keeps Python's lock, as some libraries do
+        locked.cuLaunchHostFunc(c_uint64(a), call_back, None)
+        call("cuStreamSynchronize", a)
+        print(seen)
+        """,
+        "--timeout",
+        "20",
+    )
+    assert status == 0, found
 
 
 def test_a_function_from_the_drivers_own_lookup_is_seen(run: Perturb) -> None:

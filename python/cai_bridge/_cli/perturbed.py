@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -161,9 +162,9 @@ def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
         return None
     finally:
         # The program may have started others, which would go on.
-        if child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        child.wait()
 
 
 def _counts(logs: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -204,7 +205,8 @@ def _stacks(folder: Path) -> dict[int, list[list[Any]]]:
 def difference(one: Run, other: Run, tolerance: float) -> str | None:
     """Say in what two runs differ; None if they are the same."""
     if one.status != other.status:
-        return f"exit status {_status(one)} against {_status(other)}"
+        end = " ".join(other.errors.split())[-500:]
+        return f"exit status {_status(other)} against {_status(one)}: {end or 'nothing on stderr'}"
     for place, (first, second) in enumerate(zip(one.lines, other.lines, strict=False), 1):
         if not same(first, second, tolerance):
             return f"line {place}: {second[:200]!r} against {first[:200]!r}"
