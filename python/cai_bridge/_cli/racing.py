@@ -224,6 +224,9 @@ def _search(search: _Search, late: Sequence[int], traced: Run) -> Race | None:
     behind = [one for one in every if one > late[high]]
     others = [one for one in every if one not in late[low : high + 1]]
     other = _early(search, ends, behind) or _early(search, ends, others)
+    # On one stream the second waits for the first: waiting there only helped the host.
+    if other is not None and _told(traced, other)[0] == _told(traced, late[high])[0]:
+        other = None
     asked = [late[high]] if other is None else [late[high], other]
     stacks = ",".join(map(str, asked))
     run = search.run(only=f"{ends[0]}-{ends[1] + 1}", trace=1, stacks=stacks)
