@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Literal, TypeVar
 
-from .cases import Axes, Case
+from .cases import Axes, Case, cases_of
 
 Role = Literal["producer", "consumer"]
 Level = Literal["must", "should"]
@@ -168,8 +168,11 @@ class Requirement:
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {made}\n"
-            f"    {self.check.__name__}({arguments.replace('case', repr(case or Case()))})\n"
+            f"    {self.check.__name__}({arguments.replace('case', repr(case or self._plain_case()))})\n"
         )
+
+    def _plain_case(self) -> Case:
+        return cases_of(self.over, (Case().dtype,))[0]
 
 
 @functools.cache
