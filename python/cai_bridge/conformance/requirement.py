@@ -162,13 +162,14 @@ class Requirement:
         made = f"{self.role}_named({subject!r})"
         if not subject:
             made = f"as_{self.role}(...)  # what you gave to check_{self.role}"
+        shown = arguments.replace("case", repr(case or self._plain_case()))
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
             f"    {arguments.partition(',')[0]} = {made}\n"
-            f"    {self.check.__name__}({arguments.replace('case', repr(case or self._plain_case()))})\n"
+            f"    {self.check.__name__}({shown})\n"
         )
 
     def _plain_case(self) -> Case:
