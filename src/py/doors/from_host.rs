@@ -29,7 +29,7 @@ use crate::py::producers::guards;
 use crate::py::producers::types::facts;
 use crate::py::streams::Argument;
 use crate::py::text::{an_object, refused};
-use crate::py::views::{CAPTURED, capsule_of, given_out, hand_out, held};
+use crate::py::views::{CAPTURED, capsule_of, copy_held, given_out, hand_out};
 use crate::stream::{Alive, Stream};
 
 /// The GPU that a copy for `stream` is made on: that of the stream, else the current one.
@@ -139,7 +139,7 @@ fn uploaded<'py>(
     let buffer = detach(py, || memory.map(filled).transpose())?;
     let ptr = buffer.as_ref().map_or(0, Buffer::ptr);
     let buffer = buffer.unwrap_or(Buffer::NONE);
-    let mut copied = held(py, driver, (buffer, at), kept, on, None)?;
+    let mut copied = copy_held(py, driver, (buffer, at), kept, on, None)?;
     span.copied(array, ptr, (on.stream(), at.ordinal), false);
     if let Some(holding) = copied.holding() {
         hand_out(py, holding, (argument, at))?;

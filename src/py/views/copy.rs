@@ -126,7 +126,7 @@ pub(super) fn to_gpu<'py>(
     };
     let settled = settled.inspect_err(|_| drop(buffer.free(&view.driver, on)))?;
     source.settled(py, settled, CallSpan::begin());
-    let mut copied = held(py, &view.driver, (buffer, at), kept, on, context)?;
+    let mut copied = copy_held(py, &view.driver, (buffer, at), kept, on, context)?;
     if let Some(to) = waiting.filter(|_| ptr != 0) {
         detach(py, || connect(Purpose::hand_over(DOOR), &view.driver, (on, to)))?;
     }
@@ -183,7 +183,7 @@ fn read<T>(py: Python<'_>, source: Tenant, queued: bool, made: Result<T>) -> PyR
 
 /// The holder of a copy that was made `on` that stream. The memory is freed there if something keeps the stream, else on
 /// the legacy default one, which waits for the copy now.
-pub(crate) fn held(
+pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
     (buffer, at): (Buffer, Place),

@@ -12,7 +12,7 @@ mod release;
 
 pub(crate) use array::ArrayView;
 pub(crate) use cai::CaiView;
-pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, given_out, hand_out, held};
+pub(crate) use copy::{_to_numpy, CAPTURED, capsule_of, copy_held, given_out, hand_out};
 pub(crate) use dlpack::DLPackView;
 
 use ::numpy::PyArrayDescr;
