@@ -66,9 +66,6 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(pytest_plugin, "cai_bridge.conformance")
 
 
-RAN = pytest.StashKey[list[str]]()
-"""The requirements that were run, by name."""
-
 NOTHING = (
     "cai_bridge: nothing was judged; add --pyargs cai_bridge.conformance, and --cai-producer or "
     "--cai-consumer with a library or module:factory"
@@ -79,7 +76,9 @@ def _nothing_judged(session: pytest.Session) -> bool:
     """Tell whether a run was to judge a library, ended well, and judged none."""
     config = session.config
     apart = config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput")
-    if apart or config.option.collectonly or config.stash.get(RAN, []):
+    plugin = config.pluginmanager.get_plugin("cai_bridge.conformance")
+    ran = plugin is not None and config.stash.get(plugin.RAN, [])
+    if apart or config.option.collectonly or ran:
         return False
     own = "cai_bridge.conformance.test_"
     kit = any(

@@ -32,9 +32,10 @@ from cai_bridge.conformance.judging import judge, text_of
 from cai_bridge.conformance.known import known as shipped
 from cai_bridge.conformance.requirement import Role, did_you_mean
 from cai_bridge.testing import SimulatedCuda
-from pytest_cai_bridge import RAN
 
 ROLES = ("producer", "consumer")
+RAN = pytest.StashKey[list[str]]()
+"""The requirements that were run, by name."""
 CASES = pytest.StashKey[dict[str, list[Any]]]()
 PLACE = pytest.StashKey["Place"]()
 TALLIES = pytest.StashKey[list["Tally"]]()

@@ -137,7 +137,7 @@ def test_an_array_that_cannot_say_where_it_is_is_left_to_the_check(lab: Any) -> 
             array.array.fill(value)
 
     late = Silent().late(lab, 5.0)
-    assert late.array.array.tolist() == [5.0] * 1024
+    assert late.array.array.tolist() == [5.0] * 64
     found = check_producer(Silent, lab=lab, only="cai-pending")["cai-pending"]
     assert found.outcome == "failed"
     assert "RuntimeError: not today" in found.evidence

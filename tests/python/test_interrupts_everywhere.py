@@ -77,8 +77,6 @@ POSITIONS: dict[str, Callable[[Scene], Any]] = {
     "stream.__index__": field_of(stream=lambda at: at.index),
     "stream, shown": field_of(stream=lambda at: indexed(at.big)),
     "mask": field_of(mask=lambda at: at.named()),
-    "descr[0].__getitem__": field_of(**V2, descr=lambda at: [at.does("__getitem__")]),
-    "descr[0][0].__bool__": field_of(**V2, descr=lambda at: [(at.does("__bool__"), "<u2")]),
     # what is asked beside it
     "dtype": produced(
         from_cai,

@@ -63,7 +63,11 @@ def test_the_verdicts_are_those_of_this_process():
 def test_what_ends_the_process_costs_one_requirement():
     judged = []
     report = check_isolated("producer", "dying:Aborting", where="simulated", progress=judged.append)
-    assert [one.name for one in report.failed] == ["cai-readonly", "dlpack-readonly"]
+    assert [one.name for one in report.failed] == [
+        "cai-readonly",
+        "dlpack-readonly",
+        "exchange-readonly",
+    ]
     for one in report.failed:
         assert "SIGABRT" in one.evidence
         assert "about to end" in one.evidence

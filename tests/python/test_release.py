@@ -35,6 +35,7 @@ def test_a_relative_link_is_absolute_once_there_is_a_base(text: str, absolute: s
 WHOLE = [
     "cai_bridge/_core.abi3.so",
     "cai_bridge/_core.pyi",
+    "cai_bridge/_perturb.so",
     "cai_bridge/py.typed",
     "cai_bridge/include/cai_bridge.h",
     "pytest_cai_bridge.py",
