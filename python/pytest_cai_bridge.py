@@ -77,7 +77,7 @@ def _nothing_judged(session: pytest.Session) -> bool:
     config = session.config
     apart = config.pluginmanager.hasplugin("dsession") or hasattr(config, "workerinput")
     plugin = config.pluginmanager.get_plugin("cai_bridge.conformance")
-    ran = plugin is not None and config.stash.get(plugin.RAN, [])
+    ran: list[str] = [] if plugin is None else config.stash.get(plugin.RAN, [])
     if apart or config.option.collectonly or ran:
         return False
     own = "cai_bridge.conformance.test_"
