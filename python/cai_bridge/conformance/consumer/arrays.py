@@ -24,40 +24,51 @@ from ..requirement import (
 _T = TypeVar("_T")
 
 
-def takes(
-    door: str,
-    name: str,
-    specification: Specification,
-    section: str,
-    *,
-    rule: str,
-    why: str,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    """Make a function the check of a requirement of those consumers that take arrays by a door."""
+@dataclass(frozen=True)
+class Takes:
+    """Makes functions the checks of what is required of consumers that take arrays by a door.
 
-    def register(check: Check) -> Check:
-        @functools.wraps(check)
-        def by_the_door(c: ConsumerAdapter, lab: Lab, *case: Case) -> str | None:
-            needs(door in c.doors, f"{c.name} takes no arrays by {door}")
-            return check(c, lab, *case)
+    What such a requirement rests on is named without the door, and is `rests_on` unless said.
+    """
 
-        requires(
-            "consumer",
-            f"takes-{door}-{name}",
-            specification,
-            section,
-            rule=rule,
-            why=why,
-            level=level,
-            over=over,
-            rests_on=[f"takes-{door}-{one}" for one in rests_on],
-        )(by_the_door)
-        return check
+    door: str
+    specification: Specification
+    rests_on: tuple[str, ...] = ()
 
-    return register
+    def __call__(
+        self,
+        name: str,
+        section: str,
+        rule: str,
+        why: str,
+        *,
+        level: Level = "must",
+        over: Axes | None = None,
+        rests_on: Iterable[str] | None = None,
+    ) -> Callable[[Check], Check]:
+        """Make a function the check of a requirement."""
+        door, rests = self.door, self.rests_on if rests_on is None else rests_on
+
+        def register(check: Check) -> Check:
+            @functools.wraps(check)
+            def by_the_door(c: ConsumerAdapter, lab: Lab, *case: Case) -> str | None:
+                needs(door in c.doors, f"{c.name} takes no arrays by {door}")
+                return check(c, lab, *case)
+
+            requires(
+                "consumer",
+                f"takes-{door}-{name}",
+                self.specification,
+                section,
+                rule=rule,
+                why=why,
+                level=level,
+                over=over,
+                rests_on=[f"takes-{door}-{one}" for one in rests if one != name],
+            )(by_the_door)
+            return check
+
+        return register
 
 
 @dataclass(frozen=True)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..adapter import ConsumerAdapter
 from ..lab import CaiArray, Lab, flat
-from ..requirement import CAI, Check, Level, expect
-from .arrays import Refusal, attempt, takes
+from ..requirement import CAI, expect
+from .arrays import Refusal, Takes, attempt
 
 PYTHON = "Python Interface Specification: "
 _OTHERS = "it computes with other numbers than the producer's"
-
-
-def _cai(
-    name: str, section: str, rule: str, why: str, *, level: Level = "must"
-) -> Callable[[Check], Check]:
-    return takes("cai", name, CAI, section, rule=rule, why=why, level=level)
+_cai = Takes("cai", CAI)
 
 
 @_cai(

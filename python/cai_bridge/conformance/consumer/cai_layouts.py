@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import CaiArray, Lab
 from ..producer.arrays import collect
 from ..requirement import CAI, Check, expect
-from .arrays import takes
+from .arrays import Takes
 from .cai import PYTHON
 from .layouts import (
     COLUMNS,
@@ -24,18 +24,7 @@ from .layouts import (
 )
 
 _OTHERS = "it computes with other numbers than the producer's"
-
-
-def _cai(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    over: Axes | None = None,
-    rests_on: Iterable[str] = ("values",),
-) -> Callable[[Check], Check]:
-    return takes(*("cai", name, CAI, section), rule=rule, why=why, over=over, rests_on=rests_on)
+_cai = Takes("cai", CAI, ("values",))
 
 
 def _layout(

@@ -2,38 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import CaiArray, Lab
-from ..requirement import CAI, Check, Level, expect
-from .arrays import Refusal, attempt, stream_of, takes
+from ..requirement import CAI, expect
+from .arrays import Refusal, Takes, attempt, stream_of
 from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
 _RACE = "it reads before the write is done"
-
-
-def _cai(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = ("values", "stream"),
-) -> Callable[[Check], Check]:
-    return takes(
-        *("cai", name, CAI, section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=[one for one in rests_on if one != name],
-    )
+_cai = Takes("cai", CAI, ("values", "stream"))
 
 
 @_cai(

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
-from ..requirement import CAI, Check
-from .arrays import expect_copied, stream_of, takes
+from ..requirement import CAI
+from .arrays import Takes, expect_copied, stream_of
 from .cai_order import SYNCHRONIZATION
 from .waiting import needs_sharing
 
 RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
-
-
-def _cai(
-    name: str, section: str, rule: str, why: str, *, over: Axes | None = None
-) -> Callable[[Check], Check]:
-    rests_on = ("values", "stream") if name == "return" else ("values", "stream", "return")
-    return takes("cai", name, CAI, section, rule=rule, why=why, over=over, rests_on=rests_on)
+_cai = Takes("cai", CAI, ("values", "stream", "return"))
 
 
 @_cai(

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab, flat
-from ..requirement import ARRAY_API, DLPACK, Check, Level, expect, needs
-from .arrays import Refusal, attempt, takes
+from ..requirement import ARRAY_API, DLPACK, expect, needs
+from .arrays import Refusal, Takes, attempt
 
 TENSOR = "C API: DLTensor."
 _OTHERS = "it computes with other numbers than the producer's"
-
-
-def _dlpack(
-    name: str, section: str, rule: str, why: str, *, level: Level = "must"
-) -> Callable[[Check], Check]:
-    return takes("dlpack", name, DLPACK, section, rule=rule, why=why, level=level)
+_dlpack = Takes("dlpack", DLPACK)
 
 
 @_dlpack(
@@ -32,13 +25,11 @@ def takes_dlpack_values(c: ConsumerAdapter, lab: Lab) -> str:
     return f"{seen}"
 
 
-@takes(
-    "dlpack",
+@Takes("dlpack", ARRAY_API)(
     "shared",
-    ARRAY_API,
     "from_dlpack: copy",
-    rule="the consumer's array is the producer's memory, not a copy of it",
-    why="neither side sees the other's writes, and the memory is used twice",
+    "the consumer's array is the producer's memory, not a copy of it",
+    "neither side sees the other's writes, and the memory is used twice",
     level="should",
 )
 def takes_dlpack_shared(c: ConsumerAdapter, lab: Lab) -> str:

@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import DLPackArray, Lab
-from ..requirement import ARRAY_API, Check, Level, NotApplicableError, expect
-from .arrays import attempt, stream_of, takes
+from ..requirement import ARRAY_API, NotApplicableError, expect
+from .arrays import Takes, attempt, stream_of
 from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads before the write is done"
-
-
-def _dlpack(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    return takes(
-        *("dlpack", name, ARRAY_API, section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=rests_on,
-    )
+_dlpack = Takes("dlpack", ARRAY_API)
 
 
 @_dlpack(

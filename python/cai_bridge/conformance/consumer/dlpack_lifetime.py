@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from cai_bridge.testing._kit.dlpack_abi import capsule_name
 
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab, Late, flat
 from ..producer.arrays import collect
-from ..requirement import DLPACK, Check, Level, expect, needs
-from .arrays import Refusal, attempt, expect_copied, stream_of, takes
+from ..requirement import DLPACK, expect, needs
+from .arrays import Refusal, Takes, attempt, expect_copied, stream_of
 
 MANAGEMENT = "Python Specification: Reference management"
-
-
-def _dlpack(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    return takes(
-        *("dlpack", name, DLPACK, section), rule=rule, why=why, level=level, rests_on=rests_on
-    )
+_dlpack = Takes("dlpack", DLPACK)
 
 
 @_dlpack(
