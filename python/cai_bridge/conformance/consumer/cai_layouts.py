@@ -2,79 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, Lab
 from ..producer.arrays import collect
-from ..requirement import CAI, Check, expect
+from ..requirement import CAI, expect
 from .arrays import Takes
 from .cai import PYTHON
 from .layouts import (
-    COLUMNS,
-    FORTRAN,
     GAPS,
-    REPEATED,
-    REVERSED,
+    OTHERS,
     expect_gaps_kept,
     expect_others_refused,
     expect_read_or_refused,
     handed,
+    of_layout,
 )
 
-_OTHERS = "it computes with other numbers than the producer's"
 _cai = Takes("cai", CAI, ("values",))
 
 
-def _layout(
-    name: str, what: str, layouts: Sequence[str], rests_on: Iterable[str], why: str = _OTHERS
-) -> Callable[[Check], Check]:
-    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
-    over = {"layout": layouts, "dtype": ()}
-    return _cai(
-        name, PYTHON + "strides", rule, why, over=over, rests_on=("values", "dtypes", *rests_on)
-    )
-
-
-@_layout(
-    "fortran",
-    "an array in Fortran's order, or with permuted axes",
-    FORTRAN,
-    (),
-)
+@of_layout(_cai, PYTHON + "strides", "fortran")
 def takes_cai_fortran(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
 
 
-@_layout(
-    "columns",
-    "every second item along one axis or all",
-    COLUMNS,
-    ("fortran",),
-)
+@of_layout(_cai, PYTHON + "strides", "columns")
 def takes_cai_columns(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
 
 
-@_layout(
-    "reversed",
-    "an array with a negative stride",
-    REVERSED,
-    ("fortran", "columns"),
-    "it reads memory before the array",
-)
+@of_layout(_cai, PYTHON + "strides", "reversed")
 def takes_cai_reversed(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
 
 
-@_layout(
-    "repeated",
-    "an array with a stride of 0",
-    REPEATED,
-    ("fortran", "columns"),
-    "it reads memory past the end of the array",
-)
+@of_layout(_cai, PYTHON + "strides", "repeated")
 def takes_cai_repeated(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     return expect_read_or_refused(c, handed(CaiArray, lab, case), case)
 
@@ -83,7 +46,7 @@ def takes_cai_repeated(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     "dtypes",
     PYTHON + "typestr",
     "items of each element type that the consumer has are read as that type",
-    _OTHERS,
+    OTHERS,
 )
 def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
     # bfloat16 and the 8-bit floats have typestrs that do not say which type they are.
@@ -99,7 +62,7 @@ def takes_cai_dtypes(c: ConsumerAdapter, lab: Lab) -> str:
     "other-types",
     PYTHON + "typestr",
     "items of an element type that the consumer does not have are refused, or read right",
-    _OTHERS,
+    OTHERS,
     rests_on=("values", "dtypes"),
 )
 def takes_cai_other_types(c: ConsumerAdapter, lab: Lab) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from cai_bridge.testing._values import DTYPES
@@ -9,8 +10,8 @@ from cai_bridge.testing._values import DTYPES
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
-from ..requirement import expect, needs
-from .arrays import Refusal, attempt
+from ..requirement import Check, expect, needs
+from .arrays import Refusal, Takes, attempt
 
 Handed = CaiArray | DLPackArray
 
@@ -50,6 +51,33 @@ REPEATED = (
     "three axes, the first repeated",
 )
 GAPS = COLUMNS
+
+OTHERS = "it computes with other numbers than the producer's"
+_RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
+    "fortran": ("an array in Fortran's order, or with permuted axes", FORTRAN, (), OTHERS),
+    "columns": ("every second item along one axis or all", COLUMNS, ("fortran",), OTHERS),
+    "reversed": (
+        "an array with a negative stride",
+        REVERSED,
+        ("fortran", "columns"),
+        "it reads memory before the array",
+    ),
+    "repeated": (
+        "an array with a stride of 0",
+        REPEATED,
+        ("fortran", "columns"),
+        "it reads memory past the end of the array",
+    ),
+}
+"""What consumers are required of layouts: which, what else that rests on, and why."""
+
+
+def of_layout(takes: Takes, section: str, name: str) -> Callable[[Check], Check]:
+    """Make a function the check of what is required of some layouts by a door."""
+    what, layouts, rests_on, why = _RULES[name]
+    rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
+    over = {"layout": layouts, "dtype": ()}
+    return takes(name, section, rule, why, over=over, rests_on=("values", "dtypes", *rests_on))
 
 
 def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:
