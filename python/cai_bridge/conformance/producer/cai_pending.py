@@ -5,14 +5,12 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import LINES
 from .arrays import cai_of, made
 from .cai import cai
-from .pending import by_dict, expect_ordered, expect_read_first
+from .pending import RACE, by_dict, expect_ordered, expect_read_first, writes
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 SUFFICIENT = SYNCHRONIZATION + "synchronization on the provided stream is sufficient"
-RACE = "the consumer reads before the write is done"
 READABLE = (
     "entries",
     "data",
@@ -25,6 +23,7 @@ READABLE = (
     "version",
 )
 PENDING = (*READABLE, "pending")
+EXPORTS = ("first", "again", "between writes")
 
 
 @cai(
@@ -33,12 +32,7 @@ PENDING = (*READABLE, "pending")
     "while work on the array is pending on the library's current stream, the dict names a "
     "stream that is behind it",
     RACE,
-    over={
-        "stream": ("its own", "moved"),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": ("first", "again", "between writes"),
-    },
+    over=writes(("its own", "moved"), EXPORTS),
     rests_on=READABLE,
 )
 def cai_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
@@ -51,12 +45,7 @@ def cai_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     SUFFICIENT,
     "the same while the work is pending on a default stream: None and 0 say that there is none",
     RACE,
-    over={
-        "stream": ("default",),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": ("first", "again", "between writes"),
-    },
+    over=writes(("default",), EXPORTS),
     rests_on=PENDING,
 )
 def cai_pending_default(p: ProducerAdapter, lab: Lab, case: Case) -> str:

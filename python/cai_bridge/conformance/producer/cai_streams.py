@@ -11,16 +11,14 @@ from ..requirement import expect, needs
 from .arrays import cai_of, collect, is_int, made, reference_to
 from .cai import cai
 from .cai_pending import PENDING, SYNCHRONIZATION
-from .pending import ELSEWHERE, by_dict, expect_ordered
-
-_RACE = "the consumer reads before the write is done"
+from .pending import ELSEWHERE, RACE, by_dict, expect_ordered
 
 
 @cai(
     "pending-elsewhere",
     SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
     "the same when the dict is read while another stream is the library's current one",
-    _RACE,
+    RACE,
     over=ELSEWHERE,
     rests_on=PENDING,
 )
@@ -33,7 +31,7 @@ def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "pending-on-two",
     SYNCHRONIZATION + "work on the data on multiple streams",
     "if several streams have work on the array, the dict names one that waits for all of them",
-    _RACE,
+    RACE,
     rests_on=PENDING,
 )
 def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:

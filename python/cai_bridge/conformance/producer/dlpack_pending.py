@@ -5,14 +5,12 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import LINES
 from ..requirement import ARRAY_API, expect, needs
 from .arrays import asked_on, made, speaks_dlpack
 from .dlpack import METHOD, dlpack
-from .pending import by_capsule, expect_ordered, expect_read_first
+from .pending import RACE, by_capsule, expect_ordered, expect_read_first, writes
 
 STREAM = METHOD + "stream"
-RACE = "the consumer reads before the write is done"
 READABLE = ("dtype", "shape", "strides", "values", "offset", "two-exports")
 PENDING = (*READABLE, "pending")
 EXPORTS = (
@@ -27,12 +25,7 @@ EXPORTS = (
     STREAM,
     "the array is ready on the stream that stream= names",
     RACE,
-    over={
-        "stream": ("its own", "moved"),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": EXPORTS,
-    },
+    over=writes(("its own", "moved"), EXPORTS),
     rests_on=READABLE,
 )
 def dlpack_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
@@ -46,12 +39,7 @@ def dlpack_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     STREAM,
     "the same while the work is pending on a default stream",
     RACE,
-    over={
-        "stream": ("default",),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": EXPORTS,
-    },
+    over=writes(("default",), EXPORTS),
     rests_on=PENDING,
 )
 def dlpack_pending_default(p: ProducerAdapter, lab: Lab, case: Case) -> str:

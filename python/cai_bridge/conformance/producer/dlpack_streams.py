@@ -15,8 +15,8 @@ from ..requirement import (
 )
 from .arrays import asked_on, export, made, speaks_dlpack
 from .dlpack import dlpack
-from .dlpack_pending import PENDING, RACE, STREAM
-from .pending import ELSEWHERE, by_capsule, expect_ordered
+from .dlpack_pending import PENDING, STREAM
+from .pending import ELSEWHERE, RACE, by_capsule, expect_ordered
 
 
 @dlpack(

@@ -5,13 +5,11 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import LINES
 from .arrays import made, table_of
 from .exchange import TENSOR, exchange
-from .pending import ELSEWHERE, by_table, expect_ordered, expect_read_first
+from .pending import ELSEWHERE, RACE, by_table, expect_ordered, expect_read_first, writes
 
 STREAM = "current_work_stream"
-RACE = "the consumer reads before the write is done"
 READABLE = ("exchange-table", "exchange-values", "exchange-two-exports", *TENSOR)
 PENDING = (*READABLE, "exchange-stream")
 EXPORTS = ("first", "again", "between writes", "after an end")
@@ -22,12 +20,7 @@ EXPORTS = ("first", "again", "between writes", "after an end")
     STREAM,
     "the array is ready on the stream that the table names",
     RACE,
-    over={
-        "stream": ("its own", "moved"),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": EXPORTS,
-    },
+    over=writes(("its own", "moved"), EXPORTS),
     rests_on=READABLE,
 )
 def exchange_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
@@ -40,12 +33,7 @@ def exchange_stream(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     STREAM,
     "the same while the work is pending on a default stream",
     RACE,
-    over={
-        "stream": ("default",),
-        "work": ("a write", "two writes", "a copy"),
-        "layout": LINES,
-        "export": EXPORTS,
-    },
+    over=writes(("default",), EXPORTS),
     rests_on=PENDING,
 )
 def exchange_pending_default(p: ProducerAdapter, lab: Lab, case: Case) -> str:

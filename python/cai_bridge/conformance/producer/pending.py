@@ -9,7 +9,7 @@ from cai_bridge.testing._kit.dlpack_abi import take
 from cai_bridge.testing._region import Region
 
 from ..adapter import ProducerAdapter
-from ..cases import Case
+from ..cases import Axes, Case
 from ..lab import Lab, Late, flat, handle_of
 from ..layouts import LINES, of_line
 from ..places import BEFORE, place_of_items
@@ -35,12 +35,16 @@ def by_dict(lab: Lab, x: Any, mine: int, case: Case) -> tuple[Region, str, Any]:
 
 
 BETWEEN = "between writes"
-ELSEWHERE = {
-    "stream": ("its own", "left"),
-    "work": ("a write", "two writes", "a copy"),
-    "layout": LINES,
-    "export": ("first", "again", BETWEEN, "after an end"),
-}
+RACE = "the consumer reads before the write is done"
+
+
+def writes(stream: tuple[str, ...], export: tuple[str, ...]) -> Axes:
+    """Give the axes of what is ordered after the library's writes."""
+    work = ("a write", "two writes", "a copy")
+    return {"stream": stream, "work": work, "layout": LINES, "export": export}
+
+
+ELSEWHERE = writes(("its own", "left"), ("first", "again", BETWEEN, "after an end"))
 """What is judged while another stream than that of the work is the current one."""
 
 WISHES: dict[str, dict[str, Any]] = {
