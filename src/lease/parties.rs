@@ -39,8 +39,7 @@ impl Parties<'_> {
             if stream.stream() == Stream::Legacy {
                 return Ok(false);
             }
-            let part = order::within(calls, stream.place(), |_| calls.part(*stream))?;
-            Ok::<_, Error>(matches!(part, Part::Inside(_)))
+            Ok::<_, Error>(matches!(order::part_of(calls, *stream)?, Part::Inside(_)))
         };
         for user in &self.users {
             if inside(user)? {

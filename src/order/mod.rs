@@ -119,6 +119,11 @@ fn record<D: Driver + ?Sized>(driver: &D, context: Context, stream: Alive<'_>) -
     in_context(driver, theirs, || record(theirs))
 }
 
+/// The part of `stream` in a capture, with its context made current.
+pub fn part_of(driver: &dyn Driver, stream: Alive<'_>) -> Result<Part> {
+    within(driver, stream.place(), |_| driver.part(stream))
+}
+
 /// Refuses, by an error of `kind` about `got`, what cannot be done while one of `streams` has part in a
 /// capture, or is beside one.
 pub fn check_captures(
@@ -127,7 +132,7 @@ pub fn check_captures(
     (kind, got): (Kind, &str),
 ) -> Result<()> {
     for stream in streams {
-        if within(driver, stream.place(), |_| driver.part(*stream))? != Part::Outside {
+        if part_of(driver, *stream)? != Part::Outside {
             return Err(Error::new(kind, got));
         }
     }
@@ -306,8 +311,7 @@ pub fn check(driver: &Handle, needs: &[Need<'_>]) -> Result<(), (usize, Error)> 
     let mut parts: SmallVec<[(Alive<'_>, Part); 4]> = SmallVec::new();
     let part = |parts: &[(Alive<'_>, Part)], stream: Alive<'_>| {
         let known = parts.iter().rev().find(|(known, _)| known.is(stream));
-        let asked = || within(driver, stream.place(), |_| driver.part(stream));
-        known.map_or_else(asked, |(_, part)| Ok(*part))
+        known.map_or_else(|| part_of(driver, stream), |(_, part)| Ok(*part))
     };
     for (place, &Need { direction, from, to }) in needs.iter().enumerate() {
         if between(from, to).is_some() {

@@ -109,18 +109,30 @@ pub(crate) fn hand_over_from(
     let door = Purpose::hand_over_of(door, ready);
     let (request, to) = (argument.request(), argument.alive(at));
     match (plan(ready, request), from.zip(to)) {
-        (None, Some(((from, None), to))) => {
-            order::connect(door, driver, (from, to), |call| detach(py, call))?;
-        }
-        (None, Some(((from, Some(also)), to))) => {
-            order::connect_all(door, driver, &[(also, to), (from, to)], |call| detach(py, call))?;
-        }
+        (None, Some((both, to))) => connect_both(py, door, driver, both, to)?,
         (why, _) => {
             let on = || request.stream().or(ready.stream());
             order::elided(door, place, why.unwrap_or(Elided::NothingPending), on);
         }
     }
     Ok(())
+}
+
+/// Makes `to` wait for both streams that memory is ready on, or for neither, where a capture is in the way of one.
+#[inline]
+pub(crate) fn connect_both(
+    py: Python<'_>,
+    door: Purpose,
+    driver: &Handle,
+    (from, also): Both<'_>,
+    to: Alive<'_>,
+) -> Result<()> {
+    match also {
+        None => order::connect(door, driver, (from, to), |call| detach(py, call)),
+        Some(also) => {
+            order::connect_all(door, driver, &[(also, to), (from, to)], |call| detach(py, call))
+        }
+    }
 }
 
 /// Refuses a consumer's or declared stream of another device than the array's. Managed and pinned memory is

@@ -109,8 +109,8 @@ fn check(
     sources: &[Box<Holding>],
     all: &[Option<Asked<'_, '_>>],
 ) -> Result<(), (usize, PyErr)> {
+    let Some(first) = sources.first() else { return Ok(()) };
     let (mut items, mut needs): (SmallVec<[_; 4]>, SmallVec<[_; 4]>) = Default::default();
-    let mut driver = None;
     for (item, (source, asked)) in sources.iter().zip(all).enumerate() {
         let Some(Asked { argument, at, from: Some((from, also)), .. }) = asked else { continue };
         let Some(to) = argument.alive(*at) else { continue };
@@ -121,10 +121,8 @@ fn check(
                 needs.push(Need { direction, from, to });
             }
         }
-        driver = Some(&source.driver);
     }
-    let checked = driver.map_or(Ok(()), |driver| order::check(driver, &needs));
-    checked.map_err(|(place, error)| (items[place], error.into()))
+    order::check(&first.driver, &needs).map_err(|(place, error)| (items[place], error.into()))
 }
 
 impl Asked<'_, '_> {

@@ -3,7 +3,6 @@
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::prelude::*;
-use smallvec::SmallVec;
 
 use crate::array::origin::Origin;
 use crate::array::users::Users;
@@ -17,7 +16,7 @@ use crate::py::errors::interrupted;
 use crate::py::interpreter::{detach, enter};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::{CallSpan, End};
-use crate::py::source::{check_stream, ready_streams};
+use crate::py::source::{check_stream, connect_both, ready_streams};
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
@@ -70,16 +69,13 @@ impl PythonMemory {
         look(py);
         let holding = self.share(py)?;
         let ready = (self.ready(), self.place);
-        let Some((from, also)) = ready_streams(py, door, &holding, ready)? else {
+        let Some(both) = ready_streams(py, door, &holding, ready)? else {
             let door = Purpose::hand_over(door);
             order::elided(door, self.place, Elided::NothingPending, || Some(to.stream()));
             return Ok(());
         };
         let door = Purpose::hand_over_of(door, ready.0);
-        let edges = also.into_iter().chain([from]).map(|from| (from, to));
-        let edges: SmallVec<[_; 2]> = edges.collect();
-        order::connect_all(door, &self.driver, &edges, |call| detach(py, call))?;
-        Ok(())
+        Ok(connect_both(py, door, &self.driver, both, to)?)
     }
 
     fn order_to(&self, py: Python<'_>, user: Alive<'_>) -> Result<(), Failure<PyErr>> {
