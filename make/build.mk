@@ -16,6 +16,7 @@ $(BIN)/python:
 # The paths of the machine that builds it are left out.
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/cai_bridge
+# How the release profile is built: as it ships, or for whole suites by hand without what makes it slow.
 AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
 AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
 	CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_INCREMENTAL=true
