@@ -57,8 +57,7 @@ class Ends(Model):
         self._add(name, held, *view.streams(), named=named)
 
     def _meet(self, view: View) -> None:
-        kept = (view.on, view.home, *view.upstream, view.user.kept, *view.user.seen)
-        found = {one.stream for one in kept if one and one.by != "nobody"}
+        found = {one.stream for one in view.known() if one.by != "nobody"}
         root = self.root(view.array)
         self.met = {**self.met, root: self.met.get(root, frozenset()) | found}
 

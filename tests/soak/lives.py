@@ -42,9 +42,7 @@ class Lives(Exports):
     def _goes(self, name: str, lost: set[str], streams: set[str]) -> bool:
         """The same of a view."""
         view = self.views[name]
-        kept = (view.on, view.home, *view.upstream, view.user.kept, *view.user.seen)
-        found = {one.stream for one in kept if one is not None}
-        found |= {str(view.ready), view.user.stream, f"L{view.at}", f"L{view.place}"}
+        found = view.names() | {str(view.ready), f"L{view.at}", f"L{view.place}"}
         return view.array in lost or bool(found & streams)
 
     def _refusal(self, step: s.Refusal) -> None:

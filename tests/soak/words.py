@@ -122,13 +122,16 @@ class View(NamedTuple):
             upstream += [] if (one.stream, one.by == "nobody") in same else [one]
         return self._replace(upstream=tuple(upstream))
 
+    def known(self) -> list[StreamRef]:
+        """List the streams that it has to do with, and who keeps them."""
+        known = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
+        return [one for one in known if one is not None]
+
     def names(self) -> set[str]:
         """List the streams that it knows, alive or not."""
-        kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
-        return {one.stream for one in kept if one} | {self.user.stream}
+        return {one.stream for one in self.known()} | {self.user.stream}
 
     def streams(self) -> tuple[str, ...]:
         """List the streams whose objects are held."""
-        kept = (self.on, self.home, *self.upstream, self.user.kept, *self.user.seen)
-        found = [one.stream for one in kept if one and "object" in {one.by, one.besides}]
+        found = [one.stream for one in self.known() if "object" in {one.by, one.besides}]
         return tuple(stream for stream in found if not s.is_default(stream))
