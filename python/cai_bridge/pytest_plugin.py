@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -198,6 +198,23 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[TALLIES] = []
     known = {kind: _known(config, kind) for kind in ("skips", "xfails")}
     config.stash[CASES] = {role: _cases(config, role, known) for role in ROLES}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Leave the last lines of a run one line for each failure.
+
+    On a terminal pytest cuts them at its width, where the variable ``CI`` is set it does not.
+    """
+    report = yield
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash and _is_case(item):
+        told = crash.message.splitlines()
+        seen = [line for line in told[1:] if line.startswith(("seen: ", "likely follows "))]
+        crash.message = "; ".join(told[:1] + seen[:1])
+    return report
 
 
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:

@@ -32,7 +32,7 @@ def where(*places):
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
 
 
-def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
+def run(*arguments, cwd, program=(sys.executable, "-m", "pytest"), **environment):
     command = [*program, "-c", "/dev/null", "--rootdir", cwd, "-q", "-rsfxX"]
     # Neither is of use to the run, and the plugin of Hypothesis takes half a second to import.
     command += ["-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
@@ -45,7 +45,7 @@ def run(*arguments, cwd, program=(sys.executable, "-m", "pytest")):
         timeout=100,
         check=False,
         cwd=cwd,
-        env=where(*places),
+        env={**where(*places), **environment},
     )
     return done.returncode, done.stdout + done.stderr
 
@@ -217,16 +217,25 @@ class Producer(Right):
 """
 
 
-def test_what_follows_from_a_failure_is_folded_under_it(tmp_path):
+# Where `CI` is set, pytest does not cut the last lines at the terminal's width.
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
     (tmp_path / "items.py").write_text(STRIDES)
     given = ["--cai-producer", "items:Producer", "--cai-simulated", "-k", "cai-"]
-    code, shown = run(*given, cwd=tmp_path)
+    code, shown = run(*given, cwd=tmp_path, CI=ci)
     assert code == 1, shown
     assert "likely follows from cai-strides, which failed before" in shown
     assert shown.count("from cai_bridge.conformance import *") == 1, shown
     last = shown[shown.rindex("= conformance =") :]
     assert "items:Producer as a producer on the simulated device: " in last
     assert "  failed cai-strides; likely from the same cause: cai-values" in last
+    failed = [line for line in last.splitlines() if line.startswith("FAILED ")]
+    if ci:
+        assert failed[0].endswith("for 4-byte items (40 of 98 cases; here layout 'columns')")
+        assert failed[1].endswith(
+            "likely follows from cai-strides, which failed before; -v tells it in full"
+        )
+    assert len(last.rstrip().splitlines()) == len(failed) + 5
     whole = run(*given, "-vv", cwd=tmp_path)[1]
     assert whole.count("from cai_bridge.conformance import *") > 5
 
