@@ -250,8 +250,12 @@ impl<C: Choices> Program<C> {
         match self.choices.below(3) {
             0 => {
                 self.cuda.synchronize_stream(self.lanes[lane].stream).unwrap();
-                let end = self.oracle.action(&self.lanes, lane, None);
-                self.oracle.host([end]);
+                // It queues nothing: a blocking stream takes nothing over from the legacy one.
+                let end = match self.lanes[lane].legacy {
+                    true => Some(self.oracle.action(&self.lanes, lane, None)),
+                    false => self.oracle.last_on.get(&lane).copied(),
+                };
+                self.oracle.host(end);
             }
             1 => {
                 let event = self.events[self.choices.below(self.events.len())].0;

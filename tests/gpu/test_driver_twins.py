@@ -174,11 +174,12 @@ def test_an_event_on_the_legacy_stream_completes_after_work_queued_before_on_blo
     assert not ordered.is_right(new_stream(NON_BLOCKING), consumer, edge)
 
 
-def test_a_host_that_waits_for_a_blocking_stream_waits_for_the_legacy_streams_work(
+def test_a_host_that_waits_for_an_idle_blocking_stream_does_not_wait_for_the_legacy_stream(
     driver: Driver, ordered: Ordered, new_stream: Any
 ) -> None:
     blocking, consumer = new_stream(BLOCKING), new_stream(NON_BLOCKING)
-    assert ordered.is_right(LEGACY, consumer, lambda: driver("cuStreamSynchronize", blocking))
+    assert not ordered.is_right(LEGACY, consumer, lambda: driver("cuStreamSynchronize", blocking))
+    assert ordered.is_right(blocking, consumer, lambda: driver("cuStreamSynchronize", LEGACY))
 
 
 def test_a_record_and_a_wait_on_the_legacy_stream_order_two_blocking_streams(

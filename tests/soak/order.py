@@ -222,12 +222,18 @@ class Order:
     # --- the host ---------------------------------------------------------------------------------
 
     def wait_on_host(self, stream: str | None) -> None:
-        """Order the host after a stream, or after everything."""
+        """Order the host after what a stream has queued, or after everything.
+
+        A wait queues nothing, so a blocking stream takes nothing over from the legacy default one;
+        the legacy one's end is that of the blocking streams as well (H100, driver 580, 2026-11).
+        """
         self.outside()
         if stream is None:
             self.after[HOST] |= (1 << len(self.places)) - 1
-        else:
+        elif self.lanes[stream].kind == "legacy":
             self.after[HOST] |= self.advance(stream)
+        else:
+            self.after[HOST] |= self.after[stream]
 
     def wait_for_device(self, device: int) -> None:
         """The bridge has the host wait for all that streams of a device have queued.

@@ -28,9 +28,7 @@ def draw(seed: int) -> Program:
         elif kind == "order":
             steps.append([kind, stream, other])
         else:
-            # Not a blocking stream: what its end is, where it has no work behind the legacy default
-            # stream's, is the driver's to say, and test_driver_twins.py's to show.
-            steps.append([kind, choice.choice((0, 2, 3))])
+            steps.append([kind, stream])
     return steps
 
 

@@ -9,7 +9,7 @@ use super::calls::DriverResult;
 use super::clock::Clock;
 use super::codes;
 use super::operation::Operation;
-use super::stream_table::{CaptureId, StreamId};
+use super::stream_table::{CaptureId, Role, StreamId};
 use super::{Simulated, State};
 use crate::driver::{Context, Event};
 use crate::error::Result;
@@ -159,7 +159,11 @@ impl State {
         self.refuse_unsafe()?;
         self.refuse_implicit(id)?;
         self.refuse_capturing(id)?;
-        self.advance(id);
+        // A wait of the host queues nothing, so a blocking stream takes nothing over from the legacy stream
+        // (H100, driver 580, 2026-11).
+        if self.streams.get(id).role == Role::Legacy {
+            self.advance(id);
+        }
         Ok(self.streams.get(id).clock.clone())
     }
 
@@ -234,7 +238,9 @@ impl Simulated {
     }
 
     /// `cuStreamSynchronize`: the host waits for all work of the stream; for the legacy default
-    /// stream that is also all work of its context's blocking streams.
+    /// stream that is also all work of its context's blocking streams. A blocking stream's work
+    /// waits for the legacy stream's before it; a wait for a blocking stream without such work
+    /// does not.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = Arguments::stream(stream);
         self.synchronize(Call::StreamSynchronize, arguments, |state| state.end_of_stream(stream))

@@ -339,6 +339,22 @@ fn the_sync_of_the_legacy_stream_covers_blocking_streams() {
 }
 
 #[test]
+fn the_sync_of_a_blocking_stream_covers_the_legacy_streams_work_behind_its_own_only() {
+    for after in [false, true] {
+        let m = Machine::new();
+        let (blocking, y) = (m.stream(true), m.alloc("y"));
+        m.fill(blocking, y, 1);
+        m.fill(Stream::Legacy, m.x, 7);
+        if after {
+            m.fill(blocking, y, 2);
+        }
+        m.cuda.synchronize_stream(blocking).unwrap();
+        m.cuda.host_read(m.x, 1, "x").unwrap();
+        m.assert_races(usize::from(!after));
+    }
+}
+
+#[test]
 fn the_sync_of_a_context_covers_that_context_only() {
     let m = Machine::new();
     let elsewhere = Stream::Handle(m.cuda.create_stream(1, false).unwrap());
