@@ -51,10 +51,12 @@ class Bridge(HandOvers):
 
     def _over(self, name: str) -> None:
         """A call is over: what the end of its view would order is ordered, and the view goes on."""
-        view, before = self.views[name], self.doubt
+        view, before, maybe = self.views[name], self.doubt, {**self.maybe}
         if self.arrays[view.array].empty:
             return
         self._end_of(view, None)
+        # The view goes on, and it alone says how long the memory is kept.
+        self.maybe = maybe
         left = [name] if self.doubt is not None else []
         while left:
             for held in self.holds.get(left.pop(), ()):
