@@ -29,11 +29,12 @@ EXTENDED = "bfloat16", "float8_"
 
 def on_host(x: Any) -> bool:
     """Tell whether an array is in the host's own memory, as it says itself."""
-    # Numba's arrays of pinned and managed memory are NumPy's by their type.
-    if isinstance(x, _views) or hasattr(x, "__cuda_array_interface__"):
-        return False
-    device = getattr(x, "__dlpack_device__", None)
+    device = None if isinstance(x, _views) else getattr(x, "__dlpack_device__", None)
     if not callable(device) or (kind := device()[0]) not in (HOST, PINNED):
+        return False
+    # Asked of those alone: PyTorch's tensors that require a gradient raise here. Numba's arrays of
+    # pinned and managed memory are NumPy's by their type.
+    if hasattr(x, "__cuda_array_interface__"):
         return False
     # PyTorch hands pinned memory out as the CPU's.
     return kind == HOST or not _is_on_gpu(x)
@@ -54,7 +55,7 @@ def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: 
     from_host = _libraries.from_host(library)
     own = isinstance(x, library.types)
     if from_host and library.name == "numpy":
-        return of_numpy(x if own else from_host(x), copy, readonly)
+        return of_numpy(x if own else from_host(_as_cpus(x)), copy, readonly)
     if not (from_host or copy):
         return library.maker.convert([x], stream, readonly)[0]
     library.maker.admit([], stream, readonly)
@@ -63,7 +64,7 @@ def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: 
     if from_host:
         if copy:
             return from_host(_Copied(x))
-        return x if own else from_host(x)
+        return x if own else from_host(_as_cpus(x))
     said = None if type(stream) is int and stream == -1 else stream
     ordinal = _gpu_for(said)
     on = library.maker.works_on(ordinal, said)
@@ -95,6 +96,25 @@ class _Copied:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
+
+
+def _as_cpus(x: Any) -> Any:
+    """Give an array of pinned memory that is handed out as the CPU's, saying so: JAX asks."""
+    return _Cpus(x) if x.__dlpack_device__()[0] == PINNED else x
+
+
+class _Cpus:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+    def __dlpack__(
+        self, *, max_version: tuple[int, int] | None = None, copy: bool | None = None, **_: Any
+    ) -> Any:
+        wishes = {"max_version": max_version, "copy": copy}
+        return self.x.__dlpack__(**{name: one for name, one in wishes.items() if one is not None})
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return HOST, 0
 
 
 def _plain(x: Any) -> tuple[Any, str | None]:

@@ -168,7 +168,15 @@ class Bits:
 
 def torch_like(x, **bits):
     """`x`, an array of the simulated device, with torch's questions answered so."""
-    kind = type("Tensor", (Bits, type(x)), {})
+
+    def interface(self):
+        if self.requires_grad:
+            raise RuntimeError("Can't get __cuda_array_interface__ on Variable that requires grad.")
+        return super(kind, self).__cuda_array_interface__
+
+    speaks = hasattr(type(x), "__cuda_array_interface__")
+    members = {"__cuda_array_interface__": property(interface)} if speaks else {}
+    kind = type("Tensor", (Bits, type(x)), members)
     made = kind(x._tensor, x._session, x.name)
     for name, value in bits.items():
         setattr(made, name, value)

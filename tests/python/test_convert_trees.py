@@ -149,7 +149,7 @@ WHERE = [
 @pytest.mark.parametrize(("tree", "where"), WHERE, ids=[where for _, where in WHERE])
 def test_a_refusal_names_the_place(cuda: Any, library: StandIn, tree: Any, where: str) -> None:
     for copy in (None, True):
-        x = torch_like(cuda.array([1.0]), _grad=True)
+        x = torch_like(cuda.array([1.0], speaks=("dlpack", "cai2")), _grad=True)
         with pytest.raises(BufferError, match=rf"^{where}: requires_grad: got True; allowed: "):
             convert(tree(x), "stand_in", copy=copy)
 

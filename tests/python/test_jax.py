@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm_ffi
+from test_hosts import SaysPinned
 
 from cai_bridge import CaiView, convert, from_cai
 
@@ -55,6 +56,14 @@ def test_jaxs_array_is_never_handed_to_who_may_write(x: Any, cuda: Any) -> None:
     assert vouched.data_ptr() == x.unsafe_buffer_pointer()
     for tensor in (made, vouched):
         assert np.from_dlpack(tensor).tolist() == SIXTEEN.tolist()
+
+
+def test_pinned_memory_that_a_capsule_says_is_the_cpus_goes_to_jax(cuda: Any) -> None:
+    x = SaysPinned(SIXTEEN)
+    with pytest.raises(Exception, match="cuda|device"):
+        jax.dlpack.from_dlpack(x)
+    for made in (convert(x, "jax"), convert([x], "jax")[0], convert(x, "jax", copy=True)):
+        assert made.tolist() == SIXTEEN.tolist()
 
 
 def test_jaxs_array_goes_to_a_gpu_by_a_copy(x: Any, cuda: Any) -> None:

@@ -10,6 +10,7 @@ use super::to_dlpack::is_on_gpu;
 use crate::dlpack::encode;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
+use crate::py::interpreter::answered;
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{CallSpan, End, HandOver};
 use crate::py::producers::Wanted;
@@ -185,10 +186,11 @@ impl ToLibrary {
             let may = !self.takes_host && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
-        match is_host() {
-            Ok(true) => Error::new(Kind::CpuConverted, "CPU memory").into(),
-            Ok(false) => error,
-            Err(other) => other,
+        // Whoever cannot say where it is keeps the refusal that there was.
+        match answered(py, is_host()) {
+            Ok(Some(true)) => Error::new(Kind::CpuConverted, "CPU memory").into(),
+            Ok(_) => error,
+            Err(interrupt) => interrupt,
         }
     }
 }
