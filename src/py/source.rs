@@ -21,6 +21,16 @@ pub(crate) fn consumers_place(array: &Descriptor, place: Place) -> Place {
     }
 }
 
+/// Where the streams of `array` are, if the caller names none. DLPack gives pinned and managed memory the device 0; the
+/// driver knows whose it is.
+#[inline(always)]
+pub(crate) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
+    if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
+        return Ok(Place::gpu(array.device().id));
+    }
+    driver.locate(array.ptr()).map(Place::owning)
+}
+
 /// The stream that memory is ready on, and the other one that its producer works on, too. Who uses it waits for both.
 pub(crate) type Both<'h> = (Alive<'h>, Option<Alive<'h>>);
 
@@ -168,8 +178,27 @@ pub(crate) fn check_argument(
     check_stream(array, driver, argument.alive(at), at)
 }
 
+/// The array is the consumer's from here on, which `argument` names, on a stream at `at`.
+#[inline]
+pub(crate) fn handed_over(
+    py: Python<'_>,
+    source: &mut Holding,
+    argument: &Argument<'_, '_>,
+    at: Place,
+) -> PyResult<()> {
+    let request = argument.request();
+    if source.array.ptr() != 0 && (request != Request::Unspecified || !source.has_consumer()) {
+        source.hand_to(py, argument, at)?;
+    }
+    if let Request::On(_) = request {
+        source.ready_for_consumer(py);
+    }
+    source.ready = ready_for(source.ready, request);
+    Ok(())
+}
+
 /// What a consumer is told once `request` was served.
-pub(crate) fn ready_for(ready: Ready, request: Request) -> Ready {
+fn ready_for(ready: Ready, request: Request) -> Ready {
     match request {
         Request::Unspecified => ready,
         Request::NoOrder => Ready::Nothing,

@@ -7,7 +7,7 @@ use crate::device::Place;
 use crate::order::{self, Need, Purpose};
 use crate::py::lease::{Holding, look};
 use crate::py::source::{
-    Both, check_argument, consumers_place, hand_over_from, pass_on, ready_for, ready_streams,
+    Both, check_argument, consumers_place, hand_over_from, handed_over, pass_on, ready_streams,
 };
 use crate::py::streams::Argument;
 use crate::stream::{Alive, Elided, Ready, Request, Stream, plan};
@@ -27,7 +27,7 @@ pub(super) fn export(
     let asked = ask(door, py, source, argument)?;
     asked.order(door, py, source, None)?;
     let at = asked.at;
-    hand_over_to(py, source, argument, at)
+    handed_over(py, source, argument, at)
 }
 
 /// The same of several arrays, each for its argument, or `None` where it has no consumer yet. One event orders all that
@@ -63,7 +63,7 @@ pub(super) fn export_all(
     drop(all);
     for (item, source) in sources.iter_mut().enumerate() {
         if let (Some(argument), Some(at)) = (arguments[item], places[item]) {
-            hand_over_to(py, source, argument, at).map_err(|error| (item, error))?;
+            handed_over(py, source, argument, at).map_err(|error| (item, error))?;
         }
     }
     Ok(())
@@ -161,22 +161,4 @@ impl Asked<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// The array is the consumer's from here on.
-fn hand_over_to(
-    py: Python<'_>,
-    source: &mut Holding,
-    argument: &Argument<'_, '_>,
-    at: Place,
-) -> PyResult<()> {
-    let request = argument.request();
-    if source.array.ptr() != 0 && (request != Request::Unspecified || !source.has_consumer()) {
-        source.hand_to(py, argument, at)?;
-    }
-    if let Request::On(_) = request {
-        source.ready_for_consumer(py);
-    }
-    source.ready = ready_for(source.ready, request);
-    Ok(())
 }

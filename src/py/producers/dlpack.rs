@@ -28,7 +28,7 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::{answered, detach};
 use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
-use crate::py::source::{check_argument, hand_over_from, pass_on, ready_for};
+use crate::py::source::{check_argument, hand_over_from, handed_over, pass_on, place_of};
 use crate::py::streams::argument::index;
 use crate::py::streams::{Argument, StreamRef, current, said};
 use crate::py::text::{an_object, refused, shown};
@@ -248,25 +248,13 @@ fn hand_to_consumer(
     let at = check_argument(&source.array, &source.driver, argument, source.home.place)?;
     let ready = (source.ready, source.home.place, from.map(|from| (from, None)));
     hand_over_from(py, door, &source.driver, ready, (argument, at))?;
-    if source.array.ptr() != 0 {
-        source.hand_to(py, argument, at)?;
-        if let Request::On(_) = argument.request() {
-            source.ready_for_consumer(py);
-        }
-    }
-    source.ready = ready_for(source.ready, argument.request());
-    Ok(())
+    handed_over(py, source, argument, at)
 }
 
-/// Where the streams of `array` are. DLPack gives pinned and managed memory the device 0; the driver
-/// knows whose it is.
+/// Where the streams of `array` are, on a GPU that is open.
 #[inline(always)]
 pub(crate) fn place(py: Python<'_>, driver: &Handle, array: &Descriptor) -> Result<Place> {
-    let place = if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
-        Place::gpu(array.device().id)
-    } else {
-        Place::owning(driver.locate(array.ptr())?)
-    };
+    let place = place_of(driver, array)?;
     driver.open(place.ordinal, |call| detach(py, call));
     Ok(place)
 }

@@ -19,7 +19,7 @@ use crate::py::flag;
 use crate::py::interpreter::{Answer, detach, entry};
 use crate::py::lease::{Holding, Tenant};
 use crate::py::observe::{By, CallSpan, End};
-use crate::py::source::hand_over;
+use crate::py::source::{hand_over, place_of};
 use crate::py::streams::{Argument, argument};
 use crate::py::text::shown;
 use crate::stream::{Ready, Stream};
@@ -232,7 +232,7 @@ impl Exchange for View {
     ) -> PyResult<Py<Self>> {
         let span = CallSpan::begin();
         let driver = driver::prepared(|call| detach(py, call))?;
-        let place = export::place_of(&driver, &array)?;
+        let place = place_of(&driver, &array)?;
         let tensor = managed.as_ptr().addr();
         let managed = Some(ImportedDlpack::Versioned(managed));
         let mut source = Holding::array(py.None(), managed, driver, By::ExchangeApi);

@@ -8,9 +8,8 @@ use pyo3::prelude::*;
 
 use super::View;
 use crate::descriptor::Descriptor;
-use crate::device::{MemoryKind, Place};
+use crate::device::Place;
 use crate::dlpack::{capsule, encode};
-use crate::driver::Handle;
 use crate::driver::codes::is_missing_device;
 use crate::error::{Error, Kind, Result};
 use crate::order;
@@ -52,14 +51,6 @@ pub(super) fn place(view: &View, ordinal: i32) -> Result<Place> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// Where the streams of an array are, if the caller names none.
-pub(super) fn place_of(driver: &Handle, array: &Descriptor) -> Result<Place> {
-    if array.device().kind == MemoryKind::Device || array.ptr() == 0 {
-        return Ok(Place::gpu(array.device().id));
-    }
-    driver.locate(array.ptr()).map(Place::owning)
 }
 
 /// The host waits for what the array is ready on: a consumer that names no stream may read it on the CPU, as NumPy
