@@ -318,7 +318,11 @@ class Ends(Model):
         if view != asked:
             self.change(name, view)
         home, settled = view.home, view.user.kind == "home" and not view.upstream
-        if home is None or home.by != "exporter" or settled:
+        if home is None or home.by != "exporter":
+            return
+        if settled:
+            # Nor does it say that the producer has moved.
+            self.change(name, view._replace(user=User()))
             return
         if home.besides is not None:
             self.change(name, view._replace(home=StreamRef(home.stream, home.besides)))

@@ -191,7 +191,7 @@ class HandOvers(Lives):
         if self._is_presumed(array) and not array.empty:
             # At most there: who is known to mean nothing by it?
             legacy = f"L{array.device}"
-            return view._replace(ready=legacy, on=StreamRef(legacy))
+            return view._replace(ready=legacy, on=StreamRef(legacy, "unsaid"))
         if array.empty or pending is None:
             return view
         wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")

@@ -22,7 +22,8 @@ class StreamRef(NamedTuple):
 
     That is the context of a default stream ("always"), an object that is held ("object"), or the
     exporter of a dict that names it, who is asked again and may have moved ("exporter"), or must
-    not have ("pinned"); or nobody ("nobody").
+    not have ("pinned"); or nobody ("nobody"). The legacy default stream is "unsaid" where a dict
+    named none, which may mean that work is pending there.
     """
 
     stream: str
