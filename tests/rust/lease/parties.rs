@@ -264,3 +264,26 @@ fn an_end_tells_of_each_order_why_it_was_not_needed() {
     assert_eq!(told(&[own, stream(&cuda, true), one], &[Stream::Legacy], true), (3, 0));
     assert_eq!(told(&[own, Stream::Legacy], &[Stream::Legacy], false), (1, 1));
 }
+
+#[test]
+fn what_forked_in_a_capture_is_joined_and_nothing_else() {
+    let cuda = machine();
+    let blocking = stream(&cuda, true);
+    let [user, producer, outside] = [(); 3].map(|()| stream(&cuda, false));
+    cuda.begin_capture(blocking, CaptureMode::Global).unwrap();
+    let event = cuda.create_event().unwrap();
+    cuda.record_on(event, blocking).unwrap();
+    for forked in [user, producer] {
+        cuda.wait_on(forked, event).unwrap();
+    }
+    let before = made(&cuda).len();
+    let named = |streams: &[Stream]| streams.iter().map(|stream| alive(*stream)).collect();
+    // The driver cannot be asked of the legacy default stream beside a captured blocking one.
+    let users = named(&[Stream::Legacy, outside, user]);
+    let parties = Parties { users, producers: named(&[outside, producer]), known: true };
+    parties.join(&Handle::Simulated(Arc::clone(&cuda)), |call| call()).unwrap();
+    assert_eq!(
+        made(&cuda)[before..],
+        [(Call::EventRecord, user), (Call::StreamWaitEvent, producer)]
+    );
+}
