@@ -16,6 +16,8 @@
 //! `tests/data/end.toml` has the rows, and `tests/rust/end.rs` goes through every combination with a model of what
 //! comes before what.
 
+use std::collections::HashSet;
+
 use super::parties::{Parties, Streams};
 use crate::device::Place;
 use crate::stream::{Alive, Elided, Stream};
@@ -185,6 +187,9 @@ pub fn first(known: &impl Outline) -> First {
     }
 }
 
+/// Up to so many streams are compared one by one.
+const FEW: usize = 16;
+
 /// Decides what an end does.
 pub fn decide<'a>(facts: &Facts<'_, 'a>) -> Plan<'a> {
     let mut users = alive(facts, Role::User);
@@ -224,9 +229,7 @@ fn upstream<'a>(
     users: &[Alive<'a>],
     producers: &mut Streams<'a>,
 ) -> Option<u64> {
-    for known in alive(facts, Role::Upstream) {
-        add(producers, known);
-    }
+    add_alive(facts, Role::Upstream, producers);
     let mut left = None;
     for handle in lost(facts, Role::Upstream) {
         let libraries = facts.libraries.unwrap_or_default();
@@ -255,14 +258,30 @@ fn add_unknown<'a>(facts: &Facts<'_, 'a>, users: &mut Streams<'a>, producers: &[
 
 fn alive<'a>(facts: &Facts<'_, 'a>, of: Role) -> Streams<'a> {
     let mut found = Streams::new();
+    add_alive(facts, of, &mut found);
+    found
+}
+
+/// Adds those of a role to `streams`, each once.
+fn add_alive<'a>(facts: &Facts<'_, 'a>, of: Role, streams: &mut Streams<'a>) {
+    // Those of `streams`, once there are more than a few: a chain of views has hundreds upstream.
+    let mut there = HashSet::new();
     for (role, stream) in facts.streams {
-        if let Found::Alive(alive) | Found::Met(alive) = stream
-            && *role == of
-        {
-            add(&mut found, *alive);
+        let (Found::Alive(alive) | Found::Met(alive)) = *stream else { continue };
+        if *role != of {
+            continue;
+        }
+        if streams.len() < FEW || !matches!(alive.stream(), Stream::Handle(_)) {
+            add(streams, alive);
+            continue;
+        }
+        if there.is_empty() {
+            there.extend(streams.iter().map(|known| known.stream()));
+        }
+        if there.insert(alive.stream()) {
+            streams.push(alive);
         }
     }
-    found
 }
 
 fn lost(facts: &Facts<'_, '_>, of: Role) -> impl Iterator<Item = u64> {

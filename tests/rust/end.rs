@@ -251,3 +251,32 @@ fn no_combination_of_three_streams_breaks_the_model() {
     // So many that a list which went missing would show.
     assert_eq!(plans, lists.len() * libraries.len() * 4 * 2 * 3);
 }
+
+#[test]
+fn of_hundreds_of_streams_upstream_each_waits_once() {
+    let here = Place::gpu(0);
+    let handle = |number| at(here, Stream::Handle(number));
+    let upstream = (0..600).map(|number| handle(1000 + number % 300));
+    let others = [Alive::legacy(here), Alive::standing_in(here), handle(1), handle(1007)];
+    let mut known =
+        vec![(Role::User, Found::Alive(handle(1))), (Role::Producer, Found::Alive(handle(2)))];
+    known.extend(upstream.chain(others).map(|alive| (Role::Upstream, Found::Alive(alive))));
+    let facts = Facts {
+        consumer: Consumer::Named,
+        at: here,
+        home: here,
+        streams: &known,
+        libraries: None,
+        in_call: false,
+        collected: false,
+    };
+    let Plan::Order(Parties { users, producers, known: true }) = decide(&facts) else {
+        panic!("{:?}", decide(&facts))
+    };
+    let told = |streams: &[Alive<'_>]| streams.iter().map(|one| spelled(*one)).collect::<Vec<_>>();
+    assert_eq!(told(&users), ["1"]);
+    let expected = std::iter::once(handle(2))
+        .chain((0..300).map(|number| handle(1000 + number)))
+        .chain([Alive::standing_in(here), handle(1)]);
+    assert_eq!(told(&producers), told(&expected.collect::<Vec<_>>()));
+}
