@@ -7,10 +7,13 @@
 
 use std::sync::Arc;
 
+use crate::capture::Part;
 use crate::copy::Plan;
 use crate::descriptor::Descriptor;
 use crate::device::{Context, Device, MemoryKind, Place};
-use crate::driver::codes::{CONTEXT_IS_DESTROYED, failed};
+use crate::driver::codes::{
+    CONTEXT_IS_DESTROYED, NOT_SUPPORTED, STREAM_CAPTURE_UNSUPPORTED, failed,
+};
 use crate::driver::copies::{Route, Transfer};
 use crate::driver::host::HostMemory;
 use crate::driver::{Driver, Handle};
@@ -25,11 +28,13 @@ pub struct Buffer {
     ptr: u64,
     /// The context of the stream that it was taken on, and its life then.
     context: Option<(Context, u64)>,
+    /// Whether it is of the stream's pool. A device that has none gives memory that only the host frees.
+    pooled: bool,
 }
 
 impl Buffer {
     /// That of a copy without elements.
-    pub const NONE: Self = Self { ptr: 0, context: None };
+    pub const NONE: Self = Self { ptr: 0, context: None, pooled: true };
 
     /// A copy of `array`, queued on `on`. Once there is memory for it, `before` makes `on` wait for what
     /// the array is ready on; from then on it, or a part of it, may be queued.
@@ -42,7 +47,7 @@ impl Buffer {
         let bytes = array.nbytes().unsigned_abs();
         let Some(plan) = plan(array)? else { return Ok(Self::NONE) };
         let calls = driver.get()?;
-        let made = Self::taken(calls, bytes, on)?;
+        let made = Self::uninitialised(calls, bytes, on)?;
         let copied = before().and_then(|()| {
             within(calls, on.place(), |to| {
                 let route = route(calls, array, (on.place(), to))?;
@@ -62,19 +67,24 @@ impl Buffer {
         let run = Layout::from_elements(&[bytes], None, 1).map(|(run, _)| Plan::new(&run, 1));
         let Some(plan) = run? else { return Ok(Self::NONE) };
         let calls = driver.get()?;
-        let made = Self::taken(calls, bytes.unsigned_abs(), on)?;
+        let made = Self::uninitialised(calls, bytes.unsigned_abs(), on)?;
         let copied = within(calls, on.place(), |_| {
             fill(calls, &plan, memory.address(), made.ptr, Route::FromHost(memory), on)
         });
         made.kept_if(driver, on, copied)
     }
 
-    /// `bytes` bytes, usable on `on` from here on.
-    fn taken(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
+    /// `bytes` bytes, at least one, usable on `on` from here on. Their values are what was there before.
+    pub fn uninitialised(calls: &dyn Driver, bytes: u64, on: Alive<'_>) -> Result<Self> {
         within(calls, on.place(), |context| {
-            let life = calls.life(context)?;
-            let ptr = calls.allocate(bytes, on)?;
-            Ok(Self { ptr, context: Some((context, life)) })
+            let context = Some((context, calls.life(context)?));
+            match calls.allocate(bytes, on) {
+                Ok(ptr) => Ok(Self { ptr, context, pooled: true }),
+                Err(error) if is_unsupported(&error) => {
+                    Ok(Self { ptr: calls.allocate_now(bytes)?, context, pooled: false })
+                }
+                Err(error) => Err(error),
+            }
         })
     }
 
@@ -99,15 +109,34 @@ impl Buffer {
         }
     }
 
-    /// Frees the memory once what is queued on `on` is done.
+    /// Whether the memory is of the stream's pool, and so freed by `cuMemFreeAsync`.
+    pub const fn is_pooled(&self) -> bool {
+        self.pooled
+    }
+
+    /// Frees the memory once what is queued on `on` is done. Without a pool the host waits for that, which a graph
+    /// capture of `on` refuses.
     pub fn free(&self, driver: &Handle, on: Alive<'_>) -> Result<()> {
         if self.ptr == 0 {
             return Ok(());
         }
         let driver = driver.get()?;
         self.check(driver)?;
-        within(driver, on.place(), |_| driver.free_on(self.ptr, on))
+        within(driver, on.place(), |_| {
+            if self.pooled {
+                return driver.free_on(self.ptr, on);
+            }
+            match driver.part(on)? {
+                Part::Outside => driver.free_now(self.ptr),
+                _ => Err(failed("cuMemFree", STREAM_CAPTURE_UNSUPPORTED)),
+            }
+        })
     }
+}
+
+/// Whether a device has no memory pools.
+fn is_unsupported(error: &Error) -> bool {
+    error.driver_code().is_some_and(|failed| failed.code == NOT_SUPPORTED)
 }
 
 /// How `array` is copied; `None` where it has no elements. Packed elements that do not follow each other are refused:

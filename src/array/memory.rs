@@ -11,22 +11,21 @@ use super::scope::scope;
 use super::stream::{Backend, RustStream, WorkStream};
 use super::unlocked::unlocked;
 use super::{Array, ArrayMut};
-use crate::buffer;
+use crate::buffer::{self, Buffer};
 use crate::driver::Handle;
 use crate::driver::simulated::Span;
 use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::Layout;
-use crate::order::within;
 use crate::stream::Alive;
 
-/// Memory in the order of a stream: `cuMemAllocAsync`, and `cuMemFreeAsync` at the end.
+/// Memory that is taken and freed in the order of a stream.
 struct Memory<S> {
     driver: Handle,
     stream: S,
     /// The same, as it is named where the memory was taken.
     home: RustStream,
-    ptr: u64,
+    buffer: Buffer,
     dtype: Dtype,
     shape: Vec<i64>,
 }
@@ -40,7 +39,7 @@ unsafe impl<S: WorkStream> Owner for Memory<S> {
     }
 
     fn ptr(&self) -> u64 {
-        self.ptr
+        self.buffer.ptr()
     }
 
     fn dtype(&self) -> Dtype {
@@ -54,19 +53,15 @@ unsafe impl<S: WorkStream> Owner for Memory<S> {
 
 impl<S> Drop for Memory<S> {
     fn drop(&mut self) {
-        if self.ptr == 0 {
-            return;
-        }
-        let freed =
-            self.driver.get().and_then(|driver| driver.free_on(self.ptr, self.home.alive()));
-        if let Err(error) = freed {
+        if let Err(error) = self.buffer.free(&self.driver, self.home.alive()) {
             tracing::warn!(target: "cai_bridge", door = "memory", %error, "memory was not freed");
         }
     }
 }
 
 impl Array {
-    /// An array in new memory, for work on `stream`. Its values are what was there before.
+    /// An array in new memory, for work on `stream`. Its values are what was there before. The memory is taken and freed in
+    /// the order of `stream`; on a device without memory pools the host waits for the device when it is freed.
     ///
     /// # Errors
     ///
@@ -87,17 +82,13 @@ impl Array {
         let (dtype, driver) = (dtype_of::<T>()?, stream.driver()?);
         let (layout, _) = Layout::from_elements(shape, None, dtype.element_size())?;
         let size = (layout.size() * dtype.element_size()).unsigned_abs();
-        let (mut ptr, home) = (0, RustStream::of(stream));
+        let (mut taken, home) = (Ok(Buffer::NONE), RustStream::of(stream));
         if size > 0 {
-            let (calls, alive) = (driver.get()?, home.alive());
-            let mut taken = Ok(0);
-            unlocked(&mut || {
-                taken = within(calls, alive.place(), |_| calls.allocate(size, alive));
-            });
-            ptr = taken?;
+            let calls = driver.get()?;
+            unlocked(&mut || taken = Buffer::uninitialised(calls, size, home.alive()));
         }
-        let (stream, shape) = (stream.clone(), shape.to_vec());
-        Self::from_owner(Memory { driver, stream, home, ptr, dtype, shape })?.writable()
+        let (buffer, stream, shape) = (taken?, stream.clone(), shape.to_vec());
+        Self::from_owner(Memory { driver, stream, home, buffer, dtype, shape })?.writable()
     }
 
     /// An array with a copy of `values`, for work on `stream`.

@@ -83,6 +83,13 @@ pub trait Copies {
     /// `cuMemFreeAsync`: gives `pointer` back once what is queued on `stream` is done.
     fn free_on(&self, pointer: u64, stream: Alive<'_>) -> Result<()>;
 
+    /// `cuMemAlloc`: the same in the current context, for a device without memory pools, which refuses
+    /// [`allocate`](Copies::allocate) by `CUDA_ERROR_NOT_SUPPORTED`. Every stream may use it from here on.
+    fn allocate_now(&self, bytes: u64) -> Result<u64>;
+
+    /// `cuMemFree`: the host waits for all work of the current context, and gives `pointer` back.
+    fn free_now(&self, pointer: u64) -> Result<()>;
+
     /// The call that [`Transfer::entry`] names, queued on `stream`.
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()>;
 

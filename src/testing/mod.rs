@@ -1,11 +1,13 @@
 //! A CUDA device that needs no GPU, for the tests of code that uses this crate.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use crate::array::{DeviceStream, SimulatedStream};
+use crate::array::{DeviceStream, SimulatedStream, WorkStream};
 use crate::driver::Handle;
-use crate::driver::simulated::Simulated;
+use crate::driver::simulated::{CaptureMode, Graph, Simulated};
 use crate::error::{Error, Kind, Result};
+use crate::stream::{Stream, Thread};
 
 /// A simulated machine with GPUs: memory, streams, and work that runs late.
 ///
@@ -158,6 +160,53 @@ impl SimulatedCuda {
         })
     }
 
+    /// Captures what `work` queues on `stream` into a graph, in the global mode, which is the strictest. None of it runs
+    /// before the graph is [launched](SimulatedGraph::launch).
+    ///
+    /// # Errors
+    ///
+    /// What `work` returns; or it did what no capture allows, or left a stream in it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Error, Grid, Kernel, scope};
+    ///
+    /// static ADD_ONE: Kernel = Kernel::new("add_one", "").on_host(|call| {
+    ///     let more: Vec<f32> = call.values::<f32>(0)?.into_iter().map(|x| x + 1.0).collect();
+    ///     call.store(0, &more)
+    /// });
+    ///
+    /// let cuda = SimulatedCuda::new(1);
+    /// let stream = cuda.stream(0)?;
+    /// let mut x = Array::from_host(&stream, &[0.0_f32; 4], &[4])?;
+    /// let graph = cuda.capture(&stream, || {
+    ///     scope(&stream, |s| {
+    ///         let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+    ///         // SAFETY: the stand-in alone runs.
+    ///         unsafe { s.launch(&ADD_ONE, Grid::cover(4, 4), (&mut x,)) }
+    ///     })
+    /// })?;
+    /// graph.launch(&stream)?;
+    /// graph.launch(&stream)?;
+    /// assert_eq!(x.to_vec::<f32>(&stream)?, [2.0; 4]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn capture<E: From<Error>>(
+        &self,
+        stream: &impl WorkStream,
+        work: impl FnOnce() -> Result<(), E>,
+    ) -> Result<SimulatedGraph, E> {
+        let on = Stream::from_native(stream.handle(), Thread::current());
+        let machine = &self.0.0;
+        machine.begin_capture(on, CaptureMode::Global)?;
+        let done = catch_unwind(AssertUnwindSafe(work));
+        let graph = machine.end_capture(on);
+        done.unwrap_or_else(|panic| resume_unwind(panic))?;
+        Ok(SimulatedGraph { cuda: self.clone(), graph: graph? })
+    }
+
     /// How many bytes of memory are in use: allocated and not freed.
     ///
     /// # Examples
@@ -185,5 +234,32 @@ impl SimulatedCuda {
 
     fn handle(&self) -> Handle {
         Handle::Simulated(Arc::clone(&self.0.0))
+    }
+}
+
+/// A graph of work that a [capture](SimulatedCuda::capture) took.
+///
+/// # Examples
+///
+/// See [`SimulatedCuda::capture`].
+#[derive(Debug)]
+pub struct SimulatedGraph {
+    cuda: SimulatedCuda,
+    graph: Graph,
+}
+
+impl SimulatedGraph {
+    /// Queues its work on `stream`, after that of the launch before. The memory that it works on has to be there still.
+    ///
+    /// # Errors
+    ///
+    /// `stream` cannot take it.
+    ///
+    /// # Examples
+    ///
+    /// See [`SimulatedCuda::capture`].
+    pub fn launch(&self, stream: &impl WorkStream) -> Result<()> {
+        let on = Stream::from_native(stream.handle(), Thread::current());
+        self.cuda.0.0.launch_graph(self.graph, on)
     }
 }

@@ -8,7 +8,7 @@ use cai_bridge::buffer::{Buffer, described, on_host};
 use cai_bridge::capture::Direction;
 use cai_bridge::descriptor::Descriptor;
 use cai_bridge::device::{Device, MemoryKind, Place};
-use cai_bridge::driver::simulated::{Call, Outcome, Simulated, Span, codes};
+use cai_bridge::driver::simulated::{Call, CaptureMode, Outcome, Simulated, Span, codes};
 use cai_bridge::driver::{Driver, Handle};
 use cai_bridge::dtype::Dtype;
 use cai_bridge::error::{Error, Kind, Result};
@@ -87,7 +87,8 @@ impl Machine {
 
     /// How many bytes of a copy are allocated and not freed.
     fn held(&self) -> usize {
-        self.made(Call::MemAllocAsync) - self.made(Call::MemFreeAsync)
+        let taken = self.made(Call::MemAllocAsync) + self.made(Call::MemAlloc);
+        taken - self.made(Call::MemFreeAsync) - self.made(Call::MemFree)
     }
 }
 
@@ -332,4 +333,31 @@ fn a_copy_for_the_cpu_that_fails_says_what_failed_and_is_waited_for_all_the_same
         assert_eq!(m.cuda.pending() == 0, waited);
         m.cuda.run_all().unwrap();
     }
+}
+
+#[test]
+fn on_a_device_without_pools_the_host_waits_before_memory_is_freed() {
+    let m = Machine::new();
+    let on = m.stream(HERE);
+    m.cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
+    let copy = m.copy(&m.reversed(), on).unwrap();
+    assert_eq!((m.made(Call::MemAlloc), copy.is_pooled()), (1, false));
+    copy.free(&m.driver, on).unwrap();
+    assert_eq!((m.made(Call::MemFree), m.made(Call::MemFreeAsync), m.held()), (1, 0, 0));
+    // Freed without a wait, it would have been freed beside the copy.
+    assert_eq!(m.cuda.reports(), []);
+}
+
+#[test]
+fn memory_that_only_the_host_frees_is_kept_during_a_capture_of_its_stream() {
+    let m = Machine::new();
+    let on = m.stream(HERE);
+    m.cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
+    let copy = m.copy(&m.reversed(), on).unwrap();
+    m.cuda.begin_capture(on.stream(), CaptureMode::Global).unwrap();
+    let refused = copy.free(&m.driver, on).unwrap_err();
+    assert_eq!((refused.field(), m.made(Call::MemFree)), ("cuMemFree", 0));
+    m.cuda.end_capture(on.stream()).unwrap();
+    copy.free(&m.driver, on).unwrap();
+    assert_eq!((m.held(), m.cuda.reports()), (0, vec![]));
 }

@@ -162,6 +162,19 @@ impl Copies for Cuda {
         unsafe { calls.free_on(pointer, native(stream)) }
     }
 
+    fn allocate_now(&self, bytes: u64) -> Result<u64> {
+        let (mut pointer, _relaxed): (CUdeviceptr, _) = (0, self.calls.relaxed()?);
+        // SAFETY: `pointer` outlives the call.
+        unsafe { self.calls.allocate(&raw mut pointer, size(bytes)?) }?;
+        Ok(pointer)
+    }
+
+    fn free_now(&self, pointer: u64) -> Result<()> {
+        let _relaxed = self.calls.relaxed()?;
+        // SAFETY: as for `free_on`, from `allocate_now`. The call waits for whatever uses the memory.
+        unsafe { self.calls.free(pointer) }
+    }
+
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {
         let (calls, stream, at) = (self.copies()?, native(stream), planes(&transfer)?);
         let for_host = matches!(transfer.route, Route::Host(_) | Route::FromHost(_));

@@ -208,6 +208,14 @@ impl Copies for Borrowed {
         self.call(Op::Free, [pointer, stream.native(), 0, 0]).map(drop)
     }
 
+    fn allocate_now(&self, bytes: u64) -> Result<u64> {
+        self.one(Op::AllocateNow, bytes)
+    }
+
+    fn free_now(&self, pointer: u64) -> Result<()> {
+        self.one(Op::FreeNow, pointer).map(drop)
+    }
+
     fn copy(&self, _transfer: Transfer<'_>, _stream: Alive<'_>) -> Result<()> {
         Err(codes::failed("cuMemcpyAsync", codes::NOT_SUPPORTED))
     }

@@ -142,6 +142,8 @@ fn carried_out(machine: &Simulated, op: Op, arguments: [u64; 4]) -> Result<[u64;
         Op::Synchronize => machine.synchronize_context().map(|()| none)?,
         Op::Allocate => one(machine.allocate(first, stream(second))?),
         Op::Free => machine.free_on(first, stream(second)).map(|()| none)?,
+        Op::AllocateNow => one(machine.allocate_now(first)?),
+        Op::FreeNow => machine.free_now(first).map(|()| none)?,
         Op::WaitStream => machine.wait_stream(stream(first)).map(|()| none)?,
         Op::NewStream => one(machine.new_stream(ordinal(first)?)?),
         Op::EndStream => machine.end_stream(first).map(|()| none)?,

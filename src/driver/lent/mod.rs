@@ -143,4 +143,8 @@ ops! {
     EndStream = 21, "cuStreamDestroy";
     /// Stream → its number.
     StreamNumber = 22, "cuStreamGetId";
+    /// Bytes → address.
+    AllocateNow = 23, "cuMemAlloc";
+    /// Address.
+    FreeNow = 24, "cuMemFree";
 }

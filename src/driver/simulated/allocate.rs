@@ -88,6 +88,23 @@ impl State {
         self.memory.add(nbytes, pointer, label, Some(pool)).ok_or(codes::OUT_OF_MEMORY)
     }
 
+    /// Memory in a context, in no pool; 0 bytes are the pointer 0.
+    pub(super) fn allocate(
+        &mut self,
+        context: Context,
+        nbytes: u64,
+        kind: MemoryKind,
+        label: &str,
+    ) -> DriverResult<u64> {
+        let ordinal = self.contexts.ordinal(context)?;
+        if nbytes == 0 {
+            return Ok(0);
+        }
+        let context = (kind != MemoryKind::Managed).then_some(context);
+        let pointer = Pointer { ordinal, kind, context };
+        self.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
+    }
+
     /// Marks the block as freed by `who`, after the check that nothing races with that.
     fn mark_freed(&mut self, start: u64, who: &Arc<Actor>, clock: &Clock, pool: Option<StreamId>) {
         let Some(block) = self.memory.at(start) else { return };
@@ -121,15 +138,7 @@ impl Simulated {
         kind: MemoryKind,
         label: &str,
     ) -> Result<u64> {
-        self.make(ALLOCATE, |state| {
-            let ordinal = state.contexts.ordinal(context)?;
-            if nbytes == 0 {
-                return Ok(0);
-            }
-            let context = (kind != MemoryKind::Managed).then_some(context);
-            let pointer = Pointer { ordinal, kind, context };
-            state.memory.add(nbytes, pointer, label, None).ok_or(codes::OUT_OF_MEMORY)
-        })
+        self.make(ALLOCATE, |state| state.allocate(context, nbytes, kind, label))
     }
 
     /// Allocates device memory from the pool of `stream`: a block of the same length that was freed

@@ -51,6 +51,8 @@ calls! {
     StreamIsCapturing = "cuStreamIsCapturing", value;
     MemAllocAsync = "cuMemAllocAsync", value;
     MemFreeAsync = "cuMemFreeAsync", nothing;
+    MemAlloc = "cuMemAlloc", value;
+    MemFree = "cuMemFree", nothing;
     MemcpyAsync = "cuMemcpyAsync", nothing;
     MemcpyDtoHAsync = "cuMemcpyDtoHAsync", nothing;
     MemcpyHtoDAsync = "cuMemcpyHtoDAsync", nothing;

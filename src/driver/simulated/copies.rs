@@ -11,6 +11,7 @@ use super::calls::DriverResult;
 use super::codes;
 use super::operation::{Action, Operation, Span, Work};
 use super::{Simulated, State};
+use crate::device::MemoryKind;
 use crate::driver::Context;
 use crate::driver::copies::{Copies, Entry, Route, Transfer};
 use crate::driver::host::HostMemory;
@@ -129,6 +130,25 @@ impl Copies for Simulated {
             state.free_in_order(pointer, id)
         };
         self.relaxed(|| self.act(Call::MemFreeAsync, Arguments::stream(stream), call_it))
+    }
+
+    fn allocate_now(&self, bytes: u64) -> Result<u64> {
+        let call_it = |state: &mut State| {
+            state.refuse_unsafe()?;
+            let context = state.contexts.current().ok_or(codes::INVALID_CONTEXT)?;
+            state.allocate(context, bytes, MemoryKind::Device, "")
+        };
+        self.relaxed(|| self.ask(Call::MemAlloc, Arguments::default(), call_it))
+    }
+
+    fn free_now(&self, pointer: u64) -> Result<()> {
+        self.relaxed(|| {
+            let waited = self.synchronize(Call::MemFree, Arguments::default(), |state| {
+                state.refuse_unsafe()?;
+                state.end_of_context()
+            })?;
+            if waited { self.free(pointer, None) } else { Ok(()) }
+        })
     }
 
     fn copy(&self, transfer: Transfer<'_>, stream: Alive<'_>) -> Result<()> {

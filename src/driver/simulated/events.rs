@@ -169,7 +169,7 @@ impl State {
 
     /// All that is queued in the current context by now, on streams that are destroyed as well. What a capture keeps is
     /// not queued.
-    fn end_of_context(&mut self) -> DriverResult<Clock> {
+    pub(super) fn end_of_context(&mut self) -> DriverResult<Clock> {
         let context = self.contexts.needed()?;
         let mut end = self.host.clone();
         let streams: Vec<StreamId> = self.streams.ids().collect();
@@ -234,7 +234,7 @@ impl Simulated {
     /// `cuEventSynchronize`: the host waits for the event.
     pub fn synchronize_event(&self, event: Event) -> Result<()> {
         let arguments = Arguments::event(event);
-        self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event))
+        self.synchronize(Call::EventSynchronize, arguments, |state| state.point(event)).map(drop)
     }
 
     /// `cuStreamSynchronize`: the host waits for all work of the stream; for the legacy default
@@ -243,13 +243,14 @@ impl Simulated {
     /// does not.
     pub fn synchronize_stream(&self, stream: Stream) -> Result<()> {
         let arguments = Arguments::stream(stream);
-        self.synchronize(Call::StreamSynchronize, arguments, |state| state.end_of_stream(stream))
+        let end = |state: &mut State| state.end_of_stream(stream);
+        self.synchronize(Call::StreamSynchronize, arguments, end).map(drop)
     }
 
     /// The host waits for all work of the current context, beside any capture: what `cuModuleUnload` does in the
     /// relaxed mode (H100, driver 580, 2026-11).
     pub(super) fn synchronize_current(&self) -> Result<()> {
-        self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context)
+        self.synchronize(Call::ModuleUnload, Arguments::default(), State::end_of_context).map(drop)
     }
 
     /// The host waits for all work of all devices, as a program does that calls `cuCtxSynchronize` in each context: a
@@ -262,20 +263,21 @@ impl Simulated {
         Ok(())
     }
 
-    fn synchronize(
+    /// Whether the wait was made, and not suppressed.
+    pub(super) fn synchronize(
         &self,
         call: Call,
         arguments: Arguments,
         end: impl FnOnce(&mut State) -> DriverResult<Clock>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let end = self.called(call, arguments, |state| {
             state.refuse_inside_work()?;
             end(state)
         })?;
-        if let Some(end) = end {
-            self.run_until(&end);
-            self.lock().learn(&end);
+        if let Some(end) = &end {
+            self.run_until(end);
+            self.lock().learn(end);
         }
-        Ok(())
+        Ok(end.is_some())
     }
 }

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cai_bridge::driver::simulated::{Call, codes};
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, DeviceStream, Dtype, Element, Owner, Place, WorkStream, scope};
 
@@ -85,6 +86,21 @@ fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor
     // SAFETY: the tensor that was given up above, deleted once.
     unsafe { ((*tensor).deleter.unwrap())(tensor) };
     assert_eq!((dropped.load(Ordering::SeqCst), cuda.bytes_in_use()), (1, 0));
+}
+
+#[test]
+fn where_the_device_has_no_pools_an_empty_array_is_taken_and_freed_by_the_host() {
+    let cuda = SimulatedCuda::new(1);
+    let (stream, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
+    let mut x = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap();
+    super::add(&theirs, &mut x).unwrap();
+    assert_eq!(cuda.bytes_in_use(), 16);
+    drop(x); // the host waits for both streams
+    let calls = cuda.machine().calls();
+    assert_eq!(calls.iter().filter(|made| made.call == Call::MemFree).count(), 1);
+    assert_eq!(cuda.bytes_in_use(), 0);
+    cuda.check().unwrap();
 }
 
 #[derive(Clone, Copy)]

@@ -18,6 +18,27 @@ fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
 }
 
 #[test]
+fn captured_work_runs_when_its_graph_does_and_a_capture_that_fails_or_panics_is_over() {
+    let cuda = SimulatedCuda::new(1);
+    let stream = cuda.stream(0).unwrap();
+    let mut x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2]).unwrap();
+    let graph = cuda.capture(&stream, || add(&stream, &mut x)).unwrap();
+    for more in [0.0, 1.0, 2.0] {
+        assert_eq!(x.to_vec::<f32>(&stream).unwrap(), [1.0 + more, 2.0 + more]);
+        graph.launch(&stream).unwrap();
+    }
+    let work = || Err(Error::new(ErrorKind::Misuse, "on purpose"));
+    assert_eq!(cuda.capture(&stream, work).unwrap_err().got(), "on purpose");
+    let work = || cuda.capture(&stream, || -> Result<(), Error> { panic!("on purpose") });
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_err();
+    // A wait of the host spoils a capture.
+    let work = || x.to_vec::<f32>(&stream).map(drop);
+    cuda.capture(&stream, work).unwrap_err();
+    assert_eq!(x.to_vec::<f32>(&stream).unwrap(), [4.0, 5.0]);
+    cuda.check().unwrap();
+}
+
+#[test]
 fn memory_that_is_dropped_while_a_scope_of_another_stream_reads_it_is_freed_in_order_and_once() {
     let cuda = SimulatedCuda::new(1);
     let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());

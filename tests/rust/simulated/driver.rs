@@ -220,6 +220,8 @@ fn every_call_can_be_made_to_fail_without_effect() {
         Call::StreamIsCapturing => m.cuda.is_capturing(s).map(drop),
         Call::MemAllocAsync => m.cuda.allocate(LENGTH, alive(s)).map(drop),
         Call::MemFreeAsync => m.cuda.free_on(m.cuda.allocate(8, alive(s)).unwrap(), alive(s)),
+        Call::MemAlloc => m.cuda.allocate_now(LENGTH).map(drop),
+        Call::MemFree => m.cuda.free_now(m.cuda.allocate_now(LENGTH).unwrap()),
         Call::MemcpyAsync => m.cuda.copy(bytes(m.x, y, Route::Device), alive(s)),
         Call::MemcpyDtoHAsync => {
             m.cuda.copy(bytes(m.x, host.address(), Route::Host(&host)), alive(s))
