@@ -46,11 +46,12 @@ impl MemoryKind {
 /// ```
 /// use cai_bridge::{Device, MemoryKind};
 ///
-/// assert_eq!(Device::cuda(1), Device { kind: MemoryKind::Device, id: 1 });
+/// assert_eq!(Device::cuda(1), Device::new(MemoryKind::Device, 1));
 /// assert_eq!(Device::from_dlpack(13, 0)?.kind, MemoryKind::Managed);
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Device {
     /// The kind of memory.
     pub kind: MemoryKind,
@@ -59,6 +60,11 @@ pub struct Device {
 }
 
 impl Device {
+    /// Memory of a kind, by the ordinal that DLPack shows.
+    pub const fn new(kind: MemoryKind, id: i32) -> Self {
+        Self { kind, id }
+    }
+
     /// Plain device memory of the device `id`.
     pub const fn cuda(id: i32) -> Self {
         Self { kind: MemoryKind::Device, id }
@@ -115,6 +121,7 @@ pub struct Pointer {
 /// assert_eq!(Place::gpu(1).context, None); // the primary one
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct Place {
     /// The ordinal of the GPU.
     pub ordinal: i32,
@@ -126,6 +133,11 @@ impl Place {
     /// The primary context of a GPU.
     pub const fn gpu(ordinal: i32) -> Self {
         Self { ordinal, context: None }
+    }
+
+    /// A context of a GPU; `None` for the primary one.
+    pub const fn new(ordinal: i32, context: Option<Context>) -> Self {
+        Self { ordinal, context }
     }
 
     /// The context that owns memory of which the driver knows that.

@@ -57,7 +57,8 @@
 //!   gives the memory back in order. A view that leaves its scope, its array or its stream does not compile.
 //! - [`Kernel`] and [`Scope::launch`], or `View::cuda` for cudarc's own calls.
 //! - Rust's own memory as arrays: [`Array::empty`], `Array::from_slice` of a `CudaSlice`, pinned and managed memory, and
-//!   any [`Owner`]. [`Array::to_dlpack`] and [`Array::from_dlpack`] go between Rust crates, without Python.
+//!   any [`Owner`]. [`Array::to_dlpack`] and [`Array::from_dlpack`] go between Rust crates, without Python, and so do
+//!   [`Array::to_dlpack_legacy`] and [`Array::from_dlpack_legacy`] where one of them has DLPack's older structure.
 //! - [`testing::SimulatedCuda`]: a device that needs no GPU, for `cargo test`.
 //!
 //! # Errors
@@ -144,8 +145,9 @@ pub mod testing;
 mod py;
 
 pub use array::{
-    Argument, Arguments, Array, ArrayMut, Bool, DeviceStream, Element, Grid, Kernel, On, OnHost,
-    OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream, scope,
+    Argument, Arguments, Array, ArrayMut, Bool, DeviceStream, Element, Grid, Kernel, LegacyTensor,
+    On, OnHost, OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream,
+    scope,
 };
 #[cfg(feature = "cudarc")]
 pub use array::{CudaBorrow, CudaBorrowMut};

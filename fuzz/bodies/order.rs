@@ -49,7 +49,7 @@ impl Machine {
             let own = cuda.create_context(ordinal).unwrap();
             let primary = cuda.primary_context(ordinal).unwrap();
             contexts.extend([Some(own), Some(primary)]);
-            let places = [Place::gpu(ordinal), Place { ordinal, context: Some(own) }];
+            let places = [Place::gpu(ordinal), Place::new(ordinal, Some(own))];
             for (place, context) in places.into_iter().zip([primary, own]) {
                 streams.extend([Alive::legacy(place), Alive::per_thread(place)]);
                 for blocking in [true, false] {

@@ -40,7 +40,7 @@ pub use self::owner::Owner;
 pub use self::scope::{Scope, scope};
 pub use self::simulated::SimulatedStream;
 pub use self::stream::WorkStream;
-pub use self::tensor::Tensor;
+pub use self::tensor::{LegacyTensor, Tensor};
 pub use self::view::{View, ViewMut};
 
 use self::origin::{Origin, RustMemory};

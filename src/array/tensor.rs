@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use dlpark::Managed;
-use dlpark::ffi::DLManagedTensorVersioned;
+use dlpark::ffi::{DLManagedTensor, DLManagedTensorVersioned};
 
 use super::Array;
 use super::origin::{self, Origin, RustMemory};
 use super::retry;
 use super::stream::{RustStream, WorkStream};
+use crate::descriptor::Descriptor;
 use crate::dlpack::{decode, encode};
 use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
@@ -30,6 +31,22 @@ use crate::error::{Error, Kind, Result};
 /// # Ok::<(), cai_bridge::Error>(())
 /// ```
 pub type Tensor = Managed<DLManagedTensorVersioned>;
+
+/// A DLPack tensor of the structure before version 1, which has neither a version nor flags, for crates that have no other.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, LegacyTensor};
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2])?;
+/// let tensor: LegacyTensor = x.to_dlpack_legacy(&stream)?;
+/// drop(tensor);
+/// # Ok::<(), cai_bridge::Error>(())
+/// ```
+pub type LegacyTensor = Managed<DLManagedTensor>;
 
 /// What a tensor that was handed out keeps.
 struct TensorOwner {
@@ -78,6 +95,38 @@ impl Array {
     /// # Ok::<(), cai_bridge::Error>(())
     /// ```
     pub fn to_dlpack(&self, stream: &impl WorkStream) -> Result<Tensor> {
+        encode::versioned(&self.descriptor, self.tensor_owner(stream)?)
+    }
+
+    /// The same as a legacy tensor.
+    ///
+    /// # Errors
+    ///
+    /// As there; [`ReadOnlyLegacy`](Kind::ReadOnlyLegacy): read-only memory, since the structure cannot say that.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, ErrorKind};
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2])?;
+    /// let tensor = x.to_dlpack_legacy(&stream)?;
+    /// // SAFETY: the tensor was made for this stream, and nothing else uses the memory.
+    /// let y = unsafe { Array::from_dlpack_legacy(tensor, &stream) }?;
+    /// assert_eq!(y.to_vec::<f32>(&stream)?, [1.0, 2.0]);
+    /// let refused = x.into_readonly().to_dlpack_legacy(&stream).err();
+    /// assert_eq!(refused.map(|error| error.kind()), Some(ErrorKind::ReadOnlyLegacy));
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn to_dlpack_legacy(&self, stream: &impl WorkStream) -> Result<LegacyTensor> {
+        encode::check_legacy(&self.descriptor)?;
+        encode::legacy(&self.descriptor, self.tensor_owner(stream)?)
+    }
+
+    /// What a tensor keeps for a consumer that works on `stream`, which is ordered now.
+    fn tensor_owner(&self, stream: &impl WorkStream) -> Result<Box<TensorOwner>> {
         retry::look();
         let user = Arc::new(RustStream::of(stream));
         if !stream.backend().is_of(self.origin.driver()) {
@@ -90,8 +139,7 @@ impl Array {
             origin::wait(&*self.origin, user.alive(), !self.readonly())?;
         }
         let origin = Some(Arc::clone(&self.origin));
-        let kept = Box::new(TensorOwner { origin, user, process: Process::current() });
-        encode::versioned(&self.descriptor, kept)
+        Ok(Box::new(TensorOwner { origin, user, process: Process::current() }))
     }
 
     /// An array of `tensor`, which is ready on `stream` and goes back in its order: the stream that its producer
@@ -112,6 +160,35 @@ impl Array {
     /// See [`Array::to_dlpack`].
     pub unsafe fn from_dlpack(tensor: Tensor, stream: &impl WorkStream) -> Result<Self> {
         let descriptor = decode::managed(&tensor)?;
+        Self::of_tensor(descriptor, tensor, stream)
+    }
+
+    /// The same of a legacy tensor. It does not say whether its memory may be written, so the array says that it may.
+    ///
+    /// # Safety
+    ///
+    /// As there; and work that writes to the array may be queued.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    ///
+    /// # Examples
+    ///
+    /// See [`Array::to_dlpack_legacy`].
+    pub unsafe fn from_dlpack_legacy(
+        tensor: LegacyTensor,
+        stream: &impl WorkStream,
+    ) -> Result<Self> {
+        let descriptor = decode::managed_legacy(&tensor)?;
+        Self::of_tensor(descriptor, tensor, stream)
+    }
+
+    fn of_tensor(
+        descriptor: Descriptor,
+        tensor: impl Send + 'static,
+        stream: &impl WorkStream,
+    ) -> Result<Self> {
         let (driver, home) = (stream.driver()?, RustStream::of(stream));
         let origin = Arc::new(RustMemory::new(driver, home, Box::new(tensor)));
         Ok(Self { descriptor, origin })

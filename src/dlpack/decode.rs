@@ -102,6 +102,12 @@ pub fn managed(managed: &Managed<DLManagedTensorVersioned>) -> Result<Descriptor
     unsafe { descriptor(managed.tensor(), header) }
 }
 
+/// Reads a legacy managed tensor that is owned.
+pub fn managed_legacy(managed: &Managed<DLManagedTensor>) -> Result<Descriptor> {
+    // SAFETY: as above.
+    unsafe { descriptor(managed.tensor(), Header::LEGACY) }
+}
+
 /// Reads `tensor`.
 ///
 /// # Safety

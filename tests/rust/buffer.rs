@@ -231,8 +231,8 @@ fn copied_by(m: &Machine, said: Device, strides: &[i64], place: Place) -> Result
 
 #[test]
 fn whether_a_copy_is_between_peers_is_by_what_the_driver_knows_of_the_pointer() {
-    let managed = Device { kind: MemoryKind::Managed, id: 0 };
-    let pinned = Device { kind: MemoryKind::Host, id: 0 };
+    let managed = Device::new(MemoryKind::Managed, 0);
+    let pinned = Device::new(MemoryKind::Host, 0);
     let near = (Call::MemcpyAsync, Call::Memcpy2DAsync);
     let far = (Call::MemcpyPeerAsync, Call::Memcpy3DPeerAsync);
     let cases = [
@@ -252,7 +252,7 @@ fn whether_a_copy_is_between_peers_is_by_what_the_driver_knows_of_the_pointer() 
         (MemoryKind::Device, managed, HERE, near),
         (MemoryKind::Device, managed, THERE, far),
         (MemoryKind::Device, pinned, THERE, far),
-        (MemoryKind::Device, Device { id: 1, ..pinned }, THERE, far),
+        (MemoryKind::Device, Device::new(MemoryKind::Host, 1), THERE, far),
         (MemoryKind::Device, Device::cuda(1), HERE, near),
     ];
     for (kind, said, place, (run, rows)) in cases {

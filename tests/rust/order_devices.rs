@@ -49,7 +49,7 @@ impl Machine {
         let block = cuda.alloc(0, 8, MemoryKind::Managed, "x").unwrap();
         let own = cuda.create_context(0).unwrap();
         let primary = |ordinal| (Place::gpu(ordinal), cuda.primary_context(ordinal).unwrap());
-        let places = [primary(0), (Place { ordinal: 0, context: Some(own) }, own), primary(1)];
+        let places = [primary(0), (Place::new(0, Some(own)), own), primary(1)];
         cuda.set_device(2).unwrap();
         Self { cuda, block, places }
     }

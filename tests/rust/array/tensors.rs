@@ -1,5 +1,5 @@
 use cai_bridge::testing::SimulatedCuda;
-use cai_bridge::{Array, ErrorKind, Tensor};
+use cai_bridge::{Array, ErrorKind, LegacyTensor, Tensor};
 
 use super::{add, copied};
 
@@ -60,4 +60,28 @@ fn a_tensor_is_deleted_from_any_thread() {
     std::thread::spawn(move || drop(tensor)).join().unwrap();
     assert_eq!(cuda.bytes_in_use(), 0);
     cuda.check().unwrap();
+}
+
+#[test]
+fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
+    let cuda = SimulatedCuda::new(1);
+    let (home, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    for round in 0..100_u8 {
+        let x: Array = Array::from_host(&home, &[f32::from(round); 4], &[2, 2]).unwrap().into();
+        let columns = x.strided(0, &[2, 2], &[1, 2]).unwrap();
+        let raw = columns.to_dlpack_legacy(&theirs).unwrap().into_raw();
+        drop((x, columns));
+        // SAFETY: the pointer is a tensor's, by the line above.
+        let tensor = unsafe { LegacyTensor::from_raw(raw) }.unwrap();
+        // SAFETY: the tensor was made for that stream, and nobody else has the memory.
+        let mut y =
+            unsafe { Array::from_dlpack_legacy(tensor, &theirs) }.unwrap().writable().unwrap();
+        assert_eq!((y.shape(), y.strides()), (&[2, 2][..], &[1, 2][..]));
+        add(&theirs, &mut y).unwrap();
+        let z = copied(&theirs, &y).unwrap();
+        drop(y);
+        assert_eq!(z.to_vec::<f32>(&theirs).unwrap(), [f32::from(round) + 1.0; 4]);
+    }
+    cuda.check().unwrap();
+    assert_eq!(cuda.bytes_in_use(), 0);
 }
