@@ -118,7 +118,7 @@ pub struct Pointer {
 /// ```
 /// use cai_bridge::Place;
 ///
-/// assert_eq!(Place::gpu(1).context, None); // the primary one
+/// assert_eq!(Place::gpu(1), Place::new(1, None)); // the primary context
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
