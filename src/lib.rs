@@ -145,9 +145,9 @@ pub mod testing;
 mod py;
 
 pub use array::{
-    Argument, Arguments, Array, ArrayMut, Bool, DeviceStream, Element, Grid, Kernel, LegacyTensor,
-    On, OnHost, OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut, WorkStream,
-    scope,
+    Argument, Arguments, Array, ArrayMut, Bool, ByValue, DeviceStream, Element, Grid, Kernel,
+    LegacyTensor, On, OnHost, OnMut, Owner, Scalar, Scope, SimulatedStream, Tensor, View, ViewMut,
+    WorkStream, scope,
 };
 #[cfg(feature = "cudarc")]
 pub use array::{CudaBorrow, CudaBorrowMut};

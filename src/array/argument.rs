@@ -1,5 +1,6 @@
 //! What a kernel is given: views of arrays, and numbers.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::element::Element;
@@ -13,6 +14,8 @@ use crate::descriptor::Descriptor;
 pub enum Slot {
     /// A number: its bytes first, and the name of its type.
     Number([u8; 8], &'static str),
+    /// A value of any other type.
+    Value(Arc<dyn Any + Send + Sync>),
     /// An array's memory, and whether it is written.
     Memory(Descriptor, bool),
 }
@@ -33,7 +36,7 @@ mod sealed {
 }
 
 /// An argument of a [launch](crate::Scope::launch) in the scope `'id`: a [`View`] or a [`ViewMut`] of that scope,
-/// which the kernel is given as an address, or a [`Scalar`].
+/// which the kernel is given as an address, a [`Scalar`], or a value of another type ([`ByValue`]).
 ///
 /// # Examples
 ///
@@ -116,6 +119,51 @@ macro_rules! scalars {
 scalars!(i8, u8, i16, u16, i32, u32, i64, u64, f32, f64);
 #[cfg(feature = "half")]
 scalars!(half::f16, half::bf16);
+
+/// A structure, an array or any other value that a kernel takes by value: its bytes, as C lays them out where the type is
+/// `#[repr(C)]`. What stands in for the kernel gets it by [`OnHost::value`](crate::OnHost::value).
+///
+/// An address in it is of memory that the crate does not see: a view that is an argument, too, orders that.
+///
+/// # Examples
+///
+/// ```
+/// use cai_bridge::testing::SimulatedCuda;
+/// use cai_bridge::{Array, ByValue, Error, Grid, Kernel, scope};
+///
+/// #[derive(Clone, Copy)]
+/// #[repr(C)]
+/// struct Line {
+///     slope: f32,
+///     start: f64,
+/// }
+///
+/// static FILL: Kernel = Kernel::new("fill", "").on_host(|call| {
+///     let line = call.value::<Line>(1)?;
+///     call.store(0, &[line.start as f32, line.start as f32 + line.slope])
+/// });
+///
+/// let stream = SimulatedCuda::new(1).stream(0)?;
+/// let mut x = Array::empty::<f32>(&stream, &[2])?;
+/// scope(&stream, |s| {
+///     let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+///     let line = ByValue(Line { slope: 0.5, start: 1.0 });
+///     // SAFETY: the kernel takes two floats' address, and a line.
+///     unsafe { s.launch(&FILL, Grid::cover(2, 2), (&mut x, line)) }
+/// })?;
+/// assert_eq!(x.to_vec::<f32>(&stream)?, [1.0, 1.5]);
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub struct ByValue<T>(pub T);
+
+impl<T> sealed::Sealed for ByValue<T> {}
+
+impl<T: Copy + Send + Sync + 'static> Argument<'_> for ByValue<T> {
+    fn slot(self) -> Slot {
+        Slot::Value(Arc::new(self.0))
+    }
+}
 
 /// A kernel's arguments: a tuple of up to ten [`Argument`]s.
 ///

@@ -159,10 +159,13 @@ unsafe fn launch_unlocked(
     grid: Grid,
     slots: &[Slot],
 ) -> Result<()> {
-    let mut numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
-    // As many bytes are read of each as the kernel's parameter has.
-    let mut places: Vec<*mut c_void> =
-        numbers.iter_mut().map(|number| number.as_mut_ptr().cast()).collect();
+    let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
+    // As many bytes are read of each as the kernel's parameter has. None is written.
+    let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
+        Slot::Value(value) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
+        _ => number.as_ptr().cast::<c_void>().cast_mut(),
+    };
+    let mut places: Vec<*mut c_void> = slots.iter().zip(&numbers).map(place).collect();
     within(Handle::Cuda.get()?, stream.place(), |_| {
         let function = function(stream, kernel)?;
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
@@ -174,11 +177,12 @@ unsafe fn launch_unlocked(
     })
 }
 
-/// An argument as the driver reads it.
+/// A number or an address as the driver reads it.
 fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
         Slot::Memory(array, _) => array.ptr().to_le_bytes(),
+        Slot::Value(_) => [0; 8],
     }
 }
 

@@ -28,7 +28,7 @@ mod view;
 
 use std::sync::Arc;
 
-pub use self::argument::{Argument, Arguments, Scalar};
+pub use self::argument::{Argument, Arguments, ByValue, Scalar};
 #[cfg(feature = "cudarc")]
 pub use self::borrow::{CudaBorrow, CudaBorrowMut};
 pub use self::device_stream::DeviceStream;

@@ -1,5 +1,6 @@
 //! An array in a scope: what is checked before it is a view.
 
+use std::borrow::Cow;
 use std::marker::PhantomData;
 
 use super::element::{Element, dtype_of};
@@ -154,7 +155,8 @@ impl<'a, 'id> On<'a, 'id> {
     /// ```
     pub fn strided<T: Element>(self) -> Result<View<'a, 'id, T>> {
         element::<T>(self.array)?;
-        Ok(View { array: self.array, brand: self.brand, element: PhantomData })
+        let array = Cow::Borrowed(self.array);
+        Ok(View { array, brand: self.brand, element: PhantomData })
     }
 }
 
@@ -200,6 +202,7 @@ impl<'a, 'id> OnMut<'a, 'id> {
     pub fn strided_mut<T: Element>(self) -> Result<ViewMut<'a, 'id, T>> {
         element::<T>(self.array)?;
         let array: &'a ArrayMut = self.array;
+        let array = Cow::Borrowed(&**array);
         Ok(ViewMut(View { array, brand: self.brand, element: PhantomData }))
     }
 }

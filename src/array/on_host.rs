@@ -40,7 +40,24 @@ impl OnHost<'_> {
             }
             _ => None,
         };
-        number.ok_or_else(|| wrong::<T>(at))
+        number.ok_or_else(|| wrong(at, T::NAME))
+    }
+
+    /// The value that is the argument `at`: what [`ByValue`](crate::ByValue) was made of.
+    ///
+    /// # Errors
+    ///
+    /// The argument is no such value.
+    ///
+    /// # Examples
+    ///
+    /// See [`ByValue`](crate::ByValue).
+    pub fn value<T: Copy + 'static>(&self, at: usize) -> Result<T> {
+        let value = match self.slots.get(at) {
+            Some(Slot::Value(value)) => value.downcast_ref::<T>().copied(),
+            _ => None,
+        };
+        value.ok_or_else(|| wrong(at, std::any::type_name::<T>()))
     }
 
     /// The elements of the array that is the argument `at`, in C order.
@@ -97,14 +114,14 @@ impl OnHost<'_> {
     fn memory<T: Element>(&self, at: usize) -> Result<&Descriptor> {
         match self.slots.get(at) {
             Some(Slot::Memory(array, _)) if array.dtype().name() == T::NAME => Ok(array),
-            _ => Err(wrong::<T>(at)),
+            _ => Err(wrong(at, T::NAME)),
         }
     }
 }
 
 #[cold]
-fn wrong<T: Element>(at: usize) -> Error {
-    Error::at(Kind::ElementType, format!("argument {at}"), format!("no {}", T::NAME))
+fn wrong(at: usize, wanted: &str) -> Error {
+    Error::at(Kind::ElementType, format!("argument {at}"), format!("no {wanted}"))
 }
 
 impl fmt::Debug for OnHost<'_> {

@@ -119,6 +119,24 @@ impl Array {
         self.described(self.ptr().wrapping_add_signed(bytes), (layout, reach))
     }
 
+    /// The elements before `at` along `axis`, and those from there on.
+    pub(super) fn split_at(&self, axis: usize, at: i64) -> Result<(Self, Self)> {
+        let (shape, strides) = (self.shape(), self.strides());
+        let Some(extent) = shape.get(axis).copied().filter(|extent| (0..=*extent).contains(&at))
+        else {
+            let got = format!("{shape:?} to be split at {at} of the axis {axis}");
+            return Err(Error::new(Kind::Reshape, got));
+        };
+        let part = |offset, count| {
+            let mut shape = shape.to_vec();
+            shape[axis] = count;
+            self.strided(offset, &shape, strides)
+        };
+        // Of no element where it is the end.
+        let start = if at < extent { at * strides[axis] } else { 0 };
+        Ok((part(0, at)?, part(start, extent - at)?))
+    }
+
     fn reach(&self) -> Result<(Layout, Reach)> {
         let size = self.dtype().element_size();
         Layout::from_elements(self.shape(), Some(self.strides()), size)

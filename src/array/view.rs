@@ -1,10 +1,12 @@
 //! An array's memory as a kernel takes it, checked.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 
 use super::Array;
 use super::scope::Brand;
+use crate::error::{Error, Kind, Result};
 
 /// An array's elements in a scope, to be read there.
 ///
@@ -19,7 +21,7 @@ use super::scope::Brand;
 /// }
 /// ```
 pub struct View<'a, 'id, T> {
-    pub(super) array: &'a Array,
+    pub(super) array: Cow<'a, Array>,
     pub(super) brand: Brand<'id>,
     pub(super) element: PhantomData<fn() -> T>,
 }
@@ -59,7 +61,10 @@ impl<T> View<'_, '_, T> {
     /// # }
     /// ```
     pub const fn ptr(&self) -> u64 {
-        self.array.descriptor.ptr()
+        match &self.array {
+            Cow::Borrowed(array) => array.ptr(),
+            Cow::Owned(array) => array.ptr(),
+        }
     }
 
     /// The number of elements.
@@ -112,6 +117,75 @@ impl<T> View<'_, '_, T> {
     /// ```
     pub fn strides(&self) -> &[i64] {
         self.array.strides()
+    }
+}
+
+impl<'id, T> View<'_, 'id, T> {
+    /// The elements before `at` along `axis`, and those from there on.
+    ///
+    /// # Errors
+    ///
+    /// [`Reshape`](Kind::Reshape): there is no such axis, or `at` is beyond its extent.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use cai_bridge::{Error, View};
+    /// # fn example(rows: &View<'_, '_, f32>) -> Result<(), Error> {
+    /// let (first, others) = rows.split_at(0, 1)?;
+    /// assert_eq!(first.len() + others.len(), rows.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn split_at(&self, axis: usize, at: i64) -> Result<(View<'_, 'id, T>, View<'_, 'id, T>)> {
+        let (before, after) = self.array.split_at(axis, at)?;
+        let part =
+            |array| View { array: Cow::Owned(array), brand: PhantomData, element: PhantomData };
+        Ok((part(before), part(after)))
+    }
+}
+
+impl<'id, T> ViewMut<'_, 'id, T> {
+    /// As [`View::split_at`], both to be written: by one kernel or by two.
+    ///
+    /// # Errors
+    ///
+    /// As there; and an array by whose strides an element may be in both parts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Error, Grid, Kernel, scope};
+    ///
+    /// static COPY: Kernel = Kernel::new("copy", "").on_host(|call| {
+    ///     let values = call.values::<f32>(0)?;
+    ///     call.store(1, &values)
+    /// });
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::from_host(&stream, &[1.0_f32, 2.0, 3.0, 4.0], &[4])?;
+    /// scope(&stream, |s| {
+    ///     let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+    ///     let (from, mut to) = x.split_at_mut(0, 2)?;
+    ///     // SAFETY: the kernel copies the first two floats to the last two.
+    ///     unsafe { s.launch(&COPY, Grid::cover(2, 2), (&*from, &mut to)) }
+    /// })?;
+    /// assert_eq!(x.to_vec::<f32>(&stream)?, [1.0, 2.0, 1.0, 2.0]);
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn split_at_mut(
+        &mut self,
+        axis: usize,
+        at: i64,
+    ) -> Result<(ViewMut<'_, 'id, T>, ViewMut<'_, 'id, T>)> {
+        let array = &self.0.array;
+        if !array.descriptor.layout().is_without_overlap() {
+            let got = format!("{:?} by {:?}, with elements twice", array.shape(), array.strides());
+            return Err(Error::new(Kind::Reshape, got));
+        }
+        let (before, after) = self.0.split_at(axis, at)?;
+        Ok((ViewMut(before), ViewMut(after)))
     }
 }
 

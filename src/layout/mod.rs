@@ -172,6 +172,24 @@ impl Layout {
             })
     }
 
+    /// Whether no element is there twice: each axis steps over all that those of smaller strides reach. Rarer layouts
+    /// that have no element twice either count as ones that do.
+    pub fn is_without_overlap(&self) -> bool {
+        let (shape, strides) = self.lists.both();
+        let used = shape.iter().zip(strides).filter(|(extent, _)| **extent > 1);
+        let mut axes: Vec<_> =
+            used.map(|(extent, stride)| (stride.unsigned_abs(), extent - 1)).collect();
+        axes.sort_unstable();
+        let mut reached = 0_u64;
+        self.size == 0
+            || axes.into_iter().all(|(stride, steps)| {
+                let over = stride > reached;
+                // Neither wraps: the array lies in the address space.
+                reached = reached.wrapping_add(stride.wrapping_mul(steps.unsigned_abs()));
+                over
+            })
+    }
+
     /// Whether it is C-contiguous; an array without elements is.
     pub const fn is_contiguous(&self) -> bool {
         self.contiguous

@@ -3,6 +3,7 @@
 
 mod elements;
 mod owners;
+mod parts;
 mod refusals;
 mod scopes;
 mod tensors;
