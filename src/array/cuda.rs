@@ -3,20 +3,21 @@
 //! cudarc panics where the driver's library is missing, so [`Cuda::get`] comes before its first call.
 #![allow(unsafe_code)]
 
+use std::borrow::Cow;
 use std::ffi::{CString, c_void};
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::CUfunction;
+use cudarc::driver::sys::{CUfunction, CUfunction_attribute_enum};
 use cudarc::driver::{CudaContext, CudaStream};
 
 use super::argument::Slot;
 use super::kernel::{Grid, Kernel, Loaded};
-use super::stream::{Backend, WorkStream};
+use super::stream::{Backend, RustStream, WorkStream};
 use super::unlocked::unlocked;
 use crate::device::{Context, Place};
-use crate::driver::cuda::Cuda;
+use crate::driver::cuda::{Cuda, Launch};
 use crate::driver::{Handle, codes};
 use crate::error::{Error, Kind, Result};
 use crate::order::within;
@@ -167,7 +168,15 @@ unsafe fn launch_unlocked(
     };
     let mut places: Vec<*mut c_void> = slots.iter().zip(&numbers).map(place).collect();
     within(Handle::Cuda.get()?, stream.place(), |_| {
-        let function = function(stream, kernel)?;
+        let function = function(stream, kernel, grid.shared)?;
+        if grid.cluster.is_some() || grid.cooperative {
+            let Grid { blocks, threads, shared, cluster, cooperative } = grid;
+            let (function, arguments) = (function as usize, &mut places[..]);
+            let launch =
+                Launch { function, blocks, threads, shared, cluster, cooperative, arguments };
+            // SAFETY: as below.
+            return unsafe { Cuda::get()?.launch(launch, RustStream::of(stream).alive()) };
+        }
         let triple = |[x, y, z]: [u32; 3]| (x, y, z);
         let (blocks, threads) = (triple(grid.blocks), triple(grid.threads));
         let (shared, on) = (grid.shared, stream.cu_stream());
@@ -186,36 +195,68 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     }
 }
 
-/// The kernel's function in the context of `stream`, which is current. It stays loaded, as the kernel does.
-fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel) -> Result<CUfunction> {
+/// Code as the driver takes it: it tells text, which ends with a NUL, from a cubin or a fatbin by how that begins.
+fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
+    const CUBIN: &[u8] = b"\x7fELF";
+    const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
+    let code = kernel.code();
+    if code.starts_with(CUBIN) || code.starts_with(FATBIN) {
+        return Ok(Cow::Borrowed(code));
+    }
+    Ok(Cow::Owned(CString::new(code).map_err(|_| with_nul(kernel))?.into_bytes_with_nul()))
+}
+
+#[cold]
+fn with_nul(kernel: &Kernel) -> Error {
+    Error::new(Kind::NoBackend, format!("a NUL in {kernel:?}"))
+}
+
+/// The kernel's function in the context of `stream`, which is current, with as much shared memory. It stays loaded, as
+/// the kernel does.
+fn function(stream: &Arc<CudaStream>, kernel: &'static Kernel, shared: u32) -> Result<CUfunction> {
     let context = stream.context().cu_ctx() as usize;
     let life = life(context)?;
-    let known = |loaded: &[Loaded]| {
-        let found = loaded.iter().find(|known| (known.context, known.life) == (context, life));
-        found.map(|known| known.function as CUfunction)
+    let known = |loaded: &mut [Loaded]| {
+        let mut all = loaded.iter_mut();
+        let found = all.find(|known| (known.context, known.life) == (context, life));
+        found.map(|known| with_shared(known, shared))
     };
     let loaded = || kernel.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(function) = known(&loaded()) {
-        return Ok(function);
+    if let Some(function) = known(&mut loaded()) {
+        return function;
     }
     // The driver compiles without the lock: other threads launch in other contexts meanwhile.
-    let refused = |_| Error::new(Kind::NoBackend, format!("a NUL in {kernel:?}"));
-    let ptx = CString::new(kernel.ptx()).map_err(refused)?;
-    let name = CString::new(kernel.name()).map_err(refused)?;
-    // SAFETY: the text ends with a NUL, which is how the driver tells PTX from a binary.
-    let module = unsafe { result::module::load_data(ptx.as_ptr().cast()) }?;
+    let image = image(kernel)?;
+    let name = CString::new(kernel.name()).map_err(|_| with_nul(kernel))?;
+    // SAFETY: text ends with a NUL, and a binary says how long it is; that it is whole is a promise of the launch.
+    let module = unsafe { result::module::load_data(image.as_ptr().cast()) }?;
     // SAFETY: the module was loaded by the line above.
     let function = unsafe { result::module::get_function(module, name) }?;
     let mut loaded = loaded();
-    if let Some(sooner) = known(&loaded) {
+    if let Some(sooner) = known(&mut loaded) {
         // Another thread was sooner, and this module is not needed.
         // SAFETY: loaded above, in this context, and its function is not launched.
         let _ = unsafe { result::module::unload(module) };
-        return Ok(sooner);
+        return sooner;
     }
     // What was loaded in an earlier context of the address went with it.
     loaded.retain(|known| known.context != context);
-    loaded.push(Loaded { context, life, function: function as usize });
+    let mut new = Loaded { context, life, function: function as usize, shared: 0 };
+    let function = with_shared(&mut new, shared);
+    loaded.push(new);
+    function
+}
+
+/// The function, once it may have as much shared memory. It never gets less: another thread may be about to launch it.
+fn with_shared(loaded: &mut Loaded, shared: u32) -> Result<CUfunction> {
+    let function = loaded.function as CUfunction;
+    if shared > loaded.shared {
+        let most = CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        let bytes = i32::try_from(shared).unwrap_or(i32::MAX);
+        // SAFETY: the function was loaded in this life of its context.
+        unsafe { result::function::set_function_attribute(function, most, bytes) }?;
+        loaded.shared = shared;
+    }
     Ok(function)
 }
 

@@ -1,5 +1,6 @@
-//! Kernels: PTX for a GPU, and a function of Rust's that stands in for it on the simulated device.
+//! Kernels: code for a GPU, and a function of Rust's that stands in for it on the simulated device.
 
+use std::borrow::Cow;
 use std::fmt;
 #[cfg(feature = "cudarc")]
 use std::sync::Mutex;
@@ -7,7 +8,7 @@ use std::sync::Mutex;
 use super::on_host::OnHost;
 use crate::error::{Error, Kind, Result};
 
-/// A kernel, to be [launched](crate::Scope::launch): its PTX, and what stands in for it on the simulated device.
+/// A kernel, to be [launched](crate::Scope::launch): its code for a GPU, and what stands in for it on the simulated device.
 ///
 /// # Examples
 ///
@@ -24,7 +25,7 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct Kernel {
     name: &'static str,
-    ptx: &'static str,
+    code: Cow<'static, [u8]>,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
     /// Where it was loaded.
     #[cfg(feature = "cudarc")]
@@ -38,6 +39,8 @@ pub(super) struct Loaded {
     pub(super) context: usize,
     pub(super) life: u64,
     pub(super) function: usize,
+    /// The most dynamic shared memory that it may have so far.
+    pub(super) shared: u32,
 }
 
 impl Kernel {
@@ -47,9 +50,51 @@ impl Kernel {
     ///
     /// See [`Kernel`].
     pub const fn new(name: &'static str, ptx: &'static str) -> Self {
+        Self::of(name, Cow::Borrowed(ptx.as_bytes()))
+    }
+
+    /// The entry `name` of a cubin or a fatbin, as `nvcc` and `ptxas` write them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Kernel;
+    ///
+    /// # const CUBIN: &[u8] = b"";
+    /// static DOUBLE: Kernel = Kernel::from_image("double", CUBIN); // include_bytes!("double.cubin")
+    /// assert_eq!(DOUBLE.name(), "double");
+    /// ```
+    pub const fn from_image(name: &'static str, image: &'static [u8]) -> Self {
+        Self::of(name, Cow::Borrowed(image))
+    }
+
+    /// The entry `name` of PTX, a cubin or a fatbin that the program has made itself, by NVRTC for instance. It stays
+    /// loaded, so it is made once: in a `LazyLock`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::sync::LazyLock;
+    ///
+    /// use cai_bridge::Kernel;
+    ///
+    /// # fn compile_ptx(_: &str) -> Result<String, std::fmt::Error> { Ok(String::new()) }
+    /// static DOUBLE: LazyLock<Kernel> = LazyLock::new(|| {
+    ///     // cudarc's: compile_ptx(CODE).map(|ptx| ptx.to_src())
+    ///     let ptx = compile_ptx("extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }");
+    ///     Kernel::compiled("twice", ptx.unwrap_or_default())
+    /// });
+    /// let kernel: &'static Kernel = &DOUBLE;
+    /// assert_eq!(kernel.name(), "twice");
+    /// ```
+    pub fn compiled(name: &'static str, code: impl Into<Vec<u8>>) -> Self {
+        Self::of(name, Cow::Owned(code.into()))
+    }
+
+    const fn of(name: &'static str, code: Cow<'static, [u8]>) -> Self {
         Self {
             name,
-            ptx,
+            code,
             on_host: None,
             #[cfg(feature = "cudarc")]
             loaded: Mutex::new(Vec::new()),
@@ -79,8 +124,8 @@ impl Kernel {
     }
 
     #[cfg(feature = "cudarc")]
-    pub(super) const fn ptx(&self) -> &'static str {
-        self.ptx
+    pub(super) fn code(&self) -> &[u8] {
+        &self.code
     }
 
     pub(super) fn stand_in(&self) -> Result<fn(&OnHost<'_>) -> Result<()>> {
@@ -96,8 +141,8 @@ impl Kernel {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, ptx, .. } = self;
-        write!(f, "Kernel({name}, {} bytes of PTX)", ptx.len())
+        let Self { name, code, .. } = self;
+        write!(f, "Kernel({name}, {} bytes of code)", code.len())
     }
 }
 
@@ -121,6 +166,10 @@ pub struct Grid {
     pub threads: [u32; 3],
     /// Bytes of dynamic shared memory.
     pub shared: u32,
+    /// Blocks a cluster, along x, y and z; `None` for no clusters.
+    pub cluster: Option<[u32; 3]>,
+    /// Whether all blocks run at once, and may wait for each other.
+    pub cooperative: bool,
 }
 
 impl Grid {
@@ -130,10 +179,10 @@ impl Grid {
     ///
     /// See [`Grid`].
     pub const fn new(blocks: [u32; 3], threads: [u32; 3]) -> Self {
-        Self { blocks, threads, shared: 0 }
+        Self { blocks, threads, shared: 0, cluster: None, cooperative: false }
     }
 
-    /// The same with that many bytes of dynamic shared memory.
+    /// The same with that many bytes of dynamic shared memory, also more than the 48 KiB that a kernel has unasked.
     ///
     /// # Examples
     ///
@@ -141,6 +190,33 @@ impl Grid {
     #[must_use]
     pub const fn with_shared(self, bytes: u32) -> Self {
         Self { shared: bytes, ..self }
+    }
+
+    /// The same in clusters of that many blocks, which divide the grid's. It needs CUDA 11.8 and a GPU of compute
+    /// capability 9.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// let pairs = cai_bridge::Grid::cover(1000, 125).with_cluster([2, 1, 1]);
+    /// assert_eq!((pairs.blocks, pairs.cluster), ([8, 1, 1], Some([2, 1, 1])));
+    /// ```
+    #[must_use]
+    pub const fn with_cluster(self, blocks: [u32; 3]) -> Self {
+        Self { cluster: Some(blocks), ..self }
+    }
+
+    /// The same as a cooperative launch: all blocks run at once, and may wait for each other (`grid.sync()`). It needs CUDA
+    /// 11.8, and is refused where the GPU has no room for all blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// assert!(cai_bridge::Grid::cover(1000, 250).cooperative().cooperative);
+    /// ```
+    #[must_use]
+    pub const fn cooperative(self) -> Self {
+        Self { cooperative: true, ..self }
     }
 
     /// As many blocks of `threads` threads along x as have `n` threads or more, at least one.
@@ -154,6 +230,6 @@ impl Grid {
         let threads = threads.max(1);
         let blocks = n.div_ceil(usize::try_from(threads).unwrap_or(1)).max(1);
         let blocks = u32::try_from(blocks).unwrap_or(u32::MAX);
-        Self { blocks: [blocks, 1, 1], threads: [threads, 1, 1], shared: 0 }
+        Self::new([blocks, 1, 1], [threads, 1, 1])
     }
 }

@@ -25,7 +25,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     ///
     /// # Safety
     ///
-    /// The kernel takes arguments of these types, with a view as the address of its first element, and touches no
+    /// The kernel's code is whole, as a compiler has written it. The kernel takes arguments of these types, with a view as the address of its first element, and touches no
     /// other memory than the views'. It writes to the mutable ones alone. The views of two arrays may overlap: Python
     /// can pass one array twice, and an [`Array`](crate::Array) has clones.
     ///
@@ -35,7 +35,7 @@ impl<'id, S: WorkStream> Scope<'id, S> {
     ///
     /// # Errors
     ///
-    /// The driver refused the PTX or the launch; or there is nothing to launch it with: no stand-in on the
+    /// The driver refused the code or the launch; or there is nothing to launch it with: no stand-in on the
     /// simulated device, or a stream of another runtime.
     ///
     /// # Examples

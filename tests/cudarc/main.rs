@@ -9,10 +9,10 @@ use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use cai_bridge::cudarc::driver::{CudaStream, sys};
-use cai_bridge::{Array, ArrayMut, DeviceStream, Error, ErrorKind, Grid, Kernel, scope};
+use cai_bridge::{Array, ArrayMut, ByValue, DeviceStream, Error, ErrorKind, Grid, Kernel, scope};
 
 /// The name of the test that this process is to run.
 const TEST: &str = "CAI_BRIDGE_TEST_OF_CUDARC";
@@ -21,6 +21,11 @@ const TEST: &str = "CAI_BRIDGE_TEST_OF_CUDARC";
 type Test = fn(&Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), Box<dyn std::error::Error>>;
 
 static KERNEL: Kernel = Kernel::new("kernel", "");
+static CUBIN: Kernel = Kernel::from_image("kernel", b"\x7fELF\0...");
+static FATBIN: Kernel = Kernel::from_image("kernel", b"\x50\xED\x55\xBA\0...");
+static COMPILED: LazyLock<Kernel> =
+    LazyLock::new(|| Kernel::compiled("kernel", format!("// made {} run time", "at")));
+static WITH_NUL: Kernel = Kernel::new("kernel", "a\0b");
 
 fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
     scope(stream, |s| {
@@ -30,7 +35,7 @@ fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
     })
 }
 
-const TESTS: [(&str, Test); 5] = [
+const TESTS: [(&str, Test); 6] = [
     ("a view that cudarc uses on another stream", |mine, other| {
         let mut x = Array::empty::<f32>(mine, &[4])?;
         scope(mine, |s| {
@@ -83,6 +88,33 @@ const TESTS: [(&str, Test); 5] = [
         std::mem::forget(x);
         Ok(())
     }),
+    (
+        "kernels of each kind of code, with shared memory, in a cluster and cooperative",
+        |mine, _| {
+            let mut x = Array::empty::<f32>(mine, &[4])?;
+            let mut launch = |kernel: &'static Kernel, grid| {
+                scope(mine, |s| {
+                    let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+                    let line = ByValue([1.0_f32, 2.0]);
+                    // SAFETY: the driver of stubs launches nothing.
+                    unsafe { s.launch(kernel, grid, (&mut x, line)) }
+                })
+            };
+            let grid = Grid::cover(4, 1);
+            for kernel in [&CUBIN, &FATBIN, &*COMPILED] {
+                launch(kernel, grid)?;
+                launch(kernel, grid.with_shared(100_000))?;
+                launch(kernel, grid.with_shared(1000))?;
+                launch(kernel, grid.with_cluster([2, 1, 1]))?;
+                launch(kernel, grid.with_shared(1000).cooperative())?;
+            }
+            let refused = launch(&CUBIN, grid.with_cluster([3, 1, 1])).unwrap_err();
+            assert_eq!(refused.driver_code().map(|driver| driver.code), Some(912));
+            let refused = launch(&WITH_NUL, grid).unwrap_err();
+            assert_eq!(refused.got(), "a NUL in Kernel(kernel, 3 bytes of code)");
+            Ok(())
+        },
+    ),
     ("slices between two of the crate's own streams", |mine, _| {
         let theirs = std::thread::spawn(own).join().map_err(|_| "a panic")??;
         assert_ne!(mine.cu_stream(), theirs.cu_stream());
@@ -162,7 +194,16 @@ fn main() {
         let ran = program.env(TEST, name).env("LD_LIBRARY_PATH", &folder).output().unwrap();
         let (said, failed) = (String::from_utf8(ran.stdout), String::from_utf8(ran.stderr));
         assert!(ran.status.success(), "{name}: {}", failed.unwrap());
-        check(name, &said.unwrap());
+        let said = said.unwrap();
+        check(name, &said);
+        for launch in ["cluster", "cooperative"] {
+            let wanted = if name.contains(launch) { 3 } else { 0 };
+            assert_eq!(
+                said.lines().filter(|line| line.starts_with(launch)).count(),
+                wanted,
+                "{said}"
+            );
+        }
     }
     println!("{} tests of cudarc's streams passed", TESTS.len());
 }

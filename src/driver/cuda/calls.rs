@@ -14,8 +14,8 @@ use libloading::Library;
 
 use super::sys::{
     self, CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice,
-    CUdeviceptr, CUevent, CUgraph, CUgraphNode, CUhostFn, CUmodule, CUpointer_attribute, CUstream,
-    CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
+    CUdeviceptr, CUevent, CUfunction, CUgraph, CUgraphNode, CUhostFn, CUlaunchConfig, CUmodule,
+    CUpointer_attribute, CUstream, CUstreamCaptureMode, CUstreamCaptureStatus, cuuint64_t,
 };
 use crate::driver::codes::{STUB_LIBRARY, SUCCESS};
 use crate::error::{Error, Kind, Result};
@@ -200,6 +200,16 @@ calls! { CopyCalls:
         stream: CUstream
     );
     stream_synchronize = cuStreamSynchronize: fn(stream: CUstream);
+}
+
+calls! { LaunchCalls:
+    raw {}
+    launch = cuLaunchKernelEx: fn(
+        config: *const CUlaunchConfig,
+        function: CUfunction,
+        arguments: *mut *mut c_void,
+        extra: *mut *mut c_void
+    );
 }
 
 /// Looks `name` up.

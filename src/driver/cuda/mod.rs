@@ -7,6 +7,7 @@
 mod calls;
 mod copies;
 mod events;
+mod launch;
 mod probe;
 mod sys;
 mod wait;
@@ -15,6 +16,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::num::NonZeroUsize;
 use std::ptr;
 
+pub use self::launch::Launch;
 pub use self::probe::Cuda;
 use self::sys::{
     CUcontext, CUdevice, CUevent, CUevent_wait_flags, CUmemorytype, CUpointer_attribute, CUstream,

@@ -8,7 +8,8 @@
 #[cfg(feature = "cudarc-sys")]
 pub(super) use cudarc::driver::sys::{
     CUDA_MEMCPY2D_v2, CUDA_MEMCPY3D_PEER_v1, CUDA_MEMCPY3D_v2, CUcontext, CUdevice, CUdeviceptr,
-    CUevent, CUevent_flags, CUevent_wait_flags, CUgraph, CUgraphNode, CUhostFn, CUmemorytype,
+    CUevent, CUevent_flags, CUevent_wait_flags, CUfunction, CUgraph, CUgraphNode, CUhostFn,
+    CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig, CUmemorytype,
     CUmodule, CUpointer_attribute, CUstream, CUstream_flags, CUstreamCaptureMode,
     CUstreamCaptureStatus, cuuint64_t,
 };
@@ -55,7 +56,8 @@ unsafe fn open(name: &str) -> Option<&'static Library> {
 #[allow(non_camel_case_types, non_snake_case)]
 #[cfg_attr(feature = "cudarc-sys", allow(dead_code))]
 mod own {
-    use std::ffi::{c_int, c_ulonglong, c_void};
+    use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+    use std::fmt;
 
     pub(crate) type CUdevice = c_int;
     pub(crate) type CUdeviceptr = c_ulonglong;
@@ -76,6 +78,7 @@ mod own {
         CUcontext = CUctx_st;
         CUstream = CUstream_st;
         CUevent = CUevent_st;
+        CUfunction = CUfunc_st;
         CUgraph = CUgraph_st;
         CUgraphNode = CUgraphNode_st;
         CUarray = CUarray_st;
@@ -117,6 +120,10 @@ mod own {
         CUstream_flags { CU_STREAM_NON_BLOCKING = 1 }
         CUstreamCaptureMode { CU_STREAM_CAPTURE_MODE_RELAXED = 2 }
         CUstreamCaptureStatus { CU_STREAM_CAPTURE_STATUS_NONE = 0 }
+        CUlaunchAttributeID {
+            CU_LAUNCH_ATTRIBUTE_COOPERATIVE = 2,
+            CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+        }
     }
 
     macro_rules! structures {
@@ -140,7 +147,30 @@ mod own {
         };
     }
 
+    /// The value of an attribute of a launch, as its bytes.
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    pub(crate) union CUlaunchAttributeValue {
+        pub(crate) pad: [c_char; 64],
+        _pointer: *mut c_void,
+    }
+
+    impl fmt::Debug for CUlaunchAttributeValue {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("CUlaunchAttributeValue")
+        }
+    }
+
     structures! {
+        CUlaunchAttribute {
+            id: CUlaunchAttributeID, pad: [c_char; 4], value: CUlaunchAttributeValue
+        }
+        CUlaunchConfig {
+            gridDimX: c_uint, gridDimY: c_uint, gridDimZ: c_uint,
+            blockDimX: c_uint, blockDimY: c_uint, blockDimZ: c_uint,
+            sharedMemBytes: c_uint, hStream: CUstream, attrs: *mut CUlaunchAttribute,
+            numAttrs: c_uint
+        }
         CUDA_MEMCPY2D_v2 {
             srcXInBytes: usize, srcY: usize, srcMemoryType: CUmemorytype, srcHost: *const c_void,
             srcDevice: CUdeviceptr, srcArray: CUarray, srcPitch: usize,

@@ -1,0 +1,77 @@
+//! Launches with attributes: clusters of blocks, and blocks that wait for each other.
+//!
+//! A driver that lacks the call, as those before CUDA 11.8 do, makes none, and does all else.
+#![allow(unsafe_code)]
+
+use std::ffi::{c_char, c_uint, c_void};
+use std::ptr;
+
+use super::sys::{
+    CUfunction, CUlaunchAttribute, CUlaunchAttributeID, CUlaunchAttributeValue, CUlaunchConfig,
+};
+use super::{Cuda, native};
+use crate::error::Result;
+use crate::stream::Alive;
+
+/// A launch, as `CUlaunchConfig` has it.
+#[derive(Debug)]
+pub struct Launch<'a> {
+    /// `CUfunction`.
+    pub function: usize,
+    /// Blocks, along x, y and z.
+    pub blocks: [u32; 3],
+    /// Threads a block, along x, y and z.
+    pub threads: [u32; 3],
+    /// Bytes of dynamic shared memory.
+    pub shared: u32,
+    /// Blocks a cluster, along x, y and z.
+    pub cluster: Option<[u32; 3]>,
+    /// Whether the blocks run at once, and may wait for each other.
+    pub cooperative: bool,
+    /// Where each argument is.
+    pub arguments: &'a mut [*mut c_void],
+}
+
+/// An attribute whose value is those numbers.
+fn attribute(id: CUlaunchAttributeID, numbers: &[u32]) -> CUlaunchAttribute {
+    let mut pad: [c_char; 64] = [0; 64];
+    let bytes = numbers.iter().flat_map(|number| number.to_ne_bytes());
+    pad.iter_mut().zip(bytes).for_each(|(to, byte)| *to = c_char::from_ne_bytes([byte]));
+    CUlaunchAttribute { id, pad: [0; 4], value: CUlaunchAttributeValue { pad } }
+}
+
+impl Cuda {
+    /// `cuLaunchKernelEx`, in the current context. May block.
+    ///
+    /// # Safety
+    ///
+    /// The function is of the current context, and takes these arguments. What it does with memory is ordered.
+    pub unsafe fn launch(&self, launch: Launch<'_>, stream: Alive<'_>) -> Result<()> {
+        let calls = self.launches.as_ref().map_err(Clone::clone)?;
+        let Launch { function, blocks, threads, shared, cluster, cooperative, arguments } = launch;
+        let mut attributes = Vec::new();
+        if let Some(cluster) = cluster {
+            let id = CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+            attributes.push(attribute(id, &cluster));
+        }
+        if cooperative {
+            attributes.push(attribute(CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_COOPERATIVE, &[1]));
+        }
+        let config = CUlaunchConfig {
+            gridDimX: blocks[0],
+            gridDimY: blocks[1],
+            gridDimZ: blocks[2],
+            blockDimX: threads[0],
+            blockDimY: threads[1],
+            blockDimZ: threads[2],
+            sharedMemBytes: shared,
+            hStream: native(stream),
+            attrs: attributes.as_mut_ptr(),
+            numAttrs: c_uint::try_from(attributes.len()).unwrap_or(0),
+        };
+        let (function, arguments) = (function as CUfunction, arguments.as_mut_ptr());
+        // SAFETY: the configuration and its attributes outlive the call; `Alive` is the proof for the stream; the
+        // caller's for the rest.
+        unsafe { calls.launch(&raw const config, function, arguments, ptr::null_mut()) }
+    }
+}
