@@ -13,9 +13,12 @@ $(BIN)/python:
 
 # One wheel for each profile, installed twice: into the virtual environment for the tests, and alone into
 # a folder, so that an interpreter which has GPU libraries can import it beside them.
-# The paths of the machine that builds it are left out.
+# The paths of the machine that builds it are left out: those of the standard library are its own where the toolchain
+# has its sources, as `make tsan` needs.
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
-REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(CURDIR)=/cai_bridge
+RUST_FOLDER := $(shell rustc --print sysroot)
+REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST_FOLDER)=/rust \
+	--remap-path-prefix=$(CURDIR)=/cai_bridge
 # How the release profile is built: as it ships, or for whole suites by hand without what makes it slow.
 AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
 AS_test-wheel := CARGO_TARGET_DIR=$(CURDIR)/target/test-wheel CARGO_PROFILE_RELEASE_LTO=off \
