@@ -48,7 +48,7 @@ class Recorder:
 
 
 def reader(x: Any) -> Callable[[], float]:
-    """Read the first value of the memory, whoever has it by then."""
+    """Read the first value of the memory, even after it was reused."""
     at = x.ptr
     return lambda: c_float.from_address(at).value
 

@@ -135,7 +135,7 @@ def asarray(x: Any) -> Array:
 
 
 class _Foreign(_Memory):
-    """Somebody else's bytes: the view gives them back in order."""
+    """The memory of another library: the view gives it back in order."""
 
     def __init__(self, view: Any) -> None:
         super().__init__(0)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LONGEST, MOST = 72, 100
-# What stands for a change that nobody has named yet.
+# Placeholders, which do not say what changes.
 UNNAMED = re.compile(
     r"wip\b|(fixup|squash|amend)!|(update|fix(es)?|changes?|misc)\W*$", re.IGNORECASE
 )

@@ -51,7 +51,7 @@
 //!
 //! # What there is
 //!
-//! - [`Array`] and [`ArrayMut`]: an array of anybody's, and one that may be written. As arguments of a `#[pyfunction]`
+//! - [`Array`] and [`ArrayMut`]: an array of any library, and one that may be written. As arguments of a `#[pyfunction]`
 //!   they take whatever speaks either protocol; as return values they speak both, or one (`Array::dlpack`, `Array::cai`).
 //! - [`scope`]: work on a stream. [`Array::on`] orders an array there and gives a checked [`View`]; the end of the scope
 //!   gives the memory back in order. A view that leaves its scope, its array or its stream does not compile.

@@ -14,7 +14,7 @@ namespace {
 
 const CaiBridgeApi *api;
 
-// Keeps an imported array until nobody uses what was made of it any more.
+// Keeps an imported array until the last array made of it is gone.
 struct Part {
     CaiBridgeArray *whole;
     uint64_t stream;

@@ -167,7 +167,7 @@ impl<C: Choices> Program<C> {
         self.world.lock().unwrap()[id]
     }
 
-    /// Somebody ends a lease: it goes at once, or waits with the others.
+    /// Ends a lease: it goes at once, or waits with the others.
     fn end(&mut self, id: usize) {
         let holder = self.leases[id].end();
         assert_eq!(holder.is_some(), self.expected[id].state.is_none(), "the first end alone");
@@ -186,7 +186,7 @@ impl<C: Choices> Program<C> {
         }
     }
 
-    /// An end whose orders somebody else has made.
+    /// An end whose orders another has made.
     fn end_settled(&mut self, id: usize) {
         let Some(holder) = self.leases[id].end() else { return };
         let (settled, state) = match self.choices.below(3) {

@@ -71,7 +71,7 @@ pub(crate) fn context_of(stream: u64) -> Option<u64> {
     (context != 0).then_some(context)
 }
 
-/// Whether a graph capture is going on there, or nobody can tell.
+/// Whether a graph capture is going on there, or the driver cannot tell.
 pub(crate) fn is_capturing(stream: u64) -> bool {
     let mut state = 0;
     // SAFETY: the program is about to use this stream, so it is alive; the result is this function's.

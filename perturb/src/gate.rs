@@ -72,7 +72,7 @@ struct Gate {
     compared: u64,
 }
 
-// SAFETY: the shared numbers are written with volatile accesses, by whoever holds the lock.
+// SAFETY: the shared numbers are written with volatile accesses, by the holder of the lock.
 unsafe impl Send for Gate {}
 
 static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());

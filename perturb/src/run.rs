@@ -329,7 +329,7 @@ fn wait_for_all(delay: u64) {
     }
 }
 
-/// Whether a stream that no gate holds up has work left. While a capture goes on nobody is asked.
+/// Whether a stream that no gate holds up has work left. During a capture the driver is not asked.
 fn some_run(current: u64, at: u64) -> bool {
     // The lock is held, so that no other thread destroys a stream meanwhile.
     let state = STATE.lock();

@@ -60,7 +60,7 @@ impl Settings {
                     found = new;
                 }
                 Err(other) => {
-                    // SAFETY: it was made above, and nobody else has seen it.
+                    // SAFETY: it was made above, and no other thread has seen it.
                     drop(unsafe { Box::from_raw(new) });
                     found = other;
                 }

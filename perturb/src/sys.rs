@@ -48,7 +48,7 @@ impl<T> Locked<T> {
         Guard(self)
     }
 
-    /// In a fork's child, where nobody else is left: whoever held the lock is gone.
+    /// In a fork's child, which has one thread: the one that held the lock is gone.
     pub(crate) fn renew(&self) {
         // SAFETY: the child has one thread, which is here.
         unsafe { self.mutex.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
@@ -146,8 +146,8 @@ pub(crate) fn thread<T>(call: impl FnOnce(&mut Thread) -> T) -> Option<T> {
 
 /// An environment variable; None if it is unset or empty.
 pub(crate) fn variable(name: &CStr) -> Option<&'static [u8]> {
-    // SAFETY: the name ends with a zero. What is found lives as long as nobody changes the variable, and
-    // nobody changes this library's.
+    // SAFETY: the name ends with a zero. What is found lives until the variable changes, and
+    // this library's are never changed.
     let found = unsafe { libc::getenv(name.as_ptr()) };
     if found.is_null() {
         return None;

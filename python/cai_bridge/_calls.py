@@ -94,7 +94,7 @@ class Now:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # The traceback keeps them, for as long as somebody keeps that.
+        # They live as long as the traceback.
         alive = [one() for one in self.views] if kind is not None else []
         self.left.clear()
         failed: BaseException | None = None

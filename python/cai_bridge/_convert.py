@@ -247,7 +247,7 @@ def _copied(x: Any, library: Library, copy: bool, stream: Any) -> Any:
     said = None if type(stream) is int and stream == -1 else stream
     view = to_dlpack(x, stream=said)
     on = library.maker.works_on(view.device[1], said)
-    # Whoever takes the capsule waits for the legacy default stream.
+    # The capsule's consumer waits for the legacy default stream.
     return view.__dlpack__(stream=1 if on is None else on, max_version=(1, 3), copy=True)
 
 

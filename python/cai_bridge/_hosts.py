@@ -68,7 +68,7 @@ def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: 
     said = None if type(stream) is int and stream == -1 else stream
     ordinal = _gpu_for(said)
     on = library.maker.works_on(ordinal, said)
-    # Whoever takes the capsule waits for the legacy default stream.
+    # The capsule's consumer waits for the legacy default stream.
     plain, name = _plain(x)
     capsule = _host_to_gpu(plain, ordinal, 1 if on is None else on, name)
     return library.maker.convert([capsule], stream, readonly)[0]

@@ -228,7 +228,7 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
 
 
 def _refuse_arrays_in(x: Any, place: Place) -> None:
-    """Refuse a container that cannot be made again: its arrays would be nobody's to order."""
+    """Refuse a container that cannot be made again: its arrays would stay unordered."""
     if type(x) in PLAIN:
         return
     try:

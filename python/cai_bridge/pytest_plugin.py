@@ -62,7 +62,7 @@ class Place:
     def lab(self) -> Lab:
         """Open the device, unless it is open."""
         if self._lab is None or SimulatedCuda.current() is not self._device:
-            # Somebody's fixture may put another simulated device in place for each test.
+            # A fixture may put another simulated device in place for each test.
             self.close()
             self._lab = self._open.enter_context(open_lab(self._where))
             self._lab.thorough = self.config.getoption("--cai-thorough")

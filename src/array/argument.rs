@@ -22,7 +22,7 @@ pub enum Slot {
 
 /// The memory that an argument is, and whether it is written.
 #[doc(hidden)]
-#[allow(missing_debug_implementations, reason = "nobody is handed one")]
+#[allow(missing_debug_implementations, reason = "no user is handed one")]
 pub struct Used(pub(super) Arc<dyn Origin>, pub(super) bool);
 
 impl Used {

@@ -53,8 +53,8 @@ impl Users {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until no other thread has its turn. A turn inside this thread's own is the same one: what is told of an
-    /// order may run anybody's code.
+    /// Waits until no other thread has its turn. A turn inside this thread's own is the same one: a subscriber that is
+    /// told of an order may run any code.
     pub(super) fn turn(&self) -> TurnGuard<'_> {
         let me = Thread::current().number();
         if self.holder.load(Ordering::Relaxed) == me {

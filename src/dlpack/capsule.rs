@@ -4,9 +4,9 @@
 //! nothing of ours can fail any more. If it is consumed in between, [`take`] refuses. Builds
 //! without a global lock need the capsule's own for that: both are several steps.
 //!
-//! A capsule that is consumed has no destructor any more: some exporters' delete the tensor under either name. The
-//! destructor of those that [`new`] makes deletes it only under the name that it was made with: whoever renames a
-//! capsule, whatever to, has the tensor.
+//! A consumed capsule loses its destructor, because some exporters' destructors delete the tensor under either name. The
+//! destructor of a capsule that [`new`] makes deletes the tensor only under the name it was made with: a consumer that
+//! renames the capsule, to any name, owns the tensor.
 #![allow(unsafe_code)]
 
 use std::ffi::CStr;

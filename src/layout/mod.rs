@@ -263,7 +263,7 @@ impl Walk {
     }
 
     fn reach_by(&mut self, count: i64, stride: i64) {
-        // A byte stride that overflows could not be shown to anybody, so it counts in empty arrays too.
+        // A byte stride that overflows cannot be written down, so it counts in empty arrays too.
         let (step, far) = stride.overflowing_mul(self.element_size);
         self.wrong |= far;
         let (span, long) = step.overflowing_mul(count - 1);

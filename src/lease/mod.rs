@@ -16,12 +16,12 @@
 //! ```
 //!
 //! Nothing here knows Python, streams or locks: a [`Holder`] has the references, makes the orders
-//! ([`Parties::settle`]) and is dropped at the end. Whoever ends a lease takes the holder out under the lock
-//! and drops it outside, since that may run anything: a foreign deleter, a destructor that comes back here.
+//! ([`Parties::settle`]) and is dropped at the end. The end of a lease takes the holder out under the lock
+//! and drops it outside, since a drop may run anything: a foreign deleter, a destructor that calls back here.
 //!
-//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]; where one fails, the lease is as
-//! before. Until then the holder stays for others who release at the same time. Nobody waits for another there,
-//! since to make an order may run anything, too: each makes the orders, and the first to have made them ends it.
+//! `release()` makes the orders first, between [`Lease::begin`] and [`Lease::end`]; if one fails, the lease is as
+//! before. Until then the holder stays, for threads that release at the same time. They do not wait for each other,
+//! since making an order may run anything, too: each makes the orders, and the first to finish ends the lease.
 
 mod ending;
 mod parked;
@@ -184,8 +184,8 @@ impl<H> Lease<H> {
         !self.ended.load(Ordering::Acquire)
     }
 
-    /// Begins an end, to make its orders: `look` takes from the holder what they need. The holder stays for whoever
-    /// else begins to end it; nobody else looks at it until [`Self::stop`]. `None` if it was ended.
+    /// Begins an end, to make its orders: `look` takes from the holder what they need. The holder stays for other
+    /// threads that begin to end it; no one else looks at it until [`Self::stop`]. `None` if it was ended.
     pub fn begin<R>(&self, look: impl FnOnce(&mut H) -> R) -> Option<R> {
         let mut place = self.place();
         let taken = place.holder.as_mut().map(look)?;
@@ -201,7 +201,7 @@ impl<H> Lease<H> {
         }
     }
 
-    /// Is done with an end that was begun. If nobody has ended it, and nobody else is about to, it is leased again.
+    /// Is done with an end that was begun. If no thread has ended the lease or is about to, it is leased again.
     pub fn stop(&self) {
         let mut place = self.place();
         place.enders = place.enders.saturating_sub(1);

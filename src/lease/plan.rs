@@ -1,9 +1,9 @@
-//! The plan of an end: which streams wait for which before memory goes back. Pure: it asks nobody.
+//! The plan of an end: which streams wait for which before memory goes back. A pure function of what was gathered.
 //!
 //! ```text
-//! first    nobody worked on the memory, or only the producer's own stream did -> nothing; one question may be enough
+//! first    no consumer, or only the producer's own stream      -> nothing; one question may be enough
 //! gather   each stream with its role and what is found of it:  alive, or lost (nothing keeps it)
-//! decide   nobody worked on the memory                         -> nothing
+//! decide   no consumer worked on the memory                    -> nothing
 //!          a stream is not known, or lost                      -> ask the libraries where they work now
 //!          users     = those alive, and where one is not known: the legacy stream, and the libraries'
 //!          producers = those alive (none: the legacy stream stands in, and the memory is kept until done), and those upstream
@@ -22,7 +22,7 @@ use super::parties::{Parties, Streams};
 use crate::device::Place;
 use crate::stream::{Alive, Elided, Stream};
 
-/// Whom the memory was for, as far as anybody said.
+/// Whom the memory was for, as far as the bridge was told.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Consumer {
     /// No consumer: it was only passed on.
@@ -100,7 +100,7 @@ pub enum Plan<'a> {
     Wait(Lost, Parties<'a>),
 }
 
-/// What is known of an end before anybody is asked anything.
+/// What is known of an end before a library or the driver is asked.
 pub trait Outline {
     /// Where the consumer works.
     fn consumer(&self) -> Works;
@@ -124,7 +124,7 @@ pub trait Outline {
     fn in_call(&self) -> bool;
 }
 
-/// Where a consumer works, before anybody is asked.
+/// Where a consumer works, before a library or the driver is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Works {
     /// Nowhere: see [`Consumer::Nobody`].

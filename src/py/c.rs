@@ -52,15 +52,15 @@ pub struct CaiBridgeExport {
     pub device_type: i32,
     /// The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's.
     pub device_id: i32,
-    /// 1 where nobody may write to the memory, else 0.
+    /// 1 if the memory is read-only, else 0.
     pub readonly: i32,
     /// The stream that the memory is ready on, and goes back to: a `cudaStream_t` or `CUstream`. It exists until
     /// `deleter` is called.
     pub stream: u64,
     /// What `deleter` is given.
     pub owner: *mut c_void,
-    /// Called once, when nobody uses the memory any more and `stream` waits for whoever did: on any thread, without the
-    /// lock of the interpreter. It must not unwind (throw). NULL where there is nothing to do.
+    /// Called once, when the memory has no user any more and `stream` waits for the last work on it: on any thread,
+    /// without the interpreter's lock. It must not unwind (throw). NULL if there is nothing to do.
     pub deleter: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 

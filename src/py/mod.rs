@@ -100,7 +100,7 @@ mod _core {
         let view = py.get_type::<View>();
         view.setattr("__del__", view.getattr("__del__")?)?;
         module.add_class::<CaiView>()?;
-        // Nobody's here, but each array is asked whether it is one: made now, while there is memory.
+        // The module does not export this type, but each array is compared with it: make it now, while there is memory.
         py.get_type::<ArrayView>();
         module.add_class::<DLPackView>()?;
         let failed = py.get_type::<DriverError>();

@@ -38,7 +38,7 @@ unsafe impl Owner for Block {
 }
 
 impl Drop for Block {
-    /// On any thread: whoever drops the last tensor of the memory comes here.
+    /// Runs on any thread: the one that drops the last tensor of the memory.
     fn drop(&mut self) {
         if let Some(deleter) = self.deleter.take() {
             Python::try_attach(|py| {

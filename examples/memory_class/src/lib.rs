@@ -3,7 +3,7 @@
 //! The memory stays Rust's: a lock lends it for the length of a `with` block, to any number of readers or to one writer,
 //! by DLPack (legacy or versioned, as the consumer asks) and by the CUDA Array Interface. At its end the memory comes
 //! back in the order of the consumers' streams. `move_memory` makes the GPU's values or the host's the ones that count.
-//! A deleter is called once nobody uses the GPU's memory any more.
+//! A deleter is called once the GPU's memory has no user any more.
 
 mod block;
 mod indexer;
@@ -91,7 +91,7 @@ impl MemArray {
 
     /// Moves the memory to `device_type`: 1 (kDLCPU) or 2 (kDLCUDA), if it is not there. The copy comes after what is
     /// queued on `stream`; to the GPU, `stream` waits for it. With `async_copy` a copy to the host is made in a thread,
-    /// and whoever uses the memory next waits for it; a copy to the GPU is never waited for.
+    /// and the next use of the memory waits for it; a copy to the GPU is never waited for.
     #[pyo3(signature = (device_type, stream=None, async_copy=false))]
     fn move_memory(
         &self,

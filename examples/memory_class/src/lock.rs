@@ -30,8 +30,8 @@ impl Lock {
         let array = self.storage.array();
         let array = if self.writes { array } else { array.into_readonly() };
         let view = array.into_pyobject(py)?;
-        // Whoever has the address works on the memory: at the end of the block the streams that the
-        // libraries work on are waited for, also where somebody keeps a tensor of it.
+        // The address was handed out, so its user may work on any stream: the end of the block waits for the
+        // libraries' current streams, even if a tensor of the memory is kept.
         view.getattr("ptr")?;
         Ok(view)
     }

@@ -65,7 +65,7 @@ struct State {
     /// An array of NumPy's. It is made when the memory is moved to the host first.
     host: Option<Py<PyAny>>,
     at: At,
-    /// A copy to the host that nobody has waited for. It has the memory as a writer has it.
+    /// A copy to the host that has not been waited for. It has the memory as a writer has it.
     moving: Option<JoinHandle<Result<Fill>>>,
     readers: usize,
     writer: bool,
@@ -183,7 +183,7 @@ impl Taken {
         }
     }
 
-    /// Copies to the host in a thread. Whoever takes the memory next waits for it.
+    /// Copies to the host in a thread. The next use of the memory waits for it.
     pub(crate) fn move_to_host_later(mut self, py: Python<'_>) -> PyResult<()> {
         self.host(py)?;
         let (array, stream) = (self.storage.array(), self.storage.stream.clone());

@@ -108,7 +108,7 @@ def _place(where: Where) -> Where:
     from cai_bridge.testing import SimulatedCuda
 
     if where != "gpu" and SimulatedCuda.current() is not None:
-        # Whoever put it in place wants it to be judged on, and no child has it.
+        # The caller's own device is to be judged on, and a child would not have it.
         return None
     try:
         with open_lab(where) as lab:

@@ -75,8 +75,8 @@ def check_asked(html: str | None) -> None:
 def written(files: Mapping[str, str]) -> Iterator[None]:
     """Write files behind what is printed meanwhile.
 
-    What was found may have taken minutes: it is shown where a file cannot be written, and the files
-    are written where whoever reads the output has enough of it.
+    The results may have taken minutes: if a file cannot be written, they are still printed, and if
+    the output is closed early, the files are still written.
 
     Raises
     ------

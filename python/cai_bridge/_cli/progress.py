@@ -17,7 +17,7 @@ class Progress:
     Parameters
     ----------
     total : int or None
-        How many steps there are; None where nobody knows.
+        How many steps there are; None if it is not known.
     """
 
     def __init__(self, total: int | None) -> None:

@@ -13,9 +13,9 @@ from .text import said
 
 @contextlib.contextmanager
 def guarded(what: str) -> Iterator[None]:
-    """Make whatever is raised a `UsageError`, ``SystemExit`` included.
+    """Turn any exception into a `UsageError`, ``SystemExit`` included.
 
-    An exit status that somebody else chose would be taken for the answer.
+    An exit status that the user's code chose would be taken for the answer.
 
     Raises
     ------
@@ -53,6 +53,6 @@ def own_stdout() -> Iterator[None]:
 def _flush_all() -> None:
     for stream in (sys.stderr, sys.__stdout__):
         if stream is not None:
-            # One that was closed, or that nobody reads any more, has nothing to lose.
+            # A stream that is closed, or whose reader is gone, has nothing to lose.
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()

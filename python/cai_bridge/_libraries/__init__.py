@@ -109,7 +109,7 @@ def _stream_of(library: Library, device: int) -> Any:
     if library.view is not None:
         is_there = library.name in sys.modules or _may_be_there(library)
         return library.current_stream(device) if is_there else None
-    # Its maker imports the modules of its types, and here somebody reads or ends an array.
+    # Its maker imports the modules of its types, and a read or an end must import nothing.
     are_there = all(map(_is_imported, library.arrays))
     return library.maker.works_on(device) if are_there else None
 
@@ -288,7 +288,7 @@ _CALLED = {"pytorch": "torch", "tvm": "tvm_ffi", "cuda.core": "cuda", "cuda_core
 
 
 def _meant(name: str, names: list[str]) -> str | None:
-    """Guess the library that somebody means by a name."""
+    """Guess the library that a misspelt name means."""
     import difflib
 
     plain = name.strip().lower().replace("-", "_")

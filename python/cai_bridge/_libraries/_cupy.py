@@ -25,7 +25,7 @@ def _routes() -> Quick:
 
     def public(view: Any, stream: Any) -> Any:
         with cupy.cuda.Device(view.device[1]):
-            # The order is made by now: nobody has to wait.
+            # The order is made by now, so CuPy need not wait.
             return cupy.asarray(_Unordered(view))
 
     def same(one: Any, other: Any) -> bool:

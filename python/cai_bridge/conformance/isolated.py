@@ -158,7 +158,7 @@ def _run_child(
             )
             _ask_where(child)
         finally:
-            # Also where whoever judges is interrupted: nobody else would end the child.
+            # Also after an interrupt: nothing else would end the child.
             child.kill()
             code = child.wait()
         said.seek(0)

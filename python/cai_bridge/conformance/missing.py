@@ -18,7 +18,7 @@ class MissingMemberError(NotApplicableError):
     member : str
         What it has to say, such as ``"readonly(array)"``.
     place : str
-        The class or function that does not, with file and line; empty where nobody knows.
+        The class or function that does not, with file and line; empty if not known.
     """
 
     def __init__(self, member: str, place: str, more: str = "") -> None:

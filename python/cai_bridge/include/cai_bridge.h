@@ -133,7 +133,7 @@ typedef struct CaiBridgeExport {
    */
   int32_t device_id;
   /*
-   1 where nobody may write to the memory, else 0.
+   1 if the memory is read-only, else 0.
    */
   int32_t readonly;
   /*
@@ -146,8 +146,8 @@ typedef struct CaiBridgeExport {
    */
   void *owner;
   /*
-   Called once, when nobody uses the memory any more and `stream` waits for whoever did: on any thread, without the
-   lock of the interpreter. It must not unwind (throw). NULL where there is nothing to do.
+   Called once, when the memory has no user any more and `stream` waits for the last work on it: on any thread,
+   without the interpreter's lock. It must not unwind (throw). NULL if there is nothing to do.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;

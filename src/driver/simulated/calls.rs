@@ -84,7 +84,7 @@ impl Simulated {
         self.called(call, arguments, body).map(drop)
     }
 
-    /// The driver calls so far, by whomever, in their order: the last [`LOGGED`] of them.
+    /// The last [`LOGGED`] driver calls of all threads, in their order.
     pub fn calls(&self) -> Vec<CallRecord> {
         self.lock().calls.log.iter().copied().collect()
     }

@@ -16,8 +16,8 @@ use crate::py::text::an_object;
 /// Fields inside of fields, as deep as any type has them.
 const DEEPEST: usize = 16;
 
-/// The fields that `descr` names, as a list that nobody else has; `None` where it names the typestr alone. Refuses one
-/// that contradicts the typestr.
+/// The fields that `descr` names, in a new list; `None` if it names the typestr alone. Refuses a `descr` that
+/// contradicts the typestr.
 pub(super) fn fields<'py>(
     descr: &Bound<'py, PyAny>,
     typestr: &str,

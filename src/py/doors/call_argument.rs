@@ -1,5 +1,5 @@
-//! The arguments of a call that `adapt` makes: when it has returned their memory is in order again, whoever
-//! keeps the arrays.
+//! The arguments of a call that `adapt` makes. When it has returned, their memory is in order again, even if the
+//! function kept the arrays.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -186,7 +186,7 @@ impl ToLibrary {
             let may = !self.takes_host && error.is_instance_of::<PyBufferError>(py);
             Ok(may && !x.is_instance_of::<PyCapsule>() && !is_on_gpu(x)?)
         };
-        // Whoever cannot say where it is keeps the refusal that there was.
+        // If the array cannot say where it is, the first refusal stands.
         match answered(py, is_host()) {
             Ok(Some(true)) => Error::new(Kind::CpuConverted, "CPU memory").into(),
             Ok(_) => error,

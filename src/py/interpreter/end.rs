@@ -1,9 +1,9 @@
-//! The end of the interpreter, which stops whoever takes its lock: up to CPython 3.13 by an unwind that no Rust
+//! The end of the interpreter. It stops each thread that takes its lock: up to CPython 3.13 by an unwind that no Rust
 //! frame survives.
 //!
-//! So whoever is inside by then is waited for, nobody else comes in, and who comes back from a driver's call
-//! later stays outside for good. On builds without a global lock, which exist from 3.14 on, such a thread is
-//! put to sleep where it stands, and nothing has to be counted.
+//! So the bridge waits for the threads that are inside by then and lets no other in. A thread that returns from a
+//! driver call later stays outside for good. Builds without a global lock, from 3.14 on, put such a thread to sleep
+//! where it stands, so nothing is counted there.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};

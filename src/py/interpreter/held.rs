@@ -11,7 +11,7 @@ use pyo3::ffi;
 
 type Running = unsafe extern "C" fn() -> *mut ffi::PyThreadState;
 
-/// The state that runs: this thread's, or up to CPython 3.11 anybody's.
+/// The state that runs: this thread's; up to CPython 3.11 any thread's.
 fn running() -> Option<Running> {
     static FOUND: OnceLock<Option<Running>> = OnceLock::new();
     *FOUND.get_or_init(|| {

@@ -42,7 +42,7 @@ impl Home {
         }
     }
 
-    /// Who keeps the stream `ready` of the array, where it is not a default one, or nobody's.
+    /// What keeps the stream `ready` of the array. `None` for a default stream, and for one that nothing keeps.
     pub(super) fn keeper_of(&self, ready: Stream) -> Option<&StreamRef> {
         // A default stream is one of this place, unless something else is kept.
         let own = |producer: &&StreamRef| {

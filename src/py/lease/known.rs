@@ -2,8 +2,7 @@
 //!
 //! A library that hands out a tensor of ours, or one of its own around it, names no stream of the producer's. The lease whose
 //! memory it is knows it. And an array that a library keeps over such memory may be handed to one more stream, which
-//! the lease's end has to wait for as well. An entry lives as long as its lease, which is as long as anybody can come
-//! with that memory.
+//! the lease's end has to wait for as well. An entry lives as long as its lease: after that the memory cannot come back.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

@@ -1,4 +1,4 @@
-//! What is known of an end before anybody is asked anything.
+//! What the bridge knows of an end before it asks a library or the driver.
 
 use super::home::Home;
 use super::used::{Consumer, Use};

@@ -33,8 +33,8 @@ pub(super) struct End {
     pub(super) collected: bool,
 }
 
-/// Makes the orders of an end, for the consumer and for the user of `also`. To `found` are added streams of libraries that
-/// whoever tries again has to wait for, too: it may be another thread, with other current streams.
+/// Makes the orders of an end, for the consumer and for the user of `also`. Adds to `found` the libraries' current
+/// streams: a later try must wait for them too, and may run in another thread, which has other current streams.
 pub(super) fn settle(
     py: Python<'_>,
     end: &End,

@@ -1,4 +1,4 @@
-//! The consumer's side of held memory: who works on it, where, and on which stream, as far as anybody said.
+//! The consumer's side of held memory: who works on it, where, and on which stream, as far as the bridge was told.
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;

@@ -127,13 +127,13 @@ impl Outcome {
 }
 
 impl CallSpan {
-    /// Now, if anybody wants to know.
+    /// Starts the clock if the call is traced.
     #[inline]
     pub(crate) fn begin() -> Self {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
-    /// Whether anybody wants to know.
+    /// Whether the call is traced.
     #[inline]
     pub(crate) const fn is_observed(self) -> bool {
         self.0.is_some()

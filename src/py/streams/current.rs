@@ -54,10 +54,10 @@ pub(crate) fn each<'a, 'py>(
     let from_native = |native| Stream::from_native(native, Thread::current());
     let mut found = |stream: Stream, takes| {
         // SAFETY: the library works on the stream now, in this thread, and so keeps it: PyTorch's and CuPy's
-        // current streams are held by them until this thread sets another, before which whoever calls this is
-        // done with it; the simulated device outlives its own. Warp's and a registered library's may be another
-        // thread's to give up: `objects` has its object. `Library.current_stream` asks who registers a library
-        // for one, or for a handle that stays.
+        // current streams are held by them until this thread sets another, and every caller is done with it before
+        // that; the simulated device outlives its own streams. Another thread may give up Warp's or a registered
+        // library's stream: `objects` has its object. `Library.current_stream` requires an object, or a handle that
+        // lives on.
         each(unsafe { Alive::kept(stream, place) }, takes)
     };
     match driver {

@@ -120,7 +120,7 @@ class Lab(ABC):
         """Tell whether all that is queued on a stream is seen done while a hold still holds.
 
         It never is where nothing is timed: what is not ordered is reported there. For None, a
-        stream that nobody can name, the lab waits as long as for others, and sees nothing.
+        stream that has no name, the lab waits as long as for others, and sees nothing.
 
         Returns
         -------

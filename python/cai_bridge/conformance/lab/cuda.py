@@ -256,7 +256,7 @@ class Driver:
 
 
 def driver_version() -> str | None:
-    """Tell the driver's own version, such as ``"580.95.05"``; None where nobody says it."""
+    """Tell the driver's own version, such as ``"580.95.05"``; None if it is not known."""
     try:
         library = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:

@@ -45,8 +45,8 @@ class GpuLab(Lab):
     rounds : int, optional
         How often what depends on timing is tried.
     limit_ms : float, optional
-        How long a hold lasts that nobody releases. Where a library makes the host wait for what is
-        held back, this is how long.
+        How long a hold lasts that is never released, and so how long the host waits if a library
+        makes it wait for what is held back.
     """
 
     where = "gpu"

@@ -23,7 +23,7 @@ from ..requirement import NotApplicableError
 from ..stand_in import DLPACK, speaks
 from ._dtypes import FLOAT8, STANDARD, host_list, numpy_dtype
 
-# Whoever imported JAX before may want it without wide types.
+# A program that imported JAX before may have turned wide types off.
 _TOO_WIDE = () if jax.config.jax_enable_x64 else ("int64", "uint64", "float64", "complex128")
 DTYPES = tuple(name for name in (*STANDARD, "bfloat16", *FLOAT8) if name not in _TOO_WIDE)
 DELAY_MS = 20.0

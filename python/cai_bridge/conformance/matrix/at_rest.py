@@ -74,7 +74,7 @@ def judge_readonly(pair: Pair) -> Aspect:
         except Exception as error:
             return Aspect("right", f"taken, and writing it raises {refusal(error).detail}")
     pair.lab.synchronize()
-    # A write that nobody may make is a race as well, which says no more.
+    # The lab reports a forbidden write as a race too: drop that report, it adds nothing.
     pair.lab.reports()
     if same(pair.lab.get(place), before):
         return Aspect("right", "taken, and what is written is not seen")

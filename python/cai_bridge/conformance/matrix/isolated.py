@@ -98,7 +98,7 @@ def _all_of(
                     left -= 1
             return [row.result() for row in running]
         finally:
-            # Also where whoever runs it is interrupted: nobody else would end the children.
+            # Also after an interrupt: nothing else would end the children.
             rows.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
 

@@ -109,7 +109,7 @@ class ManagedTensor:
     deleted : int
         How often the deleter was called.
     handed_out : bool
-        Whether somebody else has to delete it, or had to.
+        Whether a consumer has to delete it, or had to.
     """
 
     def __init__(

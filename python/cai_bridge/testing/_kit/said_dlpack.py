@@ -184,7 +184,7 @@ def said_by_capsule(
 ) -> Said:
     """Read a capsule without consuming it.
 
-    The tensor of a used one belongs to somebody else, and may be gone: that is an error.
+    A used capsule is an error: its tensor belongs to its consumer, and may be gone.
     """
     name = capsule_name(capsule)
     if name not in {"dltensor", "dltensor_versioned"}:
