@@ -17,7 +17,7 @@ $(BIN)/python:
 # has its sources, as `make tsan` needs.
 CARGO_FOLDER = $(or $(CARGO_HOME),$(HOME)/.cargo)
 RUST_FOLDER := $(shell rustc --print sysroot)
-REMAPPED = $(RUSTFLAGS) --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST_FOLDER)=/rust \
+REMAPPED = --remap-path-prefix=$(CARGO_FOLDER)=/cargo --remap-path-prefix=$(RUST_FOLDER)=/rust \
 	--remap-path-prefix=$(CURDIR)=/cai_bridge
 # How the release profile is built: as it ships, or for whole suites by hand without what makes it slow.
 AS_release := CARGO_TARGET_DIR=$(CURDIR)/target
@@ -29,7 +29,7 @@ PERTURB := python/cai_bridge/_perturb.so
 
 $(VENV)/.wheel-%: $(BIN)/python $(SOURCES) $(PERTURB)
 	rm -rf $(VENV)/wheel-$* $(VENV)/package-$*
-	RUSTFLAGS='$(REMAPPED)' $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
+	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/wheel-$* .
 	$(BIN)/python make/check_wheel.py $(VENV)/wheel-$*/*.whl
 	$(BIN)/python -m pip install --quiet --no-deps --target $(VENV)/package-$* $(VENV)/wheel-$*/*.whl
 	@touch $@
@@ -47,7 +47,7 @@ EXTENSION_SOURCES := $(shell find $(EXTENSIONS) -name '*.rs' -o -name '*.toml')
 
 $(VENV)/.extensions-%: $(VENV)/.installed-% $(EXTENSION_SOURCES)
 	rm -rf $(VENV)/extensions
-	RUSTFLAGS='$(REMAPPED)' $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
+	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(AS_$*) $(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(VENV)/extensions $(EXTENSIONS:%=./%)
 	$(BIN)/python -m pip install --quiet --force-reinstall --no-deps $(VENV)/extensions/*.whl
 	$(BIN)/python -m pip install --quiet --upgrade --no-deps --target $(VENV)/package-$* $(VENV)/extensions/*.whl
 	@touch $@

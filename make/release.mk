@@ -25,7 +25,7 @@ $(RELEASE)/.tools: pyproject.toml
 	$(RELEASE)/bin/python -m pip install --quiet --group wheels
 	@touch $@
 
-wheels: export RUSTFLAGS = $(REMAPPED)
+wheels: export RUSTFLAGS += $(REMAPPED)
 wheels: export PATH := $(CURDIR)/$(RELEASE)/bin:$(PATH)
 wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACHINES and WHEEL_PYTHONS, sdist; check it, and try this machine's
 	rm -rf dist
