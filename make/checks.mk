@@ -35,7 +35,7 @@ soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random progr
 	$(BIN)/python -m tests.soak_perturb --seed $(SEED)
 
 counts: $(FAKES)/.built $(COUNTED)/.built $(VENV)/.tools  ## Count each conversion's instructions and calls, against the committed table; WRITE=1 writes it
-	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) $(if $(WRITE),--write)
+	$(BIN)/python -m tests.counts $(FAKES) $(COUNTED) --seed $(SEED) $(if $(WRITE),--write)
 
 flat: $(IMPORTABLE)  ## Show that a million rounds of each conversion do not make a process grow
 	$(BIN)/python tests/endurance/flat.py

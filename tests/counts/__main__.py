@@ -1,11 +1,12 @@
 """`python -m tests.counts`: what each conversion costs, beside the committed table.
 
-    python -m tests.counts LIBRARIES PACKAGE [--write]
+    python -m tests.counts LIBRARIES PACKAGE [--seed SEED] [--write]
 
 LIBRARIES is a folder with libcuda.so.1 (tests/fake_driver) and fake_libraries.abi3.so
 (tests/fake_libraries), PACKAGE one with a cai_bridge that kept its symbols. Exits with 1 where a
-row costs over 2 % more instructions than tests/counts/table.toml says, or more of anything else.
-`--write` writes the table anew.
+row costs over 1 % more instructions, cache lines or pages of code than tests/counts/table.toml
+says, or more of anything else. `--write` writes the table anew. The rows are counted in an order
+drawn from SEED, which does not matter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import random
 import shutil
 import subprocess
 import sys
@@ -21,16 +23,20 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from .callgrind import Counted, read
+from .callgrind import LINE, PAGE, Counted, read
 
 HERE = Path(__file__).parent
 ROUNDS = 1000
 TABLE = HERE / "table.toml"
-# More than this is a row that grew. Less is the allocator's and the dict's luck.
-SLACK = 0.02
+# What hangs on the compiler, and what does not.
+CODE = ("instructions", "lines", "pages", "own_lines", "own_pages")
+CALLS = ("allocations", "python", "releases")
+# More than this of the first is a row that grew. Less is the allocator's and the dict's luck.
+SLACK = 0.01
 HEAD = """\
-# What each conversion costs, a call: instructions, allocations of the bridge, calls of Python that
-# may run anything, and calls of the driver, of which each is there for a reason:
+# What each conversion costs, a call: instructions, the cache lines and pages that they are on, the
+# same of the bridge's own; allocations of the bridge, calls of Python that may run anything, and
+# calls of the driver, of which each is there for a reason:
 #
 # cuCtxGetCurrent         whether the right context is current, for each order
 # cuCtxGetId              whether the context is still the one that an event or a stream was of
@@ -43,7 +49,7 @@ HEAD = """\
 #
 # Each `release` of the interpreter's lock is around an order: a full queue blocks whoever queues.
 #
-# Written by `make counts WRITE=1`. Instructions are compared where these are the same:
+# Written by `make counts WRITE=1`. Code is compared where these are the same:
 """
 
 
@@ -51,15 +57,17 @@ def rows() -> list[str]:
     return [row["statement"] for row in tomllib.loads((HERE / "rows.toml").read_text())["row"]]
 
 
-def count(libraries: Path, package: Path) -> dict[str, Counted]:
+def count(libraries: Path, package: Path, statements: list[str]) -> dict[str, Counted]:
     """Run all rows once, in one process."""
-    statements = rows()
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "callgrind"
         command = [
             "valgrind",
             "--tool=callgrind",
             f"--callgrind-out-file={output}",
+            "--dump-instr=yes",
+            "--dump-line=no",
+            "--compress-pos=no",
             "--zero-before=*counts_begin",
             "--dump-before=*counts_end",
             # The interpreter itself: a virtual environment's is a link, and takes longer to start.
@@ -85,14 +93,19 @@ def count(libraries: Path, package: Path) -> dict[str, Counted]:
         )
         if done.returncode != 0:
             raise SystemExit(f"counts: the rows did not run\n{done.stdout}{done.stderr}")
-        files = [Path(f"{output}.{number + 1}") for number in range(len(statements))]
-        return {row: read(file) for row, file in zip(statements, files, strict=True)}
+        # The child counts twice, a row of its own first.
+        files = [Path(f"{output}.{2 * number + 4}") for number in range(len(statements))]
+        return {row: read(file, ROUNDS) for row, file in zip(statements, files, strict=True)}
 
 
 def line(counted: Counted) -> dict[str, Any]:
     driver = {name: round(calls / ROUNDS) for name, calls in sorted(counted.driver.items())}
     return {
         "instructions": round(counted.instructions / ROUNDS),
+        "lines": counted.code(LINE, own=False),
+        "pages": counted.code(PAGE, own=False),
+        "own_lines": counted.code(LINE, own=True),
+        "own_pages": counted.code(PAGE, own=True),
         "allocations": round(counted.allocations / ROUNDS),
         "python": round(counted.python.total() / ROUNDS),
         "releases": round(counted.releases / ROUNDS),
@@ -116,18 +129,16 @@ def text(found: dict[str, dict[str, Any]]) -> str:
     for row, costs in found.items():
         driver = ", ".join(f"{name} = {calls}" for name, calls in costs["driver"].items())
         parts.append(f'["{row}"]')
-        parts += [f"{name} = {costs[name]}" for name in ("instructions", "allocations", "python")]
-        parts += [f"releases = {costs['releases']}", f"driver = {{{driver}}}", ""]
+        parts += [f"{name} = {costs[name]}" for name in (*CODE, *CALLS)]
+        parts += [f"driver = {{{driver}}}", ""]
     return "\n".join(parts)
 
 
 def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> list[str]:
-    """Say what costs more than it is known to; `like` where instructions can be compared."""
+    """Say what costs more than it is known to; `like` where code can be compared."""
     found = []
-    for name in ("instructions", "allocations", "python", "releases"):
-        if name == "instructions" and not like:
-            continue
-        limit = known[name] * (1 + SLACK) if name == "instructions" else known[name]
+    limits = {name: known[name] * (1 + SLACK) for name in CODE} if like else {}
+    for name, limit in {**limits, **{name: known[name] for name in CALLS}}.items():
         if costs[name] > limit:
             found.append(f"{name} {known[name]} -> {costs[name]}")
     for name, calls in costs["driver"].items():
@@ -141,8 +152,10 @@ def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
     change = f"{100 * (costs['instructions'] / before - 1):+6.1f} %" if before else "    new"
     driver = sum(costs["driver"].values())
     print(
-        f"{row:<42} {costs['instructions']:>8,} {change}  allocations {costs['allocations']:>2}"
-        f"  python {costs['python']:>3}  driver {driver:>3}  releases {costs['releases']}"
+        f"{row:<42} {costs['instructions']:>8,} {change}  lines {costs['lines']:>5}"
+        f" ({costs['own_lines']:>4})  pages {costs['pages']:>3} ({costs['own_pages']:>3})"
+        f"  allocations {costs['allocations']:>2}  python {costs['python']:>3}"
+        f"  driver {driver:>3}  releases {costs['releases']}"
     )
 
 
@@ -151,16 +164,19 @@ def main() -> int:
     parser.add_argument("libraries", type=Path)
     parser.add_argument("package", type=Path)
     parser.add_argument("--write", action="store_true", help="write the table anew")
+    parser.add_argument("--seed", type=int, default=0, help="what the order is drawn from")
     options = parser.parse_args()
     if shutil.which("valgrind") is None:
         print("counts: valgrind is not installed, so nothing is counted")
         return 0
-    counted = count(options.libraries.resolve(), options.package.resolve())
-    found = {row: line(costs) for row, costs in counted.items()}
+    statements = rows()
+    random.Random(options.seed).shuffle(statements)
+    counted = count(options.libraries.resolve(), options.package.resolve(), statements)
+    found = {row: line(counted[row]) for row in rows()}
     known = {} if options.write else tomllib.loads(TABLE.read_text())
     failed, like = [], options.write or known["versions"] == versions()
     if not like:
-        print("instructions are not compared: the table is of", known["versions"])
+        print("code is not compared: the table is of", known["versions"])
     for row, costs in found.items():
         show(row, costs, known.get(row))
         if not options.write:

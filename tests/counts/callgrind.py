@@ -12,11 +12,18 @@ NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
 OURS = "_core"
 
 
+# The sizes of what code is loaded by, as powers of two.
+LINE, PAGE = 6, 12
+
+
 @dataclass
 class Counted:
     """What a row costs, of all its rounds together."""
 
     instructions: int
+    # The addresses of instructions that run in most rounds, the bridge's and all.
+    own: set[int]
+    all: set[int]
     # The bridge's allocations on Rust's heap.
     allocations: int
     # The driver's entry points, by name.
@@ -25,6 +32,10 @@ class Counted:
     python: Counter[str]
     # How often the interpreter's lock was let go.
     releases: int
+
+    def code(self, size: int, own: bool) -> int:
+        """Count the blocks of 2 ** size bytes that the instructions of a round are in."""
+        return len({at >> size for at in (self.own if own else self.all)})
 
 
 PYTHON = re.compile(
@@ -49,11 +60,23 @@ class Names:
         return self.known.get(number, "")
 
 
-def read(file: Path) -> Counted:
+def read(file: Path, rounds: int) -> Counted:
+    """Read what `rounds` rounds cost."""
     functions, objects = Names(), Names()
-    counted = Counted(0, 0, Counter(), Counter(), 0)
-    ours, callee = False, ""
+    counted = Counted(0, set(), set(), 0, Counter(), Counter(), 0)
+    runs: Counter[int] = Counter()
+    own: set[int] = set()
+    ours, callee, is_call = False, "", False
     for line in file.read_text(errors="replace").splitlines():
+        if line.startswith("0x"):
+            # After a call stands what the callee cost.
+            if not is_call:
+                at, cost = line.split()
+                runs[int(at, 16)] += int(cost)
+                if ours:
+                    own.add(int(at, 16))
+            is_call = False
+            continue
         key, _, rest = line.partition("=")
         match key:
             case "ob":
@@ -66,8 +89,11 @@ def read(file: Path) -> Counted:
                 callee = functions.of(rest).split("'")[0]
             case "calls":
                 note(counted, callee, int(rest.split()[0]), ours)
+                is_call = True
             case _ if line.startswith("totals:"):
                 counted.instructions = int(line.split()[1])
+    counted.all = {at for at, cost in runs.items() if cost > rounds // 2}
+    counted.own = counted.all & own
     return counted
 
 
