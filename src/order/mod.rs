@@ -10,6 +10,7 @@ mod place;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
+use tracing::level_filters::LevelFilter;
 
 use self::place::in_context;
 pub use self::place::{context_of, within};
@@ -333,7 +334,21 @@ fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
     Error::new(kind, format!("an edge from {} to {}", from.stream(), to.stream()))
 }
 
+#[inline]
 fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
+    if is_told() {
+        tell_listener(purpose, from, to, made);
+    }
+}
+
+/// Whether there may be a listener: asked in line, with all that tells out of the way.
+#[inline(always)]
+fn is_told() -> bool {
+    LevelFilter::current() >= LevelFilter::DEBUG
+}
+
+#[cold]
+fn tell_listener(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     let order = if made { "made" } else { "failed" };
     let (recorded, device) = (from.place().ordinal, to.place().ordinal);
     let (from, to) = (from.native(), to.native());
@@ -353,11 +368,19 @@ fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
 
 /// Says why an edge of `door` is not made; `on` says which stream it would concern, and is asked only
 /// where there is a listener.
+#[inline(always)]
 pub fn elided(purpose: Purpose, place: Place, why: Elided, on: impl FnOnce() -> Option<Stream>) {
+    if is_told() {
+        tell_elided(purpose, place, why, on());
+    }
+}
+
+#[cold]
+fn tell_elided(purpose: Purpose, place: Place, why: Elided, on: Option<Stream>) {
     tracing::debug!(
         name: "elided", target: "cai_bridge", door = purpose.door, device = place.ordinal,
         order = "elided", why = why.as_str(),
-        trace.stream = on().map(|on| on.seen_from(Thread::current()).handle()),
+        trace.stream = on.map(|on| on.seen_from(Thread::current()).handle()),
         "no wait needed"
     );
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use pyo3::prelude::*;
 use tracing::Level;
+use tracing::level_filters::LevelFilter;
 
 use super::trace::clock;
 use crate::descriptor::Descriptor;
@@ -128,8 +129,13 @@ impl Outcome {
 
 impl CallSpan {
     /// Starts the clock if the call is traced.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin() -> Self {
+        if LevelFilter::current() >= LevelFilter::TRACE { Self::observed() } else { Self(None) }
+    }
+
+    #[cold]
+    fn observed() -> Self {
         Self(tracing::enabled!(target: "cai_bridge", Level::TRACE).then(Instant::now))
     }
 
@@ -199,12 +205,17 @@ impl CallSpan {
     #[inline]
     pub(crate) fn released(self, (end, ptr): (End, u64), outcome: Outcome) {
         if self.0.is_some() {
-            let what = if end == End::Copy { "copy" } else { "array" };
-            tracing::trace!(
-                name: "release", target: "cai_bridge", by = end.as_str(), outcome = outcome.as_str(),
-                what, ptr, trace.began = self.at(), trace.ended = now(), "memory goes back"
-            );
+            self.tell_release((end, ptr), outcome);
         }
+    }
+
+    #[cold]
+    fn tell_release(self, (end, ptr): (End, u64), outcome: Outcome) {
+        let what = if end == End::Copy { "copy" } else { "array" };
+        tracing::trace!(
+            name: "release", target: "cai_bridge", by = end.as_str(), outcome = outcome.as_str(),
+            what, ptr, trace.began = self.at(), trace.ended = now(), "memory goes back"
+        );
     }
 
     /// The host waited for all work on a device; `warned` where the caller has to know.
