@@ -55,6 +55,15 @@ fn an_ended_lease_shows_nothing() {
 }
 
 #[test]
+fn a_lease_that_is_nobody_elses_ends_once() {
+    let mut lease = Lease::new(5);
+    assert_eq!((lease.end_unshared(), lease.end_unshared()), (Some(5), None));
+    let mut ended = Lease::new(5);
+    ended.end();
+    assert_eq!(ended.end_unshared(), None);
+}
+
+#[test]
 fn a_lease_shows_whether_it_is_leased_and_not_what() {
     let lease = Lease::new("secret");
     assert_eq!(format!("{lease:?}"), "Lease(leased)");

@@ -267,3 +267,24 @@ fn a_failure_is_final_where_the_context_is_gone_or_broken_or_there_is_no_driver(
         assert_eq!(is_final(&Error::new(*kind, "")), driver_is_missing, "{}", kind.name());
     }
 }
+
+#[test]
+fn an_end_shows_its_mark_while_it_waits_for_it() {
+    let mut ending = Ending::new(Fake::new(&[Settle::Until], &[Ask::NotYet, Ask::Done]));
+    assert_eq!(ending.mark(), None);
+    ending.advance(()).unwrap();
+    assert_eq!((ending.state(), ending.mark()), (State::Waiting(()), Some(&7)));
+    ending.advance(()).unwrap();
+    assert_eq!((ending.state(), ending.mark()), (State::GivenBack, None));
+}
+
+#[test]
+fn a_boxed_holder_answers_what_the_holder_does() {
+    let fake = Fake::new(&[Settle::Until], &[Ask::NotYet, Ask::Done]);
+    let calls = Arc::clone(&fake.calls);
+    let mut boxed: Box<Fake> = Box::new(fake);
+    assert!(matches!(Holder::settle(&mut boxed, ()), Ok(Settlement::Until(7))));
+    assert!(!Holder::is_done(&boxed, &mut 7).unwrap());
+    assert!(Holder::is_done(&boxed, &mut 7).unwrap());
+    assert_eq!(*calls.lock().unwrap(), ["settle", "ask", "ask"]);
+}

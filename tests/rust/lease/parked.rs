@@ -123,6 +123,21 @@ fn no_more_is_asked_than_the_caller_says_and_all_come_up() {
 }
 
 #[test]
+fn those_in_no_lane_count_among_the_questions() {
+    let lane = (2..=9).map(|id| of(id, &[7]));
+    let parked = filled(std::iter::once(of(1, &[])).chain(lane));
+    let most = Most { lanes: 2, questions: 3 };
+    let mut seen = Vec::new();
+    let over = parked.ask(most, |item| {
+        seen.push(item.id);
+        item.id != 1
+    });
+    assert_eq!(seen, [1, 2, 3]);
+    assert_eq!(over.len(), 2);
+    assert_eq!(format!("{parked:?}"), "Parked(7)");
+}
+
+#[test]
 fn what_is_pushed_meanwhile_is_not_lost_and_those_that_are_asked_count() {
     let parked = filled([of(5, &[1])]);
     let pushed = Cell::new(false);
