@@ -246,6 +246,16 @@ def test_the_kernel_moves_what_is_on_the_host_to_the_gpu(cuda):
         assert np.from_dlpack(x).tolist() == [2.0, 3.0, 4.0, 5.0]
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32", "float64"])
+def test_the_kernel_adds_the_index_to_elements_of_each_type(cuda, dtype):
+    m = memory.MemArray([70_000], dtype)
+    start = np.full(70_000, np.iinfo(dtype).max - 9 if dtype.startswith("int") else 1.5, dtype)
+    m.assign(start)
+    m.add_index()
+    with m.get_dlpack(CPU) as x:
+        assert np.array_equal(np.from_dlpack(x), start + np.arange(70_000, dtype=dtype))
+
+
 def test_a_copy_to_the_host_comes_after_the_work_of_its_stream(cuda):
     m, mine = memory.MemArray([4]), cuda.stream("mine", blocking=False)
     mine.fill(address_of(m, mine), 6.0)

@@ -2,14 +2,40 @@
 
 use cai_bridge::{Array, ArrayMut, DeviceStream, Element, Grid, Kernel, OnHost, Result, scope};
 
-const PTX: &str = include_str!("add_index.ptx");
+const PTX: &str = include_str!("kernels.ptx");
 
-/// Adds the index to each element, as 32-bit floats.
-static ADD_INDEX: Kernel = Kernel::new("add_index", PTX).on_host(|call| {
-    let indexed: Vec<f32> =
-        (0_u16..).zip(call.values::<f32>(0)?).map(|(i, x)| x + f32::from(i)).collect();
-    call.store(0, &indexed)
-});
+/// An element to which a kernel adds its index; integers wrap around.
+pub(crate) trait Indexed: Element {
+    const ADD_INDEX: &'static Kernel;
+
+    fn plus(self, index: u32) -> Self;
+}
+
+macro_rules! indexed {
+    ($($type:ty, $entry:literal, $plus:expr;)*) => {$(
+        impl Indexed for $type {
+            const ADD_INDEX: &'static Kernel = {
+                static KERNEL: Kernel = Kernel::new($entry, PTX).on_host(|call| {
+                    let values = call.values::<$type>(0)?.into_iter();
+                    let indexed: Vec<$type> = values.zip(0..).map(|(x, i)| x.plus(i)).collect();
+                    call.store(0, &indexed)
+                });
+                &KERNEL
+            };
+
+            fn plus(self, index: u32) -> Self {
+                $plus(self, index)
+            }
+        }
+    )*};
+}
+
+indexed! {
+    i32, "add_index_i32", |x: i32, i: u32| x.wrapping_add_unsigned(i);
+    i64, "add_index_i64", |x: i64, i: u32| x.wrapping_add(i64::from(i));
+    f32, "add_index_f32", |x: f32, i: u32| x + i as f32;
+    f64, "add_index_f64", |x: f64, i: u32| x + f64::from(i);
+}
 
 /// Copies elements of 4 and of 8 bytes into C order.
 static COPY4: Kernel =
@@ -21,12 +47,12 @@ fn same<T: Element>(call: &OnHost<'_>) -> Result<()> {
     call.store(1, &call.values::<T>(0)?)
 }
 
-pub(crate) fn add_index(stream: &DeviceStream, mut array: ArrayMut) -> Result<()> {
+pub(crate) fn add_index<T: Indexed>(stream: &DeviceStream, mut array: ArrayMut) -> Result<()> {
     scope(stream, |s| {
-        let mut x = array.on_mut(s)?.view_mut::<f32>()?;
+        let mut x = array.on_mut(s)?.view_mut::<T>()?;
         let n = u32::try_from(x.len()).unwrap_or(u32::MAX);
-        // SAFETY: the kernel takes the address of n floats and n, and writes to them alone.
-        unsafe { s.launch(&ADD_INDEX, Grid::cover(x.len(), 256), (&mut x, n)) }
+        // SAFETY: the kernel takes the address of n elements of its type and n, and writes to them alone.
+        unsafe { s.launch(T::ADD_INDEX, Grid::cover(x.len(), 256), (&mut x, n)) }
     })
 }
 

@@ -18,6 +18,7 @@ use pyo3::types::IntoPyDict;
 
 use block::Block;
 use indexer::ArrayIndexer;
+use kernels::add_index;
 use lock::Lock;
 use storage::{At, Storage, Value, by_type, copy, to_device};
 
@@ -168,11 +169,12 @@ impl MemArray {
         by_type!(one, to_device(&self.storage.stream, &value, &one))
     }
 
-    /// Adds its index to each element, by a kernel for float32. Needs the memory for itself, and moves it to the GPU.
+    /// Adds its index to each element, by a kernel; integers wrap around. Needs the memory for itself, and moves it to the GPU.
     fn add_index(&self, py: Python<'_>) -> PyResult<()> {
         let taken = self.storage.take_at(py, true, At::Device)?;
         let array = self.storage.array();
-        Ok(py.detach(|| kernels::add_index(&taken.storage.stream, array.writable()?))?)
+        let stream = &taken.storage.stream;
+        Ok(py.detach(|| by_type!(array, add_index(stream, array.clone().writable()?)))?)
     }
 
     /// Copies the values of another library's array into the memory, which has to be of that shape and type: on a GPU, of
