@@ -4,7 +4,7 @@ use pyo3::prelude::*;
 
 use super::interpreter::detach;
 use super::lease::{Holding, look};
-use super::streams::{Argument, Now, WaitReason, wait_for_all};
+use super::streams::{Argument, WaitReason, wait_for_all};
 use crate::descriptor::Descriptor;
 use crate::device::{Device, MemoryKind, Place};
 use crate::driver::Handle;
@@ -56,10 +56,10 @@ fn alive_or_waited<'h>(
 ) -> PyResult<Option<Alive<'h>>> {
     let Some(stream) = ready.stream() else { return Ok(None) };
     match holding.confirm_ready(py, stream)? {
-        Now::On(alive) => Ok(Some(alive)),
-        Now::Nothing => Ok(None),
-        Now::Unsaid => Ok(Some(Alive::legacy(holding.home.place))),
-        Now::Gone => wait_for_lost(py, door, holding, (stream, place)).map(|()| None),
+        Some(Ready::On(alive)) => Ok(Some(alive)),
+        Some(Ready::Nothing) => Ok(None),
+        Some(Ready::Unsaid) => Ok(Some(Alive::legacy(holding.home.place))),
+        None => wait_for_lost(py, door, holding, (stream, place)).map(|()| None),
     }
 }
 

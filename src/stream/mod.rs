@@ -123,14 +123,25 @@ impl fmt::Display for Stream {
 
 /// What a producer says of the work that is pending on its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Ready {
+pub enum Ready<S = Stream> {
     /// Nothing is pending: usable on any stream at once.
     Nothing,
     /// The producer names no stream, and nothing says that it means it: work may be pending on the legacy default
     /// stream, where work goes that names no stream.
     Unsaid,
     /// Usable for work queued on this stream, or on one that waits for it.
-    On(Stream),
+    On(S),
+}
+
+impl<S> Ready<S> {
+    /// The same of the stream that `change` makes of its own.
+    pub fn map<T>(self, change: impl FnOnce(S) -> T) -> Ready<T> {
+        match self {
+            Self::Nothing => Ready::Nothing,
+            Self::Unsaid => Ready::Unsaid,
+            Self::On(stream) => Ready::On(change(stream)),
+        }
+    }
 }
 
 impl Ready {

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::lease::plan::{Found, Role};
 use crate::lease::{Failure, Streams};
 use crate::py::streams::current::{self, Objects};
-use crate::py::streams::{KeepAlive, StreamName, StreamRef};
+use crate::py::streams::{KnownStream, StreamName, StreamRef};
 use crate::stream::Alive;
 
 /// The streams of both sides.
@@ -44,10 +44,10 @@ pub(super) fn gather<'a>(
     all.add(Role::Producer, producer);
     for known in &home.upstream {
         match known {
-            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => {
+            KnownStream::Kept(kept) => {
                 all.add(Role::Upstream, kept.confirm(py, driver)?);
             }
-            KeepAlive::Nobody(name) => {
+            KnownStream::Lost(name) => {
                 all.streams.push((Role::Upstream, Found::Lost(name.stream().handle())));
             }
         }
@@ -91,11 +91,11 @@ impl<'a> Gathered<'a> {
         &mut self,
         py: Python<'_>,
         used: &Use,
-        known: &'a KeepAlive,
+        known: &'a KnownStream,
     ) -> Result<(), Failure<PyErr>> {
         match known {
-            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => self.add_kept(py, used, kept),
-            KeepAlive::Nobody(name) => {
+            KnownStream::Kept(kept) => self.add_kept(py, used, kept),
+            KnownStream::Lost(name) => {
                 self.add_lost(*name);
                 Ok(())
             }
@@ -130,7 +130,7 @@ impl<'a> Gathered<'a> {
         py: Python<'py>,
         used: &Use,
         objects: &'a Objects<'py>,
-        found: &mut Vec<KeepAlive>,
+        found: &mut Vec<KnownStream>,
     ) -> Result<Streams<'a>, Failure<PyErr>> {
         let mut libraries = Streams::new();
         let asked = current::each(py, self.driver, used.at, objects, |alive, _| {
@@ -138,7 +138,7 @@ impl<'a> Gathered<'a> {
             Ok(())
         });
         if let Err(interrupt) = asked {
-            found.extend(KeepAlive::of_each(py, self.driver, &libraries, objects));
+            found.extend(KnownStream::of_each(py, self.driver, &libraries, objects));
             return Err(interrupt.into());
         }
         for (place, name) in &self.lost {

@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use super::holding::Holding;
 use super::used::Consumer;
 use crate::device::Place;
-use crate::py::streams::{Argument, KeepAlive, StreamName, StreamRef};
+use crate::py::streams::{Argument, KnownStream, StreamName, StreamRef};
 use crate::stream::{Alive, Request, Stream};
 
 impl Holding {
@@ -50,7 +50,7 @@ impl Holding {
     pub(crate) fn hand_to_work(
         &mut self,
         py: Python<'_>,
-        kept: Option<&KeepAlive>,
+        kept: Option<&KnownStream>,
         on: Alive<'_>,
     ) -> PyResult<()> {
         let consumer = match kept {
@@ -78,14 +78,14 @@ impl Holding {
     #[inline]
     pub(super) fn put_behind(&mut self, before: Consumer) {
         match before {
-            Consumer::On(kept) => self.home.put_upstream(KeepAlive::By(kept)),
-            Consumer::OnProducer(Some(KeepAlive::StandIn(legacy))) => {
+            Consumer::On(kept) => self.home.put_upstream(KnownStream::Kept(kept)),
+            Consumer::OnProducer(Some(KnownStream::Kept(legacy))) if legacy.stands_in() => {
                 // By its name, which matters only if the producer has left it.
                 let named = self.home.producer.as_ref().map_or(legacy.stream(), StreamRef::stream);
-                self.home.put_upstream(KeepAlive::Nobody(StreamName::unnumbered(named)));
+                self.home.put_upstream(KnownStream::Lost(StreamName::unnumbered(named)));
             }
             Consumer::OnProducer(Some(known)) => self.home.put_upstream(known),
-            Consumer::Unkept(name, _) => self.home.put_upstream(KeepAlive::Nobody(name)),
+            Consumer::Unkept(name, _) => self.home.put_upstream(KnownStream::Lost(name)),
             Consumer::Unnamed(seen) => {
                 for known in seen {
                     self.home.put_upstream(known);
@@ -121,16 +121,16 @@ impl Holding {
 
     /// Who keeps the stream that the array is ready on, where a reader may work there and nothing follows it: it is not
     /// the producer's own.
-    pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KeepAlive> {
+    pub(crate) fn ready_to_note(&self, py: Python<'_>) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &self.used.consumer else { return None };
         let kept = self.home.ready_on.as_ref();
         let kept = kept.filter(|kept| matches!(kept.stream(), Stream::Handle(_)))?;
-        let is_noted = |known: &KeepAlive| known.kept().is_some_and(|known| known.is_same(kept));
-        (!seen.iter().any(is_noted)).then(|| KeepAlive::By(kept.clone_ref(py)))
+        let is_noted = |known: &KnownStream| known.kept().is_some_and(|known| known.is_same(kept));
+        (!seen.iter().any(is_noted)).then(|| KnownStream::Kept(kept.clone_ref(py)))
     }
 
     /// Notes such a stream. It comes back where nothing is to be noted: to drop it may run anything.
-    pub(crate) fn note(&mut self, py: Python<'_>, known: KeepAlive) -> Option<KeepAlive> {
+    pub(crate) fn note(&mut self, py: Python<'_>, known: KnownStream) -> Option<KnownStream> {
         let Consumer::Unnamed(seen) = &mut self.used.consumer else { return Some(known) };
         let left = known.add_to(seen);
         if left.is_none() {

@@ -23,7 +23,7 @@ use crate::driver::fork::Process;
 use crate::error::{Error, Kind, Result};
 use crate::lease::Failure;
 use crate::py::observe::{By, End};
-use crate::py::streams::{KeepAlive, Now, StreamRef};
+use crate::py::streams::{KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
 /// An array that was taken in: what keeps its memory, and how that goes back.
@@ -257,7 +257,8 @@ impl Holding {
     /// The array is ready on its consumer's stream: its work is there, wherever the producer goes.
     pub(crate) fn ready_for_consumer(&mut self, py: Python<'_>) {
         self.home.ready_on = match &self.used.consumer {
-            Consumer::On(kept) | Consumer::OnProducer(Some(KeepAlive::By(kept))) => {
+            Consumer::On(kept) => Some(kept.clone_ref(py)),
+            Consumer::OnProducer(Some(KnownStream::Kept(kept))) if !kept.stands_in() => {
                 Some(kept.clone_ref(py))
             }
             Consumer::OnProducer(Some(_)) => {
@@ -280,7 +281,7 @@ impl Holding {
         &self,
         py: Python<'_>,
         ready: Stream,
-    ) -> Result<Now<'_>, Failure<PyErr>> {
+    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
         self.home.confirm_ready(py, &self.driver, ready)
     }
 

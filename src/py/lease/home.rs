@@ -7,7 +7,7 @@ use crate::device::Place;
 use crate::driver::Handle;
 use crate::error::Result;
 use crate::lease::Failure;
-use crate::py::streams::{KeepAlive, Now, StreamRef};
+use crate::py::streams::{KnownStream, StreamRef};
 use crate::stream::{Alive, Ready, Stream};
 
 /// Where memory goes back to.
@@ -19,7 +19,7 @@ pub(crate) struct Home {
     pub(super) producer: Option<StreamRef>,
     /// Streams that wait at the end as well as the producer's: those that callers declared, and for a view of a
     /// view those of the consumers of the views between.
-    pub(super) upstream: Vec<KeepAlive>,
+    pub(super) upstream: Vec<KnownStream>,
     /// The stream that the array is ready on; `None` where that is the producer's own, or a default one at its place.
     pub(super) ready_on: Option<StreamRef>,
 }
@@ -74,17 +74,16 @@ impl Home {
         py: Python<'_>,
         driver: &Handle,
         ready: Stream,
-    ) -> Result<Now<'_>, Failure<PyErr>> {
+    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
         let Some(kept) = self.keeper_of(ready) else {
-            return Ok(Alive::default_stream(ready, self.place).map_or(Now::Gone, Now::On));
+            return Ok(Alive::default_stream(ready, self.place).map(Ready::On));
         };
         let follows = self.ready_on.is_none() && kept.may_move();
-        Ok(match kept.now(py, driver)? {
-            Now::On(alive) if follows || alive.stream() == kept.stream() => Now::On(alive),
-            Now::Nothing if follows => Now::Nothing,
-            Now::Unsaid if follows => Now::Unsaid,
-            _ => Now::Gone,
-        })
+        let stays = |now: &Ready<Alive<'_>>| match now {
+            Ready::On(alive) => follows || alive.stream() == kept.stream(),
+            Ready::Nothing | Ready::Unsaid => follows,
+        };
+        Ok(kept.now(py, driver)?.filter(stays))
     }
 
     /// The stream that the producer names now besides the one that it named first, as far as it may move.
@@ -121,13 +120,13 @@ impl Home {
     }
 
     /// Work on that stream may go on with the memory after the end, as the producer's does.
-    pub(crate) fn put_upstream(&mut self, kept: KeepAlive) {
+    pub(crate) fn put_upstream(&mut self, kept: KnownStream) {
         kept.add_to(&mut self.upstream);
     }
 
     /// Shows the garbage collector what is held.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let upstream = self.upstream.iter().filter_map(KeepAlive::kept);
+        let upstream = self.upstream.iter().filter_map(KnownStream::kept);
         let mut all = self.producer.iter().chain(&self.ready_on).chain(upstream);
         all.try_for_each(|kept| kept.visit(visit))
     }

@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 
 use super::home::Home;
 use crate::descriptor::Descriptor;
-use crate::py::streams::KeepAlive;
+use crate::py::streams::KnownStream;
 
 /// What a lease says of its memory to those who come with it.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ struct Entry {
     tensor: AtomicUsize,
     home: Home,
     /// Streams on which work on the memory goes on, beside the lease's own consumer's.
-    later: Mutex<Vec<KeepAlive>>,
+    later: Mutex<Vec<KnownStream>>,
     has_later: AtomicBool,
 }
 
@@ -78,7 +78,7 @@ impl Known {
     }
 
     /// Where others go on with it.
-    pub(super) fn take_later(&self) -> Vec<KeepAlive> {
+    pub(super) fn take_later(&self) -> Vec<KnownStream> {
         self.entry.has_later.store(false, Ordering::Release);
         std::mem::take(&mut self.entry.later.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -114,7 +114,7 @@ pub(super) enum From {
     /// Our own tensor, and so all that is known of it.
     Ours(Home),
     /// Another's over the same memory. It may be around one of ours, or beside it.
-    Same(Vec<KeepAlive>),
+    Same(Vec<KnownStream>),
 }
 
 /// Where the memory of `array` is from, which came in the tensor at this address, if it is some of a lease's.
@@ -135,7 +135,7 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
     let mut all = Vec::new();
     for entry in same {
         let Home { producer, upstream, .. } = entry.home.clone_ref(py);
-        for kept in producer.map(KeepAlive::By).into_iter().chain(upstream) {
+        for kept in producer.map(KnownStream::Kept).into_iter().chain(upstream) {
             kept.add_to(&mut all);
         }
     }
@@ -143,7 +143,7 @@ pub(super) fn from(py: Python<'_>, array: &Descriptor, tensor: usize) -> Option<
 }
 
 /// Work on the memory of `array` goes on on that stream: the ends of the leases whose memory it is wait for it.
-pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KeepAlive) {
+pub(crate) fn goes_on(py: Python<'_>, array: &Descriptor, kept: &KnownStream) {
     if array.ptr() == 0 {
         return;
     }

@@ -10,7 +10,7 @@ use crate::driver::fork::Process;
 use crate::lease::plan::{self, First};
 use crate::lease::{Failure, Settlement};
 use crate::order::Mark;
-use crate::py::streams::KeepAlive;
+use crate::py::streams::KnownStream;
 use crate::stream::Alive;
 
 /// What the orders of a holder's end need of it, while the holder stays where others find it. The memory is not
@@ -21,7 +21,7 @@ pub(crate) struct Orders {
     process: Process,
     home: Home,
     used: Use,
-    found: Vec<KeepAlive>,
+    found: Vec<KnownStream>,
     /// The owner of the memory asks it, as the holder does.
     _object: Py<PyAny>,
 }

@@ -18,7 +18,7 @@ use crate::order::{self, Mark, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::observe;
 use crate::py::streams::current::{self, Objects};
-use crate::py::streams::{KeepAlive, StreamRef, WaitReason, places_of, wait_for_all};
+use crate::py::streams::{KnownStream, StreamRef, WaitReason, places_of, wait_for_all};
 use crate::stream::{Alive, Elided};
 
 /// What an end has beside its streams.
@@ -40,11 +40,11 @@ pub(super) fn settle(
     end: &End,
     (home, used): (&Home, &Use),
     also: Option<Alive<'_>>,
-    found: &mut Vec<KeepAlive>,
+    found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     let made = order(py, end, (home, used), also, found);
     if let (Err(Failure::Failed(_)), Consumer::Unnamed(_)) = (&made, &used.consumer) {
-        found.extend(KeepAlive::of_libraries(py, &end.driver, used.at)?);
+        found.extend(KnownStream::of_libraries(py, &end.driver, used.at)?);
     }
     made
 }
@@ -54,7 +54,7 @@ fn order(
     end: &End,
     (home, used): (&Home, &Use),
     also: Option<Alive<'_>>,
-    found: &mut Vec<KeepAlive>,
+    found: &mut Vec<KnownStream>,
 ) -> Result<Settlement<Vec<Mark>>, Failure<PyErr>> {
     if also.is_none() && is_done_at_first(py, end, (home, used))? {
         return Ok(Settlement::Done);

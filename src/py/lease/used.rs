@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use super::warned;
 use crate::device::Place;
 use crate::lease::plan;
-use crate::py::streams::{KeepAlive, StreamName, StreamRef};
+use crate::py::streams::{KnownStream, StreamName, StreamRef};
 
 /// Who works on the memory by one holder, and where; and where that holder lent it.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Use {
     pub(super) lent: Option<Place>,
     pub(super) consumer: Consumer,
     /// Where others work who were handed the memory on.
-    pub(super) also: Vec<KeepAlive>,
+    pub(super) also: Vec<KnownStream>,
 }
 
 /// Who works on the memory.
@@ -28,11 +28,11 @@ pub(super) enum Consumer {
     /// A consumer that wants no order (-1).
     Declined,
     /// A consumer on the producer's own stream; and who keeps that one, if it may be closed, or the producer move.
-    OnProducer(Option<KeepAlive>),
+    OnProducer(Option<KnownStream>),
     /// A reader of the dict, which was not read yet.
     Unread,
     /// A reader of the dict that named no stream. The streams are those that libraries worked on then.
-    Unnamed(Vec<KeepAlive>),
+    Unnamed(Vec<KnownStream>),
     /// A consumer on that stream.
     On(StreamRef),
     /// A consumer on that non-blocking stream, which nothing keeps alive; and the line that named it.
@@ -76,10 +76,10 @@ impl Use {
 
 impl Consumer {
     /// The consumer on a stream that was named just now, and that is kept so.
-    pub(super) fn on(py: Python<'_>, kept: KeepAlive) -> PyResult<Self> {
+    pub(super) fn on(py: Python<'_>, kept: KnownStream) -> PyResult<Self> {
         Ok(match kept {
-            KeepAlive::By(kept) | KeepAlive::StandIn(kept) => Self::On(kept),
-            KeepAlive::Nobody(name) => Self::Unkept(name, warned::here(py)?.map(Box::new)),
+            KnownStream::Kept(kept) => Self::On(kept),
+            KnownStream::Lost(name) => Self::Unkept(name, warned::here(py)?.map(Box::new)),
         })
     }
 
@@ -111,7 +111,7 @@ impl Consumer {
 
     /// Shows the garbage collector what is held.
     pub(super) fn visit(&self, visit: &PyVisit<'_>) -> Result<(), PyTraverseError> {
-        let known = |known: &KeepAlive| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
+        let known = |known: &KnownStream| known.kept().map_or(Ok(()), |kept| kept.visit(visit));
         match self {
             Self::On(kept) => kept.visit(visit),
             Self::OnProducer(Some(kept)) => known(kept),

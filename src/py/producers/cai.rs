@@ -27,7 +27,7 @@ use crate::py::lease::Holding;
 use crate::py::observe::By;
 use crate::py::source::check_argument;
 use crate::py::streams::argument::pair;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, libraries};
+use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
 use crate::py::text::{an_object, printed, type_name};
 use crate::py::views::View;
 use crate::stream::{Ready, Request, Stream};
@@ -189,7 +189,7 @@ fn keep_streams(
         matches!(options.stream.request(), Request::On(_)) || Some(named) != view.ready.stream()
     };
     if let Some(producer) = producer.filter(|producer| declared(producer.stream())) {
-        source.home.put_upstream(KeepAlive::By(producer));
+        source.home.put_upstream(KnownStream::Kept(producer));
     }
 }
 

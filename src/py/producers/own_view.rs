@@ -8,7 +8,7 @@ use super::dtype::check_dtype;
 use super::readiness::declared;
 use crate::py::lease::Holding;
 use crate::py::source::check_argument;
-use crate::py::streams::KeepAlive;
+use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Ready, Request};
 
 /// One of our own views, taken in again with what the caller says beside it: a stream that he declares is one
@@ -53,7 +53,7 @@ fn declare(
     let ready = stands_in.or_else(|| kept.as_ref().map(|kept| kept.clone_ref(py)));
     view.keep_ready_on(ready);
     if let Some(kept) = kept {
-        view.home.put_upstream(KeepAlive::By(kept));
+        view.home.put_upstream(KnownStream::Kept(kept));
     }
     Ok(())
 }

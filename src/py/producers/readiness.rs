@@ -8,7 +8,7 @@ use crate::driver::Handle;
 use crate::order::{self, Purpose};
 use crate::py::habits::Habit;
 use crate::py::interpreter::detach;
-use crate::py::streams::{Argument, KeepAlive, StreamRef, libraries};
+use crate::py::streams::{Argument, KnownStream, StreamRef, libraries};
 use crate::stream::{Alive, Ready, Stream};
 
 /// The stream that an array is ready on, as others are told; the producer's stream; and what stands in for it, if
@@ -43,10 +43,12 @@ pub(super) fn of_producer(
     passed_on: bool,
 ) -> PyResult<Readiness> {
     let named = Ready::On(work.stream());
-    let (producer, stands_in) = match KeepAlive::of(py, driver, work)? {
-        KeepAlive::By(producer) => return Ok((named, Some(producer), None)),
-        KeepAlive::StandIn(legacy) => (Some(legacy), work.place().ordinal == home.ordinal),
-        KeepAlive::Nobody(_) => (None, false),
+    let (producer, stands_in) = match KnownStream::of(py, driver, work)? {
+        KnownStream::Kept(legacy) if legacy.stands_in() => {
+            (Some(legacy), work.place().ordinal == home.ordinal)
+        }
+        KnownStream::Kept(producer) => return Ok((named, Some(producer), None)),
+        KnownStream::Lost(_) => (None, false),
     };
     let kept = producer.as_ref().map(|legacy| legacy.clone_ref(py));
     if !passed_on {
@@ -69,7 +71,9 @@ pub(super) fn declared(
 ) -> PyResult<Readiness> {
     let Some(alive) = stream.alive(there) else { return Ok((Ready::Nothing, None, None)) };
     match stream.keep(py, driver, there)? {
-        Some(KeepAlive::By(producer)) => Ok((Ready::On(alive.stream()), Some(producer), None)),
+        Some(KnownStream::Kept(producer)) if !producer.stands_in() => {
+            Ok((Ready::On(alive.stream()), Some(producer), None))
+        }
         _ => of_producer(py, door, driver, (alive, home), true),
     }
 }

@@ -10,7 +10,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyTuple, PyType};
 
-use super::keep_alive::{self, KeepAlive};
+use super::known::{self, KnownStream};
 use super::naming::naming;
 use super::object::{handle, older, ordinal, quickly};
 use crate::descriptor::Descriptor;
@@ -175,8 +175,8 @@ impl<'a, 'py> Argument<'a, 'py> {
         py: Python<'py>,
         driver: &Handle,
         place: Place,
-    ) -> PyResult<Option<KeepAlive>> {
-        self.alive(place).map(|alive| keep_alive::keep(py, driver, alive, self.object)).transpose()
+    ) -> PyResult<Option<KnownStream>> {
+        self.alive(place).map(|alive| known::keep(py, driver, alive, self.object)).transpose()
     }
 }
 

@@ -42,19 +42,6 @@ pub(crate) struct StreamRef {
 
 const LEGACY: StreamName = StreamName::unnumbered(Stream::Legacy);
 
-/// What has become of a stream.
-#[derive(Debug)]
-pub(crate) enum Now<'a> {
-    /// It is alive; of an exporter's, the stream that its dict names now.
-    On(Alive<'a>),
-    /// The exporter's dict names none: nothing is pending.
-    Nothing,
-    /// The same of one whose dicts need not mean that: work may be pending on the legacy default stream.
-    Unsaid,
-    /// Nothing keeps it any more.
-    Gone,
-}
-
 impl StreamRef {
     /// The legacy default stream of `place`.
     pub(crate) const fn legacy(place: Place) -> Self {
@@ -129,6 +116,11 @@ impl StreamRef {
         self.place
     }
 
+    /// Whether it is the legacy default stream, in place of a blocking one that nothing keeps.
+    pub(crate) const fn stands_in(&self) -> bool {
+        matches!(self.keeper, Keeper::StandIn)
+    }
+
     /// Whether an object keeps it, which may be closed, or an exporter, which may name another one.
     pub(crate) fn may_change(&self) -> bool {
         let closes = |keeper: &Keeper| matches!(keeper, Keeper::Object(_));
@@ -176,7 +168,7 @@ impl StreamRef {
 
     /// Whether `other` names the same stream; where the legacy stream stands in for both, these may be two.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
-        let both_stand_in = other.stands_in() && matches!(self.keeper, Keeper::StandIn);
+        let both_stand_in = other.stands_in() && self.stands_in();
         other.is_at(self.stream(), self.place) && !both_stand_in
     }
 
@@ -188,8 +180,8 @@ impl StreamRef {
         driver: &Handle,
     ) -> Result<Option<Alive<'_>>, Failure<PyErr>> {
         Ok(match self.now(py, driver)? {
-            Now::On(alive) => Some(alive),
-            Now::Nothing | Now::Unsaid | Now::Gone => None,
+            Some(Ready::On(alive)) => Some(alive),
+            _ => None,
         })
     }
 
@@ -218,20 +210,29 @@ impl StreamRef {
         Ok(other.filter(|_| lives))
     }
 
-    /// What has become of it.
+    /// What has become of it: it is alive, or its exporter's dict names another one or none now. `None` where nothing
+    /// keeps it any more.
     #[inline(always)]
-    pub(crate) fn now(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
+    pub(crate) fn now(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
         if let (Keeper::Always, Some(alive)) =
             (&self.keeper, Alive::default_stream(self.stream(), self.place))
         {
-            return Ok(Now::On(alive));
+            return Ok(Some(Ready::On(alive)));
         }
         self.ask(py, driver)
     }
 
-    fn ask(&self, py: Python<'_>, driver: &Handle) -> Result<Now<'_>, Failure<PyErr>> {
+    fn ask(
+        &self,
+        py: Python<'_>,
+        driver: &Handle,
+    ) -> Result<Option<Ready<Alive<'_>>>, Failure<PyErr>> {
         if !goes_on(life(driver, self.stream(), self.place), self.life)? {
-            return Ok(Now::Gone);
+            return Ok(None);
         }
         let (keeper, exporter) = match &self.keeper {
             Keeper::Exporter(exporter) => (exporter.1.as_ref(), Some(&exporter.0)),
@@ -239,36 +240,33 @@ impl StreamRef {
         };
         let stream = match (keeper, self.stream()) {
             (None | Some(Keeper::Exporter(_)), _) => None,
-            (Some(Keeper::StandIn), _) => return Ok(Now::On(Alive::standing_in(self.place))),
+            (Some(Keeper::StandIn), _) => {
+                return Ok(Some(Ready::On(Alive::standing_in(self.place))));
+            }
             (Some(Keeper::Owner(voucher)), _) => voucher.object(py).map(|_| self.stream()),
             (Some(Keeper::Object(voucher)), Stream::Handle(handle)) => voucher
                 .ask(py, |object| Ok((handle_of(object)? == handle).then_some(self.stream())))?,
             _ => Some(self.stream()),
         };
         if let (None, Some(exporter)) = (stream, exporter) {
-            return Ok(match exporter.ask(py, self.stream())? {
-                // Of a default stream, which was named first, it was not asked whether its context lives.
-                Some(Ready::On(Stream::Handle(_)))
-                    if !matches!(self.stream(), Stream::Handle(_))
-                        && !goes_on(life_at(driver, self.place), exporter.life)? =>
-                {
-                    Now::Gone
-                }
-                Some(Ready::On(stream)) => Now::On(self.said(stream)),
-                Some(Ready::Nothing) => Now::Nothing,
-                Some(Ready::Unsaid) => Now::Unsaid,
-                None => Now::Gone,
-            });
+            let now = exporter.ask(py, self.stream())?;
+            // Of a default stream, which was named first, it was not asked whether its context lives.
+            let is_first = matches!(now, Some(Ready::On(Stream::Handle(_))))
+                && !matches!(self.stream(), Stream::Handle(_));
+            if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
+                return Ok(None);
+            }
+            return Ok(now.map(|now| now.map(|stream| self.said(stream))));
         }
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
         // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.
         let Some(alive) = stream.map(|stream| unsafe { Alive::kept(stream, self.place) }) else {
-            return Ok(Now::Gone);
+            return Ok(None);
         };
         // Its object may have closed it, and opened another one that was given the handle.
         let may_differ = matches!(keeper, Some(Keeper::Object(_)));
         let differs = may_differ && self.name.is_of_another(driver, alive)?;
-        Ok(if differs { Now::Gone } else { Now::On(alive) })
+        Ok(if differs { None } else { Some(Ready::On(alive)) })
     }
 
     /// Whether the context that it belongs to is the one that it was then.

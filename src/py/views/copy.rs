@@ -26,7 +26,7 @@ use crate::py::lease::{Holding, Tenant, look};
 use crate::py::numpy;
 use crate::py::observe::CallSpan;
 use crate::py::source::{check_argument, ready_streams};
-use crate::py::streams::{Argument, KeepAlive, StreamRef};
+use crate::py::streams::{Argument, KnownStream, StreamRef};
 use crate::stream::{Alive, Stream};
 
 /// What is refused of a copy while a stream is being captured.
@@ -160,7 +160,7 @@ pub(crate) fn given_out<'py>(
 fn reading(
     py: Python<'_>,
     view: &View,
-    kept: Option<&KeepAlive>,
+    kept: Option<&KnownStream>,
     on: Alive<'_>,
 ) -> PyResult<Tenant> {
     let mut holding = view.share(py)?;
@@ -187,13 +187,13 @@ pub(crate) fn copy_held(
     py: Python<'_>,
     driver: &Handle,
     (buffer, at): (Buffer, Place),
-    kept: Option<KeepAlive>,
+    kept: Option<KnownStream>,
     on: Alive<'_>,
     context: Option<Box<Tenant>>,
 ) -> PyResult<Tenant> {
-    let kept = kept.map_or_else(|| KeepAlive::of(py, driver, on), Ok);
+    let kept = kept.map_or_else(|| KnownStream::of(py, driver, on), Ok);
     let (producer, kept) = match kept {
-        Ok(KeepAlive::By(kept)) => (kept, None),
+        Ok(KnownStream::Kept(kept)) if !kept.stands_in() => (kept, None),
         other => (StreamRef::legacy(at), Some(other)),
     };
     let copied = Tenant::new(Holding::copy(buffer, driver, at, producer, context));

@@ -8,7 +8,7 @@ use crate::order::{self, Purpose};
 use crate::py::interpreter::detach;
 use crate::py::lease::Holding;
 use crate::py::source::ready_streams;
-use crate::py::streams::KeepAlive;
+use crate::py::streams::KnownStream;
 use crate::py::streams::current::{self, Objects, StreamPolicy};
 use crate::py::streams::imported;
 use crate::stream::{Alive, Ready, Stream};
@@ -93,7 +93,7 @@ fn note<'py>(
 ) -> PyResult<()> {
     if reader.stream() != Stream::Legacy
         && view.held(|holding| holding.has_to_note(reader))?
-        && let Some(known) = KeepAlive::of_library(py, &view.driver, reader, objects)?
+        && let Some(known) = KnownStream::of_library(py, &view.driver, reader, objects)?
     {
         // What is left is dropped here, not where the view is locked.
         drop(view.held(|holding| holding.note(py, known))?);

@@ -18,18 +18,16 @@ use crate::driver::Handle;
 use crate::py::interpreter::answered;
 use crate::stream::{Alive, Stream};
 
-/// What can be done about a stream to use it later.
+/// A stream that is to be used later.
 #[derive(Debug)]
-pub(crate) enum KeepAlive {
-    /// It is kept.
-    By(StreamRef),
-    /// It is a blocking stream that nothing keeps: the legacy default stream stands in for it.
-    StandIn(StreamRef),
+pub(crate) enum KnownStream {
+    /// It is kept; or it is a blocking stream that nothing keeps, and the legacy default stream stands in for it.
+    Kept(StreamRef),
     /// Nothing keeps it.
-    Nobody(StreamName),
+    Lost(StreamName),
 }
 
-impl KeepAlive {
+impl KnownStream {
     /// What keeps a stream without an object alive from here on.
     pub(crate) fn of(py: Python<'_>, driver: &Handle, given: Alive<'_>) -> PyResult<Self> {
         keep(py, driver, given, None)
@@ -45,7 +43,7 @@ impl KeepAlive {
         let (mut found, objects) = (Vec::new(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
             let known = answered(py, Self::of_library(py, driver, alive, &objects))?;
-            let unasked = || Some(Self::Nobody(StreamName::unasked(alive.stream())));
+            let unasked = || Some(Self::Lost(StreamName::unasked(alive.stream())));
             found.extend(known.unwrap_or_else(unasked));
             Ok(())
         })?;
@@ -75,22 +73,23 @@ impl KeepAlive {
             return Ok(None);
         }
         let known = keep(py, driver, alive, objects.of(alive.stream()).as_ref())?;
-        Ok((!matches!(known, Self::StandIn(_))).then_some(known))
+        let stands_in = known.kept().is_some_and(StreamRef::stands_in);
+        Ok((!stands_in).then_some(known))
     }
 
     /// The stream that is kept.
     pub(crate) const fn kept(&self) -> Option<&StreamRef> {
         match self {
-            Self::By(kept) | Self::StandIn(kept) => Some(kept),
-            Self::Nobody(_) => None,
+            Self::Kept(kept) => Some(kept),
+            Self::Lost(_) => None,
         }
     }
 
     /// The stream's name, or that of what stands in for it, and where it is, as far as that is known.
     fn name(&self) -> (StreamName, Option<Place>) {
         match self {
-            Self::By(kept) | Self::StandIn(kept) => (kept.name(), Some(kept.place())),
-            Self::Nobody(name) => (*name, None),
+            Self::Kept(kept) => (kept.name(), Some(kept.place())),
+            Self::Lost(name) => (*name, None),
         }
     }
 
@@ -106,16 +105,16 @@ impl KeepAlive {
     /// Whether it is the stream `other`.
     pub(crate) fn is(&self, other: Alive<'_>) -> bool {
         match self {
-            Self::By(kept) | Self::StandIn(kept) => kept.is(other),
-            Self::Nobody(name) => name.stream() == other.stream(),
+            Self::Kept(kept) => kept.is(other),
+            Self::Lost(name) => name.stream() == other.stream(),
         }
     }
 
     /// The stream, or what stands in for it, and where it is, as far as that is known.
     pub(crate) fn stream(&self) -> (Stream, Option<Place>) {
         match self {
-            Self::By(kept) | Self::StandIn(kept) => (kept.stream(), Some(kept.place())),
-            Self::Nobody(name) => (name.stream(), None),
+            Self::Kept(kept) => (kept.stream(), Some(kept.place())),
+            Self::Lost(name) => (name.stream(), None),
         }
     }
 
@@ -133,18 +132,17 @@ impl KeepAlive {
             return Ok(None);
         }
         let Some(native) = xla::work_stream(py, place.ordinal)? else {
-            return Ok(Some(Self::Nobody(StreamName::unasked(Stream::Handle(handle)))));
+            return Ok(Some(Self::Lost(StreamName::unasked(Stream::Handle(handle)))));
         };
         // SAFETY: JAX destroys it no more than its others.
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
-        Ok(Some(Self::By(StreamRef::new(driver, alive, Keeper::Always)?)))
+        Ok(Some(Self::Kept(StreamRef::new(driver, alive, Keeper::Always)?)))
     }
 
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
         match self {
-            Self::By(kept) => Self::By(kept.clone_ref(py)),
-            Self::StandIn(kept) => Self::StandIn(kept.clone_ref(py)),
-            Self::Nobody(name) => Self::Nobody(*name),
+            Self::Kept(kept) => Self::Kept(kept.clone_ref(py)),
+            Self::Lost(name) => Self::Lost(*name),
         }
     }
 }
@@ -213,31 +211,31 @@ pub(super) fn keep(
     driver: &Handle,
     given: Alive<'_>,
     object: Option<&Bound<'_, PyAny>>,
-) -> PyResult<KeepAlive> {
+) -> PyResult<KnownStream> {
     if given.stands_in() {
-        return Ok(KeepAlive::StandIn(StreamRef::standing_in(given.place())));
+        return Ok(KnownStream::Kept(StreamRef::standing_in(given.place())));
     }
     let (Stream::Handle(handle), place) = (given.stream(), given.place()) else {
-        return Ok(KeepAlive::By(StreamRef::new(driver, given, Keeper::Always)?));
+        return Ok(KnownStream::Kept(StreamRef::new(driver, given, Keeper::Always)?));
     };
     if let Some(object) = object
         && let Some(keeper) = keeper(object)?
     {
-        return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
+        return Ok(KnownStream::Kept(StreamRef::new(driver, given, keeper)?));
     }
     if let Some(vouched) = StreamRef::vouched(py, driver, (given.stream(), place))? {
-        return Ok(KeepAlive::By(vouched));
+        return Ok(KnownStream::Kept(vouched));
     }
     let object = match naming::named(py, handle) {
         Some(object) => Some(object),
         None => current::object_by_function(py, handle, place.ordinal)?,
     };
     if let Some(keeper) = object.map(|object| keeper(&object)).transpose()?.flatten() {
-        return Ok(KeepAlive::By(StreamRef::new(driver, given, keeper)?));
+        return Ok(KnownStream::Kept(StreamRef::new(driver, given, keeper)?));
     }
     Ok(if follows_legacy(driver, given)? {
-        KeepAlive::StandIn(StreamRef::standing_in(place))
+        KnownStream::Kept(StreamRef::standing_in(place))
     } else {
-        KeepAlive::Nobody(StreamName::of(driver, given)?)
+        KnownStream::Lost(StreamName::of(driver, given)?)
     })
 }
