@@ -146,13 +146,12 @@ class Copies(Ends):
         array = self.arrays[view.array]
         wants(step.source in self.holds and view.kind == "dlpack" and not array.empty)
         self.outside()
-        on: str | None = f"T{view.place}"
+        ready = None if view.ready is None else self.readied(view)
+        if ready is None and view.ready is not None:
+            self.wait_for_device(self.gone_at(view))
+        on = ready or f"T{view.place}"
         if view.ready is not None:
-            on = self.readied(view)
-            if on is None:
-                self.wait_for_device(self.gone_at(view))
-                on = f"L{view.place}"
             self.edge(self.also(view.on, view), on)
-        self._see(step.name, view.array, str(on))
+        self._see(step.name, view.array, on)
         self.wait_on_host(on)
         self._add(step.name)
