@@ -116,9 +116,12 @@ class HandOvers(Lives):
         if "exchange" in array.speaks:
             return self._by_table(step, view, passed_on=step.stream is None)
         if array.says("dlpack") is not None:
-            ready = self._asked_for(step, array)
+            ready, home = self._asked_for(step, array), self._of_dict(array)
             on = None if ready is None else StreamRef(ready)
-            return view._replace(ready=ready, on=on, tensor=True, home=self._of_dict(array))
+            if home is not None and home.stream == ready:
+                # The stream that its dict names, too: it moves with that one.
+                on = home
+            return view._replace(ready=ready, on=on, tensor=True, home=home)
         if array.says("cai") in SILENT:
             if not array.empty:
                 self.wait_for_device(device)
