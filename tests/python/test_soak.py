@@ -11,11 +11,11 @@ import warnings
 import pytest
 
 import cai_bridge
-from cai_bridge import from_cai, to_cai
 from cai_bridge._core import _settle
 from soak import execute, generate, power, shrink
 from soak import steps as s
 from soak.bridge import Bridge
+from soak.planted import FAULTS
 
 
 @pytest.fixture(autouse=True)
@@ -31,16 +31,6 @@ def _collected_where_a_program_says_so():
         yield
     gc.enable()
     assert _settle() == 0
-
-
-def first_failure(make, seeds=2000):
-    """The first seed whose program fails by the model that `make` makes, and how."""
-    for seed in range(seeds):
-        program = generate.program(seed, make())
-        failure = execute.run(program, make())
-        if failure is not None:
-            return program, failure
-    pytest.fail(f"none of {seeds} programs fails")
 
 
 def test_random_programs_do_what_the_readme_promises():
@@ -95,93 +85,32 @@ def test_an_order_that_is_left_out_is_reported(call):
     assert kinds >= LEFT_OUT[call]
 
 
-class WaitsUnasked(Bridge):
-    """Promises an order to a consumer that asked for none."""
+def found(name, seeds=2000):
+    """The first program that a planted fault makes fail as it is to, how, and the model."""
+    kind = FAULTS[name].finds
+    with FAULTS[name].planted() as model:
+        for seed in range(seeds):
+            program = generate.program(seed, model())
+            failure = execute.run(program, model())
+            if failure is not None and (model.lies or failure.kind == kind):
+                return program, failure, model
+    pytest.fail(f"none of {seeds} programs fails so")
 
-    lies = frozenset({"-1 waits"})
 
-
-class ContextsLast(Bridge):
-    """Promises that arrays and views outlive their context."""
-
-    lies = frozenset({"contexts last"})
-
-
-def test_a_promise_that_is_not_kept_is_found_and_cut_down():
-    program, failure = first_failure(WaitsUnasked)
-    assert failure.kind == "report: race"
-    cut, again = shrink.shrink(program, failure, shrink.fails_with(WaitsUnasked))
-    assert again.kind == failure.kind
-    assert len(cut) <= 8, s.listing(cut)
-    assert "dlpack-unordered" in s.listing(cut)
+@pytest.mark.parametrize("name", [name for name in FAULTS if name != "promises contexts"])
+def test_a_planted_fault_is_found_and_cut_down(name):
+    kind, (program, failure, model) = FAULTS[name].finds, found(name)
+    with FAULTS[name].planted():
+        cut, again = shrink.shrink(program, failure, shrink.fails_with(model))
+    assert (again.kind, len(cut) <= 8) == (kind, True), s.listing(cut)
+    if name == "promises waits":
+        assert "dlpack-unordered" in s.listing(cut)
 
 
 def test_what_is_used_after_its_context_has_ended_is_found():
     # As what depends on whether its address is in use again, so there is nothing to cut down by.
-    program, _ = first_failure(ContextsLast)
+    program, _, _ = found("promises contexts")
     assert "reset_device" in s.listing(program)
-
-
-# Bridges that do one thing wrong, and say nothing of it.
-
-
-def never_waits(x, stream=None, readonly=None):
-    """`to_cai` that names the consumer's stream without having it wait."""
-    silent = to_cai(x, stream=-1, readonly=readonly)
-    return to_cai(silent, stream=stream, readonly=readonly)
-
-
-def keeps_the_producer(kept):
-    """`from_cai` that holds the producer forever."""
-
-    def keeps(x, **arguments):
-        kept.append(x)
-        return from_cai(x, **arguments)
-
-    return keeps
-
-
-def takes_writing_for_granted(x, stream=None, readonly=None):
-    """`to_cai` that forgets what is read-only."""
-    return to_cai(x, stream=stream, readonly=bool(readonly))
-
-
-class Vouches:
-    """An object that says it owns a stream of which it has only the handle."""
-
-    def __init__(self, handle):
-        self.handle = handle
-
-    def __cuda_stream__(self):
-        return (0, self.handle)
-
-
-def trusts_handles(x, stream=None, readonly=None):
-    """`to_cai` that takes every handle for a stream that lives as long as the view."""
-    is_handle = isinstance(stream, int) and stream > 2
-    return to_cai(x, stream=Vouches(stream) if is_handle else stream, readonly=readonly)
-
-
-@pytest.mark.parametrize(
-    ("name", "mutant", "kind"),
-    [
-        ("to_cai", never_waits, "report: race"),
-        ("to_cai", trusts_handles, "report: dead stream"),
-        ("from_cai", keeps_the_producer([]), "an array is alive"),
-        ("to_cai", takes_writing_for_granted, "view"),
-    ],
-)
-def test_a_bridge_that_is_wrong_is_found_and_cut_down(monkeypatch, name, mutant, kind):
-    monkeypatch.setattr(cai_bridge, name, mutant)
-    for seed in range(500):
-        program = generate.program(seed)
-        failure = execute.run(program, Bridge())
-        if failure is not None and failure.kind == kind:
-            break
-    else:
-        pytest.fail("not found")
-    cut, again = shrink.shrink(program, failure, shrink.fails_with(Bridge))
-    assert (again.kind, len(cut) <= 8) == (kind, True), s.listing(cut)
 
 
 def test_a_listing_reads_as_the_python_that_it_stands_for():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -24,6 +23,7 @@ from tests.soak_gpu.crew import Crew
 from tests.soak_gpu.discipline import Discipline, expected, is_right
 from tests.soak_gpu.draw import Setup
 from tests.soak_gpu.generate import program
+from tests.soak_gpu.libraries.faults import FAULTS
 from tests.soak_gpu.totals import Totals
 from tests.soak_gpu.worlds import World
 
@@ -269,40 +269,15 @@ def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
     assert failed == []
 
 
-UNORDERED = """
-import os
-import cai_bridge._calls
-from tests.soak_gpu.child import Task, run
-from tests.soak_gpu.draw import Setup
-from tests.soak_gpu.worlds import World
-
-converted = cai_bridge._calls.Call.converted
-
-def unordered(call, *given):
-    call.stream = -1
-    return converted(call, *given)
-
-if BROKEN:
-    cai_bridge._calls.Call.converted = unordered
-drawn = Setup("unsaid", words=(6, 8), threads=1)
-tasks = [Task(seed, World("simulated"), 60.0, seed, drawn) for seed in range(8)]
-print(*{run(task).outcome for task in tasks}, flush=True)
-os._exit(0)
-"""
-
-
-@pytest.mark.parametrize("broken", [True, False])
-def test_calls_by_adapt_without_their_waits_are_noticed(broken):
-    done = subprocess.run(
-        [sys.executable, "-c", f"BROKEN = {broken}{UNORDERED}"],
-        cwd=ROOT,
-        env={**os.environ, "SOAK_STAND_INS": "1"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert ("wrong" in done.stdout.split()) == broken, done.stdout
-    assert broken or done.stdout.split() == ["right"]
+@pytest.mark.parametrize("fault", ["", *FAULTS["simulated"]])
+def test_a_fault_of_the_bridge_is_noticed_between_stand_ins(fault):
+    manner = "unsaid" if fault == "called" else "told"
+    with Crew(World("simulated", fault=fault), 2, 60.0) as crew:
+        drawn = Setup(manner, words=(6, 8), threads=1)
+        tasks = [crew.task(seed=seed, setup=drawn) for seed in range(12)]
+        outcomes = {outcome.outcome for outcome in crew.run(tasks)}
+    assert ("wrong" in outcomes) == bool(fault)
+    assert fault or outcomes == {"right"}
 
 
 def test_the_control_is_reported_and_does_not_fail(capsys):

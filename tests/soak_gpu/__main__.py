@@ -177,8 +177,11 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     add("--dry", dest="place", action="store_const", const="dry", help="over stand-ins alone")
     add("--simulated", dest="place", action="store_const", const="simulated", help=SIMULATED)
     parser.set_defaults(place="gpu")
-    add("--plant", choices=FAULTS, default="", help="a fault in the stand-ins")
+    add("--plant", default="", help="a fault in the stand-ins, or beside them")
     parsed = parser.parse_args(given)
+    there = FAULTS.get(parsed.place, ())
+    if parsed.plant and parsed.plant not in there:
+        parser.error(f"--plant {parsed.plant}: not one of {', '.join(there) or 'none'}")
     if parsed.programs is None and parsed.seconds is None:
         parsed.programs = 20
     return parsed

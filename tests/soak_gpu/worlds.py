@@ -36,7 +36,7 @@ class World:
     control : bool
         Whether arrays are handed over without a bridge; not on the simulated device.
     fault : str
-        What is planted in the stand-ins over NumPy; empty for nothing.
+        What is planted, one of `libraries.faults`; empty for nothing.
     memory : str
         Where the libraries get memory from on a GPU: ``"pools"``, their own; ``"async"``, the
         driver's pool (`cuMemAllocAsync`), by PyTorch, CuPy and JAX; or ``"segments"``, PyTorch's
@@ -72,7 +72,9 @@ def entered(world: World, drawn: Program) -> Iterator[Inside]:
 
         with simulated.device() as cuda:
             late = {name: simulated.Adapter(name, cuda) for name in drawn.libraries}
-            yield Inside(late, simulated.Bridge(), lambda: [str(one) for one in cuda.reports[:1]])
+            yield Inside(
+                late, simulated.Bridge(world.fault), lambda: [str(one) for one in cuda.reports[:1]]
+            )
     else:
         yield Inside(_warmed_up(drawn, world.memory), between)
 

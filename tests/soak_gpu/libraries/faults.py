@@ -1,3 +1,9 @@
-"""The faults that can be planted in the stand-ins of `dry`, each of which the soak has to find."""
+"""The faults that can be planted, by place, each of which the soak has to find.
 
-FAULTS = ("stale", "early", "die", "hang", "raise")
+In the stand-ins of `dry`; and in the bridge between those of `simulated`.
+"""
+
+FAULTS = {
+    "dry": ("stale", "early", "die", "hang", "raise"),
+    "simulated": ("unordered", "unasked", "kept", "called"),
+}

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 import cai_bridge
+from cai_bridge import _calls
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
 from cai_bridge.testing._array import class_for
 from cai_bridge.testing._kit.dlpack_abi import read_capsule, take
@@ -128,16 +129,43 @@ class Library(cai_bridge.Library):
         return TAKEN[self.name](region, view, stream, self.cuda)
 
 
+_converted = _calls.Call.converted
+
+
+def _unordered(call: Any, *given: Any) -> Any:
+    call.stream = -1
+    return _converted(call, *given)
+
+
 class Bridge(doors.Bridge):
-    """The bridge, for stand-ins of which not all have what their libraries have."""
+    """The bridge, for stand-ins of which not all have what their libraries have.
+
+    A fault is one of `faults.FAULTS`: views, capsules or calls by `adapt` without their waits, or
+    views that are never released.
+    """
 
     shares_current = True
     keeps_cycles = False
 
+    def __init__(self, fault: str = "") -> None:
+        self.fault = fault
+        if fault == "called":
+            _calls.Call.converted = _unordered  # type: ignore[method-assign]
+
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
         if step.by and isinstance(source, WithDict):
             source = WithBoth(source.region, source, source.stream, source.cuda)
+        if self.fault == "unordered":
+            source = cai_bridge.to_cai(source, stream=-1)
         return super().to_cai(source, step, stream)
+
+    def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
+        stream = -1 if self.fault == "unasked" else stream
+        return super().capsule(view, stream, versioned=versioned)
+
+    def release(self, view: Any, stream: Any, *, block: bool) -> None:
+        if self.fault != "kept":
+            super().release(view, stream, block=block)
 
 
 class Adapter(adapter.Adapter):
