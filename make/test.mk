@@ -34,7 +34,7 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff format --check $(PYTHONS)
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/mypy
-	$(BIN)/mypy tests/typing/public.py
+	$(BIN)/mypy --disallow-any-expr tests/typing/public.py
 	$(BIN)/python docs/write_stub.py --check
 	$(BIN)/python docs/write_licenses.py --check
 	$(BIN)/python docs/write_pages.py --check

@@ -7,11 +7,13 @@ import re
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 from fakes import DLPackPair, OnlyDLPack, StreamObject, only_cai
 
 import cai_bridge
+import cai_bridge.testing
 from cai_bridge import (
     CaiView,
     DLPackView,
@@ -95,6 +97,13 @@ def test_all_is_sorted_and_complete():
     ]
     assert cai_bridge.__all__ == sorted(public)
     assert cai_bridge.__all__ == sorted(cai_bridge.__all__)
+
+
+@pytest.mark.parametrize("module", [cai_bridge, cai_bridge.testing])
+def test_type_checkers_see_each_name_used(module):
+    lines = Path(__file__).parents[1].joinpath("typing", "public.py").read_text().splitlines()
+    used = set(re.findall(r"\w+", "\n".join(one for one in lines if not one.endswith(","))))
+    assert [name for name in module.__all__ if name not in used] == []
 
 
 def test_the_version_is_the_distributions():

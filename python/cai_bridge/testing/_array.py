@@ -130,7 +130,7 @@ class SimulatedArray:
         """
         return _work.host_read(self._session, self, "tolist")
 
-    def assign(self, value: Any) -> None:
+    def assign(self, value: object) -> None:
         """Write one value, or nested lists, from the host; checked as `tolist` is.
 
         Raises

@@ -19,7 +19,7 @@ _SHOWN = 1024
 """How many elements are written down where numbers may be apart by a tolerance."""
 
 
-def checkpoint(name: str, x: Any) -> None:
+def checkpoint(name: str, x: object) -> None:
     """Write down what an array holds, in order on its own stream, for ``cai-bridge perturb``.
 
     Without the command it does nothing, and looks at nothing. Under it the array is copied to the

@@ -43,7 +43,7 @@ class Consumer:
         with working_on(self.stream, ignores_dicts=self.ignores_dicts):
             return self._take(array)
 
-    def read(self, array: Any, *, name: str | None = None) -> Pending:
+    def read(self, array: object, *, name: str | None = None) -> Pending:
         """Queue a read of an array or view.
 
         Returns
@@ -54,7 +54,7 @@ class Consumer:
         region, stream, held = self._taken(array)
         return _work.read(stream, region, name=name or f"{self.kind} read", held=held)
 
-    def write(self, array: Any, value: Any, *, name: str | None = None) -> Pending:
+    def write(self, array: object, value: object, *, name: str | None = None) -> Pending:
         """Queue a write of one value, or of nested lists of the array's shape.
 
         Raises

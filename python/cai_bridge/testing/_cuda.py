@@ -190,11 +190,11 @@ class SimulatedCuda(Queues, Findings):
 
     def array(
         self,
-        data: Any = None,
+        data: object = None,
         *,
         dtype: str | None = None,
         shape: int | Sequence[int] | None = None,
-        fill: Any = None,
+        fill: object = None,
         speaks: str | Iterable[str] = "dlpack",
         stream: SimulatedStream | None = None,
         name: str | None = None,
@@ -282,7 +282,7 @@ class SimulatedCuda(Queues, Findings):
         """Allocate bytes, as an array that speaks no protocol."""
         return self.array(shape=nbytes, dtype="uint8", speaks=(), name=name, device=device)
 
-    def read(self, array: Any) -> Any:
+    def read(self, array: object) -> Any:
         """Read an array or any view from the host, as `SimulatedArray.tolist`."""
         return _work.host_read(self._session, array, "read")
 

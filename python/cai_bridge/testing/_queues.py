@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import _work
 from ._consumer import Consumer, consumer
@@ -26,8 +26,8 @@ class Queues:
         stream: SimulatedStream,
         run: Callable[[], object] | None = None,
         *,
-        reads: Iterable[Any] = (),
-        writes: Iterable[Any] = (),
+        reads: Iterable[object] = (),
+        writes: Iterable[object] = (),
         name: str = "launch",
     ) -> None:
         """Queue work on a stream.

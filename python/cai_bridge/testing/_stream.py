@@ -177,25 +177,25 @@ class SimulatedStream:
         self,
         run: Callable[[], object] | None = None,
         *,
-        reads: Iterable[Any] = (),
-        writes: Iterable[Any] = (),
+        reads: Iterable[object] = (),
+        writes: Iterable[object] = (),
         name: str = "launch",
     ) -> None:
         """Queue work; see `SimulatedCuda.launch`."""
         _work.launch(self, run, reads=reads, writes=writes, name=name)
 
-    def fill(self, array: Any, value: Any, *, name: str = "fill") -> None:
+    def fill(self, array: object, value: object, *, name: str = "fill") -> None:
         """Queue a write of one value, or of nested lists of the array's shape, to an array or view.
 
         An array of the simulated device is then pending on this stream.
         """
         _work.fill(self, array, value, name=name)
 
-    def copy(self, dst: Any, src: Any, *, name: str = "copy") -> None:
+    def copy(self, dst: object, src: object, *, name: str = "copy") -> None:
         """Queue a copy between arrays or views of the same shape and element type."""
         _work.copy(self, dst, src, name=name)
 
-    def read(self, array: Any, *, name: str = "read") -> Pending:
+    def read(self, array: object, *, name: str = "read") -> Pending:
         """Queue a read of an array or view.
 
         Returns

@@ -98,8 +98,8 @@ def launch(
     stream: Stream,
     run: Callable[[], object] | None,
     *,
-    reads: Iterable[Any],
-    writes: Iterable[Any],
+    reads: Iterable[object],
+    writes: Iterable[object],
     name: str,
     checked: bool = True,
 ) -> None:
@@ -125,7 +125,7 @@ def launch(
             moved(stream)
 
 
-def fill(stream: Stream, array: Any, value: Any, *, name: str, checked: bool = True) -> None:
+def fill(stream: Stream, array: object, value: object, *, name: str, checked: bool = True) -> None:
     """Queue a write of values to an array or view; `checked` as in `launch`."""
     region, store = region_of(array), stream._session.store
     items = region.pack(value)
@@ -133,7 +133,7 @@ def fill(stream: Stream, array: Any, value: Any, *, name: str, checked: bool = T
     launch(stream, work, reads=(), writes=(array,), name=name, checked=checked)
 
 
-def copy(stream: Stream, dst: Any, src: Any, *, name: str) -> None:
+def copy(stream: Stream, dst: object, src: object, *, name: str) -> None:
     """Queue a copy between two arrays or views."""
     to, source, session = region_of(dst), region_of(src), stream._session
     if (to.shape, to.dtype) != (source.shape, source.dtype):
@@ -155,14 +155,14 @@ def read(stream: Stream, region: Region, *, name: str, held: object = None) -> P
     return Pending(name, result, held)
 
 
-def host_read(session: _Session, array: Any, name: str) -> Any:
+def host_read(session: _Session, array: object, name: str) -> Any:
     """Read an array or view from the host, checked by happens-before."""
     region = region_of(array)
     session.touch(name, region.spans(), [])
     return region.read(session.load)
 
 
-def host_write(session: _Session, array: Any, value: Any, name: str) -> None:
+def host_write(session: _Session, array: object, value: object, name: str) -> None:
     """Write an array or view from the host, checked by happens-before."""
     region = region_of(array)
     items = region.pack(value)
