@@ -121,6 +121,7 @@ def test_a_library_that_is_not_installed_says_so(cuda: Any, no_libraries: Any) -
         ("CuPy", "cupy"),
         ("tvm-ffi", "tvm_ffi"),
         ("jaxx", "jax"),
+        ("jnp", "jax"),
         ("tensorflow", None),
     ],
 )
@@ -132,7 +133,7 @@ def test_a_name_that_is_nearly_one_says_which(cuda: Any, to: str, meant: str | N
 
 
 def test_a_class_of_a_library_is_refused_with_what_was_meant() -> None:
-    with pytest.raises(TypeError, match=r"allowed: an instance of it, a cai_bridge\.Library"):
+    with pytest.raises(TypeError, match=r"allowed: StandIn\(\), an instance: a cai_br"):
         register(StandIn)  # type: ignore[arg-type]
 
 
@@ -181,11 +182,15 @@ def test_only_libraries_with_a_name_are_registered(library: Any) -> None:
         ("arrays", {"arrays": (":Array",)}, r"\(':Array',\)"),
         ("arrays", {"arrays": (), "view": None}, r"\(\)"),
         ("view", {"view": int}, "<class 'int'>"),
-        ("make", {"make": Library.make}, "<bound method .+"),
+        ("make", {"make": Library.make}, "none"),
         ("make", {"make": None}, "None"),
-        ("make", {"make": lambda self, view: view}, "<bound method .+"),
-        ("make", {"make": lambda self, view, *, stream: view}, "<bound method .+"),
-        ("current_stream", {"current_stream": lambda self: 1}, "<bound method .+"),
+        ("make", {"make": lambda self, view: view}, r"<lambda>\(self, view\)"),
+        (
+            "make",
+            {"make": lambda self, view, *, stream: view},
+            r"<lambda>\(self, view, \*, stream\)",
+        ),
+        ("current_stream", {"current_stream": lambda self: 1}, r"<lambda>\(self\)"),
         ("current_stream", {"current_stream": 5}, "5"),
         ("writes", {"writes": "no"}, "'no'"),
         ("readonly", {"readonly": "x"}, "'x'"),

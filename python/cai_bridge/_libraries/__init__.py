@@ -118,11 +118,13 @@ def _check(library: Any) -> None:
     """Refuse a library that could not be found, or that could not make an array."""
     if not isinstance(library, Library) or not isinstance(getattr(library, "name", None), str):
         is_class = isinstance(library, type) and issubclass(library, Library)
-        allowed = f"{'an instance of it, ' if is_class else ''}a cai_bridge.Library with a name"
+        meant = f"{library.__name__}(), an instance: " if is_class else ""
+        allowed = f"{meant}a cai_bridge.Library with a name"
         raise TypeError(f"library: got {library!r:.80}; allowed: {allowed}")
 
-    def refuse(field: str, allowed: str) -> NoReturn:
-        raise TypeError(f"{field}: got {getattr(library, field)!r:.80}; allowed: {allowed}")
+    def refuse(field: str, allowed: str, got: str = "") -> NoReturn:
+        got = got or f"{getattr(library, field)!r:.80}"
+        raise TypeError(f"{field}: got {got}; allowed: {allowed}")
 
     if not library.name or "." in library.name:
         refuse("name", "the name of a module, or of the package that it is in")
@@ -136,21 +138,38 @@ def _check(library: Any) -> None:
         refuse("view", "CaiView, DLPackView or None")
     if library.view is None and not arrays:
         refuse("arrays", "the type that has DLPack's exchange API, for view is None")
-    is_made = type(library).make is not Library.make and callable(library.make)
-    if library.view is not None and not is_made:
-        refuse("make", "a method that makes an array of a view")
-    if library.view is not None and not _takes(library.make, None, None):
-        refuse("make", "a method that takes a view and a stream")
-    if not callable(library.current_stream):
-        refuse("current_stream", "a method that returns the library's stream on a GPU")
-    if not _takes(library.current_stream, 0):
-        refuse("current_stream", "a method that takes the number of a GPU")
+    _check_methods(library, refuse)
     if not isinstance(library.writes, bool):
         refuse("writes", "True or False")
     if not (library.readonly is None or isinstance(library.readonly, bool)):
         refuse("readonly", "None, True or False")
     if library.writes and library.readonly is not None:
         refuse("readonly", "None for a library that may write; callers vouch by readonly=False")
+
+
+def _check_methods(library: Library, refuse: Callable[..., NoReturn]) -> None:
+    """Refuse a library without the methods that it needs."""
+    if library.view is not None:
+        allowed = "a method make(self, view, stream) that returns an array"
+        if type(library).make is Library.make:
+            refuse("make", allowed, "none")
+        if not callable(library.make):
+            refuse("make", allowed)
+        if not _takes(library.make, None, None):
+            refuse("make", allowed, _signature(library.make))
+    if not callable(library.current_stream):
+        refuse("current_stream", "a method that returns the library's stream on a GPU")
+    if not _takes(library.current_stream, 0):
+        got = _signature(library.current_stream)
+        refuse("current_stream", "a method current_stream(self, device)", got)
+
+
+def _signature(method: Any) -> str:
+    """Show a method as it is written."""
+    import inspect
+
+    name = getattr(method, "__name__", type(method).__name__)
+    return f"{name}{inspect.signature(getattr(method, '__func__', method))}"[:80]
 
 
 def _takes(method: Any, *arguments: Any) -> bool:
@@ -284,7 +303,16 @@ def _unknown(to: Any) -> TypeError:
 
 
 # What a library is called, where that is not its module.
-_CALLED = {"pytorch": "torch", "tvm": "tvm_ffi", "cuda.core": "cuda", "cuda_core": "cuda"}
+_CALLED = {
+    "pytorch": "torch",
+    "tvm": "tvm_ffi",
+    "cuda.core": "cuda",
+    "cuda_core": "cuda",
+    "np": "numpy",
+    "cp": "cupy",
+    "jnp": "jax",
+    "wp": "warp",
+}
 
 
 def _meant(name: str, names: list[str]) -> str | None:
