@@ -39,6 +39,7 @@ PANELS: dict[str, dict[str, list[str]]] = {
         "CuPy, both waits": ["from_cai(cupy).__dlpack__(stream=side), ordered back"],
     },
 }
+LETTER = 6.4  # pixels, about, of a small one
 RACES = {"cupy.asarray(t)", 'torch.as_tensor(n, device="cuda")', "cuda.as_cuda_array(t)"}
 PARTS = {
     "SMV(t)": "cuda.core's view of a torch tensor, unchecked",
@@ -76,7 +77,7 @@ CURVES: dict[str, dict[str, str]] = {
 
 def speed(data: dict[str, Any]) -> str:
     """Draw each call as a bar beside the library's own, with its floor as a line."""
-    parts, y = [], 12
+    parts, y, wide = [], 12, 940.0
     for head, pairs in PANELS.items():
         rows = [[data["rows"][name] for name in names] for names in pairs.values()]
         scale = 370 / max(max(row["value"], row["peer_value"]) for some in rows for row in some)
@@ -94,7 +95,9 @@ def speed(data: dict[str, Any]) -> str:
                 race = " (a race)" if words in RACES else ""
                 label = f"{took / 1000:.1f}  {words}{race}"
                 line = floor * scale if floor and kind == "ours" else 0
-                parts.append(text(190 + max(width, line) + 8, y + 13, label, "small"))
+                start = 190 + max(width, line) + 8
+                wide = max(wide, start + LETTER * len(label))
+                parts.append(text(start, y + 13, label, "small"))
                 if line:
                     parts.append(f'<path class="floor" d="M{190 + line:.1f} {y - 2}v20"/>')
                 y += 20
@@ -102,7 +105,7 @@ def speed(data: dict[str, Any]) -> str:
     note = "The line is the floor: what anyone has to call for this, timed from Python."
     where = f"{data['machine']}, {data['date']}. The least of the rounds."
     parts += [text(20, y + 12, note, "small soft"), text(20, y + 30, where, "small soft")]
-    return svg(940, y + 46, "What a call costs", parts)
+    return svg(round(wide), y + 46, "What a call costs", parts)
 
 
 def growth(data: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ HEAD = """\
 # What is required
 
 Every requirement that `cai_bridge.conformance` tests, with its place in the specification.
-A specification demands a *must*, and recommends a *should*.
+A specification demands them, except those with *should*, which it recommends.
 [Test your library](test-your-library.md) says how to run them.
 The script `docs/list_requirements.py` writes this page.
 """
@@ -19,25 +19,25 @@ The script `docs/list_requirements.py` writes this page.
 
 def line(one: Requirement) -> str:
     """Write a row of the table."""
-    text = f"[{one.specification.name}]({one.specification.url}), {one.section}"
-    return f"| `{one.name}` | {one.level} | {one.rule} | {text} | {one.why} |"
+    name = f"`{one.name}`" if one.level == "must" else f"`{one.name}` (*{one.level}*)"
+    return f"| {name} | {one.rule} | {one.why} | {one.section} |".replace("__", r"\_\_")
 
 
 def page() -> str:
-    """Write the page."""
+    """Write the page: a table for each role and specification."""
     parts = [HEAD]
     for role in ("producer", "consumer"):
         rows = requirements(role)  # type: ignore[arg-type]
-        parts += [
-            f"## Of a {role}",
-            "",
-            f"{len(rows)} requirements.",
-            "",
-            "| name | level | what is required | where | what goes wrong otherwise |",
-            "|---|---|---|---|---|",
-            *(line(one).replace("__", r"\_\_") for one in rows),
-            "",
-        ]
+        parts += [f"## Of a {role}", "", f"{len(rows)} requirements.", ""]
+        for source in dict.fromkeys(one.specification for one in rows):
+            parts += [
+                f"From [{source.name}]({source.url}):",
+                "",
+                "| name | what is required | what goes wrong otherwise | section |",
+                "|---|---|---|---|",
+                *(line(one) for one in rows if one.specification == source),
+                "",
+            ]
     return "\n".join(parts)
 
 

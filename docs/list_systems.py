@@ -26,9 +26,6 @@ In `to_cai(x, stream=s)` the system works on the stream `s`;
 in `from_cai(x, stream=s)` its pending work is on `s`.
 
 The script `docs/list_systems.py` writes this page from `tests/data/systems.toml`.
-
-| system | into it | shown by | out of it | shown by | judged by |
-|---|---|---|---|---|---|
 """
 
 OWNED = re.compile(
@@ -51,17 +48,19 @@ def links(tests: list[str]) -> str:
     return "; ".join(made)
 
 
-def line(system: dict[str, str]) -> str:
-    """Write a row of the table."""
-    cells = [f"**{system['name']}**"]
-    for way in ("into", "out"):
-        cells += [system[way], links(system[f"{way}_tests"])]  # type: ignore[arg-type]
-    return f"| {' | '.join([*cells, system['by']])} |"
+def part(system: dict[str, str]) -> str:
+    """Write what there is of a system."""
+    lines = [f"## {system['name']}", ""]
+    for way, words in (("into", "Into it"), ("out", "Out of it")):
+        lines.append(f"- **{words}**: {system[way].rstrip('.')}.")
+        if tests := links(system[f"{way}_tests"]):  # type: ignore[arg-type]
+            lines.append(f"  Tests: {tests}.")
+    return "\n".join([*lines, f"- **Judged by**: {system['by'].rstrip('.')}.", ""])
 
 
 def page() -> str:
     """Write the page."""
-    return HEAD + "".join(f"{line(system)}\n" for system in SYSTEMS)
+    return "\n".join([HEAD, *map(part, SYSTEMS)])
 
 
 if __name__ == "__main__":
