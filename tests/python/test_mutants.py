@@ -1,4 +1,4 @@
-"""The changes of `python -m tests.mutants`: what they are, and that the argued ones can be made."""
+"""The changes of `python -m tests.mutants`: what they are, and that those of the lists can be made."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import tomllib
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 import cai_bridge
+from mutants import py_layer
 from mutants.changes import changes
 
 ROOT = Path(__file__).parents[2]
@@ -60,3 +63,10 @@ def test_what_is_argued_is_a_change_that_can_be_made():
     for file, some in argued.items():
         made = changes((PACKAGE / file).read_text())
         assert some <= {(one.function, one.before, one.after) for one in made}
+
+
+@pytest.mark.parametrize("mutant", py_layer.mutants(), ids=lambda mutant: mutant.name)
+def test_each_mistake_of_the_list_can_be_made(mutant):
+    source = (ROOT / mutant.file).read_text()
+    assert mutant.made(source) != source
+    assert all((ROOT / f"tests/python/test_{name}.py").exists() for name in mutant.tests)
