@@ -1,4 +1,4 @@
-"""The changes of `python -m tests.mutants`: what they are, and that those of the lists can be made."""
+"""The changes of `python -m tests.mutants`: what they are, and that those listed can be made."""
 
 from __future__ import annotations
 
