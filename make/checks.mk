@@ -28,7 +28,7 @@ test-clients: $(VENV)/.extensions-$(PROFILE) $(VENV)/.tools $(FAKES)/.built  ## 
 soak: $(IMPORTABLE) $(VENV)/.tools  ## Run PROGRAMS=100000 random programs on the simulated device, from SEED=0, and a few over stand-ins
 	$(BIN)/python -m tests.soak --programs $(PROGRAMS) --seed $(SEED)
 	for manner in $(MANNERS); do \
-		$(BIN)/python -m tests.soak_gpu --simulated --manner $$manner --programs $$(( $(PROGRAMS) / 30 )) --seed $(SEED) || exit 1; \
+		$(BIN)/python -m tests.soak --place simulated --manner $$manner --programs $$(( $(PROGRAMS) / 30 )) --seed $(SEED) || exit 1; \
 	done
 
 soak-perturb: $(IMPORTABLE) $(VENV)/.tools $(PERTURB)  ## Run 10000 random programs under perturb, over a driver in software, from SEED=0

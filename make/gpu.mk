@@ -9,7 +9,7 @@ MEMORY ?= pools
 
 soak-gpu: $(VENV)/.extensions-$(PROFILE)  ## Run random programs over PYTHON=...'s libraries, SOAK_SECONDS=180 of each of MANNERS
 	status=0; for manner in $(MANNERS); do \
-		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak_gpu \
+		PYTHONPATH=$(PACKAGE) XLA_PYTHON_CLIENT_PREALLOCATE=false $(PYTHON) -m tests.soak --place gpu \
 			--manner $$manner --memory $(MEMORY) --seconds $(SOAK_SECONDS) --seed $(SEED) || status=1; \
 	done; exit $$status
 

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import pytest
 
 import cai_bridge
 from cai_bridge._core import _settle
-from soak import execute, generate, power, shrink
-from soak import steps as s
-from soak.bridge import Bridge
-from soak.planted import FAULTS
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.soak import __main__ as command
+from tests.soak import device, execute, generate, power
+from tests.soak import steps as s
+from tests.soak.bridge import Bridge
+from tests.soak.crew import Crew
+from tests.soak.planted import FAULTS
+from tests.soak.program import Program, listing
+from tests.soak.shrink import Shrinking
+from tests.soak.worlds import World
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +60,7 @@ def test_the_same_seed_makes_the_same_program_and_another_one_another():
 def test_a_seed_makes_the_same_program_in_every_process(salt):
     drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
     code = (
-        "from soak import generate, steps\n"
+        "from tests.soak import generate, steps\n"
         "for seed in range(200): print(steps.listing(generate.program(seed)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -86,31 +96,84 @@ def test_an_order_that_is_left_out_is_reported(call):
 
 
 def found(name, seeds=2000):
-    """The first program that a planted fault makes fail as it is to, how, and the model."""
-    kind = FAULTS[name].finds
-    with FAULTS[name].planted() as model:
+    """The first program that a planted fault makes fail as it is to, and how."""
+    fault = FAULTS[name]
+    with fault.planted():
         for seed in range(seeds):
-            program = generate.program(seed, model())
-            failure = execute.run(program, model())
-            if failure is not None and (model.lies or failure.kind == kind):
-                return program, failure, model
+            program = generate.program(seed, fault.model())
+            failure = execute.run(program, fault.model())
+            if failure is not None and (fault.lies or failure.kind == fault.finds):
+                return program, failure
     pytest.fail(f"none of {seeds} programs fails so")
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name != "promises contexts"])
+@pytest.mark.parametrize("name", sorted(FAULTS.keys() - {"promises contexts", "dies"}))
 def test_a_planted_fault_is_found_and_cut_down(name):
-    kind, (program, failure, model) = FAULTS[name].finds, found(name)
-    with FAULTS[name].planted():
-        cut, again = shrink.shrink(program, failure, shrink.fails_with(model))
-    assert (again.kind, len(cut) <= 8) == (kind, True), s.listing(cut)
+    fault, (program, failure) = FAULTS[name], found(name)
+
+    def attempt(programs):
+        return [execute.run(one.steps, fault.model()) for one in programs]
+
+    def is_right(program):
+        return device.is_right(program, World("device", fault=name))
+
+    drawn = Program("", (), 1, program)
+    with fault.planted():
+        cut, again = Shrinking(drawn, failure, is_right, attempt).run()
+    listed = listing(cut)
+    assert (again.kind, len(cut.steps) <= 8) == (fault.finds, True), listed
     if name == "promises waits":
-        assert "dlpack-unordered" in s.listing(cut)
+        assert "dlpack-unordered" in listed
 
 
 def test_what_is_used_after_its_context_has_ended_is_found():
     # As what depends on whether its address is in use again, so there is nothing to cut down by.
-    program, _, _ = found("promises contexts")
+    program, _ = found("promises contexts")
     assert "reset_device" in s.listing(program)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def run(capsys, *words):
+    """Run the command; its exit status, and what it prints."""
+    return command.main(["--jobs", "2", *words]), capsys.readouterr().out
+
+
+def test_the_command_tells_what_ran(capsys):
+    status, out = run(capsys, "--programs", "60", "--seed", "7")
+    assert status == 0
+    assert out.splitlines()[-1].startswith("device: 60 programs of ")
+    assert "60 right, 0 wrong, 0 died, 0 hung, 0 errors" in out
+
+
+def test_the_command_shows_what_fails_cut_down_and_replays_it(capsys):
+    planted = ("--plant", "takes writing for granted")
+    status, out = run(capsys, *planted, "--programs", "250", "--stop-after", "1")
+    assert status == 1
+    replay = next(one for one in out.splitlines() if one.startswith("replay it with: "))
+    words = shlex.split(replay.partition(": ")[2])
+    assert words[:3] == ["python", "-m", "tests.soak"]
+    status, out = run(capsys, *words[3:])
+    assert status == 1
+    assert "; the model (" in out
+    assert out.splitlines()[-1].startswith("replay it with: ")
+
+
+def test_the_command_leaves_orders_out(capsys):
+    status, out = run(capsys, "--break", "cuEventRecord", "--programs", "40")
+    assert status == 0
+    assert "cuEventRecord: found: " in out
+
+
+def test_a_program_that_dies_takes_no_other_along():
+    with Crew(World("device", fault="dies"), 2, 60.0) as crew:
+        outcomes = list(crew.run([crew.task(seed=0, count=40)]))
+    assert sorted(one.seed for one in outcomes) == list(range(40))
+    died = [one for one in outcomes if one.outcome == "died"]
+    assert 0 < len(died) < 40
+    assert "SIGSEGV" in died[0].text
+    assert {one.outcome for one in outcomes} == {"right", "died"}
 
 
 def test_a_listing_reads_as_the_python_that_it_stands_for():

@@ -13,19 +13,20 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from tests.soak_gpu import __main__ as soak
+from tests.soak import __main__ as soak
+from tests.soak import shrink
+from tests.soak.child import Outcome
+from tests.soak.crew import Crew
+from tests.soak.totals import Totals
+from tests.soak.worlds import World
+from tests.soak_gpu import libraries, room
 from tests.soak_gpu import program as p
-from tests.soak_gpu import shrink, zygote
 from tests.soak_gpu.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
-from tests.soak_gpu.child import Outcome
 from tests.soak_gpu.clocks import Refused, Unmet
-from tests.soak_gpu.crew import Crew
 from tests.soak_gpu.discipline import Discipline, expected, is_right
 from tests.soak_gpu.draw import Setup
 from tests.soak_gpu.generate import program
 from tests.soak_gpu.libraries.faults import FAULTS
-from tests.soak_gpu.totals import Totals
-from tests.soak_gpu.worlds import World
 
 ROOT = Path(__file__).parents[2]
 WORDS = (16, 64)
@@ -43,7 +44,7 @@ def ran(crew, count, **wanted):
 
 def run(capsys, *words):
     """Run the command, over stand-ins; its exit status, and what it prints."""
-    jobs = ("--dry", "--jobs", "2", "--limit", str(LIMIT_S), "--shrink", "20")
+    jobs = ("--place", "dry", "--jobs", "2", "--limit", str(LIMIT_S), "--shrink", "20")
     return soak.main([*jobs, *words]), capsys.readouterr().out
 
 
@@ -204,26 +205,22 @@ def test_a_zygote_that_is_gone_is_told(monkeypatch):
 
 
 def test_a_library_that_is_missing_is_left_out_and_told(monkeypatch):
-    import tests.soak_gpu.libraries as libraries
-
     def load(name):
         if name != "tvm_ffi":
             raise ImportError(f"no {name}")
 
     monkeypatch.setattr(libraries, "load", load)
-    ready = zygote.imported([])
+    ready = libraries.imported([])
     assert ready.there == ["tvm_ffi"]
     assert ready.missing["torch"] == "ImportError: no torch"
 
 
 def test_a_library_that_starts_cuda_when_imported_is_named(monkeypatch):
-    import tests.soak_gpu.libraries as libraries
-
     monkeypatch.setattr(libraries, "load", lambda name: None)
-    monkeypatch.setattr(zygote, "cuda_is_started", lambda: True)
-    monkeypatch.setattr(zygote.importlib, "import_module", lambda name: None)
-    assert zygote.imported([]).started_by == "torch"
-    assert zygote.imported(["torch", "cupy"]).started_by == "numba"
+    monkeypatch.setattr(libraries, "cuda_is_started", lambda: True)
+    monkeypatch.setattr(libraries.importlib, "import_module", lambda name: None)
+    assert libraries.imported([]).started_by == "torch"
+    assert libraries.imported(["torch", "cupy"]).started_by == "numba"
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -239,7 +236,7 @@ def test_the_command_tells_totals_in_words_and_as_json(capsys, tmp_path):
     assert (said["manner"], said["programs"], said["failures"]) == ("told", 6, [])
     assert said["outcomes"] == {"right": 6, "wrong": 0, "died": 0, "hung": 0, "error": 0}
     assert sum(said["counts"]["routes"].values()) == said["counts"]["others"]["hand-overs"]
-    drawn = Setup("told", words=soak.WORDS_OF["dry"])
+    drawn = Setup("told", words=room.WORDS_OF["dry"])
     assert said["steps"] == sum(len(program(seed, drawn).steps) for seed in range(6))
 
 
@@ -262,7 +259,7 @@ def test_the_command_fails_and_shows_a_failure_with_its_replay(capsys, tmp_path)
 
 def test_the_bridge_itself_is_right_between_stand_ins_on_the_simulated_device():
     with Crew(World("simulated"), 2, 30.0) as crew:
-        drawn = Setup("told", words=soak.WORDS_OF["simulated"])
+        drawn = Setup("told", words=room.WORDS_OF["simulated"])
         tasks = [crew.task(seed=seed, setup=drawn) for seed in range(10)]
         outcomes = list(crew.run(tasks))
     failed = [f"{one.outcome}: {one.text}" for one in outcomes if one.outcome != "right"]
@@ -292,16 +289,18 @@ def test_totals_are_written_while_a_run_goes_on(tmp_path):
     path = tmp_path / "soak.json"
     totals = Totals({"manner": "told", "control": False}, path)
     totals.add(Outcome(1, "right", steps=7, counts={"routes": Counter(a=2)}))
-    totals.fail(3, Outcome(2, "died", "ended by SIGSEGV"), "python -m tests.soak_gpu --replay 3")
+    totals.fail(Outcome(2, "died", "ended by SIGSEGV", seed=3), "python -m tests.soak --replay 3")
     said = json.loads(path.read_text())
     assert (said["programs"], said["steps"], said["counts"]["routes"]) == (1, 7, {"a": 2})
     assert said["failures"][0]["text"] == "ended by SIGSEGV"
 
 
 def test_without_a_gpu_the_command_says_so(capsys, monkeypatch):
-    monkeypatch.setattr(soak, "why_no_gpu", lambda: "no CUDA device")
-    assert soak.main(["--programs", "1"]) == 2
-    assert "no CUDA device; --dry and --simulated need none" in capsys.readouterr().err
+    monkeypatch.setattr(room, "why_no_gpu", lambda: "no CUDA device")
+    assert soak.main(["--place", "gpu", "--programs", "1"]) == 2
+    assert (
+        "no CUDA device; the places device, dry and simulated need none" in capsys.readouterr().err
+    )
 
 
 # --- words ----------------------------------------------------------------------------------------

@@ -234,6 +234,9 @@ class Attempt(Step):
     def makes(self) -> None:
         return None
 
+    def simpler(self) -> list[Step]:
+        return [self.step]
+
     def __str__(self) -> str:
         made = str(self.step).replace(f"{self.step.makes()} = ", "")
         return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"

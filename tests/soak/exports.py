@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from . import steps as s
 from .copies import Copies
 from .strangers import DEAF
@@ -17,7 +15,7 @@ class Exports(Copies):
     """The model with exports, consumers, and libraries that pass on what they took in."""
 
     # Promises that are more than the bridge makes, for the test that the soak finds out.
-    lies: ClassVar[frozenset[str]] = frozenset()
+    lies: frozenset[str] = frozenset()
 
     # --- capsules ---------------------------------------------------------------------------------
 

@@ -7,6 +7,8 @@ are more than the bridge makes.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,17 +35,26 @@ class Fault:
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     lies: frozenset[str] = frozenset()
 
+    def model(self) -> Bridge:
+        """Make the model to draw and judge by."""
+        model = Bridge()
+        model.lies = self.lies
+        return model
+
     @contextlib.contextmanager
-    def planted(self) -> Iterator[type[Bridge]]:
-        """Put it in place; gives the model to draw and judge by."""
+    def planted(self) -> Iterator[None]:
+        """Put it in place."""
         before = {name: getattr(cai_bridge, name) for name in self.functions}
         for name, function in self.functions.items():
             setattr(cai_bridge, name, function)
         try:
-            yield type("Lying", (Bridge,), {"lies": self.lies}) if self.lies else Bridge
+            yield
         finally:
             for name, function in before.items():
                 setattr(cai_bridge, name, function)
+
+
+NOTHING = Fault("")
 
 
 def never_waits(x: Any, stream: Any = None, readonly: bool | None = None) -> Any:
@@ -126,6 +137,13 @@ def calls_and_lets_go(
     return lambda x: function(to_cai(x, stream=stream, readonly=readonly))
 
 
+def dies(x: Any, **arguments: Any) -> Any:
+    """`from_cai` that dies of a dict with memory."""
+    if isinstance(x, dict) and x["data"][0]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return from_cai(x, **arguments)
+
+
 RACE = "report: race"
 FAULTS = {
     "never waits": Fault(RACE, {"to_cai": never_waits}),
@@ -138,6 +156,7 @@ FAULTS = {
     "declares the default stream": Fault("view", {"from_cai": declares_the_default_stream}),
     "converts unordered": Fault(RACE, {"convert": converts_unordered}),
     "calls and lets go": Fault(RACE, {"adapt": calls_and_lets_go}),
+    "dies": Fault("died", {"from_cai": dies}),
     "promises waits": Fault(RACE, lies=frozenset({"-1 waits"})),
     "promises contexts": Fault("", lies=frozenset({"contexts last"})),
 }

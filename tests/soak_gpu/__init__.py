@@ -3,6 +3,5 @@
 A program makes arrays late in torch, CuPy, Numba and JAX, hands them on by every route, reads and
 writes them late, drops the names in any order, and lets the producer's allocator use the memory
 again at once. `discipline` says which programs are right; `generate` draws programs that keep to
-it; `machine` runs one in a process of its own (`zygote`, `child`). A program that reads a wrong
-value, dies, hangs or raises is cut down by `shrink` and printed with the command that replays it.
+it; `machine` runs one. `room` is what the soak has to know of it.
 """

@@ -4,10 +4,14 @@ a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 from typing import Any
 
+from ...soak.zygote import Ready
 from ..step import LIBRARIES
+
+NOT_INITIALIZED = 3
 
 
 def load(name: str) -> type[Any]:
@@ -16,14 +20,37 @@ def load(name: str) -> type[Any]:
     return adapter
 
 
-def available(names: tuple[str, ...] = LIBRARIES) -> tuple[list[str], dict[str, str]]:
-    """Import what is there; tell why the others are not."""
-    found, missing = [], {}
-    for name in names:
+def stand_ins() -> Ready:
+    """Import what stands in for the libraries, so that no child has to."""
+    for name in ("dry", "simulated"):
+        importlib.import_module(f"{__name__}.{name}")
+    return Ready(list(LIBRARIES))
+
+
+def imported(later: list[str]) -> Ready:
+    """Import the libraries, and see whether one of them starts CUDA."""
+    ready = Ready()
+    for name in LIBRARIES:
+        if name in later:
+            ready.there.append(name)
+            continue
         try:
             load(name)
         except Exception as error:
-            missing[name] = f"{type(error).__name__}: {error}"
-        else:
-            found.append(name)
-    return found, missing
+            ready.missing[name] = f"{type(error).__name__}: {error}"
+            continue
+        ready.there.append(name)
+        ready.versions[name] = str(getattr(importlib.import_module(name), "__version__", "?"))
+        if cuda_is_started():
+            ready.started_by = name
+            break
+    return ready
+
+
+def cuda_is_started() -> bool:
+    """Whether anybody has initialised the driver in this process."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED

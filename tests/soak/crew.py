@@ -44,9 +44,10 @@ class Crew:
 
     def __init__(self, world: World, jobs: int, limit_s: float) -> None:
         self.world, self.jobs, self.limit_s = world, jobs, limit_s
-        self.flying = 0
+        self.flying: dict[int, Task] = {}
+        self._again: list[Task] = []
         self._numbers = 0
-        self._folder = Path(tempfile.mkdtemp(prefix="soak-gpu-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="soak-"))
         later: list[str] = []
         while True:
             self._start(later)
@@ -61,9 +62,7 @@ class Crew:
         environment = {**ENVIRONMENT, **MEMORY[self.world.memory]}
         environment["JAX_COMPILATION_CACHE_DIR"] = str(self._folder / "jax")
         environment["NUMBA_CACHE_DIR"] = str(self._folder / "numba")
-        if self.world.place != "gpu":
-            environment["SOAK_STAND_INS"] = "1"
-        arguments = (theirs, self._folder, environment, later)
+        arguments = (theirs, self._folder, environment, self.world, later)
         self._process = context.Process(target=zygote.main, args=arguments, daemon=False)
         self._process.start()
         theirs.close()
@@ -104,33 +103,38 @@ class Crew:
 
     def send(self, task: Task) -> None:
         self._connection.send(task)
-        self.flying += 1
+        self.flying[task.number] = task
 
-    def outcome(self, within_s: float) -> Outcome | None:
-        """Wait for what came of some program."""
+    def outcomes(self, within_s: float) -> list[Outcome]:
+        """Wait for what came of some task."""
         if not self._connection.poll(within_s):
-            return None
+            return []
         try:
-            outcome: Outcome = self._connection.recv()
+            outcomes: list[Outcome] = self._connection.recv()
         except EOFError:
             raise RuntimeError("the zygote is gone") from None
-        self.flying -= 1
-        return outcome
+        task = self.flying.pop(outcomes[0].number)
+        if task.count > 1 and outcomes[0].outcome in {"died", "hung"}:
+            # Which of its programs it was is to be seen, and what came of the others.
+            single = ({"seed": seed, "setup": task.setup} for seed in task.seeds)
+            self._again += [self.task(**one) for one in single]
+            return []
+        return outcomes
 
     def run(self, tasks: Iterable[Task], until: float = float("inf")) -> Iterator[Outcome]:
         """Run tasks as they come; none is begun after a moment of `time.monotonic`."""
         left = iter(tasks)
         more = True
-        while more or self.flying:
-            while more and self.flying < self.jobs:
-                task = next(left, None) if time.monotonic() < until else None
+        while more or self.flying or self._again:
+            while (more or self._again) and len(self.flying) < self.jobs:
+                in_time = time.monotonic() < until
+                task = self._again.pop(0) if self._again else next(left, None) if in_time else None
                 if task is None:
                     more = False
                 else:
                     self.send(task)
-            outcome = self.outcome(0.1) if self.flying else None
-            if outcome is not None:
-                yield outcome
+            if self.flying:
+                yield from self.outcomes(0.1)
 
 
 def default_jobs() -> int:

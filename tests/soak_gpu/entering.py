@@ -1,4 +1,4 @@
-"""Where programs run: over the libraries on a GPU, or over one of two sets of stand-ins."""
+"""The libraries of a program on a GPU, or one of two sets of stand-ins for them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..soak.worlds import World
 from . import doors
 from .program import Program
 from .step import STREAMS
-
-PLACES = ("gpu", "dry", "simulated")
-
-# Where the libraries get their memory: what each is told, for PyTorch and JAX before its import.
-MEMORY: dict[str, dict[str, str]] = {
-    "pools": {},
-    "async": {
-        "PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync",
-        "XLA_PYTHON_CLIENT_ALLOCATOR": "cuda_async",
-    },
-    "segments": {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"},
-}
-
-
-@dataclass(frozen=True)
-class World:
-    """A place, and what is between the libraries there.
-
-    Attributes
-    ----------
-    place : str
-        ``"gpu"``; ``"dry"``: stand-ins over NumPy work at once, and have a bridge of their own; or
-        ``"simulated"``: stand-ins work on the simulated device, with the bridge between them.
-    control : bool
-        Whether arrays are handed over without a bridge; not on the simulated device.
-    fault : str
-        What is planted, one of `libraries.faults`; empty for nothing.
-    memory : str
-        Where the libraries get memory from on a GPU: ``"pools"``, their own; ``"async"``, the
-        driver's pool (`cuMemAllocAsync`), by PyTorch, CuPy and JAX; or ``"segments"``, PyTorch's
-        expandable segments (`cuMemMap`).
-    """
-
-    place: str = "gpu"
-    control: bool = False
-    fault: str = ""
-    memory: str = "pools"
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,11 @@ class Totals:
     @property
     def label(self) -> str:
         memory = self.asked.get("memory", "pools")
-        told = [self.asked["manner"], *["control"] * self.asked["control"]]
+        is_device = self.asked.get("place") == "device"
+        told = [
+            "device" if is_device else self.asked["manner"],
+            *["control"] * self.asked["control"],
+        ]
         return ", ".join(told + [memory] * (memory != "pools"))
 
     def add(self, outcome: Outcome) -> None:
@@ -55,9 +59,14 @@ class Totals:
         if time.monotonic() - self.written > EVERY_S:
             self.write()
 
-    def fail(self, seed: int, outcome: Outcome, replay: str) -> dict[str, Any]:
+    def fail(self, outcome: Outcome, replay: str) -> dict[str, Any]:
         """Note a program that failed; its listing may follow."""
-        said = {"seed": seed, "outcome": outcome.outcome, "text": outcome.text, "replay": replay}
+        said = {
+            "seed": outcome.seed,
+            "outcome": outcome.outcome,
+            "text": outcome.text,
+            "replay": replay,
+        }
         self.failures.append(said)
         self.write()
         return said
@@ -88,9 +97,11 @@ class Totals:
         outcomes = ", ".join(f"{self.outcomes[one]} {named.get(one, one)}" for one in OUTCOMES)
         used = self.counts.get("libraries", Counter()).most_common()
         libraries = ", ".join(f"{name} {count:,}" for name, count in used)
+        rate = self.programs / self.seconds if self.seconds else 0.0
         return (
             f"{self.label}: {self.programs:,} programs of {self.steps:,} steps in "
-            f"{self.seconds:.0f} s: {outcomes} (steps: {libraries or 'none'})"
+            f"{self.seconds:.0f} s ({rate:.0f}/s): {outcomes}"
+            + (f" (steps: {libraries})" if libraries else "")
         )
 
     def details(self) -> str:
@@ -101,6 +112,8 @@ class Totals:
         for what, count in sorted(self.counts.get("others", Counter()).items()):
             lines.append(f"{what}: {count:,}")
         routes = self.counts.get("routes", Counter())
+        if not routes:
+            return "\n".join(lines)
         lines.append(f"{len(routes)} routes, {sum(routes.values()):,} hand-overs:")
         lines += [f"  {count:6,}  {route}" for route, count in routes.most_common(ROUTES)]
         lines += [f"  and {len(routes) - ROUTES} more"] if len(routes) > ROUTES else []

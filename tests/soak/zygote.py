@@ -1,4 +1,4 @@
-"""The process that has imported the libraries, and forks one child for each program.
+"""The process that has imported what programs need, and forks a child for each task.
 
 CUDA does not survive a fork, so nothing here may start it: where importing a library does, another
 zygote takes over that leaves this import to the children.
@@ -6,8 +6,6 @@ zygote takes over that leaves this import to the children.
 
 from __future__ import annotations
 
-import ctypes
-import importlib
 import os
 import pickle
 import signal
@@ -21,10 +19,7 @@ from pathlib import Path
 
 from . import child
 from .child import Outcome, Task
-from .step import LIBRARIES
-
-NOT_INITIALIZED = 3
-GRACE_S = 2.0
+from .worlds import World
 
 
 @dataclass
@@ -45,53 +40,19 @@ class Child:
 
 
 def main(
-    connection: Connection, folder: Path, environment: dict[str, str], later: list[str]
+    connection: Connection,
+    folder: Path,
+    environment: dict[str, str],
+    world: World,
+    later: list[str],
 ) -> None:
     """Import, tell, and then fork a child for every task that comes, until there come no more."""
     os.environ.update(environment)
-    ready = stand_ins() if environment.get("SOAK_STAND_INS") else imported(later)
+    ready = world.room.ready(world.place, later)
     connection.send(ready)
     if not ready.started_by:
         warnings.simplefilter("ignore")
         serve(connection, folder)
-
-
-def stand_ins() -> Ready:
-    """Import what stands in for the libraries, so that no child has to."""
-    for name in ("dry", "simulated"):
-        importlib.import_module(f"{__package__}.libraries.{name}")
-    return Ready(list(LIBRARIES))
-
-
-def imported(later: list[str]) -> Ready:
-    """Import the libraries, and see whether one of them starts CUDA."""
-    from .libraries import load
-
-    ready = Ready()
-    for name in LIBRARIES:
-        if name in later:
-            ready.there.append(name)
-            continue
-        try:
-            load(name)
-        except Exception as error:
-            ready.missing[name] = f"{type(error).__name__}: {error}"
-            continue
-        ready.there.append(name)
-        ready.versions[name] = str(getattr(importlib.import_module(name), "__version__", "?"))
-        if cuda_is_started():
-            ready.started_by = name
-            break
-    return ready
-
-
-def cuda_is_started() -> bool:
-    """Whether anybody has initialised the driver in this process."""
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return False
-    return int(driver.cuDeviceGetCount(ctypes.byref(ctypes.c_int()))) != NOT_INITIALIZED
 
 
 def serve(connection: Connection, folder: Path) -> None:
@@ -111,10 +72,10 @@ def serve(connection: Connection, folder: Path) -> None:
             elif not open_:
                 time.sleep(0.01)
             for one in list(children):
-                outcome = ended(one, folder)
-                if outcome is not None:
+                outcomes = ended(one, folder)
+                if outcomes is not None:
                     children.remove(one)
-                    connection.send(outcome)
+                    connection.send(outcomes)
     except BrokenPipeError:
         pass
     finally:
@@ -135,7 +96,7 @@ def started(task: Task, connection: Connection, folder: Path) -> Child:
     return Child(task, pid, time.monotonic() + task.limit_s)
 
 
-def ended(one: Child, folder: Path) -> Outcome | None:
+def ended(one: Child, folder: Path) -> list[Outcome] | None:
     """Tell what came of a child that is over, or that took too long."""
     pid, status = os.waitpid(one.pid, os.WNOHANG)
     number = one.task.number
@@ -144,16 +105,16 @@ def ended(one: Child, folder: Path) -> Outcome | None:
     if pid == 0:
         os.kill(one.pid, signal.SIGKILL)
         os.waitpid(one.pid, 0)
-        outcome = gone(one, folder, "hung", f"not over after {one.task.limit_s:g} s")
+        outcomes = [gone(one, folder, "hung", f"not over after {one.task.limit_s:g} s")]
     elif (folder / f"{number}.outcome").exists():
-        outcome = pickle.loads((folder / f"{number}.outcome").read_bytes())
+        outcomes = pickle.loads((folder / f"{number}.outcome").read_bytes())
     else:
         code = os.waitstatus_to_exitcode(status)
         name = signal.Signals(-code).name if code < 0 else f"code {code}"
-        outcome = gone(one, folder, "died", f"ended by {name}")
+        outcomes = [gone(one, folder, "died", f"ended by {name}")]
     for path in folder.glob(f"{number}.*"):
         path.unlink(missing_ok=True)
-    return outcome
+    return outcomes
 
 
 def gone(one: Child, folder: Path, what: str, why: str) -> Outcome:
@@ -165,7 +126,8 @@ def gone(one: Child, folder: Path, what: str, why: str) -> Outcome:
     steps = [step for (step,) in struct.iter_unpack("q", written)]
     at = max(steps, default=None)
     where = f"the threads were at the steps {steps}" if steps else "no step was begun"
-    return Outcome(one.task.number, what, f"{why}; {where}\n{said(one, folder)}", at=at)
+    text = f"{why}; {where}\n{said(one, folder)}"
+    return Outcome(one.task.number, what, text, at=at, seed=one.task.seed)
 
 
 def said(one: Child, folder: Path, most: int = 6000) -> str:
