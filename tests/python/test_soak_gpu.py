@@ -15,12 +15,13 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.soak import __main__ as soak
 from tests.soak import shrink
+from tests.soak import steps as p
 from tests.soak.child import Outcome
 from tests.soak.crew import Crew
+from tests.soak.program import Program, listing
 from tests.soak.totals import Totals
 from tests.soak.worlds import World
 from tests.soak_gpu import libraries, room
-from tests.soak_gpu import program as p
 from tests.soak_gpu.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
 from tests.soak_gpu.clocks import Refused, Unmet
 from tests.soak_gpu.discipline import Discipline, expected, is_right
@@ -51,7 +52,7 @@ def run(capsys, *words):
 # --- drawing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("manner", p.MANNERS)
+@pytest.mark.parametrize("manner", soak.MANNERS)
 def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(manner):
     drawn = Counter()
     for seed in range(60):
@@ -59,7 +60,7 @@ def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(
         expected(made)
         drawn.update(type(step) for step in made.steps)
     never = {p.Export} if manner == "unsaid" else set()
-    assert set(drawn) == set(p.Step.__subclasses__()) - never
+    assert set(drawn) == room.STEPS - never
 
 
 def test_the_same_seed_makes_the_same_program_in_every_process():
@@ -89,7 +90,7 @@ def test_programs_are_drawn_over_the_libraries_that_are_there():
 
 
 def test_streams_are_named_in_the_programs_manner():
-    given = {manner: Counter() for manner in p.MANNERS}
+    given = {manner: Counter() for manner in soak.MANNERS}
     for manner, seen in given.items():
         for seed in range(20):
             for step in program(seed, setup(manner)).steps:
@@ -105,7 +106,7 @@ def test_streams_are_named_in_the_programs_manner():
 
 
 def taken(steps, manner="told", threads=1):
-    return is_right(p.Program(manner, p.LIBRARIES, threads, (*STREAMS, *steps)))
+    return is_right(Program(manner, p.LIBRARIES, threads, (*STREAMS, *steps)))
 
 
 @pytest.mark.parametrize("name", RIGHT)
@@ -145,7 +146,7 @@ def test_what_another_thread_made_is_used_after_the_two_have_met():
 # --- running --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("manner", p.MANNERS)
+@pytest.mark.parametrize("manner", soak.MANNERS)
 def test_right_programs_are_right(manner):
     with Crew(World("dry"), 2, LIMIT_S) as crew:
         outcomes = ran(crew, 12, manner=manner)
@@ -164,7 +165,7 @@ def test_a_planted_fault_is_found_and_cut_down(fault):
         drawn = program(wrong[0].number - 1, setup())
         cut, failure = shrink.cut_down(crew, drawn, wrong[0], 60.0)
     assert failure.outcome == "wrong"
-    assert len(cut.steps) * 10 <= len(drawn.steps), p.listing(cut)
+    assert len(cut.steps) * 10 <= len(drawn.steps), listing(cut)
     assert "is of:" in failure.text
 
 
@@ -307,5 +308,5 @@ def test_without_a_gpu_the_command_says_so(capsys, monkeypatch):
 
 
 def test_a_listing_reads_as_the_python_that_it_stands_for():
-    listed = p.listing(p.Program("handles", ("torch", "cupy"), 1, tuple(LISTED)))
+    listed = listing(Program("handles", ("torch", "cupy"), 1, tuple(LISTED)))
     assert [line[6:] for line in listed.splitlines()[1:]] == list(LISTED.values())

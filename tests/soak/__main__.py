@@ -15,6 +15,8 @@ from .child import Outcome, Task
 from .crew import Crew, default_jobs
 from .program import listing
 from .shrink import cut_down
+from .step import LIBRARIES
+from .steps import STEPS
 from .totals import Totals
 from .worlds import MEMORY, ROOMS, World
 
@@ -22,7 +24,6 @@ SHOWN = 3
 START_S = 300.0
 TOLD_EVERY_S = 30.0
 MANNERS = ("told", "handles", "unsaid")
-LIBRARIES = ("torch", "cupy", "numba", "jax", "tvm_ffi", "warp")
 # What a program is drawn by and run in, which the command that replays it says again.
 ABOUT_PROGRAMS: dict[str, dict[str, object]] = {
     "place": {"choices": ROOMS, "default": "device", "help": "where they run"},
@@ -63,6 +64,8 @@ class Soak:
             "libraries": asked.libraries if there else [],
             "missing": missing,
         }
+        lacking = sorted(one.__name__ for one in STEPS - self.room.STEPS)
+        print(f"not drawn here: {', '.join(lacking)}")
         self.totals = Totals({**said, "versions": crew.ready.versions}, asked.json)
 
     def replay_command(self, seed: int) -> str:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .step import Argument, Step, within
+from .step import Argument, Step, arguments, is_handle, plain, written
 
 
 @dataclass(frozen=True)
 class ToCai(Step):
+    """A view for a consumer.
+
+    `at` is current in the exporter's library where each has a current stream of its own; `current`
+    too, for a consumer's bare handle. On the simulated device `current` is that of all libraries.
+    """
+
     name: str
     source: str
     stream: Argument = None
@@ -17,17 +23,23 @@ class ToCai(Step):
     current: str | None = None
     # By `convert`, which takes the array in before it asks whom it is for.
     converts: bool = False
-    simplest: ClassVar = {"readonly": None, "current": None, "converts": False}
+    at: str | None = None
+    # "capsule" or "versioned", where the exporter is asked for one ready on the legacy stream.
+    by: str = ""
+    simplest: ClassVar = {"readonly": None, "current": None, "converts": False, "by": ""}
 
-    def __str__(self) -> str:
-        readonly = "" if self.readonly is None else f", readonly={self.readonly}"
+    def statement(self) -> str:
+        version = "" if self.by == "capsule" else ", max_version=(1, 0)"
+        source = f"{self.source}.__dlpack__(stream=1{version})" if self.by else self.source
         call, to = ("convert", ", 'cai'") if self.converts else ("to_cai", "")
-        made = f"{self.name} = {call}({self.source}{to}, stream={self.stream}{readonly})"
-        return within(self.current, made)
+        said = arguments(stream=self.stream, readonly=self.readonly)
+        return f"{self.name} = {call}({source}{to}{said})"
 
 
 @dataclass(frozen=True)
 class FromCai(Step):
+    """A view for DLPack. `stream` declares the producer's; `as_dict` hands in the dict alone."""
+
     name: str
     source: str
     stream: Argument = None
@@ -35,21 +47,21 @@ class FromCai(Step):
     current: str | None = None
     as_dict: bool = False
     device: int | None = None
+    at: str | None = None
     simplest: ClassVar = {"readonly": None, "current": None, "as_dict": False, "device": None}
 
-    def __str__(self) -> str:
+    def statement(self) -> str:
         source = self.source
         if self.as_dict:
             source = f"{source}.__cuda_array_interface__, owner={source}"
-        readonly = "" if self.readonly is None else f", readonly={self.readonly}"
+        said = arguments(stream=self.stream, readonly=self.readonly)
         device = "" if self.device is None else f", device=(2, {self.device})"
-        made = f"{self.name} = from_cai({source}, stream={self.stream}{readonly}{device})"
-        return within(self.current, made)
+        return f"{self.name} = from_cai({source}{said}{device})"
 
 
 @dataclass(frozen=True)
 class Export(Step):
-    """A capsule that nobody has consumed yet, of an array or of a view."""
+    """A capsule that nobody has consumed yet, of an array or of a view; perhaps nobody does."""
 
     name: str
     source: str
@@ -58,44 +70,20 @@ class Export(Step):
     current: str | None = None
     device: int | None = None
     simplest: ClassVar = {"current": None, "device": None}
+    more: ClassVar[str] = ""
 
-    def __str__(self) -> str:
-        said = f"stream={self.stream}{asked(self.versioned, self.device)}"
-        return within(self.current, f"{self.name} = {self.source}.__dlpack__({said})")
+    def statement(self) -> str:
+        said = f"stream={written(self.stream)}{self.more}"
+        said += ", max_version=(1, 0)" if self.versioned else ""
+        said += "" if self.device is None else f", dl_device=(2, {self.device})"
+        return f"{self.name} = {self.source}.__dlpack__({said})"
 
 
 @dataclass(frozen=True)
-class Copy(Step):
+class Copy(Export):
     """A capsule with a copy of a view's array."""
 
-    name: str
-    source: str
-    stream: Argument = None
-    versioned: bool = True
-    current: str | None = None
-    device: int | None = None
-    simplest: ClassVar = {"current": None, "device": None}
-
-    def __str__(self) -> str:
-        said = f"stream={self.stream}, copy=True{asked(self.versioned, self.device)}"
-        return within(self.current, f"{self.name} = {self.source}.__dlpack__({said})")
-
-
-def asked(versioned: bool, device: int | None) -> str:
-    """Write what a consumer asks for beside its stream."""
-    version = ", max_version=(1, 3)" if versioned else ""
-    return version if device is None else f"{version}, dl_device=(2, {device})"
-
-
-@dataclass(frozen=True)
-class ToHost(Step):
-    """A copy of a view's array in the host's memory, read at once."""
-
-    name: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.name} = numpy.from_dlpack({self.source}.__dlpack__(dl_device=(1, 0)))"
+    more: ClassVar[str] = ", copy=True"
 
 
 @dataclass(frozen=True)
@@ -120,7 +108,7 @@ class Consume(Step):
         "device": None,
     }
 
-    def __str__(self) -> str:
+    def statement(self) -> str:
         work = "read(" if self.value is None else "write("
         value = "" if self.value is None else f", {self.value}"
         made = f"cuda.consumer({self.kind!r}, {self.stream}).{work}{self.source}{value})"
@@ -131,57 +119,89 @@ class Consume(Step):
             made = f"{self.stream}.{work}take({self.source}){value})"
         given = ["asking with the stream object"] if self.as_object else []
         given += [] if self.device is None else [f"for dl_device=(2, {self.device})"]
-        made = f"{self.name} = {made}" + (f"  # {', '.join(given)}" if given else "")
-        return within(self.current, made)
+        return f"{self.name} = {made}" + (f"  # {', '.join(given)}" if given else "")
 
 
 @dataclass(frozen=True)
-class Relay(Step):
-    """A library's array of a capsule, which works on a stream of its own and speaks on its own."""
+class Take(Step):
+    """A library takes a view or a capsule over; all its work is queued on `stream`."""
 
     name: str
     source: str
-    stream: str
-    speaks: str = "cai3"
-    simplest: ClassVar = {"speaks": "cai3"}
+    library: str
+    how: str
+    stream: str | None = None
 
-    def __str__(self) -> str:
-        return f"{self.name} = Relay({self.source}, {self.stream}, speaks={self.speaks!r})"
+    def within(self) -> tuple[str | None, ...]:
+        return (self.stream,)
+
+    def statement(self) -> str:
+        source, stream = self.source, self.stream
+        module = "jax.dlpack" if self.library == "jax" else self.library
+        made = {
+            "asarray": f"cupy.asarray({source})",
+            "memory": f"ndarray_over(UnownedMemory({source}.ptr, owner={source}))",
+            "array": f"wp.array(data={source}, dtype=wp.float32, copy=False)",
+            "as_tensor": f"torch.as_tensor({source}, device='cuda')",
+            "as_cuda_array": f"cuda.as_cuda_array({source})",
+            "no_sync": f"cuda.as_cuda_array({source}, sync=False)",
+            "argument": f"{source}  # for kernels on {stream}",
+            "from_dlpack": f"{module}.from_dlpack({source})",
+            "asked": f"{module}.from_dlpack({source} asked with {stream})",
+            "convert": f"convert({source}, {self.library})",
+            "capsule": f"{module}.from_dlpack({source})",
+        }[self.how]
+        return f"{self.name} = {made}"
 
 
-@dataclass(frozen=True)
-class Adopt(Step):
-    """A tensor out of a capsule becomes a view by `managed_tensor_to_py_object_no_sync`."""
+Relay = plain(
+    "Relay",
+    "{name} = Relay({source}, {stream}, speaks={speaks!r})",
+    "A library's array of a capsule, which works on a stream of its own and speaks on its own.",
+    name=str,
+    source=str,
+    stream=str,
+    speaks="cai3",
+)
+Adopt = plain(
+    "Adopt",
+    "{name} = exchange_table(DLPackView).import(take({source}))",
+    "A tensor out of a capsule becomes a view by `managed_tensor_to_py_object_no_sync`.",
+    name=str,
+    source=str,
+)
+ToHost = plain(
+    "ToHost",
+    "{name} = numpy.from_dlpack({source}.__dlpack__(dl_device=(1, 0)))",
+    "A copy of a view's array in the host's memory, read at once.",
+    name=str,
+    source=str,
+)
 
-    name: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.name} = exchange_table(DLPackView).import(take({self.source}))"
-
-
-@dataclass(frozen=True)
-class Release(Step):
-    """A view is released, or (`how` is "with") its block ends."""
-
-    view: str
-    stream: Argument = None
-    how: str = "release"
-    thread: bool = False
-    current: str | None = None
-    simplest: ClassVar = {"thread": False, "how": "release", "stream": None, "current": None}
-
-    def __str__(self) -> str:
-        said = "" if self.stream is None else f"stream={self.stream}"
-        made = f"with {self.view}: pass" if self.how == "with" else f"{self.view}.release({said})"
-        return within(self.current, f"in another thread: {made}" if self.thread else made)
-
+# --- the end of things ----------------------------------------------------------------------------
 
 PLACES = {
     "thread": "in another thread: ",
     "native": "in a thread of C's own: ",
     "unlocked": "without the interpreter's lock: ",
 }
+
+
+@dataclass(frozen=True)
+class Release(Step):
+    """A view is released, or (`how` is "with") its block ends; maybe in a thread of its own."""
+
+    view: str
+    stream: Argument = None
+    how: str = "release"
+    elsewhere: bool = False
+    current: str | None = None
+    simplest: ClassVar = {"elsewhere": False, "how": "release", "stream": None, "current": None}
+
+    def statement(self) -> str:
+        said = "" if self.stream is None else written(self.stream)
+        made = f"with {self.view}: pass" if self.how == "with" else f"{self.view}.release({said})"
+        return f"{PLACES['thread']}{made}" if self.elsewhere else made
 
 
 @dataclass(frozen=True)
@@ -193,64 +213,72 @@ class Drop(Step):
     current: str | None = None
     simplest: ClassVar = {"how": None, "current": None}
 
-    def __str__(self) -> str:
+    def statement(self) -> str:
         made = f"{self.what}.release()" if self.what[0] == "p" else f"del {self.what}"
-        return within(self.current, PLACES.get(str(self.how), "") + made)
+        return PLACES.get(str(self.how), "") + made
 
 
 @dataclass(frozen=True)
 class Cycle(Step):
-    """The program loses a view (and, through its owner, the array) in a reference cycle."""
+    """The program loses something (and, of a view, its owner's array) in a reference cycle."""
 
-    view: str
+    what: str
     through_owner: bool = False
     simplest: ClassVar = {"through_owner": False}
 
-    def __str__(self) -> str:
+    def statement(self) -> str:
         if self.through_owner:
-            return f"{self.view}.owner.mine = {self.view}; del {self.view}, and the array"
-        return f"box = [{self.view}]; box.append(box); del box, {self.view}"
+            return f"{self.what}.owner.mine = {self.what}; del {self.what}, and the array"
+        return f"box = [{self.what}]; box.append(box); del box, {self.what}"
 
 
-@dataclass(frozen=True)
-class Collect(Step):
-    def __str__(self) -> str:
-        return "gc.collect()"
-
-
-@dataclass(frozen=True)
-class Attempt(Step):
-    """A step with a call of the driver made to fail.
-
-    Whatever comes of a hand-over is dropped; a release that fails is made once more.
-    """
-
-    step: ToCai | FromCai | Export | Release | Drop
-    call: str
-    nth: int
-    error: str
-    simplest: ClassVar = {"nth": 1, "error": "CUDA_ERROR_OUT_OF_MEMORY"}
-
-    def makes(self) -> None:
-        return None
-
-    def simpler(self) -> list[Step]:
-        return [self.step]
-
-    def __str__(self) -> str:
-        made = str(self.step).replace(f"{self.step.makes()} = ", "")
-        return f"cuda.fail({self.call!r}, {self.nth}, {self.error!r}); try: {made}"
+Collect = plain("Collect", "gc.collect()", "Python's collector runs.")
+Look = plain(
+    "Look",
+    "from_cai(nothing).release()",
+    "A later call of the bridge, which ends what waited for a consumer to be done.",
+)
 
 
 @dataclass(frozen=True)
 class Refusal(Step):
     """A step that a graph capture is in the way of: it is refused, and all is as before."""
 
-    step: ToCai | FromCai | Export | Release
+    step: Step
+    says: ClassVar[str] = "with pytest.raises(DriverError): {tried}"
 
     def makes(self) -> None:
         return None
 
-    def __str__(self) -> str:
-        made = str(self.step).replace(f"{self.step.makes()} = ", "")
-        return f"with pytest.raises(DriverError): {made}"
+    def statement(self) -> str:
+        tried = str(self.step).replace(f"{self.step.makes()} = ", "")
+        return self.says.format(tried=tried, **vars(self))
+
+
+@dataclass(frozen=True)
+class Attempt(Refusal):
+    """A step with a call of the driver made to fail.
+
+    Whatever comes of a hand-over is dropped; a release that fails is made once more.
+    """
+
+    call: str
+    nth: int
+    error: str
+    simplest: ClassVar = {"nth": 1, "error": "CUDA_ERROR_OUT_OF_MEMORY"}
+    says: ClassVar[str] = "cuda.fail({call!r}, {nth}, {error!r}); try: {tried}"
+
+    def simpler(self) -> list[Step]:
+        return [self.step]
+
+
+def spoken(step: ToCai | FromCai | Export) -> str:
+    """Name a call and how its stream was given, for the counts of routes."""
+    call = {ToCai: "to_cai", FromCai: "from_cai", Export: "__dlpack__"}[type(step)]
+    if isinstance(step, ToCai) and step.by:
+        call = "capsule.to_cai"
+    if isinstance(step, FromCai) and step.as_dict:
+        call = "dict.from_cai"
+    if step.stream is None:
+        return call
+    return f"{call}({'handle' if is_handle(step.stream) else 'object'})"

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .bridging import Consume, ToCai
-from .step import Step, within
+from .step import Step, arguments, late, written
+
+DOES = ("write", "new", "both")
+LIKE = "like"
 
 
 @dataclass(frozen=True)
@@ -18,18 +21,17 @@ class Tree(Step):
     def names(self) -> set[str]:
         return {part.name for part in self.parts}
 
-    def needs(self) -> set[str]:
-        return set[str]().union(*(part.needs() for part in self.parts))
-
     def simpler(self) -> list[Step]:
         return [*self.parts, *(Tree((self.parts[0], other)) for other in self.parts[1:-1])]
 
-    def __str__(self) -> str:
+    def within(self) -> tuple[str | None, ...]:
+        return (self.parts[0].current,)
+
+    def statement(self) -> str:
         first = self.parts[0]
         to, of = (", ".join(getattr(p, n) for p in self.parts) for n in ("name", "source"))
-        readonly = "" if first.readonly is None else f", readonly={first.readonly}"
-        made = f"{to} = convert([{of}], 'cai', stream={first.stream}{readonly})"
-        return within(first.current, made)
+        said = arguments(stream=first.stream, readonly=first.readonly)
+        return f"{to} = convert([{of}], 'cai'{said})"
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,67 @@ class Call(Step):
         return {self.taken.name, self.work.name}
 
     def needs(self) -> set[str]:
-        return (self.taken.needs() | self.work.needs()) - self.names()
+        return super().needs() - self.names()
 
     def simpler(self) -> list[Step]:
         return [self.taken]
 
-    def __str__(self) -> str:
+    def within(self) -> tuple[str | None, ...]:
+        return (self.taken.current,)
+
+    def statement(self) -> str:
         taken, after = self.taken, f"  # {self.taken.name}: the function {self.how} it"
-        made = f"adapt(lambda {taken.name}: {self.work}, stream={taken.stream})({taken.source})"
-        return within(taken.current, made + (after if self.how else ""))
+        stream = written(taken.stream)
+        made = f"adapt(lambda {taken.name}: {self.work}, stream={stream})({taken.source})"
+        return made + (after if self.how else "")
+
+
+@dataclass(frozen=True)
+class CallLibrary(Step):
+    """A function of `library`'s arrays is given an array of another one; nobody names a stream.
+
+    It copies what it is given, late, as the read `read`. Then it writes `value` in place ("write"),
+    returns a new array of `fresh` values ("new"), or does and returns both. What it returns comes
+    back as `returns` says, usable on `back`: the new array as `name`, the given one for the read
+    `again`, at once.
+
+    `stream` is what the function's library works on, and `at` is current in the exporter's.
+    """
+
+    name: str | None
+    source: str
+    library: str
+    stream: str | None
+    read: str
+    does: str = "write"
+    returns: str = LIKE
+    back: str | None = None
+    value: int = 0
+    fresh: int = 0
+    again: str = ""
+    at: str | None = None
+    readonly: bool | None = None
+    spin: float = 0.0
+    simplest: ClassVar = {"spin": 0.0}
+
+    @property
+    def writes(self) -> bool:
+        return self.does in {"write", "both"}
+
+    def named(self) -> set[str | None]:
+        return {self.name, self.read, self.again}
+
+    def within(self) -> tuple[str | None, ...]:
+        return self.at, self.stream, self.back
+
+    def statement(self) -> str:
+        work = [f"{late(self.spin, 'its')}{self.read} = copy(a)"]
+        work += [f"fill(a, {self.value})"] if self.writes else []
+        gives = {"write": "None", "new": "new", "both": "(a, new)"}[self.does]
+        work += [] if self.does == "write" else [f"new = full({self.fresh})"]
+        options = "" if self.returns == LIKE else f", returns={self.returns!r}"
+        options += arguments(readonly=self.readonly)
+        made = {"write": "", "new": f"{self.name} = ", "both": f"same, {self.name} = "}[self.does]
+        after = f"; {self.again} = copy(same); del same" if self.does == "both" else ""
+        function = f"lambda a: ({'; '.join(work)}; {gives})"
+        return f"{made}adapt({function}, {self.library!r}{options})({self.source}){after}"

@@ -11,9 +11,11 @@ import warnings
 from collections import Counter
 from typing import Any
 
-from . import execute, generate, power
+from . import execute, generate, power, steps
+from .bridge import Bridge
 from .child import Outcome
 from .handover import know_nobody
+from .machine import Machine
 from .order import Refused
 from .planted import FAULTS as PLANTED
 from .planted import NOTHING
@@ -23,6 +25,7 @@ from .zygote import Ready
 
 __all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "why_not"]
 
+STEPS = steps.expressed(Bridge, Machine)
 FAULTS = {"device": tuple(PLANTED)}
 CHUNK, PROGRAMS = 250, 100_000
 """So many programs of a process, and of a run."""

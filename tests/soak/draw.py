@@ -112,7 +112,8 @@ class Drawing(Trying):
     def new_stream_on(self, device: int) -> s.Step:
         free = sorted(self.model.free_handles) if self.chance(0.6) else []
         again = self.pick(free) if free else None
-        return s.NewStream(self.name("s"), device, self.pick((True, False)), again)
+        name, kind = self.name("s"), self.pick(("blocking", "non_blocking"))
+        return s.NewStream(name, "cuda", kind, device, again)
 
     def new_array(self, speaks: tuple[str, ...] | None = None) -> s.NewArray:
         device = int(self.chance(0.25))

@@ -246,8 +246,8 @@ class Ends(Model):
         view = self.views[step.view]
         anywhere = also is None or not (view.gpus or s.is_default(also))
         wants(anywhere or self.lanes[str(also)].device == view.at, "another device")
-        wants(not (step.thread and also is not None and also[0] == "T"))
-        self._elsewhere(step.thread)
+        wants(not (step.elsewhere and also is not None and also[0] == "T"))
+        self._elsewhere(step.elsewhere)
         self._let_go(step.view, also, declined=step.stream == -1)
         self.elsewhere = False
 
@@ -275,23 +275,23 @@ class Ends(Model):
         self.maybe = {}
 
     def _cycle(self, step: s.Cycle) -> None:
-        wants(not self.garbage and step.view in self.holds and self.capture is None)
-        view = self.views[step.view]
+        wants(not self.garbage and step.what in self.holds and self.capture is None)
+        view = self.views[step.what]
         if step.through_owner:
             array = view.array
-            wants(self.named.get(array) and self.count[array] == 2 and self.count[step.view] == 1)
-            wants(array not in self.maybe and array in self.holds[step.view] and array[0] == "x")
+            wants(self.named.get(array) and self.count[array] == 2 and self.count[step.what] == 1)
+            wants(array not in self.maybe and array in self.holds[step.what] and array[0] == "x")
             # The collector may clear the owner first, and with it the memory and its streams: then
             # there is no order to be made any more.
             wants(view.home is None or view.home.by != "exporter" or view.home.besides)
             if view.user.kind != "nobody":
                 self.maybe[array] = 0
-            self.change(step.view, view._replace(user=User()))
+            self.change(step.what, view._replace(user=User()))
             del self.named[array]
             self._less(array)
-        wants(not self.views[step.view].lent)
-        del self.named[step.view]
-        self.garbage = (step.view,)
+        wants(not self.views[step.what].lent)
+        del self.named[step.what]
+        self.garbage = (step.what,)
 
     def _collect(self, step: s.Collect) -> None:
         for name in self.garbage:

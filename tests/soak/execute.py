@@ -21,7 +21,7 @@ __all__ = ["Failure", "reported", "run"]
 
 
 def run(
-    program: s.Program,
+    program: s.Steps,
     model: Bridge,
     watch: Callable[[Any, int], None] | None = None,
 ) -> Failure | None:
@@ -46,7 +46,7 @@ def run(
 
 
 def _carried_out(
-    program: s.Program, machine: Machine, watch: Callable[[Any, int], None] | None
+    program: s.Steps, machine: Machine, watch: Callable[[Any, int], None] | None
 ) -> Failure | None:
     cuda = machine.cuda
     try:

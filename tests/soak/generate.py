@@ -106,7 +106,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
 CHOICES, WEIGHTS = tuple(KINDS), tuple(KINDS.values())
 
 
-def program(seed: int, model: Bridge | None = None) -> s.Program:
+def program(seed: int, model: Bridge | None = None) -> s.Steps:
     """Draw the program of a seed."""
     draw = Draw(seed, model or Bridge())
     wanted = draw.random.randint(5, 25)

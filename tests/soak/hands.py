@@ -213,7 +213,7 @@ class Hands(Objects):
             call = view.release
         else:
             call = lambda: view.release(said)  # noqa: E731
-        self._with_current(step.current, lambda: in_thread(step.thread, call))
+        self._with_current(step.current, lambda: in_thread(step.elsewhere, call))
 
     def _drop(self, step: s.Drop) -> None:
         self._with_current(step.current, lambda: self._let_go(step.what, step.how))
@@ -229,9 +229,9 @@ class Hands(Objects):
             pending.release()
 
     def _cycle(self, step: s.Cycle) -> None:
-        view = self.objects.pop(step.view)
+        view = self.objects.pop(step.what)
         if step.through_owner:
-            del self.objects[self.model.views[step.view].array]
+            del self.objects[self.model.views[step.what].array]
             view.owner.mine = view
             return
         box = [view]

@@ -48,7 +48,7 @@ class Lives(Exports):
     def _refusal(self, step: s.Refusal) -> None:
         """A graph capture is in the way: the bridge says so, and all is as before."""
         # What another thread raises would hold what it ended.
-        wants(self.capture is not None and not getattr(step.step, "thread", False))
+        wants(self.capture is not None and not getattr(step.step, "elsewhere", False))
         # The host may wait for a stream that nobody keeps, or may keep.
         if isinstance(step.step, s.Release):
             involved = {*self.capture.members, *self.views[step.step.view].names()}

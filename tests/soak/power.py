@@ -37,7 +37,7 @@ class Broken(NamedTuple):
     failure: Failure | None = None
 
 
-def needed(program: s.Program, call: str, make: Any = Bridge) -> list[Need]:
+def needed(program: s.Steps, call: str, make: Any = Bridge) -> list[Need]:
     """List the orders that some later access needs."""
     model, needs = make(), list[Need]()
     whose = "host" if call == "cuModuleUnload" else "edge"
@@ -59,7 +59,7 @@ def kinds(step: s.Step, made: Made, model: Bridge) -> frozenset[str]:
         found.add("capture")
     if len({model.lanes[stream].device for stream in made.streams}) > 1:
         found.add("two GPUs")
-    if getattr(step, "thread", False) or getattr(step, "how", None) in {"thread", "native"}:
+    if getattr(step, "elsewhere", False) or getattr(step, "how", None) in {"thread", "native"}:
         found.add("another thread")
     about = [getattr(step, field, None) for field in ("source", "view", "what")]
     for view in [model.views[name] for name in about if name in model.views]:
@@ -69,7 +69,7 @@ def kinds(step: s.Step, made: Made, model: Bridge) -> frozenset[str]:
     return frozenset(found)
 
 
-def _is_missed(program: s.Program, left: Left, model: Bridge) -> bool:
+def _is_missed(program: s.Steps, left: Left, model: Bridge) -> bool:
     model.strict, model.without = False, left
     try:
         for step in program:
@@ -111,7 +111,7 @@ def without_faults(step: s.Step) -> tuple[s.Step, ...]:
     return (step.step,) if isinstance(step.step, s.Release | s.Drop) else ()
 
 
-def broken(program: s.Program, call: str, seed: int) -> Broken:
+def broken(program: s.Steps, call: str, seed: int) -> Broken:
     """Run a program without an order that it needs."""
     program = tuple(step for tried in program for step in without_faults(tried))
     needs = needed(program, call)

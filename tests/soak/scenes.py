@@ -83,7 +83,8 @@ class Scenes(Parts):
         if array is None or view is None:
             return
         device = self.at(view)
-        stream = self.pushed(s.NewStream(self.name("s"), device, self.pick((True, False))))
+        name, kind = self.name("s"), self.pick(("blocking", "non_blocking"))
+        stream = self.pushed(s.NewStream(name, "cuda", kind, device))
         source = self.model.views[view].kind
         argument = None if stream is None else self.bare(stream)
         if source == "cai":
@@ -97,7 +98,8 @@ class Scenes(Parts):
         read = self.pushed(s.Consume(self.name("p"), held, kind, stream, by_hand=by_hand))
         self.push(self.pick((s.Close, s.Drop))(stream))
         if stream in self.model.free_handles and self.chance(0.7):
-            other = self.pushed(s.NewStream(self.name("s"), device, self.chance(0.3), stream))
+            name, kind = self.name("s"), "blocking" if self.chance(0.3) else "non_blocking"
+            other = self.pushed(s.NewStream(name, "cuda", kind, device, stream))
             if other is not None and self.chance(0.7):
                 self.push(s.Works(device, other))
         self.reuse([name for name in (array, view, held, read) if name in self.model.named])

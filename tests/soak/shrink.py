@@ -188,10 +188,11 @@ def forms(steps: tuple[Any, ...], at: int) -> Iterator[Any]:
     """List simpler forms of a step."""
     step = steps[at]
     yield from step.simpler()
+    simplest = {"thread": 0, **step.simplest}
     for field in fields(step):
         value = getattr(step, field.name)
-        if field.name in step.simplest and value != step.simplest[field.name]:
-            yield replace(step, **{field.name: step.simplest[field.name]})
+        if field.name in simplest and value != simplest[field.name]:
+            yield replace(step, **{field.name: simplest[field.name]})
         if field.name == "stream" and isinstance(value, str) and "." in value:
             yield replace(step, stream=value.partition(".")[0])
         if field.name == "source" and value[0] != "x":

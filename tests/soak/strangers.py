@@ -9,7 +9,6 @@ from __future__ import annotations
 import ctypes
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from cai_bridge import to_cai
@@ -17,7 +16,7 @@ from cai_bridge.testing import _array
 from cai_bridge.testing._kit.dlpack_abi import ManagedTensor
 from cai_bridge.testing._region import Region
 
-from .step import Step
+from .step import plain
 
 LATE = "cai3-late"
 """Its dict says None, whatever is pending."""
@@ -32,25 +31,19 @@ STRANGE = "?"
 SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class Change(Step):
-    """The class of a strange array gets other members: it speaks in another way."""
-
-    array: str
-    speaks: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"strangers.change({self.array}, {self.speaks})"
-
-
-@dataclass(frozen=True)
-class Lie(Step):
-    """A producer says that an array is another GPU's: it is refused, and all is as before."""
-
-    array: str
-
-    def __str__(self) -> str:
-        return f"with pytest.raises(ValueError): to_cai(strangers.Liar({self.array}))"
+Change = plain(
+    "Change",
+    "strangers.change({array}, {speaks})",
+    "The class of a strange array gets other members: it speaks in another way.",
+    array=str,
+    speaks=tuple,
+)
+Lie = plain(
+    "Lie",
+    "with pytest.raises(ValueError): to_cai(strangers.Liar({array}))",
+    "A producer says that an array is another GPU's: it is refused, and all is as before.",
+    array=str,
+)
 
 
 def drawn(chosen: random.Random, speaks: tuple[str, ...]) -> tuple[str, ...]:

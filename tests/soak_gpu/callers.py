@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-from . import program as p
-from .calling import LIKE
+from ..soak import steps as p
+from ..soak.calling import LIKE
 from .objects import Objects, Origin
 
 
 class Callers(Objects):
     """The step that calls a function."""
 
-    def _call(self, step: p.Call) -> Any:
+    def _calllibrary(self, step: p.CallLibrary) -> Any:
         home, stream = self.homes[step.source], self._stream(step.stream)
         library = home.library if step.returns == LIKE else step.returns
         there, back = self.libraries[step.library], self.libraries[library]
@@ -46,7 +46,9 @@ class Callers(Objects):
         self.counts.add("others", "hand-overs")
         return made
 
-    def _called(self, step: p.Call, array: Any, home: Origin, pointers: list[int | None]) -> Any:
+    def _called(
+        self, step: p.CallLibrary, array: Any, home: Origin, pointers: list[int | None]
+    ) -> Any:
         """Do the work of the function."""
         adapter, stream = self.libraries[step.library], self._stream(step.stream)
         if not (self.doors.native or adapter.has(array)):
@@ -66,7 +68,7 @@ class Callers(Objects):
 
     def _check(
         self,
-        step: p.Call,
+        step: p.CallLibrary,
         pointers: tuple[int | None, ...],
         results: tuple[Any, Any],
         back: Any,

@@ -7,11 +7,11 @@ is handed over as any other; it ends with what it came back as.
 
 from __future__ import annotations
 
-from .calling import LIKE, Call
+from ..soak.calling import LIKE, CallLibrary
+from ..soak.step import HAVE_CURRENT
 from .clocks import Clock, join
 from .handles import Access, Block, Lease, Thing, library_of, wants
 from .labour import PRODUCERS, Labour
-from .step import HAVE_CURRENT
 
 KNOWN_STREAM = {"torch", "tvm_ffi", "numba"}
 """The libraries whose arrays name the stream that is to wait at an end."""
@@ -23,7 +23,7 @@ NAMELESS = {"jax", "tvm_ffi"}
 class Calls(Labour):
     """The step that calls a function."""
 
-    def _call(self, step: Call, now: Clock) -> None:
+    def _calllibrary(self, step: CallLibrary, now: Clock) -> None:
         source = self.find(step.source, now)
         wants(source.kind == "array" and not source.spent)
         self._is_exporting(source, step.at, step.thread)
@@ -56,7 +56,7 @@ class Calls(Labour):
             self._made(step, source, library, now)
         self._settle()
 
-    def _back_as(self, step: Call, source: Thing) -> str:
+    def _back_as(self, step: CallLibrary, source: Thing) -> str:
         """Tell the library of what comes back; refuses a stream that is not its."""
         library = source.library if step.returns == LIKE else step.returns
         assert library is not None
@@ -97,7 +97,7 @@ class Calls(Labour):
         self.alive.append(thing)
         return thing
 
-    def _made(self, step: Call, source: Thing, library: str, now: Clock) -> None:
+    def _made(self, step: CallLibrary, source: Thing, library: str, now: Clock) -> None:
         """Add the new array, or what it comes back as."""
         own = library == step.library
         root = step.name or ""

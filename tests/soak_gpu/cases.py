@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from . import program as p
+from ..soak import steps as p
 
 STREAMS = (
     p.NewStream("t1", "torch", "pool"),
@@ -28,16 +28,16 @@ RIGHT = {
         TAKE,
         READ,
         p.Release("v2"),
-        p.Write("x1", 9),
+        p.Fill("x1", 9),
     ),
     "a write after all is dropped": (
         *(MAKE, VIEW, TAKE, READ),
-        *(p.Drop("y3"), p.Drop("v2"), p.Write("x1", 9)),
+        *(p.Drop("y3"), p.Drop("v2"), p.Fill("x1", 9)),
     ),
-    "a write after the host has waited": (MAKE, VIEW, TAKE, READ, p.Sync(), p.Write("x1", 9)),
+    "a write after the host has waited": (MAKE, VIEW, TAKE, READ, p.Sync(), p.Fill("x1", 9)),
     "two readers side by side": (MAKE, VIEW, TAKE, READ, p.Read("r5", "x1")),
     "a writer that gives back": (
-        *(MAKE, VIEW, TAKE, p.Write("y3", 9)),
+        *(MAKE, VIEW, TAKE, p.Fill("y3", 9)),
         *(p.Release("v2"), p.Read("r5", "x1")),
     ),
     "the last name goes while somebody reads": (
@@ -47,17 +47,17 @@ RIGHT = {
     "a producer without a known stream, on the default stream's side": (
         replace(CUPY, stream="c4"),
         replace(OF_CUPY, at="c4"),
-        *(BY_TORCH, READ, p.Release("v2"), p.Write("x1", 9)),
+        *(BY_TORCH, READ, p.Release("v2"), p.Fill("x1", 9)),
     ),
 }
-CALL = p.Call(None, "x1", "cupy", "c2", "r4", value=8, at="t1")
+CALL = p.CallLibrary(None, "x1", "cupy", "c2", "r4", value=8, at="t1")
 NEW = replace(CALL, name="y5", does="new", back="t1", value=0, fresh=9)
 BOTH = replace(CALL, name="y5", does="both", back="t1", fresh=9, again="r6")
 RIGHT |= {
-    "a write by a function, and one after it": (MAKE, CALL, p.Read("r7", "x1"), p.Write("x1", 9)),
-    "a new array of a function": (MAKE, NEW, p.Read("r7", "y5"), p.Write("y5", 9)),
+    "a write by a function, and one after it": (MAKE, CALL, p.Read("r7", "x1"), p.Fill("x1", 9)),
+    "a new array of a function": (MAKE, NEW, p.Read("r7", "y5"), p.Fill("y5", 9)),
     "an array and a new one": (
-        *(MAKE, BOTH, p.Read("r7", "y5"), p.Drop("y5"), p.Sync(), p.Write("x1", 9)),
+        *(MAKE, BOTH, p.Read("r7", "y5"), p.Drop("y5"), p.Sync(), p.Fill("x1", 9)),
     ),
     "a new array of the function's library": (
         *(MAKE, replace(NEW, returns="cupy", name="x5", back="c2")),
@@ -75,7 +75,7 @@ WARP = p.NewStream("w5", "warp", "blocking")
 OF_WARP = (WARP, p.Make("x1", "warp", "w5", 64, 1), p.ToCai("v2", "x1", "t1", at="w5"))
 RIGHT |= {
     "Warp's array, which the default stream's side gives back": (
-        *(*OF_WARP, BY_TORCH, READ, p.Release("v2"), p.Write("x1", 9)),
+        *(*OF_WARP, BY_TORCH, READ, p.Release("v2"), p.Fill("x1", 9)),
     ),
     "a capsule for Warp": (
         *(WARP, MAKE, p.FromCai("v2", "x1", at="t1")),
@@ -114,24 +114,24 @@ WRONG = {
     "a result on another stream than its library's current one": (
         *(p.NewStream("t8", "torch", "pool"), MAKE, replace(NEW, back="t8")),
     ),
-    "a write while a consumer reads": (MAKE, VIEW, TAKE, READ, p.Write("x1", 9)),
+    "a write while a consumer reads": (MAKE, VIEW, TAKE, READ, p.Fill("x1", 9)),
     "a write when only the array was dropped": (
         *(MAKE, VIEW, TAKE, READ),
-        *(p.Drop("y3"), p.Write("x1", 9)),
+        *(p.Drop("y3"), p.Fill("x1", 9)),
     ),
-    "a read beside a writer": (MAKE, VIEW, TAKE, p.Write("y3", 9), p.Read("r5", "x1")),
+    "a read beside a writer": (MAKE, VIEW, TAKE, p.Fill("y3", 9), p.Read("r5", "x1")),
     "a use after the release": (MAKE, VIEW, TAKE, p.Release("v2"), READ),
     "another stream than the view is for": (MAKE, VIEW, replace(TAKE, stream="c4")),
     "torch by a dict that names another stream": (*(CUPY, p.ToCai("v2", "x1", at="c2"), BY_TORCH),),
     "an export on another stream than the array's": (MAKE, replace(VIEW, at=None)),
     "a producer without a known stream, on a non-blocking one": (
-        *(CUPY, OF_CUPY, BY_TORCH, READ, p.Release("v2"), p.Write("x1", 9)),
+        *(CUPY, OF_CUPY, BY_TORCH, READ, p.Release("v2"), p.Fill("x1", 9)),
     ),
     "a write to what JAX has": (
         *(MAKE, p.FromCai("v2", "x1", at="t1")),
-        *(p.Take("y3", "v2", "jax", "from_dlpack"), p.Write("x1", 9)),
+        *(p.Take("y3", "v2", "jax", "from_dlpack"), p.Fill("x1", 9)),
     ),
-    "a write to JAX's own": (p.Make("x1", "jax", None, 64, 1), p.Write("x1", 9)),
+    "a write to JAX's own": (p.Make("x1", "jax", None, 64, 1), p.Fill("x1", 9)),
     "read-only memory for JAX": (
         *(p.Make("x1", "jax", None, 64, 1), p.ToCai("v2", "x1")),
         *(p.FromCai("v5", "v2"), p.Take("y3", "v5", "jax", "from_dlpack")),
@@ -148,7 +148,7 @@ WRONG = {
             p.ToCai("v5", "y3", "c4", at="c2"),
             p.Take("y6", "v5", "cupy", "asarray", "c4"),
         ),
-        *(p.Write("y6", 9), p.Drop("v5"), p.Drop("y6"), p.Release("v2")),
+        *(p.Fill("y6", 9), p.Drop("v5"), p.Drop("y6"), p.Release("v2")),
     ),
     "a name that is gone": (MAKE, p.Drop("x1"), p.Read("r4", "x1")),
 }

@@ -46,12 +46,12 @@ Threads run side by side. What one does counts for another once the two have met
 
 from __future__ import annotations
 
-from .bridging import Export, FromCai, Take, ToCai
+from ..soak.program import Program
+from ..soak.step import Step, is_handle, stream_of
+from ..soak.steps import Export, FromCai, Take, ToCai
 from .calls import KNOWN_STREAM, Calls
 from .clocks import Clock, Knowledge, Refused, join
 from .handles import Lease, Thing, library_of, wants
-from .program import Program
-from .step import Step, is_handle, stream_of
 
 SPEAK_CAI = {"torch", "cupy", "numba"}
 OF_DICTS = {
@@ -148,7 +148,7 @@ class Discipline(Calls):
     # --- consumers --------------------------------------------------------------------------------
 
     def _export(self, step: Export, now: Clock) -> None:
-        view = self.find(step.view, now)
+        view = self.find(step.source, now)
         wants(view.kind == "dlpack" and not view.released)
         wants(step.versioned or not view.readonly)
         stream = self._argument(step.stream)

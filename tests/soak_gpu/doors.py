@@ -6,8 +6,8 @@ from typing import Any
 
 import cai_bridge
 
-from .bridging import FromCai, ToCai
-from .calling import LIKE, Call
+from ..soak.bridging import FromCai, ToCai
+from ..soak.calling import LIKE, CallLibrary
 
 Libraries = tuple[Any, Any]
 
@@ -64,7 +64,7 @@ class Bridge:
         version = {"max_version": (1, 0)} if versioned else {}
         return view.__dlpack__(stream=stream, **version)
 
-    def adapted(self, function: Any, step: Call, source: Any, libraries: Libraries) -> Any:
+    def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
         """Call a function by `adapt`; what it returns comes back as the step says.
 
         `libraries` are the adapters of the function's library, and of what it returns.
@@ -96,7 +96,7 @@ class Nothing(Bridge):
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         return view
 
-    def adapted(self, function: Any, step: Call, source: Any, libraries: Libraries) -> Any:
+    def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
         def taken(adapter: Any, array: Any) -> Any:
             return adapter.take_natively("from_dlpack", array, None)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from . import program as p
+from ..soak import steps as p
+from ..soak.step import HAVE_CURRENT, STREAMS
 from .clocks import Refused, Unmet
 from .discipline import SPEAK_CAI, Discipline
 from .handles import Thing, library_of
-from .step import HAVE_CURRENT, STREAMS
 
 WORDS = (1024, 1 << 18, 1 << 19)
 SPINS = (0.0, 0.0, 0.0, 0.2, 0.5, 1.0, 1.5)
@@ -167,13 +167,14 @@ class Drawing:
         if array is None:
             return None
         spin = self.pick(SPINS) if spin is None else spin
-        return p.Read(self.name("r"), array.name, spin, thread=self.thread(array))
+        return p.Read(self.name("r"), array.name, spin=spin, thread=self.thread(array))
 
     def write(self, array: Thing | None = None) -> p.Step | None:
         array = array or self.one("array")
         if array is None:
             return None
-        return p.Write(array.name, self.value(), self.pick(SPINS), thread=self.thread(array))
+        value, spin = self.value(), self.pick(SPINS)
+        return p.Fill(array.name, value, spin=spin, thread=self.thread(array))
 
     def to_cai(self, source: Thing, stream: str | None) -> p.Step:
         """A view for a consumer's stream, or (None) for whoever minds the dict."""
@@ -184,9 +185,9 @@ class Drawing:
             self.name("v"),
             source.name,
             self.said(stream),
-            self.exporting(source, thread) if array else None,
-            self.current(stream, source if array else None),
-            self.pick((by, "versioned" if by else "")) if self.chance(0.15) else "",
+            at=self.exporting(source, thread) if array else None,
+            current=self.current(stream, source if array else None),
+            by=self.pick((by, "versioned" if by else "")) if self.chance(0.15) else "",
             thread=thread,
         )
 
@@ -198,9 +199,9 @@ class Drawing:
             self.name("v"),
             source.name,
             declared,
-            self.exporting(source, thread) if array else None,
-            array and source.library != "torch" and self.chance(0.2),
-            False if source.readonly and self.chance(0.7) else None,
+            at=self.exporting(source, thread) if array else None,
+            as_dict=array and source.library != "torch" and self.chance(0.2),
+            readonly=False if source.readonly and self.chance(0.7) else None,
             thread=thread,
         )
 
@@ -236,7 +237,7 @@ class Drawing:
         thread = self.thread(thing)
         if self.chance(0.08):
             return p.Cycle(thing.name, thread=thread)
-        return p.Drop(thing.name, self.chance(0.1), thread=thread)
+        return p.Drop(thing.name, "thread" if self.chance(0.1) else None, thread=thread)
 
     def collect(self) -> p.Step | None:
         if not any(one.lost for one in self.account.alive):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .bridging import Collect, Cycle, Drop, Release
+from ..soak.step import Step, is_handle, stream_of
+from ..soak.steps import Collect, Cycle, Drop, Release
 from .clocks import Clock, Refused, after, is_before, join
 from .handles import Access, Lease, Thing, closure, is_ordered_by_legacy, wants
-from .step import Step, is_handle, stream_of
 
 TAKEN_APART = {"cupy", "numba", "warp"}
 """Their arrays let go of their memory when Python's collector clears them, whoever holds them."""
@@ -147,7 +147,7 @@ class Ends:
                 continue
             known = lease.current is not None and len(self.clocks) == 1
             known = known and lease.current == self.current(step.thread, "c")
-            if isinstance(step, Cycle) or getattr(step, "elsewhere", False) or not known:
+            if isinstance(step, Cycle) or getattr(step, "how", None) or not known:
                 self._is_done(lease, now)
 
     def _garbage(self, gone: Thing | None, *, lost: bool) -> set[Thing]:

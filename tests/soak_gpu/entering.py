@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from ..soak.program import Program
+from ..soak.step import STREAMS
 from ..soak.worlds import World
 from . import doors
-from .program import Program
-from .step import STREAMS
 
 
 @dataclass(frozen=True)

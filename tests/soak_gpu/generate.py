@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import program as p
-from .calling import DOES, LIKE
+from ..soak import steps as p
+from ..soak.calling import DOES, LIKE
+from ..soak.program import Program
+from ..soak.step import HAVE_CURRENT, STREAMS
 from .discipline import OF_DICTS, OF_TENSORS, SPEAK_CAI
 from .draw import LATE, SPINS, Drawing, Setup
 from .handles import Block, Thing
 from .labour import PRODUCERS
-from .step import HAVE_CURRENT, STREAMS
 
 MOST_BLOCKS, MOST_HANDLES, TRIES = 5, 12, 4
 
@@ -83,7 +84,7 @@ class Draw(Drawing):
             else:
                 current, versioned = self.current(stream), self.chance(0.7)
                 name = self.name("k")
-                capsule = p.Export(name, source, argument, current, versioned, thread=thread)
+                capsule = p.Export(name, source, argument, versioned, current, thread=thread)
                 if not self.push(capsule) or self.chance(0.15):
                     return None
                 source = name
@@ -129,7 +130,7 @@ class Draw(Drawing):
                 self._let_go([made.name])
             return
 
-    def _call_with(self, source: Thing) -> p.Call | None:
+    def _call_with(self, source: Thing) -> p.CallLibrary | None:
         others = [one for one in self.libraries if one != source.library]
         if not others or source.library is None:
             return None
@@ -140,7 +141,7 @@ class Draw(Drawing):
         back = source.stream if to == source.library and to in HAVE_CURRENT else back
         thread = self.thread(source)
         new, both = does != "write", does == "both"
-        return p.Call(
+        return p.CallLibrary(
             self.name("y" if to != library else "x") if new else None,
             source.name,
             library,
@@ -188,7 +189,7 @@ class Draw(Drawing):
         self._let_go([one.name for one in others])
         if self.chance(0.3):
             self.push(self.collect())
-        write = p.Write(root.name, self.value(), 0.0, thread=self.thread(root))
+        write = p.Fill(root.name, self.value(), thread=self.thread(root))
         if self.push(write):
             self.push(self.read(root, 0.0))
 
@@ -235,7 +236,7 @@ class Draw(Drawing):
             stream = self.stream(library)
             argument = self.said(stream)
             if argument is not None:
-                made = p.Export(self.name("k"), view.name, argument, self.current(stream))
+                made = p.Export(self.name("k"), view.name, argument, True, self.current(stream))
                 self.push(made)
 
     def write_on(self) -> None:
@@ -271,7 +272,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
 CHOICES, WEIGHTS = tuple(KINDS), tuple(KINDS.values())
 
 
-def program(seed: int, setup: Setup) -> p.Program:
+def program(seed: int, setup: Setup) -> Program:
     """Draw the program of a seed."""
     draw = Draw(seed, setup)
     wanted = draw.random.randint(*setup.steps)
@@ -283,12 +284,10 @@ def program(seed: int, setup: Setup) -> p.Program:
             draw.push(made)
     collects = draw.threads == 1 and draw.chance(0.5)
     listens = draw.chance(0.25)
-    return p.Program(
-        setup.manner, draw.libraries, draw.threads, tuple(draw.steps), collects, listens
-    )
+    return Program(setup.manner, draw.libraries, draw.threads, tuple(draw.steps), collects, listens)
 
 
-def first(setup: Setup) -> p.Program:
+def first(setup: Setup) -> Program:
     """Make a program in which every library does something once, in every size."""
     steps: list[p.Step] = []
     for library in setup.libraries:
@@ -299,4 +298,4 @@ def first(setup: Setup) -> p.Program:
         for words in setup.words if library in PRODUCERS else ():
             steps.append(p.Make(f"x{len(steps)}", library, stream, words, len(steps), 0.2))
             steps.append(p.Read(f"r{len(steps)}", steps[-1].makes() or ""))
-    return p.Program(setup.manner, setup.libraries, 1, tuple(steps))
+    return Program(setup.manner, setup.libraries, 1, tuple(steps))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ..soak.step import OF_STREAM, ORDERED_BY_LEGACY
 from .clocks import Clock, Knowledge, Refused
-from .step import OF_STREAM, ORDERED_BY_LEGACY
 
 
 @dataclass(eq=False)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from ..soak.step import HAVE_CURRENT, STREAMS
+from ..soak.work import Enter, Fill, Leave, Make, Meet, NewStream, Read, Reuse, Sync
 from .clocks import Clock, after, is_before, join
 from .ends import Ends
 from .handles import Access, Block, Thing, library_of, wants
-from .step import HAVE_CURRENT, STREAMS
-from .work import Enter, Leave, Make, Meet, NewStream, Read, Reuse, Sync, Write
 
 PRODUCERS = {"torch", "cupy", "numba", "jax", "warp"}
 
@@ -66,7 +66,7 @@ class Labour(Ends):
         self._queue(array, now, write=False)
         self.expected[step.name] = array.block.value
 
-    def _write(self, step: Write, now: Clock) -> None:
+    def _fill(self, step: Fill, now: Clock) -> None:
         array = self.find(step.array, now)
         wants(not array.frozen, "JAX's arrays are never written")
         jax = [one for one in self.alive if one.block is array.block and one.library == "jax"]

@@ -7,7 +7,8 @@ import threading
 import traceback
 from typing import Any
 
-from . import program as p
+from ..soak import steps as p
+from ..soak.program import Program
 from .callers import Callers
 
 
@@ -22,7 +23,7 @@ class Machine(Callers):
 
     def __init__(
         self,
-        program: p.Program,
+        program: Program,
         libraries: dict[str, Any],
         doors: Any,
         expected: dict[str, int],

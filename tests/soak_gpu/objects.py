@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from cai_bridge import convert
 from cai_bridge.conformance import in_another_thread
 
-from . import bridging as b
-from . import program as p
+from ..soak import bridging as b
+from ..soak import steps as p
+from ..soak.program import Program
+from ..soak.step import HAVE_CURRENT, OF_STREAM, is_handle, stream_of
 from .doors import Asked
 from .judging import Counts, Reads
-from .step import HAVE_CURRENT, OF_STREAM, is_handle, stream_of
 
 
 class Origin(NamedTuple):
@@ -42,7 +43,7 @@ class Objects:
     """
 
     def __init__(
-        self, program: p.Program, libraries: dict[str, Any], doors: Any, expected: dict[str, int]
+        self, program: Program, libraries: dict[str, Any], doors: Any, expected: dict[str, int]
     ) -> None:
         self.program, self.libraries, self.doors = program, libraries, doors
         self.counts = Counts()
@@ -82,7 +83,7 @@ class Objects:
         self.reads.add(step.name, adapter, copied, step.thread)
         self.counts.add("libraries", home.library)
 
-    def _write(self, step: p.Write) -> None:
+    def _fill(self, step: p.Fill) -> None:
         home = self.homes[step.array]
         array, adapter = self.objects[step.array], self.libraries[home.library]
         self.reads.written(step.value, step)
@@ -129,10 +130,10 @@ class Objects:
         return made
 
     def _export(self, step: p.Export) -> Any:
-        view, stream = self.objects[step.view], self._argument(step.stream)
+        view, stream = self.objects[step.source], self._argument(step.stream)
         with self._current(step.thread, step.current):
             made = self.doors.capsule(view, stream, versioned=step.versioned)
-        self._follow(step, step.view)
+        self._follow(step, step.source)
         return made
 
     def _exporting(self, step: p.ToCai | p.FromCai) -> str | None:
@@ -185,7 +186,7 @@ class Objects:
         _elsewhere(step.elsewhere, lambda: self.doors.release(view, stream, block=block))
 
     def _drop(self, step: p.Drop) -> None:
-        _elsewhere(step.elsewhere, lambda: self._forget(step.what))
+        _elsewhere(step.how == "thread", lambda: self._forget(step.what))
 
     def _forget(self, name: str) -> None:
         self.objects.pop(name, None)

@@ -10,6 +10,7 @@ import warnings
 from typing import Any
 
 from ..gpu.driver import why_no_gpu
+from ..soak import steps
 from ..soak.child import Outcome
 from ..soak.program import Program
 from ..soak.worlds import World
@@ -23,6 +24,7 @@ from .machine import Machine
 
 __all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "why_not"]
 
+STEPS = steps.expressed(discipline.Discipline, Machine)
 CHUNK, PROGRAMS = 1, 20
 """Each program has a process of its own; and so many make a run."""
 WORDS_OF = {"gpu": WORDS, "dry": (16, 64, 256), "simulated": (6, 8)}

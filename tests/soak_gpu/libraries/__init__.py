@@ -8,8 +8,8 @@ import ctypes
 import importlib
 from typing import Any
 
+from ...soak.step import LIBRARIES
 from ...soak.zygote import Ready
-from ..step import LIBRARIES
 
 NOT_INITIALIZED = 3
 

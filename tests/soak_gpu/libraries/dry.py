@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from ...soak.bridging import FromCai, ToCai
+from ...soak.calling import CallLibrary
 from .. import doors
-from ..bridging import FromCai, ToCai
-from ..calling import Call
 from . import adapter
 
 POOL: dict[tuple[str, int, int], list[Any]] = {}
@@ -85,7 +85,9 @@ class Bridge(doors.Bridge):
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         return View(view, self.fault)
 
-    def adapted(self, function: Any, step: Call, source: Any, libraries: doors.Libraries) -> Any:
+    def adapted(
+        self, function: Any, step: CallLibrary, source: Any, libraries: doors.Libraries
+    ) -> Any:
         def taken(adapter: Any, array: Any) -> Any:
             return adapter.take("convert", View(array, self.fault), None)
 

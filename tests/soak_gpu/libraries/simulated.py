@@ -27,10 +27,10 @@ from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
+from ...soak.bridging import ToCai
+from ...soak.step import HAVE_CURRENT
 from .. import doors
-from ..bridging import ToCai
 from ..discipline import OF_DICTS
-from ..step import HAVE_CURRENT
 from . import adapter
 
 SPEAKS = {
