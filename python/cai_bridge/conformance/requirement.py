@@ -115,6 +115,8 @@ class Requirement:
         The axes that it holds over, and their values; see `conformance.cases`.
     rests_on : tuple of str
         The requirements whose failure may be the cause of this one's.
+    kind : str
+        The class of the kit's arrays that the check is called with, if it is one of both protocols.
     """
 
     name: str
@@ -127,6 +129,7 @@ class Requirement:
     check: Check
     over: Axes = field(default_factory=dict)
     rests_on: tuple[str, ...] = ()
+    kind: str = ""
 
     @property
     def door(self) -> str:
@@ -158,17 +161,18 @@ class Requirement:
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
-        arguments = ", ".join(inspect.signature(self.check).parameters)
+        names = list(inspect.signature(self.check).parameters)
         made = f"{self.role}_named({subject!r})"
         if not subject:
             made = f"as_{self.role}(...)  # what you gave to check_{self.role}"
-        shown = arguments.replace("case", repr(case or self._plain_case()))
+        known = {"case": repr(case or self._plain_case()), "kind": self.kind}
+        shown = ", ".join(known.get(name, name) for name in names)
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
             "from cai_bridge.conformance import *\n\n\n"
             f"{body}\n\n"
             f"with open_lab({repr(where) if where else ''}) as lab, lab.fresh():\n"
-            f"    {arguments.partition(',')[0]} = {made}\n"
+            f"    {names[0]} = {made}\n"
             f"    {self.check.__name__}({shown})\n"
         )
 
@@ -206,12 +210,11 @@ _MODULES = (
     "producer.exchange",
     "producer.exchange_order",
     "producer.both",
+    "consumer.common",
     "consumer.cai",
-    "consumer.cai_layouts",
     "consumer.cai_order",
     "consumer.cai_return",
     "consumer.dlpack",
-    "consumer.dlpack_layouts",
     "consumer.dlpack_asking",
     "consumer.dlpack_lifetime",
 )
@@ -228,6 +231,7 @@ def requires(
     level: Level = "must",
     over: Axes | None = None,
     rests_on: Iterable[str] = (),
+    kind: str = "",
 ) -> Callable[[Check], Check]:
     """Make a function the check of a requirement; they are kept in order of definition."""
 
@@ -238,6 +242,7 @@ def requires(
             *(name, role, level, specification, section, rule, why, check),
             over=over or {},
             rests_on=tuple(rests_on),
+            kind=kind,
         )
         return check
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..adapter import ConsumerAdapter
 from ..cases import Axes, Case
-from ..lab import Lab, Late, flat
+from ..lab import CaiArray, DLPackArray, Lab, Late, flat
 from ..missing import missing
 from ..requirement import (
     Check,
@@ -23,12 +24,16 @@ from ..requirement import (
 
 _T = TypeVar("_T")
 
+PYTHON = "Python Interface Specification: "
+TENSOR = "C API: DLTensor."
+
 
 @dataclass(frozen=True)
 class Takes:
     """Makes functions the checks of what is required of consumers that take arrays by a door.
 
-    What such a requirement rests on is named without the door, and is `rests_on` unless said.
+    What such a requirement rests on is named without the door, and is `rests_on` unless said. A
+    check that has a parameter `kind` is given the class of the kit's arrays that speak the door.
     """
 
     door: str
@@ -50,10 +55,13 @@ class Takes:
         door, rests = self.door, self.rests_on if rests_on is None else rests_on
 
         def register(check: Check) -> Check:
+            of_both = "kind" in inspect.signature(check).parameters
+            kinds = (CaiArray if door == "cai" else DLPackArray,) if of_both else ()
+
             @functools.wraps(check)
             def by_the_door(c: ConsumerAdapter, lab: Lab, *case: Case) -> str | None:
                 needs(door in c.doors, f"{c.name} takes no arrays by {door}")
-                return check(c, lab, *case)
+                return check(c, lab, *kinds, *case)
 
             requires(
                 "consumer",
@@ -65,6 +73,7 @@ class Takes:
                 level=level,
                 over=over,
                 rests_on=[f"takes-{door}-{one}" for one in rests if one != name],
+                kind=kinds[0].__name__ if kinds else "",
             )(by_the_door)
             return check
 

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
-from ..lab import CaiArray, Lab, flat
+from ..lab import CaiArray, Lab
 from ..requirement import CAI, expect
-from .arrays import Refusal, Takes, attempt
+from .arrays import PYTHON, Refusal, Takes, attempt
 
-PYTHON = "Python Interface Specification: "
 _OTHERS = "it computes with other numbers than the producer's"
 _cai = Takes("cai", CAI)
-
-
-@_cai(
-    "values",
-    PYTHON + "shape, typestr, data",
-    "the items of a C-contiguous array are read where the dict says",
-    _OTHERS,
-)
-def takes_cai_values(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, (2, 3, 4))
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
-
-
-@_cai(
-    "shared",
-    PYTHON + "data",
-    "the consumer's array is the producer's memory, not a copy of it",
-    "neither side sees the other's writes, and the memory is used twice",
-    level="should",
-)
-def takes_cai_shared(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, (4,))
-    y = c.take(x)
-    lab.synchronize()
-    lab.put(x.region, 9.0)
-    seen = c.values(c.copy(y))
-    expect(set(flat(seen)) == {9.0}, f"the memory was set to 9, and is read as {seen}")
-    return "what is written to the memory is read"
 
 
 @_cai(
@@ -59,33 +28,6 @@ def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 @_cai(
-    "zero-size",
-    PYTHON + "data: zero-size arrays",
-    "the consumer takes an array without items, whose pointer is 0",
-    "programs fail when their data happens to be empty",
-)
-def takes_cai_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
-    for shape in ((0, 3), (3, 0), (0,)):
-        x = CaiArray(lab, shape)
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"an array of shape {shape} is read as {seen}")
-    return "taken"
-
-
-@_cai(
-    "scalar",
-    PYTHON + "shape",
-    "the consumer takes an array without dimensions, which has one item",
-    "the consumer refuses the results of reductions",
-)
-def takes_cai_scalar(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, ())
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
-
-
-@_cai(
     "byte-order",
     PYTHON + "typestr",
     "the consumer reads items in the other byte order right, or refuses the array",
@@ -97,23 +39,6 @@ def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab) -> str:
     seen = attempt(lambda: c.values(c.copy(c.take(x))))
     expect(isinstance(seen, Refusal) or x.holds(seen), f"{x.values} is read as {seen}")
     return f"{seen}"
-
-
-@_cai(
-    "readonly",
-    PYTHON + "data: the read-only flag",
-    "the consumer does not write an array whose flag is true",
-    "it writes to memory that its owner believes constant",
-)
-def takes_cai_readonly(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, readonly=True)
-    y = attempt(c.take, x)
-    if isinstance(y, Refusal):
-        return f"{y}"
-    written = attempt(c.fill, y, 9.0)
-    lab.synchronize()
-    expect(lab.get(x.region) == x.values, f"it was written: it holds {lab.get(x.region)}")
-    return f"the write was {written}" if written else "the write went elsewhere"
 
 
 @_cai(

@@ -3,43 +3,12 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
-from ..lab import DLPackArray, Lab, flat
-from ..requirement import ARRAY_API, DLPACK, expect, needs
-from .arrays import Refusal, Takes, attempt
+from ..lab import DLPackArray, Lab
+from ..requirement import DLPACK, expect, needs
+from .arrays import TENSOR, Refusal, Takes, attempt
 
-TENSOR = "C API: DLTensor."
 _OTHERS = "it computes with other numbers than the producer's"
 _dlpack = Takes("dlpack", DLPACK)
-
-
-@_dlpack(
-    "values",
-    TENSOR + "data, shape, dtype",
-    "the items of a C-contiguous tensor are read where it says",
-    _OTHERS,
-)
-def takes_dlpack_values(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, (2, 3, 4))
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
-
-
-@Takes("dlpack", ARRAY_API)(
-    "shared",
-    "from_dlpack: copy",
-    "the consumer's array is the producer's memory, not a copy of it",
-    "neither side sees the other's writes, and the memory is used twice",
-    level="should",
-)
-def takes_dlpack_shared(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, (4,))
-    y = c.take(x)
-    lab.synchronize()
-    lab.put(x.region, 9.0)
-    seen = c.values(c.copy(y))
-    expect(set(flat(seen)) == {9.0}, f"the memory was set to 9, and is read as {seen}")
-    return "what is written to the memory is read"
 
 
 @_dlpack(
@@ -133,33 +102,6 @@ def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
 
 
 @_dlpack(
-    "zero-size",
-    TENSOR + "data",
-    "the consumer takes a tensor without items, whose data pointer is NULL",
-    "programs fail when their data happens to be empty",
-)
-def takes_dlpack_zero_size(c: ConsumerAdapter, lab: Lab) -> str:
-    for shape in ((0, 3), (3, 0), (0,)):
-        x = DLPackArray(lab, shape)
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"an array of shape {shape} is read as {seen}")
-    return "taken"
-
-
-@_dlpack(
-    "scalar",
-    TENSOR + "ndim",
-    "the consumer takes a tensor without dimensions, with NULL shape and strides, as one item",
-    "the consumer refuses the results of reductions",
-)
-def takes_dlpack_scalar(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, ())
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
-
-
-@_dlpack(
     "lanes",
     "C API: DLDataType.lanes",
     "the consumer reads all items of a tensor with two lanes, or refuses it",
@@ -183,21 +125,3 @@ def takes_dlpack_foreign_device(c: ConsumerAdapter, lab: Lab) -> str:
     y = attempt(c.take, x)
     expect(isinstance(y, Refusal), "memory of a ROCm device is taken")
     return f"{y}"
-
-
-@_dlpack(
-    "readonly",
-    "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
-    "the consumer does not write a tensor with the READ_ONLY flag",
-    "it writes to memory that its owner believes constant",
-    level="should",
-)
-def takes_dlpack_readonly(c: ConsumerAdapter, lab: Lab) -> str:
-    x = DLPackArray(lab, readonly=True)
-    y = attempt(c.take, x)
-    if isinstance(y, Refusal):
-        return f"{y}"
-    written = attempt(c.fill, y, 9.0)
-    lab.synchronize()
-    expect(lab.get(x.region) == x.values, f"it was written: it holds {lab.get(x.region)}")
-    return f"the write was {written}" if written else "the write went elsewhere"

@@ -11,7 +11,7 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
 from ..requirement import Check, expect, needs
-from .arrays import Refusal, Takes, attempt
+from .arrays import PYTHON, TENSOR, Refusal, Takes, attempt
 
 Handed = CaiArray | DLPackArray
 
@@ -72,11 +72,12 @@ _RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
 """What consumers are required of layouts: which, what else that rests on, and why."""
 
 
-def of_layout(takes: Takes, section: str, name: str) -> Callable[[Check], Check]:
+def of_layout(takes: Takes, name: str) -> Callable[[Check], Check]:
     """Make a function the check of what is required of some layouts by a door."""
     what, layouts, rests_on, why = _RULES[name]
     rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
     over = {"layout": layouts, "dtype": ()}
+    section = (PYTHON if takes.door == "cai" else TENSOR) + "strides"
     return takes(name, section, rule, why, over=over, rests_on=("values", "dtypes", *rests_on))
 
 
