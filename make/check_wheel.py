@@ -1,6 +1,6 @@
-"""Whether a wheel has what it must, and nothing of the machine that built it.
+"""Whether a wheel or sdist has what it must, and nothing of the machine that built it.
 
-    python make/check_wheel.py [--published] WHEEL ...
+    python make/check_wheel.py [--published] FILE ...
 
 `--published` also asks for a tag that an index takes.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -26,6 +27,13 @@ HAS = (
     r".*\.dist-info/licenses/THIRD-PARTY-LICENSES",
     r".*\.dist-info/sboms/.*\.json",
 )
+
+# What an sdist has: what it is built of, and nothing that lies beside it.
+SOURCES = re.compile(
+    r"(src|perturb/src|python)/.+|(perturb/)?Cargo\.(toml|lock)|make/backend\.py|docs/sbom\.cdx\.json"
+    r"|(PKG-INFO|pyproject\.toml|build\.rs|(README|CHANGELOG)\.md|(THIRD-PARTY-)?LICENSE[-A-Z]*)"
+)
+NEEDED = ("make/backend.py", "perturb/Cargo.lock", "LICENSE-MIT", "THIRD-PARTY-LICENSES")
 
 # Every process of a perturbed program loads it.
 PRELOADED = 150_000
@@ -55,11 +63,26 @@ def complaints(wheel: Path, *, published: bool) -> list[str]:
     return [f"{wheel.name}: {one}" for one in found]
 
 
+def of_sources(sdist: Path) -> list[str]:
+    """List what is wrong with an sdist."""
+    with tarfile.open(sdist) as files:
+        names = [one.name.partition("/")[2] for one in files if one.isfile()]
+    found = [f"got no {name}" for name in NEEDED if name not in names]
+    found += [
+        f"got {name}"
+        for name in names
+        if not SOURCES.fullmatch(name) or name.endswith((".so", ".pyc"))
+    ]
+    return [f"{sdist.name}: {one}" for one in found]
+
+
 def main() -> None:
-    """Check wheels."""
+    """Check wheels and sdists."""
     published = "--published" in sys.argv
-    wheels = [Path(one) for one in sys.argv[1:] if not one.startswith("--")]
-    found = [one for wheel in wheels for one in complaints(wheel, published=published)]
+    found = []
+    for one in [Path(one) for one in sys.argv[1:] if not one.startswith("--")]:
+        is_wheel = one.suffix == ".whl"
+        found += complaints(one, published=published) if is_wheel else of_sources(one)
     sys.exit("\n".join(found) or 0)
 
 

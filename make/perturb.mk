@@ -2,8 +2,7 @@
 
 .PHONY: perturb
 
-$(PERTURB): $(shell find perturb/src -name '*.rs') perturb/Cargo.toml
-	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" cargo build --quiet --release --manifest-path perturb/Cargo.toml --target-dir target/perturb
-	cp target/perturb/release/libcai_bridge_perturb.so $@.new && mv $@.new $@
+$(PERTURB): $(shell find perturb/src -name '*.rs') perturb/Cargo.toml make/backend.py
+	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(PYTHON) make/backend.py
 
 perturb: $(PERTURB)  ## Build the library that `cai-bridge perturb` preloads, into the package

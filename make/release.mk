@@ -39,7 +39,7 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 	done; done
 	$(PYTHON) docs/absolute_links.py maturin sdist --out dist
 	twine check --strict dist/*
-	$(PYTHON) make/check_wheel.py --published dist/*.whl
+	$(PYTHON) make/check_wheel.py --published dist/*
 	$(PYTHON) -m venv --clear $(FRESH)
 	$(FRESH)/bin/python -m pip install --quiet --no-index dist/*-abi3-*_$(firstword $(subst -, ,$(HOST))).whl
 	$(FRESH)/bin/python examples/01_quickstart.py

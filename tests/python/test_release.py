@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import runpy
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,34 @@ def test_a_wheel_with_a_path_of_this_machine_or_without_a_tag_is_refused(tmp_pat
     found = complaints(wheel(tmp_path, WHOLE, f"{ROOT}/src/lib.rs", tag="linux"))
     assert f"cai_bridge/_core.abi3.so: got the path {ROOT}" in found
     assert "got no manylinux tag" in found
+
+
+SOURCES = [
+    *("pyproject.toml", "Cargo.lock", "src/lib.rs", "python/cai_bridge/__init__.py"),
+    *("make/backend.py", "perturb/Cargo.lock", "LICENSE-MIT", "THIRD-PARTY-LICENSES"),
+]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ([], []),
+        ([".venv/lib/LICENSE-MIT"], ["got .venv/lib/LICENSE-MIT"]),
+        (["python/cai_bridge/_perturb.so"], ["got python/cai_bridge/_perturb.so"]),
+        (["tests/test_a.py"], ["got tests/test_a.py"]),
+        (None, ["got no perturb/Cargo.lock"]),
+    ],
+    ids=["whole", "of an environment", "built", "tests", "without a lock"],
+)
+def test_sources_are_whole_and_nothing_lies_beside_them(
+    tmp_path: Path, change: list[str] | None, found: list[str]
+) -> None:
+    names = [one for one in SOURCES if change is not None or one != "perturb/Cargo.lock"]
+    path = tmp_path / "cai_bridge-1.tar.gz"
+    with tarfile.open(path, "w:gz") as made:
+        for name in [*names, *(change or [])]:
+            made.addfile(tarfile.TarInfo(f"cai_bridge-1/{name}"), io.BytesIO())
+    assert [one.partition(": ")[2] for one in WHEEL["of_sources"](path)] == found
 
 
 def test_every_page_has_what_its_comments_ask_for() -> None:
