@@ -15,4 +15,4 @@ soak-gpu: $(VENV)/.extensions-$(PROFILE)  ## Run random programs over PYTHON=...
 
 bench: $(VENV)/.wheel-release  ## Print the table of times, with the libraries that PYTHON=... has; MACHINE=... draws it
 	PYTHONPATH=$(VENV)/package-release $(PYTHON) tests/bench/bench.py --json $(VENV)/bench.json
-	$(if $(MACHINE),$(BIN)/python docs/draw_speed.py "$(MACHINE)" $$(date +%F) $(VENV)/bench.json)
+	$(if $(MACHINE),$(BIN)/python docs/generate.py speed "$(MACHINE)" $$(date +%F) $(VENV)/bench.json)

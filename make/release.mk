@@ -10,7 +10,7 @@ public-api: export RUSTC_BOOTSTRAP = 1
 public-api: $(BIN)/python  ## Write docs/public-api.txt, the list of what the crate promises
 	cargo rustdoc --quiet --lib --no-default-features --features $(CUDARC),python --target-dir target/api \
 		-- -Z unstable-options --output-format json --document-hidden-items
-	$(BIN)/python docs/list_public_api.py target/api/doc/cai_bridge.json > docs/public-api.txt
+	$(BIN)/python docs/generate.py public-api target/api/doc/cai_bridge.json
 
 # Zig links against the C library of manylinux_2_28, so no container is needed. The stable-ABI wheel serves
 # every CPython from 3.11 on; free-threaded CPython has an ABI of its own. Each target is rustup's to add.
@@ -34,10 +34,10 @@ wheels: $(RELEASE)/.tools  ## Build the release into dist/: wheels of WHEEL_MACH
 			--target $$machine-unknown-linux-gnu.2.28 || exit 1; \
 		cp target/perturb/$$machine-unknown-linux-gnu/release/libcai_bridge_perturb.so $(PERTURB) || exit 1; \
 	for python in $(WHEEL_PYTHONS); do \
-		$(PYTHON) docs/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
+		$(PYTHON) make/absolute_links.py maturin build --quiet --release --locked --zig --target $$machine-unknown-linux-gnu \
 			--compatibility manylinux_2_28 --interpreter python$$python --out dist || exit 1; \
 	done; done
-	$(PYTHON) docs/absolute_links.py maturin sdist --out dist
+	$(PYTHON) make/absolute_links.py maturin sdist --out dist
 	twine check --strict dist/*
 	$(PYTHON) make/check_wheel.py --published dist/*
 	$(PYTHON) -m venv --clear $(FRESH)

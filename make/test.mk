@@ -35,9 +35,7 @@ lint-python: $(IMPORTABLE) $(VENV)/.tools
 	$(BIN)/ruff check $(PYTHONS)
 	$(BIN)/mypy
 	$(BIN)/mypy --disallow-any-expr tests/typing/public.py
-	$(BIN)/python docs/write_stub.py --check
-	$(BIN)/python docs/write_licenses.py --check
-	$(BIN)/python docs/write_pages.py --check
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/python -m mypy.stubtest cai_bridge._core --ignore-disjoint-bases
 
 lint-commits: $(BIN)/python

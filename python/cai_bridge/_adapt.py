@@ -82,7 +82,8 @@ def adapt(
     returns : str, module, type or None, optional
         The library of the results: ``"like"`` the first array among the arguments, another
         library as in `convert`, or None to return them unchanged. If that array is of no library
-        that is known, the results are views. Results on the host stay there: with ``to="numpy"`` the caller gets NumPy's arrays, whatever this says.
+        that is known, the results are views. Results on the host stay there: with ``to="numpy"``
+        the caller gets NumPy's arrays, whatever this says.
     backward : callable, optional
         The gradient, which makes the function a part of PyTorch's autograd. The bridge calls it
         with the gradients of the results and then the arguments; it returns a gradient, or None,

@@ -12,25 +12,24 @@ from xml.etree import ElementTree
 import pytest
 
 from cai_bridge._cli.marks import OUTCOMES
+from cai_bridge._cli.table import Table
 from cai_bridge.conformance.matrix import Aspect, Cell, Matrix
+from generate import NAMES, files
+from generating import explanations, scenes
+from generating import matrix as of_matrix
+from generating import modules as of_modules
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "SECURITY.md", *(ROOT / "docs").glob("*.md")])
 
 
-def test_the_list_of_requirements_is_the_one_that_is_judged():
-    listing = runpy.run_path(str(ROOT / "docs" / "list_requirements.py"))
-    assert (ROOT / "docs" / "requirements.md").read_text() == listing["page"]()
-
-
-def test_the_list_of_sentences_is_the_one_that_the_tests_show():
-    listing = runpy.run_path(str(ROOT / "docs" / "list_specification.py"))
-    assert (ROOT / "docs" / "specification.md").read_text() == listing["page"]()
-
-
-def test_the_table_of_systems_is_that_of_its_data():
-    listing = runpy.run_path(str(ROOT / "docs" / "list_systems.py"))
-    assert (ROOT / "docs" / "systems.md").read_text() == listing["page"]()
+# `make lint` checks the stub and the licenses as well, for which this needs Cargo.
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"stub", "licenses"}))
+def test_what_is_generated_is_of_the_sources_that_are_there(name):
+    for path, text in files(name).items():
+        assert path.read_text("utf-8") == text, path
+        if path.suffix == ".svg":
+            ElementTree.fromstring(text)
 
 
 SYSTEMS = tomllib.loads((ROOT / "tests/data/systems.toml").read_text())["system"]
@@ -60,24 +59,6 @@ def test_each_direction_of_a_system_has_tests_that_are_there(system):
     assert system["by"]
 
 
-@pytest.fixture
-def of_the_pages(monkeypatch):
-    """The scripts of the pages find each other."""
-    monkeypatch.syspath_prepend(ROOT / "docs")
-
-
-@pytest.mark.usefixtures("of_the_pages")
-def test_the_tables_of_the_matrix_are_those_of_its_data():
-    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
-    assert (ROOT / "docs" / "matrix.md").read_text() == drawing["page"]()
-
-
-def test_the_pages_of_refusals_and_types_are_those_of_the_contract():
-    listing = runpy.run_path(str(ROOT / "docs" / "list_contract.py"))
-    for path, text in listing["pages"]().items():
-        assert path.read_text("utf-8") == text
-
-
 def test_every_kind_of_error_has_a_line_on_the_page_of_refusals():
     source = (ROOT / "src" / "error" / "kinds.rs").read_text("utf-8")
     kinds = re.findall(r'^ {4}\w+: (?:Buffer|Value|Type|Driver), "', source, re.MULTILINE)
@@ -86,70 +67,26 @@ def test_every_kind_of_error_has_a_line_on_the_page_of_refusals():
     assert len(kinds) == sum("; allowed: " in line for line in lines if line.startswith("|"))
 
 
-@pytest.fixture(scope="module")
-def drawing():
-    return runpy.run_path(str(ROOT / "docs" / "draw_pictures.py"))
-
-
-def test_the_pictures_are_drawn_from_the_committed_data(drawing):
-    for path, picture in drawing["pictures"]().items():
-        assert path.read_text("utf-8") == picture
-        ElementTree.fromstring(picture)
-
-
-def test_what_it_costs_is_drawn_from_the_committed_data():
-    drawing = runpy.run_path(str(ROOT / "docs" / "draw_speed.py"))
-    data = json.loads(drawing["DATA"].read_text("utf-8"))
-    for path, drawn in drawing["drawn"](data).items():
-        assert path.read_text("utf-8") == drawn
-        if path.suffix == ".svg":
-            ElementTree.fromstring(drawn)
-
-
-def test_the_picture_of_the_trace_is_drawn_from_the_committed_one():
-    draw = runpy.run_path(str(ROOT / "docs" / "draw_trace.py"))["draw"]
-    pictures = ROOT / "docs" / "pictures"
-    trace = json.loads((pictures / "trace.json").read_text("utf-8"))
-    assert (pictures / "trace.svg").read_text("utf-8") == draw(trace)
-
-
-@pytest.fixture(scope="module")
-def modules():
-    return runpy.run_path(str(ROOT / "docs" / "draw_modules.py"))
-
-
-def test_the_picture_of_the_modules_is_drawn_from_the_code(modules):
-    picture = modules["picture"]()
-    assert modules["PICTURE"].read_text("utf-8") == picture
-    ElementTree.fromstring(picture)
-
-
-def test_the_picture_of_the_modules_has_every_file_and_its_uses_go_down(modules):
-    listed = modules["modules"]()
+def test_the_picture_of_the_modules_has_every_file_and_its_uses_go_down():
+    listed = of_modules.modules()
     source = ROOT / "src"
     there = {path.stem for path in source.iterdir()} - {"lib", "py"}
     there |= {f"py/{path.stem}" for path in (source / "py").iterdir()} - {"py/mod"}
     assert set(listed) == there
-    lines = modules["lines"](listed)
+    lines = of_modules.lines(listed)
     assert sum(map(len, lines.values())) >= len(listed)
     for module, uses in lines.items():
         assert all(listed.index(other) > listed.index(module) for other in uses)
 
 
-def test_the_recorded_races_are_what_the_simulated_device_runs():
-    recording = runpy.run_path(str(ROOT / "docs" / "record_races.py"))
-    found = recording["data"]()
-    assert json.loads((ROOT / "docs" / "pictures" / "races.json").read_text()) == found
-    for scene in found.values():
+def test_a_recorded_race_is_one_without_the_bridge_alone():
+    for scene in scenes.run().values():
         assert scene["alone"]["reports"]
         assert not scene["bridged"]["reports"]
 
 
-@pytest.mark.usefixtures("of_the_pages")
 def test_what_a_run_shows_is_explained_and_nothing_else():
-    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
-    explaining = runpy.run_path(str(ROOT / "docs" / "explain_matrix.py"))
-    bad, explained = explaining["Bad"], explaining["explained"]
+    bad, explained = explanations.Bad, explanations.explained
     lazy = bad("torch", "cupy", "from_cai(x)", "lazy", "refused")
     odd = bad("cupy", "torch", "from_cai(x)", "values", "wrong")
     (line,) = explained([lazy])
@@ -157,13 +94,10 @@ def test_what_a_run_shows_is_explained_and_nothing_else():
     told = "- **W** for cupy → torch, `from_cai(x)`, values: not explained yet."
     assert explained([odd, lazy]) == [line, told]
     assert explained([]) == []
-    assert "not explained yet" not in drawing["page"]()
+    assert "not explained yet" not in of_matrix.tables()
 
 
-@pytest.mark.usefixtures("of_the_pages")
 def test_a_later_run_takes_the_place_of_what_it_judged_again():
-    drawing = runpy.run_path(str(ROOT / "docs" / "draw_matrix.py"))
-
     def run(date, producers, **outcomes):
         cells = [
             Cell(one, "b", route, "convert", True, {"values": Aspect(outcome)})
@@ -174,14 +108,14 @@ def test_a_later_run_takes_the_place_of_what_it_judged_again():
         return Matrix("here", date, "0", versions, 1, tuple(producers), ("b",), tuple(cells))
 
     first, second = run("1", "ac", p="wrong", q="right"), run("2", "a", p="right", r="right")
-    both = drawing["joined"](first, second)
+    both = of_matrix.joined(first, second)
     assert [(one.producer, one.route, one["values"].outcome) for one in both.cells] == [
         *(("a", "p", "right"), ("a", "q", "right"), ("a", "r", "right")),
         *(("c", "p", "wrong"), ("c", "q", "right")),
     ]
     assert (both.date, both.producers, both.versions) == ("2", ("a", "c"), {"1": "1", "2": "1"})
     none = OUTCOMES["none"].letter
-    assert drawing["overview"](drawing["Table"](both))[2:] == [
+    assert of_matrix.overview(Table(both))[2:] == [
         f"| **a** | {none} {none} → **{none} R** |",
         f"| **c** | {none} {none} → **{none} W** |",
     ]
@@ -251,7 +185,7 @@ def test_nothing_is_wrong_in_the_data_by_an_advised_route(matrix):
     ],
 )
 def test_the_check_of_the_built_manual_finds_what_does_not_hold(tmp_path, markup, wrong):
-    problems = runpy.run_path(str(ROOT / "docs" / "check_site.py"))["problems"]
+    problems = runpy.run_path(str(ROOT / "make" / "check_site.py"))["problems"]
     (tmp_path / "index.html").write_text(f'<p id="here">{markup}')
     (tmp_path / "other.html").write_text('<p id="there">')
     found = problems(tmp_path)

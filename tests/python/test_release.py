@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from generating import pages
+
 ROOT = Path(__file__).parents[2]
-LINKS = runpy.run_path(str(ROOT / "docs" / "absolute_links.py"))
+LINKS = runpy.run_path(str(ROOT / "make" / "absolute_links.py"))
 WHEEL = runpy.run_path(str(ROOT / "make" / "check_wheel.py"))
-PAGES = runpy.run_path(str(ROOT / "docs" / "write_pages.py"))
 
 
 @pytest.mark.parametrize(
@@ -104,22 +105,16 @@ def test_sources_are_whole_and_nothing_lies_beside_them(
     assert [one.partition(": ")[2] for one in WHEEL["of_sources"](path)] == found
 
 
-def test_every_page_has_what_its_comments_ask_for() -> None:
-    for path in sorted((ROOT / "docs").glob("*.md")):
-        text = path.read_text("utf-8")
-        assert PAGES["written"](text) == text, path.name
-
-
 def test_a_section_is_taken_out_of_a_program_and_moved_to_the_margin() -> None:
     page = "<!-- code: docs/programs/start.py:gpu -->\n\n```python\nold\n```\n"
-    written = PAGES["written"](page)
+    written = pages.written(page)
     assert "\nimport cupy\n" in written
     assert "old" not in written
-    assert PAGES["written"](written) == written
+    assert pages.written(written) == written
     with pytest.raises(SystemExit, match="has no section 'nothing'"):
-        PAGES["code"]("docs/programs/start.py:nothing")
+        pages.code("docs/programs/start.py:nothing")
 
 
 def test_names_become_a_table_of_their_first_sentences() -> None:
     page = "<!-- names: cai_bridge register -->\n<!-- end -->\n"
-    assert "| `register` | Teach `convert` and `adapt` a library. |" in PAGES["written"](page)
+    assert "| `register` | Teach `convert` and `adapt` a library. |" in pages.written(page)

@@ -1,27 +1,18 @@
-"""Draw what conversions cost: pictures/speed.svg, pictures/growth.svg and the tables of speed.md.
-
-draw_speed.py                           from the committed data, pictures/speed.json
-draw_speed.py MACHINE DATE FILE [FILE]  from what `tests/bench/bench.py --json` wrote there then;
-                                        from a second file, of a free-threaded Python, come only
-                                        the threads
-"""
+"""What conversions cost: two pictures and the tables of speed.md, from pictures/speed.json."""
 
 from __future__ import annotations
 
 import json
 import re
-import runpy
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-DOCS = Path(__file__).parent
+from generating import DOCS, PICTURES, between, data, grid
+from generating.drawing import svg, text
+
 PAGE = DOCS / "speed.md"
-PICTURES = DOCS / "pictures"
-DATA = PICTURES / "speed.json"
-DRAWING = runpy.run_path(str(DOCS / "draw_pictures.py"))
-svg, text = DRAWING["svg"], DRAWING["text"]
+TIMES = PICTURES / "speed.json"
 
 # What the picture of times shows: rows of the benchmark, by what they do.
 PANELS: dict[str, dict[str, list[str]]] = {
@@ -75,11 +66,11 @@ CURVES: dict[str, dict[str, str]] = {
 }
 
 
-def speed(data: dict[str, Any]) -> str:
+def speed(times: dict[str, Any]) -> str:
     """Draw each call as a bar beside the library's own, with its floor as a line."""
     parts, y, wide = [], 12, 940.0
     for head, pairs in PANELS.items():
-        rows = [[data["rows"][name] for name in names] for names in pairs.values()]
+        rows = [[times["rows"][name] for name in names] for names in pairs.values()]
         scale = 370 / max(max(row["value"], row["peer_value"]) for some in rows for row in some)
         parts.append(text(20, y + 18, head, "head"))
         y += 38
@@ -103,18 +94,18 @@ def speed(data: dict[str, Any]) -> str:
                 y += 20
             y += 12
     note = "The line is the floor: what anyone has to call for this, timed from Python."
-    where = f"{data['machine']}, {data['date']}. The least of the rounds."
+    where = f"{times['machine']}, {times['date']}. The least of the rounds."
     parts += [text(20, y + 12, note, "small soft"), text(20, y + 30, where, "small soft")]
     return svg(round(wide), y + 46, "What a call costs", parts)
 
 
-def growth(data: dict[str, Any]) -> str:
+def growth(times: dict[str, Any]) -> str:
     """Draw how a call's time grows: a point for each count, at equal distances."""
     left, bottom, high, wide = 50, 180, 120, 220
     parts = []
     for head, curves in CURVES.items():
         known = {
-            name: points for group, name in curves.items() if (points := data["growth"].get(group))
+            name: points for group, name in curves.items() if (points := times["growth"].get(group))
         }
         if not known:
             continue
@@ -147,7 +138,7 @@ def growth(data: dict[str, Any]) -> str:
                 parts.append(text(x, y + above, label, "small", text_anchor=anchor))
         left += wide + 70
     over = "µs a call; threads over the driver, all else over the simulated device."
-    where = f"{data['machine']}, {data['date']}"
+    where = f"{times['machine']}, {times['date']}"
     parts += [
         text(20, bottom + 44, over, "small soft"),
         text(20, bottom + 62, where, "small soft"),
@@ -163,75 +154,47 @@ def short(count: int) -> str:
     return str(count)
 
 
-def tables(data: dict[str, Any]) -> dict[str, str]:
+def tables(times: dict[str, Any]) -> dict[str, list[str]]:
     """List the tables of the page by their names."""
+    floors = ["call", "beside", "ns", "floor", "of its floor", "of the peer's", "aim"]
+    parts = [[name, f"{took:,}", PARTS[name]] for name, took in times["floors"].items()]
     return {
-        "convert": "\n".join(of_convert(data)),
-        "floors": "\n".join(of_floors(data)),
-        "parts": "\n".join(of_parts(data)),
-        "growth": "\n".join(of_growth(data)),
+        "convert": grid(["", "`convert`", "the library's own", "ratio"], of_convert(times)),
+        "floors": grid(floors, of_floors(times)),
+        "parts": grid(["part", "ns", "what it is"], parts),
+        "growth": grid(["", "ns a call"], of_growth(times)),
     }
 
 
-def of_convert(data: dict[str, Any]) -> Iterator[str]:
+def of_convert(times: dict[str, Any]) -> Iterator[list[str]]:
     """List each way of `convert`, and below it the libraries' own."""
-    yield "| | `convert` | the library's own | ratio |"
-    yield "|---|---|---|---|"
     (_, pairs), *_ = PANELS.items()
     for way, names in pairs.items():
         for at, name in enumerate(names):
-            row = data["rows"][name]
+            row = times["rows"][name]
             ours = "" if at else f"{row['value'] / 1000:.1f} µs"
             race = ", a race" if row["peer"] in RACES else ""
             theirs = f"`{row['peer'].partition('(')[0]}` {row['peer_value'] / 1000:.1f} µs{race}"
-            arrow = "" if at else way.replace(" to ", " → ")
-            yield f"| {arrow} | {ours} | {theirs} | {row['ratio']:.2f} |"
+            yield ["" if at else way.replace(" to ", " → "), ours, theirs, f"{row['ratio']:.2f}"]
 
 
-def of_floors(data: dict[str, Any]) -> Iterator[str]:
-    """List the calls with their floors."""
-    yield "| call | beside | ns | floor | of its floor | of the peer's | aim |"
-    yield "|---|---|---|---|---|---|---|"
-    for name, row in data["rows"].items():
+def of_floors(times: dict[str, Any]) -> Iterator[list[str]]:
+    """List the calls with their floors, and whether each keeps its aim."""
+    for name, row in times["rows"].items():
         if row["floor"]:
+            met = {"PASS": "met", "at floor": "at its floor"}.get(row["verdict"], "missed")
             cells = [name, f"`{row['peer']}`", f"{row['value']:,}", f"{row['floor']:,}"]
-            cells += [f"{row['from_floor']:.2f}", f"{row['ratio']:.2f}", aim(row)]
-            yield f"| {' | '.join(cells)} |"
+            cells += [f"{row['from_floor']:.2f}", f"{row['ratio']:.2f}"]
+            yield [*cells, f"{row['budget']:g}: {met}"]
 
 
-def aim(row: dict[str, Any]) -> str:
-    """Say whether a call keeps its aim."""
-    met = {"PASS": "met", "at floor": "at its floor"}.get(row["verdict"], "missed")
-    return f"{row['budget']:g}: {met}"
-
-
-def of_parts(data: dict[str, Any]) -> Iterator[str]:
-    """List what the floors are made of."""
-    yield "| part | ns | what it is |"
-    yield "|---|---|---|"
-    for name, took in data["floors"].items():
-        yield f"| {name} | {took:,} | {PARTS[name]} |"
-
-
-def of_growth(data: dict[str, Any]) -> Iterator[str]:
+def of_growth(times: dict[str, Any]) -> Iterator[list[str]]:
     """List how the time grows."""
-    yield "| | ns a call |"
-    yield "|---|---|"
     for head, curves in CURVES.items():
         for group, name in curves.items():
-            if points := data["growth"].get(group):
+            if points := times["growth"].get(group):
                 told = ", ".join(f"{count:,}: {took:,}" for count, took in points)
-                yield f"| {head}{f', {name}' if name else ''} | {told} |"
-
-
-def page(before: str, data: dict[str, Any]) -> str:
-    """Put the tables between their marks."""
-    for name, table in tables(data).items():
-        marks = (f"<!-- {name} -->", f"<!-- end of {name} -->")
-        head, _, rest = before.partition(marks[0])
-        _, _, tail = rest.partition(marks[1])
-        before = f"{head}{marks[0]}\n{table}\n{marks[1]}{tail}"
-    return before
+                yield [f"{head}{f', {name}' if name else ''}", told]
 
 
 def kept(machine: str, date: str, benches: list[dict[str, Any]]) -> dict[str, Any]:
@@ -270,20 +233,21 @@ def kept(machine: str, date: str, benches: list[dict[str, Any]]) -> dict[str, An
     }
 
 
-def drawn(data: dict[str, Any]) -> dict[Path, str]:
+def update(machine: str, date: str, *files: str) -> None:
+    """Take what benchmarks wrote; from a second file come only the threads."""
+    benches = [data(Path(file)) for file in files]
+    known = json.dumps(kept(machine, date, benches), indent=1, ensure_ascii=False)
+    TIMES.write_text(known + "\n", encoding="utf-8")
+
+
+def files() -> dict[Path, str]:
     """List the pictures and the page with what they show."""
+    times, page = data(TIMES), PAGE.read_text(encoding="utf-8")
+    for name, lines in tables(times).items():
+        marks = (f"<!-- {name} -->", f"<!-- end of {name} -->")
+        page = between(page, *marks, "\n".join(["", *lines, ""]))
     return {
-        PICTURES / "speed.svg": speed(data),
-        PICTURES / "growth.svg": growth(data),
-        PAGE: page(PAGE.read_text(encoding="utf-8"), data),
+        PICTURES / "speed.svg": speed(times),
+        PICTURES / "growth.svg": growth(times),
+        PAGE: page,
     }
-
-
-if __name__ == "__main__":
-    if sys.argv[1:]:
-        machine, date, *files = sys.argv[1:]
-        benches = [json.loads(Path(file).read_text(encoding="utf-8")) for file in files]
-        known = json.dumps(kept(machine, date, benches), indent=1, ensure_ascii=False)
-        DATA.write_text(known + "\n", encoding="utf-8")
-    for path, words in drawn(json.loads(DATA.read_text(encoding="utf-8"))).items():
-        path.write_text(words, encoding="utf-8")

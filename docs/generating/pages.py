@@ -1,7 +1,4 @@
-"""Write programs and summaries into the manual's pages, which read well without a build.
-
-    python docs/write_pages.py           writes the pages
-    python docs/write_pages.py --check   exits with 1 if that would change one
+"""Programs and summaries in the manual's pages, which read well without a build.
 
 A comment says what follows it. `<!-- code: FILE -->` or `FILE:SECTION`: a fenced block with that
 file or section. `<!-- names: MODULE NAME ... -->`, up to `<!-- end -->`: a table of what they are,
@@ -11,17 +8,15 @@ in whose place the manual's build has the whole docstrings (hooks.py). `<!-- end
 
 from __future__ import annotations
 
-import argparse
 import importlib
 import inspect
 import re
-import sys
 import textwrap
-import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from generating import DATA, DOCS, ROOT, grid, toml
+
 CODE = re.compile(r"(?m)^<!-- code: (\S+) -->\n+(```\w*\n)(?s:.*?)^```$")
 ENDS = re.compile(r"(?m)^<!-- ends -->\n(?s:.*?)^<!-- end -->$")
 NAMES = re.compile(r"(?m)^<!-- names: (\S+) ([^>]+) -->\n(?s:.*?)^<!-- end -->$")
@@ -48,8 +43,8 @@ def summary(module: str, name: str) -> str:
 
 def table(module: str, names: str) -> str:
     """Write a table of names and what they are."""
-    rows = [f"| `{name}` | {summary(module, name)} |" for name in names.split()]
-    return "\n".join(["", f"| in `{module}` | what it is |", "|---|---|", *rows, ""])
+    rows = [[f"`{name}`", summary(module, name)] for name in names.split()]
+    return "\n".join(["", *grid([f"in `{module}`", "what it is"], rows), ""])
 
 
 def stream(name: str | int) -> str:
@@ -77,9 +72,8 @@ def happens(row: dict[str, Any]) -> str:
 
 def ends() -> str:
     """Write the table of ends."""
-    source = (ROOT / "tests" / "data" / "end.toml").read_text(encoding="utf-8")
-    lines = ["", "| when | producer | users | what happens |", "|---|---|---|---|"]
-    for row in tomllib.loads(source)["end"]:
+    rows = []
+    for row in toml(DATA / "end.toml")["end"]:
         of: dict[str, list[str]] = {"user": [], "producer": [], "upstream": []}
         for role, name in row["streams"]:
             of[role].append(stream(name))
@@ -90,8 +84,8 @@ def ends() -> str:
         if "libraries" in row:
             users.append(f"libraries on {' and '.join(map(stream, row['libraries'])) or 'none'}")
         own += [f"upstream {name}" for name in of["upstream"]]
-        lines.append(f"| {row['rule']} | {'; '.join(own)} | {'; '.join(users)} | {happens(row)} |")
-    return "\n".join([*lines, ""])
+        rows.append([row["rule"], "; ".join(own), "; ".join(users), happens(row)])
+    return "\n".join(["", *grid(["when", "producer", "users", "what happens"], rows), ""])
 
 
 def written(page: str) -> str:
@@ -103,19 +97,7 @@ def written(page: str) -> str:
     )
 
 
-def main() -> None:
-    """Write the pages, or check them."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args()
-    for path in sorted((ROOT / "docs").glob("*.md")):
-        before = path.read_text(encoding="utf-8")
-        after = written(before)
-        if asked.check and after != before:
-            sys.exit(f"{path.name}: is old; run python docs/write_pages.py")
-        if after != before:
-            path.write_text(after, encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, str]:
+    """List the pages."""
+    pages = sorted(DOCS.glob("*.md"))
+    return {path: written(path.read_text(encoding="utf-8")) for path in pages}

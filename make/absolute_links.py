@@ -1,6 +1,6 @@
 """Run a command while the README's links are absolute, as an index of packages shows it.
 
-    python docs/absolute_links.py COMMAND ...
+    python make/absolute_links.py COMMAND ...
 
 An index shows the README without the files that it links to. `base-url` of `[tool.cai_bridge]` in
 pyproject.toml is where these are; while it is empty, links stay as they are.

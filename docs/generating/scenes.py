@@ -1,6 +1,4 @@
-"""Write docs/pictures/races.json: what ran when, without the bridge and with it.
-
-    python docs/record_races.py
+"""The pictures of a race and of an early end: what ran when, without the bridge and with it.
 
 Two mistakes, each by itself and mended: a read that does not wait for the write before it, and a
 block that is handed out again while it is read. The simulated device decides the order of the work,
@@ -17,8 +15,17 @@ from typing import Any
 
 from cai_bridge import to_cai
 from cai_bridge.testing import SimulatedCuda, simulated_cuda
+from generating import PICTURES
+from generating.drawing import bar, svg, text
 
-DATA = Path(__file__).with_name("pictures") / "races.json"
+CAPTIONS = {
+    "race": ("hand_over", "The read does not wait for the write: it sees the old value"),
+    "end": ("end", "The block is handed out again while it is read"),
+}
+CURES = {
+    "race": "With the bridge the consumer's stream waits: no race, and the host goes on",
+    "end": "With the bridge the producer's stream waits before it uses the block again",
+}
 
 
 class Recorder:
@@ -94,7 +101,7 @@ def recorded(scene: Callable[[Recorder, bool], None], bridge: bool) -> dict[str,
         return {"ran": recorder.ran, "waits": waits, "reports": found}
 
 
-def data() -> dict[str, Any]:
+def run() -> dict[str, Any]:
     """Run every scene."""
     return {
         scene.__name__: {
@@ -105,5 +112,48 @@ def data() -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    DATA.write_text(json.dumps(data(), indent=1) + "\n", encoding="utf-8")
+def panel(top: int, head: str, found: dict[str, Any]) -> list[str]:
+    """Draw the streams of one recording: time runs to the right."""
+    lanes = {"producer": top + 42, "consumer": top + 96}
+    out = [text(20, top + 12, head, "head")]
+    for name, y in lanes.items():
+        out.append(f'<path class="lane" d="M150 {y}H700"/>')
+        out.append(text(20, y + 5, f"{name}'s stream", "small"))
+    at = {}
+    for place, one in enumerate(found["ran"]):
+        x = 190 + 230 * place
+        reads = one["name"] == "read"
+        wrong = reads and bool(found["reports"])
+        words = f"read: {one['value']:g}" if reads else one["name"]
+        kind = "bad" if wrong else "read" if reads else "write"
+        out.append(bar(x, lanes[one["stream"]], 120, words, kind))
+        at[one["stream"]] = x
+    first, then = (one["stream"] for one in found["ran"])
+    if then in found["waits"]:
+        (x, y), (u, v) = (at[first] + 120, lanes[first]), (at[then], lanes[then])
+        middle = (x + u) / 2
+        path = f"M{x} {y}C{middle} {y} {middle} {v} {u - 2} {v}"
+        out.append(f'<path class="wait" marker-end="url(#tip)" d="{path}"/>')
+        out.append(text(middle, min(y, v) - 10, "waits", "small soft", text_anchor="middle"))
+    races = "a race" if found["reports"] else "in order"
+    out.append(
+        text(690, top + 12, races, "badly" if found["reports"] else "good", text_anchor="end")
+    )
+    return out
+
+
+def picture(name: str, seen: dict[str, Any]) -> str:
+    """Draw a mistake, and below it the same with the bridge."""
+    scene, alone = CAPTIONS[name]
+    found = seen[scene]
+    parts = panel(24, f"{alone}", found["alone"]) + panel(164, CURES[name], found["bridged"])
+    return svg(720, 300, f"{alone}. {CURES[name]}", parts)
+
+
+def files() -> dict[Path, str]:
+    """List the recording, and the pictures of it."""
+    seen = run()
+    return {
+        PICTURES / "races.json": json.dumps(seen, indent=1) + "\n",
+        **{PICTURES / f"{name}.svg": picture(name, seen) for name in CAPTIONS},
+    }

@@ -1,7 +1,7 @@
 """Why cells of the matrix are not right with the bridge: what is known, told where a run shows it.
 
-`docs/draw_matrix.py` tells each explanation with the pairs that it is about, leaves out those that
-a run does not show, and lists what has none.
+The page of the matrix has each explanation with the pairs that it is about. One that a run does not
+show is left out, and what has none is listed.
 """
 
 from __future__ import annotations

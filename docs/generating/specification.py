@@ -1,19 +1,17 @@
-"""Write docs/specification.md: the sentences of the specification, and the tests that show them.
+"""The page of the specification: its sentences, and the tests that show them.
 
-The tests are run first, and what came of them is written to docs/specification.json. Without
-`--run` the page is written of the results that are there.
+The results of the tests are those of their last run, which docs/specification.json has.
 """
 
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import platform
-import runpy
 import subprocess
 import sys
 import tempfile
-import tomllib
 from collections import Counter
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -21,12 +19,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
-PAGE = Path(__file__).with_name("specification.md")
-RESULTS = PAGE.with_suffix(".json")
+from generating import DATA, DOCS, ROOT, data, grid, link, toml
+
+RESULTS = DOCS / "specification.json"
 TESTS = ROOT / "tests" / "python"
-SENTENCES = tomllib.loads((ROOT / "tests/data/specification.toml").read_text())["sentence"]
-prose = runpy.run_path(str(Path(__file__).with_name("list_systems.py")))["prose"]
+SENTENCES = toml(DATA / "specification.toml")["sentence"]
 SIDES = {"consumer": "as_consumer", "producer": "as_producer"}
 HEAD = """\
 # The specification, sentence by sentence
@@ -40,7 +37,7 @@ Sentences about Numba alone, titles, types and programs are left out.
 A test's docstring quotes the sentences that it shows, with their sections.
 The tests run on the simulated device, in every run of `make test`.
 {results}
-The script `docs/list_specification.py --run` writes this page
+The script `docs/generate.py specification run` writes this page
 from `tests/data/specification.toml`, the tests' marks and a run of them.
 
 [text]: https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html
@@ -116,35 +113,33 @@ def cell(
     for file, name in tests[row["id"]]:
         outcomes = found.get(f"{file}::{name}", {"not run": 1})
         result = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.items())
-        shown.append(f"[{prose(name)}](../tests/python/{file}): {result}")
+        shown.append(f"{link(f'python/{file}', name)}: {result}")
     return "; ".join(shown)
 
 
-def page() -> str:
-    """Write the page."""
-    last = json.loads(RESULTS.read_text())
-    tests, part = found(), ""
-    parts = [HEAD.format(results=results(last))]
-    for row in SENTENCES:
-        chapter = row["section"].split(",")[0]
-        if chapter != part:
-            part = chapter
-            parts += [
-                *([""] if len(parts) > 1 else []),
-                f"## {chapter}",
-                "",
-                "| sentence | bridge as consumer | bridge as producer |",
-                "|---|---|---|",
-            ]
-        within = row["section"].removeprefix(chapter).removeprefix(", ")
-        where = ", ".join(filter(None, [within, "version 2" if row["version"] == 2 else ""]))
-        quoted = (f"*{where}*: " if where else "") + f"“{row['sentence']}”"
-        cells = [cell(row, side, tests[side], last["tests"]) for side in SIDES]
-        parts.append(f"| {' | '.join([quoted, *cells])} |".replace("__", r"\_\_"))
-    return "\n".join([*parts, ""])
+def page(last: dict[str, Any]) -> str:
+    """Write the page: a table for each chapter."""
+    tests, parts = found(), [HEAD.format(results=results(last))]
+    heads = ["sentence", "bridge as consumer", "bridge as producer"]
+    for chapter, sentences in itertools.groupby(
+        SENTENCES, lambda one: one["section"].split(",")[0]
+    ):
+        rows = []
+        for one in sentences:
+            within = one["section"].removeprefix(chapter).removeprefix(", ")
+            where = ", ".join(filter(None, [within, "version 2" if one["version"] == 2 else ""]))
+            quoted = (f"*{where}*: " if where else "") + f"“{one['sentence']}”"
+            cells = [quoted, *(cell(one, side, tests[side], last["tests"]) for side in SIDES)]
+            rows.append([text.replace("__", r"\_\_") for text in cells])
+        parts += [f"## {chapter}", "", *grid(heads, rows), ""]
+    return "\n".join(parts)
 
 
-if __name__ == "__main__":
-    if "--run" in sys.argv[1:]:
-        RESULTS.write_text(json.dumps(run(), indent=1, sort_keys=True) + "\n")
-    PAGE.write_text(page())
+def update(_: str) -> None:
+    """Run the tests, and keep what came of them."""
+    RESULTS.write_text(json.dumps(run(), indent=1, sort_keys=True) + "\n")
+
+
+def files() -> dict[Path, str]:
+    """List the page."""
+    return {DOCS / "specification.md": page(data(RESULTS))}

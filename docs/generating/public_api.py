@@ -1,21 +1,21 @@
-"""Writes docs/public-api.txt: what the Rust crate promises, one line an item, from rustdoc's JSON.
+"""The list of what the Rust crate promises, one line an item, from rustdoc's JSON.
 
-    make public-api
-
-A change of this list is a change of what semantic versioning covers. Rustdoc's JSON needs no
-other toolchain than the stable one, with RUSTC_BOOTSTRAP=1. An item that no example of its own or
-of its type uses is an error; so is a type without one.
+A change of this list is a change of what semantic versioning covers. `make public-api` has rustdoc
+write the JSON. An item that no example of its own or of its type uses is an error; so is a type
+without one.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
 from typing import Any
 
+from generating import DOCS, data
+
 CRATE = "cai_bridge"
+LIST = DOCS / "public-api.txt"
 # What the compiler derives for a type, by what is in it.
 AUTOMATIC = {"Send", "Sync"}
 INTERNAL = {"StructuralPartialEq", "TrivialClone"}
@@ -184,14 +184,14 @@ class Lister:
                 return name
 
 
-def main() -> None:
-    """Print the list of the crate whose JSON is the argument."""
-    crate = json.loads(Path(sys.argv[1]).read_text())
-    lister = Lister(crate)
-    sys.stdout.write("\n".join(sorted(lister.lines)) + "\n")
+def update(file: str) -> None:
+    """Write the list of the crate that the JSON is of."""
+    lister = Lister(data(Path(file)))
+    LIST.write_text("\n".join(sorted(lister.lines)) + "\n")
     if lister.without_example:
         sys.exit("no example has: " + ", ".join(sorted(lister.without_example)))
 
 
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, str]:
+    """List nothing: only rustdoc knows the crate."""
+    return {}

@@ -1,4 +1,4 @@
-"""Draw the source's modules from the code: `draw_modules.py` writes docs/pictures/modules.svg.
+"""The picture of the source's modules, from the code.
 
 The list is that of src/lib.rs, and for Python that of src/py/mod.rs, from the last to the first. A
 line is a use that no other use implies. What a module is stands in its own docs, and which step it
@@ -8,13 +8,13 @@ takes part in here: a module of no step is an error.
 from __future__ import annotations
 
 import re
-import runpy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
+from generating import PICTURES, ROOT
+from generating.drawing import svg, text
+
 SOURCE = ROOT / "src"
-PICTURE = ROOT / "docs" / "pictures" / "modules.svg"
 # Each step of the way with its color and the modules that take part in it.
 STEPS = {
     "take in": ("#4c78a8", "py/producers py/habits py/cai_dict cai dlpack"),
@@ -124,7 +124,7 @@ def color_of(module: str) -> str:
     return color
 
 
-def way(text: Callable[..., str]) -> list[str]:
+def way() -> list[str]:
     """Draw the steps of the data, from left to right."""
     out = [text(20, 35, "an array of any library", "small")]
     for at, (step, (color, _)) in enumerate(STEPS.items()):
@@ -138,9 +138,7 @@ def way(text: Callable[..., str]) -> list[str]:
 
 def picture() -> str:
     """Draw the way of the data, and below it each module with the lines of its uses."""
-    drawing = runpy.run_path(str(ROOT / "docs" / "draw_pictures.py"))
-    text, known, out, rows = drawing["text"], modules(), [], {}
-    y = 64
+    known, out, rows, y = modules(), [], {}, 64
     for at, module in enumerate(known):
         if at == 0 or module.startswith("py/") != known[at - 1].startswith("py/"):
             head = "src/py: Python" if module.startswith("py/") else "src: the core, without Python"
@@ -168,8 +166,9 @@ def picture() -> str:
     note = "A line: the upper uses the lower, which has to stand below it."
     out.append(text(NAMES + 400, y + 26, note, "small soft"))
     title = "The way of the data, and the modules that it takes"
-    return drawing["svg"](WIDTH, y + 44, title, way(text) + arcs + out)
+    return svg(WIDTH, y + 44, title, way() + arcs + out)
 
 
-if __name__ == "__main__":
-    PICTURE.write_text(picture(), encoding="utf-8")
+def files() -> dict[Path, str]:
+    """List the picture."""
+    return {PICTURES / "modules.svg": picture()}

@@ -1,36 +1,29 @@
-"""Write the tables of docs/matrix.md from docs/matrix/h200.json, between its two marks.
-
-    python docs/draw_matrix.py [FILE]
-
-With a file, what `cai-bridge matrix --json --output` wrote, its cells take the places of those of
-the same pairs and routes in docs/matrix/h200.json first, or are added.
-"""
+"""The tables of docs/matrix.md between their marks, and the picture, from docs/matrix/h200.json."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from explain_matrix import Bad, explained
-
 from cai_bridge._cli.marks import OUTCOMES
 from cai_bridge._cli.table import ASPECTS, CONVERT, DOORS, Pair, Route, Table
 from cai_bridge.conformance.matrix import Matrix
+from generating import DOCS, PICTURES, between, data, grid
+from generating.drawing import svg, text
+from generating.explanations import Bad, explained
 
-DATA = Path(__file__).with_name("matrix") / "h200.json"
-PAGE = Path(__file__).with_name("matrix.md")
-BEGIN, END = "<!-- written by docs/draw_matrix.py -->", "<!-- end -->"
+RUN = DOCS / "matrix" / "h200.json"
+PAGE = DOCS / "matrix.md"
+BEGIN, END = "<!-- written by docs/generate.py -->", "<!-- end -->"
 
 
 def overview(table: Table) -> list[str]:
     """Write a row a producer: by themselves by CAI and by DLPack, and with the bridge."""
     consumers = table.matrix.consumers
-    rows = [f"| from \\ to | {' | '.join(consumers)} |", "|---" * (len(consumers) + 1) + "|"]
+    rows = []
     for producer in table.matrix.producers:
         cells = []
         for consumer in consumers:
@@ -44,13 +37,13 @@ def overview(table: Table) -> list[str]:
                 bridged.append(OUTCOMES[table.by_convert(pair)])
             before, after = (" ".join(one.letter for one in some) for some in (native, bridged))
             cells.append(f"{before} → **{after}**")
-        rows.append(f"| **{producer}** | {' | '.join(cells)} |")
-    return rows
+        rows.append([f"**{producer}**", *cells])
+    return grid(["from \\ to", *consumers], rows)
 
 
 def not_right(table: Table) -> list[str]:
     """List the pairs that are not right throughout with the bridge, and what was seen."""
-    rows = ["| pair | route | not right | seen |", "|---|---|---|---|"]
+    rows = []
     for pair, route in _bridged(table):
         found = {aspect: table.seen(pair, route, aspect) for aspect in ASPECTS}
         bad = {
@@ -64,8 +57,8 @@ def not_right(table: Table) -> list[str]:
             )
             worst = min(bad.values(), key=lambda seen: list(OUTCOMES).index(seen.outcome))
             detail = textwrap.shorten(worst.detail, 110, placeholder="…").replace("|", "\\|")
-            rows.append(f"| {pair[0]} → {pair[1]} | `{route.name}` | {marks} | {detail} |")
-    return rows
+            rows.append([" → ".join(pair), f"`{route.name}`", marks, detail])
+    return grid(["pair", "route", "not right", "seen"], rows)
 
 
 def bad_cells(table: Table) -> Iterator[Bad]:
@@ -113,7 +106,7 @@ def _bridged(table: Table) -> Iterator[tuple[Pair, Route]]:
 
 def tables() -> str:
     """Write both tables, and what they were measured on."""
-    matrix = Matrix.from_dict(json.loads(DATA.read_text()))
+    matrix = Matrix.from_dict(data(RUN))
     table = Table(matrix)
     versions = ", ".join(f"{name} {version}" for name, version in matrix.versions.items())
     letters = ", ".join(f"**{one.letter}** {one.word}" for one in OUTCOMES.values())
@@ -143,12 +136,42 @@ def tables() -> str:
     )
 
 
-def page() -> str:
-    """Put the tables into the page."""
-    text = PAGE.read_text()
-    before, rest = text.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
+def picture() -> str:
+    """Draw each pair as four letters: by CAI, by DLPack, by a view, by `convert`."""
+    found = Matrix.from_dict(data(RUN))
+    table = Table(found)
+    names, parts, cell, left, top = found.consumers, [], 92, 110, 66
+    parts.append(
+        text(
+            20,
+            28,
+            "From (rows) to (columns): alone by CAI and DLPack, then by a view and convert",
+            "head",
+        )
+    )
+    for column, name in enumerate(names):
+        parts.append(text(left + column * cell + 40, top - 10, name, "small", text_anchor="middle"))
+    for row, producer in enumerate(found.producers):
+        y = top + row * 34
+        parts.append(text(20, y + 19, producer, "small"))
+        for column, consumer in enumerate(names):
+            if producer == consumer:
+                continue
+            pair = (producer, consumer)
+            outcomes = [table.best(pair, door=door, bridged=False) for door in DOORS]
+            outcomes += [table.with_bridge(pair), table.by_convert(pair)]
+            for at, outcome in enumerate(outcomes):
+                x = left + column * cell + at * 20 + (4 if at > 1 else 0)
+                parts.append(
+                    f'<rect class="s-{outcome}" x="{x}" y="{y}" width="18" height="26" rx="3"/>'
+                )
+                letter = OUTCOMES[outcome].letter
+                parts.append(text(x + 9, y + 18, letter, "small on", text_anchor="middle"))
+    bottom = top + len(found.producers) * 34
+    legend = ", ".join(f"{one.letter} {one.word}" for one in OUTCOMES.values())
+    parts.append(text(20, bottom + 22, f"{legend}. {found.place}, {found.date[:10]}", "small soft"))
+    width = left + len(names) * cell + 10
+    return svg(width, bottom + 36, "What the libraries do to each other", parts)
 
 
 def joined(before: Matrix, after: Matrix) -> Matrix:
@@ -169,13 +192,14 @@ def joined(before: Matrix, after: Matrix) -> Matrix:
     )
 
 
-def add(path: Path) -> None:
-    """Put what a run wrote into the data."""
-    before, after = (Matrix.from_dict(json.loads(one.read_text())) for one in (DATA, path))
-    DATA.write_text(joined(before, after).to_json())
+def update(*files: str) -> None:
+    """Put what runs wrote into the data: their cells take the places of the same ones."""
+    for file in files:
+        before, after = (Matrix.from_dict(data(one)) for one in (RUN, Path(file)))
+        RUN.write_text(joined(before, after).to_json())
 
 
-if __name__ == "__main__":
-    for file in sys.argv[1:]:
-        add(Path(file))
-    PAGE.write_text(page())
+def files() -> dict[Path, str]:
+    """List the page and the picture."""
+    page = between(PAGE.read_text("utf-8"), BEGIN, END, f"\n\n{tables()}\n\n")
+    return {PAGE: page, PICTURES / "matrix.svg": picture()}

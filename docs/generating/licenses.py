@@ -1,38 +1,34 @@
-"""Write what the wheel's binary is made of, and under which licenses.
-
-    python docs/write_licenses.py           writes THIRD-PARTY-LICENSES and docs/sbom.cdx.json
-    python docs/write_licenses.py --check   exits with 1 if they are of other versions
+"""What the wheel's binary is made of, and under which licenses.
 
 The crates are those that Cargo links for the wheel, on any platform that has one: not what only
-builds or tests need. The texts come from their sources, so `cargo fetch` has to have run.
+builds or tests need. The texts come from their sources, which Cargo fetches.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from generating import ROOT, toml
+
 TEXTS = ROOT / "THIRD-PARTY-LICENSES"
 SBOM = ROOT / "docs" / "sbom.cdx.json"
 PLATFORMS = ("x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu")
 LICENSE = re.compile(r"(?i)^(licen[cs]e|copying|copyright|notice|unlicense)")
 HEAD = """\
 The compiled module of cai_bridge contains the crates below, and Rust's standard library, which is
-licensed under MIT or Apache-2.0 by The Rust Project Contributors. docs/write_licenses.py writes
-this file.
+licensed under MIT or Apache-2.0 by The Rust Project Contributors. docs/generate.py writes this
+file.
 """
 
 
 def linked() -> list[dict[str, Any]]:
     """List the packages that the wheel's module links."""
-    maturin = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]
+    maturin = toml(ROOT / "pyproject.toml")["tool"]["maturin"]
     found: dict[str, dict[str, Any]] = {}
     for platform in PLATFORMS:
         command = ["cargo", "metadata", "--format-version=1", "--locked"]
@@ -77,7 +73,7 @@ def texts(packages: list[dict[str, Any]]) -> str:
 
 def sbom(packages: list[dict[str, Any]]) -> str:
     """List the crates in CycloneDX's format (1.5), without a time or a path."""
-    lock = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    lock = toml(ROOT / "Cargo.lock")["package"]
     sums = {(one["name"], one["version"]): one.get("checksum") for one in lock}
     components = []
     for one in packages:
@@ -93,22 +89,7 @@ def sbom(packages: list[dict[str, Any]]) -> str:
     return json.dumps({**head, "components": components}, indent=1) + "\n"
 
 
-def main() -> None:
-    """Write both files, or check their versions."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args()
+def files() -> dict[Path, str]:
+    """List the texts and the bill of materials."""
     packages = linked()
-    if not asked.check:
-        TEXTS.write_text(texts(packages))
-        SBOM.write_text(sbom(packages))
-        return
-    listed = {(one["name"], one["version"]) for one in json.loads(SBOM.read_text())["components"]}
-    linked_now = {(one["name"], one["version"]) for one in packages}
-    for name, version in sorted(listed ^ linked_now):
-        what = "is linked and not listed" if (name, version) in linked_now else "is not linked"
-        sys.exit(f"{SBOM.name}: {name} {version} {what}; run python docs/write_licenses.py")
-
-
-if __name__ == "__main__":
-    main()
+    return {TEXTS: texts(packages), SBOM: sbom(packages)}

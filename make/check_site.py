@@ -1,6 +1,6 @@
 """Check the built manual: every link and anchor holds, and no page fetches anything from elsewhere.
 
-python docs/check_site.py site
+python make/check_site.py site
 """
 
 from __future__ import annotations

@@ -1,20 +1,15 @@
-"""Write the docstrings of the compiled module into its stub, from which editors show them.
-
-python docs/write_stub.py           writes python/cai_bridge/_core.pyi
-python docs/write_stub.py --check   exits with 1 if that would change it
-"""
+"""The docstrings of the compiled module in its stub, from which editors show them."""
 
 from __future__ import annotations
 
-import argparse
 import ast
 import inspect
-import sys
 from pathlib import Path
 
 from cai_bridge import _core
+from generating import ROOT
 
-STUB = Path(__file__).resolve().parents[1] / "python" / "cai_bridge" / "_core.pyi"
+STUB = ROOT / "python" / "cai_bridge" / "_core.pyi"
 Documented = ast.ClassDef | ast.FunctionDef
 
 
@@ -77,20 +72,6 @@ def written(stub: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    """Write the stub, or check it."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--check", action="store_true")
-    asked = parser.parse_args()
-    stub = STUB.read_text()
-    if not asked.check:
-        STUB.write_text(written(stub))
-        return
-    for node, text in documented(ast.parse(stub)):
-        if (ast.get_docstring(node) or "") != text:
-            where = f"{STUB.name}:{node.lineno}: {node.name}"
-            sys.exit(f"{where}: got another docstring; run python docs/write_stub.py")
-
-
-if __name__ == "__main__":
-    main()
+def files() -> dict[Path, str]:
+    """List the stub."""
+    return {STUB: written(STUB.read_text(encoding="utf-8"))}
