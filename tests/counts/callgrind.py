@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,8 +13,8 @@ NAMED = re.compile(r"\((\d+)\)(?: (.*))?")
 OURS = "_core"
 
 
-# The sizes of what code is loaded by, as powers of two.
-LINE, PAGE = 6, 12
+# The bytes that code is loaded by.
+LINE, PAGE = 64, 4096
 
 
 @dataclass
@@ -21,9 +22,8 @@ class Counted:
     """What a row costs, of all its rounds together."""
 
     instructions: int
-    # The addresses of instructions that run in most rounds, the bridge's and all.
-    own: set[int]
-    all: set[int]
+    # The instructions that run in most rounds: addresses in each library.
+    addresses: dict[str, set[int]]
     # The bridge's allocations on Rust's heap.
     allocations: int
     # The driver's entry points, by name.
@@ -34,8 +34,16 @@ class Counted:
     releases: int
 
     def code(self, size: int, own: bool) -> int:
-        """Count the blocks of 2 ** size bytes that the instructions of a round are in."""
-        return len({at >> size for at in (self.own if own else self.all)})
+        """Count the blocks of `size` bytes that the instructions of a round are in.
+
+        On average over all places where a library's code may begin: a line elsewhere moves it.
+        """
+        blocks = 0.0
+        for library, addresses in self.addresses.items():
+            if OURS in library or not own:
+                gaps = itertools.pairwise(sorted(addresses))
+                blocks += 1 + sum(min(after - at, size) for at, after in gaps) / size
+        return round(blocks)
 
 
 PYTHON = re.compile(
@@ -63,24 +71,21 @@ class Names:
 def read(file: Path, rounds: int) -> Counted:
     """Read what `rounds` rounds cost."""
     functions, objects = Names(), Names()
-    counted = Counted(0, set(), set(), 0, Counter(), Counter(), 0)
-    runs: Counter[int] = Counter()
-    own: set[int] = set()
-    ours, callee, is_call = False, "", False
+    counted = Counted(0, {}, 0, Counter(), Counter(), 0)
+    runs: dict[str, Counter[int]] = defaultdict(Counter)
+    library, callee, is_call = "", "", False
     for line in file.read_text(errors="replace").splitlines():
         if line.startswith("0x"):
             # After a call stands what the callee cost.
             if not is_call:
                 at, cost = line.split()
-                runs[int(at, 16)] += int(cost)
-                if ours:
-                    own.add(int(at, 16))
+                runs[library][int(at, 16)] += int(cost)
             is_call = False
             continue
         key, _, rest = line.partition("=")
         match key:
             case "ob":
-                ours = OURS in objects.of(rest)
+                library = objects.of(rest)
             case "cob":
                 objects.of(rest)
             case "fn":
@@ -88,12 +93,13 @@ def read(file: Path, rounds: int) -> Counted:
             case "cfn":
                 callee = functions.of(rest).split("'")[0]
             case "calls":
-                note(counted, callee, int(rest.split()[0]), ours)
+                note(counted, callee, int(rest.split()[0]), OURS in library)
                 is_call = True
             case _ if line.startswith("totals:"):
                 counted.instructions = int(line.split()[1])
-    counted.all = {at for at, cost in runs.items() if cost > rounds // 2}
-    counted.own = counted.all & own
+    for library, costs in runs.items():
+        if often := {at for at, cost in costs.items() if cost > rounds // 2}:
+            counted.addresses[library] = often
     return counted
 
 
