@@ -89,6 +89,7 @@ COUNTED := $(VENV)/counted
 
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_STRIP = none
 $(COUNTED)/.built: export CARGO_PROFILE_RELEASE_DEBUG = 1
+$(COUNTED)/.built: export RUSTFLAGS += $(REMAPPED)
 $(COUNTED)/.built: $(BIN)/python $(SOURCES)
 	$(PYO3_CARGO) rustc --quiet --release --lib --crate-type cdylib --target-dir target/counted
 	rm -rf $(COUNTED) && mkdir -p $(COUNTED) && cp -R python/cai_bridge $(COUNTED)/
