@@ -18,12 +18,13 @@ from tests.soak import shrink
 from tests.soak import steps as p
 from tests.soak.child import Outcome
 from tests.soak.crew import Crew
+from tests.soak.order import Refused
 from tests.soak.program import Program, listing
 from tests.soak.totals import Totals
 from tests.soak.worlds import World
 from tests.soak_gpu import libraries, room
 from tests.soak_gpu.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
-from tests.soak_gpu.clocks import Refused, Unmet
+from tests.soak_gpu.clocks import Unmet
 from tests.soak_gpu.discipline import Discipline, expected, is_right
 from tests.soak_gpu.draw import Setup
 from tests.soak_gpu.generate import program

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from . import steps as s
 from .handover import HandOvers
-from .order import Made
-from .words import wants
+from .order import Made, wants
 
 
 class Bridge(HandOvers):

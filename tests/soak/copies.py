@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from . import steps as s
 from .ends import Ends
-from .words import Array, StreamRef, User, View, wants
+from .order import wants
+from .words import Array, StreamRef, User, View
 
 
 class Copies(Ends):

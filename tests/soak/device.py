@@ -27,7 +27,7 @@ __all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "w
 
 STEPS = steps.expressed(Bridge, Machine)
 FAULTS = {"device": tuple(PLANTED)}
-CHUNK, PROGRAMS = 250, 100_000
+CHUNK, PROGRAMS = 500, 100_000
 """So many programs of a process, and of a run."""
 
 

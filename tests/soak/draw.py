@@ -13,9 +13,6 @@ class Drawing(Trying):
 
     # --- choosing ---------------------------------------------------------------------------------
 
-    def chance(self, share: float) -> bool:
-        return self.random.random() < share
-
     def named(self, letters: str, device: int | None = None) -> list[str]:
         found = [name for name in self.model.named if name[0] in letters]
         if device is None:
@@ -135,8 +132,7 @@ class Drawing(Trying):
         array = self.one("xxxy")
         if array is None:
             return None
-        self.made += 1
-        return s.Fill(array, self.made, None if self.chance(0.1) else self.worker(array))
+        return s.Fill(array, self.value(), None if self.chance(0.1) else self.worker(array))
 
     def read(self) -> s.Step | None:
         array = self.one("xxxy")
@@ -259,8 +255,7 @@ class Drawing(Trying):
         by_hand = kind == "capsule" and self.chance(0.5)
         value = None
         if self.chance(0.25):
-            self.made += 1
-            value = self.made
+            value = self.value()
         current = self.current(at, share=0.15)
         return s.Consume(self.name("p"), source, kind, said, value, asks, by_hand, current, gpu)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import steps as s
 from .model import Model
-from .order import HOST, Barred
-from .words import StreamRef, User, View, wants
+from .order import HOST, Barred, wants
+from .words import StreamRef, User, View
 
 
 class Ends(Model):

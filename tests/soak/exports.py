@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from . import steps as s
 from .copies import Copies
+from .order import wants
 from .strangers import DEAF
-from .words import Array, StreamRef, User, View, wants
+from .words import Array, StreamRef, User, View
 
 LEGACY_KINDS = {"dlpack-none", "dlpack-exchange", "dlpack-borrowed"}
 NO_READONLY = {"dlpack-legacy-capsule", "dlpack-borrowed"}

@@ -14,8 +14,7 @@ class Draw(Scenes):
 
     def forked(self, array: str, origin: str, other: str) -> None:
         """Inside a capture an array is written, handed to another stream, and written again."""
-        self.made += 1
-        self.push(s.Fill(array, self.made, origin))
+        self.push(s.Fill(array, self.value(), origin))
         to = "cai3" not in self.model.arrays[array].speaks or self.chance(0.5)
         made: s.Step = s.ToCai(self.name("v"), array, other, None, origin)
         if not to:
@@ -28,12 +27,11 @@ class Draw(Scenes):
         for name in (read, view):
             if name is not None:
                 self.push(s.Drop(name))
-        self.made += 1
-        self.push(s.Fill(array, self.made, origin))
+        self.push(s.Fill(array, self.value(), origin))
 
     def capture(self) -> None:
         """A capture from begin to end, and its launches; nothing where it does not work out."""
-        model, program = self.model, len(self.program)
+        model, before = self.model, len(self.steps)
         graph = self.name("g")
         device = int(self.chance(0.2))
         arrays = [x for x in self.named("x") if model.arrays[x].device == device]
@@ -54,7 +52,7 @@ class Draw(Scenes):
             done = self.push(step)
         if not done:
             self.model = model
-            del self.program[program:]
+            del self.steps[before:]
             return
         for _ in range(self.random.randint(1, 3)):
             self.push(s.Replay(graph, self.stream(device)))
@@ -119,7 +117,7 @@ def program(seed: int, model: Bridge | None = None) -> s.Steps:
             if made is None or draw.push(made):
                 draw.push(draw.unsettled())
                 break
-        if len(draw.program) >= wanted:
+        if len(draw.steps) >= wanted:
             break
     draw.push(s.Sync(None))
-    return tuple(draw.program)
+    return tuple(draw.steps)

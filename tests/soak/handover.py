@@ -10,7 +10,8 @@ from cai_bridge import _core
 from . import steps as s
 from . import strangers
 from .lives import Lives
-from .words import SILENT, Array, StreamRef, User, View, wants
+from .order import wants
+from .words import SILENT, Array, StreamRef, User, View
 
 # A view of a view is for the same consumer, where that is known, until another is named.
 HANDED_ON = {"home", "unread", "on", "unkept"}

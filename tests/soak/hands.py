@@ -174,7 +174,7 @@ class Hands(Objects):
     def _attempt(self, step: s.Attempt) -> None:
         self.cuda.fail(step.call, step.nth, step.error)
         try:
-            made = getattr(self, "_" + type(step.step).__name__.lower())(step.step)
+            made = step.step.method(self)(step.step)
             self.cuda.clear_faults()
             del made
         except DriverError as error:
@@ -195,7 +195,7 @@ class Hands(Objects):
 
     def _refusal(self, step: s.Refusal) -> None:
         try:
-            made = getattr(self, "_" + type(step.step).__name__.lower())(step.step)
+            made = step.step.method(self)(step.step)
         except DriverError as error:
             if "graph capture" not in str(error):
                 raise

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from . import steps as s
 from .exports import Exports
-from .order import HOST, Barred
-from .words import View, wants
+from .order import HOST, Barred, wants
+from .words import View
 
 
 class Lives(Exports):

@@ -23,7 +23,7 @@ class Machine(Hands):
     def run(self, step: s.Step) -> None:
         """Carry a step out, and compare."""
         before = self.cuda.current_device
-        made = getattr(self, "_" + type(step).__name__.lower())(step)
+        made = step.method(self)(step)
         name = step.makes()
         if isinstance(step, s.Tree):
             self.objects.update(made)

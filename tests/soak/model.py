@@ -10,8 +10,8 @@ from typing import Any
 
 from . import steps as s
 from .memory import Memory
-from .order import HOST
-from .words import Array, View, wants
+from .order import HOST, wants
+from .words import Array, View
 
 
 class Model(Memory):
@@ -57,7 +57,7 @@ class Model(Memory):
         self.bare |= step.bare()
         current = getattr(step, "current", None)
         self.current = () if current is None else (current,)
-        getattr(self, "_" + type(step).__name__.lower())(step)
+        step.method(self)(step)
         self.current = ()
         self.number += 1
 

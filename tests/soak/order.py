@@ -22,13 +22,23 @@ class Barred(Refused):
     """A graph capture is in the way, and the bridge refuses: nothing is touched."""
 
 
-class Unordered(Refused):
+class Lacking(Refused):
+    """Something has to come first, which the program itself can do."""
+
+
+class Unordered(Lacking):
     """An access that nothing orders after these earlier ones."""
 
     def __init__(self, missing: int, place: str) -> None:
         super().__init__(f"unordered on {place}")
         self.missing = missing
         self.place = place
+
+
+def wants(condition: object, why: str = "cannot be done") -> None:
+    """Refuse the step unless that is so."""
+    if not condition:
+        raise Refused(why)
 
 
 class Lane(NamedTuple):

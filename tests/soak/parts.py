@@ -9,17 +9,13 @@ from .draw import Drawing
 class Parts(Drawing):
     """A program in the making: parts of its scenes."""
 
-    def pushed(self, step: s.Step | None) -> str | None:
-        return step.makes() if step is not None and self.push(step) else None
-
     def written(self, speaks: tuple[str, ...] | None = None) -> str | None:
         """An array with pending work."""
         array = self.one("x") if speaks is None else None
         if array is None or self.chance(0.5):
             array = self.pushed(self.new_array(speaks))
         if array is not None:
-            self.made += 1
-            self.push(s.Fill(array, self.made, self.worker(array)))
+            self.push(s.Fill(array, self.value(), self.worker(array)))
         return array
 
     def made_of(self, capsule: str) -> tuple[str | None, list[str]]:

@@ -114,7 +114,7 @@ class Scenes(Parts):
         made = self.pushed(self.copy())
         if made is None:
             return
-        source = self.model.views[self.program[-1].source].array
+        source = self.model.views[self.steps[-1].source].array
         if source in self.model.named and self.chance(0.6):
             self.made += 1
             pending = self.model.arrays[source].pending
@@ -189,8 +189,7 @@ class Scenes(Parts):
         known = self.model.arrays[array]
         streams = [*self.named("s", known.device), f"L{known.device}", f"T{known.device}"]
         others = [stream for stream in streams if stream != known.pending]
-        self.made += 1
-        self.push(s.Fill(array, self.made, self.pick(others)))
+        self.push(s.Fill(array, self.value(), self.pick(others)))
 
     def moving(self) -> None:
         """An exporter of dicts moves while its views are read, and where they end."""
@@ -218,8 +217,7 @@ class Scenes(Parts):
         self.reuse([name for name in names if name in self.model.named])
         if array in self.model.named:
             # Both streams are the producer's, where something else keeps the first one.
-            self.made += 1
-            self.push(s.Fill(array, self.made, first))
+            self.push(s.Fill(array, self.value(), first))
 
     def first_view(self, array: str, first: str | None) -> str | None:
         """A view of an array, while a library may work on its stream."""
@@ -291,16 +289,14 @@ class Scenes(Parts):
         stream = s.stream_of(taken.stream) if self.chance(0.7) else None
         kind, value = self.pick((*CAI_CONSUMERS, "address", "address")), None
         if self.chance(0.3):
-            self.made += 1
-            value = self.made
+            value = self.value()
         work = s.Consume(self.name("p"), taken.name, kind, stream or self.stream(at), value)
         how = self.pick((None, None, "keeps", "returns", "raises", "keeps and raises"))
         if not self.push(s.Call(taken, work, how)):
             return
         root = self.model.views[taken.name].array if taken.name in self.model.views else source
         if root in self.model.named and self.chance(0.6):
-            self.made += 1
-            self.push(s.Fill(root, self.made, self.model.arrays[root].pending))
+            self.push(s.Fill(root, self.value(), self.model.arrays[root].pending))
         if taken.name in self.model.holds and self.chance(0.5):
             self.push(self.consumer(taken.name))
         self.reuse([one for one in (root, taken.name, work.name) if one in self.model.named])

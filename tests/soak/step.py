@@ -107,6 +107,11 @@ def _about(kind: type[Step]) -> tuple[tuple[str, bool], ...]:
     return tuple((name, name in PARTS) for name in found)
 
 
+def method_of(kind: type[Step]) -> str:
+    """Name the method that a room has for a kind of step."""
+    return f"_{kind.__name__.lower()}"
+
+
 @dataclass(frozen=True)
 class Step:
     """One statement of one thread.
@@ -124,6 +129,10 @@ class Step:
 
     def statement(self) -> str:
         return self.says.format_map(vars(self))
+
+    def method(self, room: Any) -> Any:
+        """Find what a room has for this kind of step."""
+        return getattr(room, method_of(type(self)))
 
     def within(self) -> tuple[str | None, ...]:
         """List the streams that are current as it runs."""

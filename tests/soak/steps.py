@@ -28,7 +28,7 @@ from .bridging import (
     ToHost,
 )
 from .calling import Call, CallLibrary, Tree
-from .step import ITEMSIZE, LAYOUTS, LIBRARIES, Argument, Step, is_default, stream_of
+from .step import ITEMSIZE, LAYOUTS, LIBRARIES, Argument, Step, is_default, method_of, stream_of
 from .strangers import Change, Lie
 from .work import (
     Begin,
@@ -80,9 +80,7 @@ Steps = tuple[Step, ...]
 
 def expressed(*rooms: Any) -> frozenset[type[Step]]:
     """List the steps that all of these have a method for, of the step's name."""
-    return frozenset(
-        one for one in STEPS if all(hasattr(room, f"_{one.__name__.lower()}") for room in rooms)
-    )
+    return frozenset(one for one in STEPS if all(hasattr(room, method_of(one)) for room in rooms))
 
 
 def listing(program: Steps) -> str:

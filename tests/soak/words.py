@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from . import steps as s
-from .order import Refused
 from .strangers import STRANGE
 
 SILENT = {"cai0", "cai1", "cai2"}
-
-
-def wants(condition: object, why: str = "cannot be done") -> None:
-    """Refuse the step unless that is so."""
-    if not condition:
-        raise Refused(why)
 
 
 class StreamRef(NamedTuple):

@@ -14,12 +14,15 @@ import time
 import traceback
 import warnings
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 from . import child
 from .child import Outcome, Task
 from .worlds import World
+
+LOOK_S = 0.5
+"""So often is looked for those that take too long."""
 
 
 @dataclass
@@ -34,8 +37,11 @@ class Ready:
 
 @dataclass
 class Child:
+    """A process that runs a task; `over` is readable when it has ended."""
+
     task: Task
     pid: int
+    over: int
     deadline: float
 
 
@@ -60,7 +66,8 @@ def serve(connection: Connection, folder: Path) -> None:
     open_ = True
     try:
         while open_ or children:
-            if open_ and connection.poll(0.01):
+            watched = [connection] * open_ + [one.over for one in children]
+            if connection in wait(watched, LOOK_S):
                 try:
                     task = connection.recv()
                 except EOFError:
@@ -69,12 +76,11 @@ def serve(connection: Connection, folder: Path) -> None:
                     open_ = False
                 else:
                     children.append(started(task, connection, folder))
-            elif not open_:
-                time.sleep(0.01)
             for one in list(children):
                 outcomes = ended(one, folder)
                 if outcomes is not None:
                     children.remove(one)
+                    os.close(one.over)
                     connection.send(outcomes)
     except BrokenPipeError:
         pass
@@ -93,7 +99,7 @@ def started(task: Task, connection: Connection, folder: Path) -> Child:
             traceback.print_exc()
         finally:
             os._exit(1)
-    return Child(task, pid, time.monotonic() + task.limit_s)
+    return Child(task, pid, os.pidfd_open(pid), time.monotonic() + task.limit_s)
 
 
 def ended(one: Child, folder: Path) -> list[Outcome] | None:

@@ -8,9 +8,10 @@ is handed over as any other; it ends with what it came back as.
 from __future__ import annotations
 
 from ..soak.calling import LIKE, CallLibrary
+from ..soak.order import wants
 from ..soak.step import HAVE_CURRENT
 from .clocks import Clock, join
-from .handles import Access, Block, Lease, Thing, library_of, wants
+from .handles import Access, Block, Lease, Thing, library_of
 from .labour import PRODUCERS, Labour
 
 KNOWN_STREAM = {"torch", "tvm_ffi", "numba"}

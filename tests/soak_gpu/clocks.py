@@ -6,14 +6,12 @@ two clocks. An earlier step is over for certain only if its clock is before that
 
 from __future__ import annotations
 
-from ..soak.order import Refused
+from ..soak.order import Lacking
 
 Clock = tuple[int, ...]
 
-__all__ = ["Clock", "Knowledge", "Refused", "Unmet", "after", "is_before", "join"]
 
-
-class Unmet(Refused):
+class Unmet(Lacking):
     """Another thread has to get somewhere first: the two have to meet."""
 
     def __init__(self, other: int) -> None:

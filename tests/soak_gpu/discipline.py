@@ -46,12 +46,13 @@ Threads run side by side. What one does counts for another once the two have met
 
 from __future__ import annotations
 
+from ..soak.order import Refused, wants
 from ..soak.program import Program
 from ..soak.step import Step, is_handle, stream_of
 from ..soak.steps import Export, FromCai, Take, ToCai
 from .calls import KNOWN_STREAM, Calls
-from .clocks import Clock, Knowledge, Refused, join
-from .handles import Lease, Thing, library_of, wants
+from .clocks import Clock, Knowledge, join
+from .handles import Lease, Thing, library_of
 
 SPEAK_CAI = {"torch", "cupy", "numba"}
 OF_DICTS = {
@@ -76,7 +77,7 @@ class Discipline(Calls):
     def take(self, step: Step) -> None:
         """Add a step; after a refusal the account is as it was."""
         now = self.now(step.thread)
-        getattr(self, "_" + type(step).__name__.lower())(step, now)
+        step.method(self)(step, now)
         self.clocks[step.thread] = join(self.clocks[step.thread], now)
 
     # --- views ------------------------------------------------------------------------------------

@@ -1,17 +1,13 @@
-"""One step of a program, drawn at random, and the try whether the discipline takes it.
-
-A thread that uses what another has made meets it first; what is refused for another reason is not
-added.
-"""
+"""One step of a program over libraries, drawn at random, and tried by the discipline."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 
 from ..soak import steps as p
+from ..soak.making import Making
 from ..soak.step import HAVE_CURRENT, STREAMS
-from .clocks import Refused, Unmet
+from .clocks import Unmet
 from .discipline import SPEAK_CAI, Discipline
 from .handles import Thing, library_of
 
@@ -43,20 +39,18 @@ class Setup:
     words: tuple[int, ...] = WORDS
 
 
-class Drawing:
+class Drawing(Making):
     """A program in the making."""
 
     def __init__(self, seed: int, setup: Setup) -> None:
-        self.random = random.Random(f"{seed} {setup.manner}")
-        self.pick = self.random.choice
+        super().__init__(f"{seed} {setup.manner}")
         self.setup, self.manner = setup, setup.manner
         threads = min(self.pick((1, 1, 1, 2, 2, 3)), setup.threads)
         self.libraries = self._libraries()
         self.threads = 1 if "warp" in self.libraries else threads
         self.account = Discipline(self.manner, self.threads)
         self.words = self.random.sample(setup.words, self.pick((1, 1, 2)))
-        self.steps: list[p.Step] = []
-        self.made = 0
+        self.tries = 2 * self.threads
 
     def _libraries(self) -> tuple[str, ...]:
         """Choose some, a producer that can be written among them. JAX takes long to start."""
@@ -70,38 +64,15 @@ class Drawing:
 
     # --- trying -----------------------------------------------------------------------------------
 
-    def push(self, step: p.Step | None) -> bool:
-        """Add a step, and before it what its thread has to wait for; False where it is refused."""
-        if step is None:
-            return False
-        for _ in range(2 * self.threads):
-            try:
-                self.account.take(step)
-            except Unmet as unmet:
-                meet = p.Meet(unmet.other, thread=step.thread)
-                self.account.take(meet)
-                self.steps.append(meet)
-            except Refused:
-                return False
-            else:
-                self.steps.append(step)
-                return True
-        return False
+    def take(self, step: p.Step) -> None:
+        self.account.take(step)
 
-    def pushed(self, step: p.Step | None) -> str | None:
-        return step.makes() if step is not None and self.push(step) else None
-
-    def chance(self, probability: float) -> bool:
-        return self.random.random() < probability
-
-    def name(self, letter: str) -> str:
-        self.made += 1
-        return f"{letter}{self.made}"
-
-    def value(self) -> int:
-        """Make a value that no other write of the program has."""
-        self.made += 1
-        return self.made
+    def mend(self, lacking: Unmet, step: p.Step) -> bool:
+        """A thread that uses what another has made meets it first."""
+        meet = p.Meet(lacking.other, thread=step.thread)
+        self.account.take(meet)
+        self.steps.append(meet)
+        return True
 
     # --- choosing ---------------------------------------------------------------------------------
 

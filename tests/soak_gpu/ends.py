@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from ..soak.order import Refused, wants
 from ..soak.step import Step, is_handle, stream_of
 from ..soak.steps import Collect, Cycle, Drop, Release
-from .clocks import Clock, Refused, after, is_before, join
-from .handles import Access, Lease, Thing, closure, is_ordered_by_legacy, wants
+from .clocks import Clock, after, is_before, join
+from .handles import Access, Lease, Thing, closure, is_ordered_by_legacy
 
 TAKEN_APART = {"cupy", "numba", "warp"}
 """Their arrays let go of their memory when Python's collector clears them, whoever holds them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..soak.step import OF_STREAM, ORDERED_BY_LEGACY
-from .clocks import Clock, Knowledge, Refused
+from .clocks import Clock, Knowledge
 
 
 @dataclass(eq=False)
@@ -118,12 +118,6 @@ class Lease:
     used: Clock | None = None
     knows: Knowledge = field(default_factory=Knowledge)
     ended: bool = False
-
-
-def wants(condition: object, why: str = "cannot be done") -> None:
-    """Refuse the step unless that is so."""
-    if not condition:
-        raise Refused(why)
 
 
 def closure(things: list[Thing]) -> set[Thing]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from ..soak.order import wants
 from ..soak.step import HAVE_CURRENT, STREAMS
 from ..soak.work import Enter, Fill, Leave, Make, Meet, NewStream, Read, Reuse, Sync
 from .clocks import Clock, after, is_before, join
 from .ends import Ends
-from .handles import Access, Block, Thing, library_of, wants
+from .handles import Access, Block, Thing, library_of
 
 PRODUCERS = {"torch", "cupy", "numba", "jax", "warp"}
 

@@ -99,7 +99,7 @@ class Machine(Callers):
             self._skip(step, "skipped")
             return
         try:
-            made = getattr(self, "_" + type(step).__name__.lower())(step)
+            made = step.method(self)(step)
         except Exception as error:
             if not self.doors.native:
                 error.add_note(f"in step {number}: {step}")
