@@ -24,7 +24,7 @@ from stream_objects import (
     ended,
     producer,
 )
-from tests.soak.foreign import external
+from tests.soak.device.foreign import external
 
 from cai_bridge import from_cai, to_cai
 

@@ -18,11 +18,11 @@ from cai_bridge._core import _settle
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.soak import __main__ as command
-from tests.soak import device, execute, generate, power
 from tests.soak import steps as s
-from tests.soak.bridge import Bridge
 from tests.soak.crew import Crew
-from tests.soak.planted import FAULTS
+from tests.soak.device import execute, generate, power, room
+from tests.soak.device.bridge import Bridge
+from tests.soak.device.planted import FAULTS
 from tests.soak.program import Program, listing
 from tests.soak.shrink import Shrinking
 from tests.soak.worlds import World
@@ -60,7 +60,7 @@ def test_the_same_seed_makes_the_same_program_and_another_one_another():
 def test_a_seed_makes_the_same_program_in_every_process(salt):
     drawn = "\n".join(s.listing(generate.program(seed)) for seed in range(200))
     code = (
-        "from tests.soak import generate, steps\n"
+        "from tests.soak import steps\nfrom tests.soak.device import generate\n"
         "for seed in range(200): print(steps.listing(generate.program(seed)))"
     )
     environment = {**os.environ, "PYTHONHASHSEED": salt, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -72,7 +72,7 @@ def test_a_seed_makes_the_same_program_in_every_process(salt):
 
 def test_every_kind_of_step_is_drawn():
     drawn = {type(step) for seed in range(300) for step in generate.program(seed)}
-    assert drawn == device.STEPS
+    assert drawn == room.STEPS
 
 
 # Of the orders that are left out, these kinds have to be among those that are found.
@@ -115,7 +115,7 @@ def test_a_planted_fault_is_found_and_cut_down(name):
         return [execute.run(one.steps, fault.model()) for one in programs]
 
     def is_right(program):
-        return device.is_right(program, World("device", fault=name))
+        return room.is_right(program, World("device", fault=name))
 
     drawn = Program("", (), 1, program)
     with fault.planted():

@@ -18,17 +18,17 @@ from tests.soak import shrink
 from tests.soak import steps as p
 from tests.soak.child import Outcome
 from tests.soak.crew import Crew
-from tests.soak.order import Refused
+from tests.soak.libraries import adapters, room
+from tests.soak.libraries.adapters.faults import FAULTS
+from tests.soak.libraries.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
+from tests.soak.libraries.clocks import Unmet
+from tests.soak.libraries.discipline import Discipline, expected, is_right
+from tests.soak.libraries.draw import Setup
+from tests.soak.libraries.generate import program
 from tests.soak.program import Program, listing
+from tests.soak.refusing import Refused
 from tests.soak.totals import Totals
 from tests.soak.worlds import World
-from tests.soak_gpu import libraries, room
-from tests.soak_gpu.cases import LISTED, MAKE, READ, RIGHT, STREAMS, TAKE, VIEW, WRONG
-from tests.soak_gpu.clocks import Unmet
-from tests.soak_gpu.discipline import Discipline, expected, is_right
-from tests.soak_gpu.draw import Setup
-from tests.soak_gpu.generate import program
-from tests.soak_gpu.libraries.faults import FAULTS
 
 ROOT = Path(__file__).parents[2]
 WORDS = (16, 64)
@@ -66,7 +66,8 @@ def test_drawn_programs_are_right_by_the_discipline_and_have_every_kind_of_step(
 
 def test_the_same_seed_makes_the_same_program_in_every_process():
     code = (
-        "from tests.soak_gpu.draw import Setup; from tests.soak_gpu.generate import program;"
+        "from tests.soak.libraries.draw import Setup\n"
+        "from tests.soak.libraries.generate import program\n"
         "print([program(seed, Setup('handles')) for seed in range(8)])"
     )
     here = repr([program(seed, Setup("handles")) for seed in range(8)])
@@ -211,18 +212,18 @@ def test_a_library_that_is_missing_is_left_out_and_told(monkeypatch):
         if name != "tvm_ffi":
             raise ImportError(f"no {name}")
 
-    monkeypatch.setattr(libraries, "load", load)
-    ready = libraries.imported([])
+    monkeypatch.setattr(adapters, "load", load)
+    ready = adapters.imported([])
     assert ready.there == ["tvm_ffi"]
     assert ready.missing["torch"] == "ImportError: no torch"
 
 
 def test_a_library_that_starts_cuda_when_imported_is_named(monkeypatch):
-    monkeypatch.setattr(libraries, "load", lambda name: None)
-    monkeypatch.setattr(libraries, "cuda_is_started", lambda: True)
-    monkeypatch.setattr(libraries.importlib, "import_module", lambda name: None)
-    assert libraries.imported([]).started_by == "torch"
-    assert libraries.imported(["torch", "cupy"]).started_by == "numba"
+    monkeypatch.setattr(adapters, "load", lambda name: None)
+    monkeypatch.setattr(adapters, "cuda_is_started", lambda: True)
+    monkeypatch.setattr(adapters.importlib, "import_module", lambda name: None)
+    assert adapters.imported([]).started_by == "torch"
+    assert adapters.imported(["torch", "cupy"]).started_by == "numba"
 
 
 # --- the command ----------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import power
 from .child import Outcome, Task
 from .crew import Crew, default_jobs
+from .device.power import CALLS
 from .program import listing
 from .shrink import cut_down
 from .step import LIBRARIES
@@ -29,7 +29,7 @@ ABOUT_PROGRAMS: dict[str, dict[str, object]] = {
     "place": {"choices": ROOMS, "default": "device", "help": "where they run"},
     "plant": {"default": "", "help": "a fault of that place, which has to be found"},
     "break": {
-        "choices": power.CALLS,
+        "choices": CALLS,
         "default": "",
         "help": "leave one needed call out of each program, which must be reported",
     },

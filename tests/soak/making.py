@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from .order import Lacking, Refused
+from .refusing import Lacking, Refused
 from .step import Step
 
 

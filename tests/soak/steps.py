@@ -29,14 +29,15 @@ from .bridging import (
 )
 from .calling import Call, CallLibrary, Tree
 from .step import ITEMSIZE, LAYOUTS, LIBRARIES, Argument, Step, is_default, method_of, stream_of
-from .strangers import Change, Lie
 from .work import (
     Begin,
+    Change,
     Close,
     End,
     Enter,
     Fill,
     Leave,
+    Lie,
     Make,
     Meet,
     NewArray,

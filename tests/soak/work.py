@@ -204,3 +204,16 @@ Begin = plain(
 )
 End = plain("End", "{graph}.__exit__()", "A capture ends: it is a graph now.", graph=str)
 Replay = plain("Replay", "{graph}.launch({stream})", "A graph runs.", graph=str, stream=str)
+Change = plain(
+    "Change",
+    "strangers.change({array}, {speaks})",
+    "The class of a strange array gets other members: it speaks in another way.",
+    array=str,
+    speaks=tuple,
+)
+Lie = plain(
+    "Lie",
+    "with pytest.raises(ValueError): to_cai(strangers.Liar({array}))",
+    "A producer says that an array is another GPU's: it is refused, and all is as before.",
+    array=str,
+)

@@ -8,10 +8,10 @@ from types import ModuleType
 
 # The room that knows each place: how programs are drawn there, judged and run.
 ROOMS = {
-    "device": f"{__package__}.device",
-    "gpu": "tests.soak_gpu.room",
-    "dry": "tests.soak_gpu.room",
-    "simulated": "tests.soak_gpu.room",
+    "device": f"{__package__}.device.room",
+    "gpu": f"{__package__}.libraries.room",
+    "dry": f"{__package__}.libraries.room",
+    "simulated": f"{__package__}.libraries.room",
 }
 
 # Where the libraries get their memory: what each is told, for PyTorch and JAX before its import.

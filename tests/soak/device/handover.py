@@ -1,0 +1,319 @@
+"""What the hand-overs promise: docs/guarantees.md, "Which streams" and "Hand-over"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from cai_bridge import _core
+
+from .. import steps as s
+from ..refusing import wants
+from . import strangers
+from .lives import Lives
+from .words import SILENT, Array, StreamRef, User, View
+
+# A view of a view is for the same consumer, where that is known, until another is named.
+HANDED_ON = {"home", "unread", "on", "unkept"}
+
+
+class Strangers:
+    """Whether the bridge knows no library, so that each producer is one that no row vouches for."""
+
+    all = False
+
+
+def know_nobody() -> None:
+    """Empty the table of habits, for the bridge and for the model."""
+    Strangers.all = True
+    _core._forget_habits()
+
+
+def told(stream: str, on: StreamRef | None) -> str:
+    """Name what others are told of a stream: the legacy default one that stands in for it."""
+    return stream if on is None else on.stream
+
+
+class HandOvers(Lives):
+    """The model with `to_cai` and `from_cai`."""
+
+    # --- to_cai -----------------------------------------------------------------------------------
+
+    def _tocai(self, step: s.ToCai) -> None:
+        self._made_of(step, self._imported(step))
+
+    def _imported(self, step: s.ToCai) -> View:
+        source = step.source
+        wants(not step.converts or source[0] != "v" or self.views[source].kind == "dlpack")
+        asked = replace(step, stream=None) if step.converts else step
+        return self._viewed(step) if source[0] in "vk" else self._taken(asked)
+
+    def _made_of(self, step: s.ToCai, view: View) -> None:
+        """A view for the consumer, of what was imported."""
+        source = step.source
+        array = self.arrays[view.array]
+        stream = self.asked(step.stream, view.at, gpus=view.gpus)
+        if step.stream is None:
+            # Whoever reads it is told the stream that it is ready on.
+            reader = view.user if view.user.kind in HANDED_ON else User("unread")
+            again = view if reader is view.user else view.handed_on(reader)
+            view = view._replace(user=User()) if array.empty else again
+        else:
+            # What nobody said is no part of a capture.
+            said = view.home is not None or source[0] != "x" or not self._is_presumed(array)
+            is_ordered = said or view.ready is None or not self.is_beside(view.ready)
+            if stream is not None and not array.empty and is_ordered:
+                self._to_stream(view, "" if step.converts else source, stream)
+            user = User() if array.empty else self.user(step.stream, view.home)
+            on = user.kept
+            if user.kind == "home" and (on is None or on.stream != stream):
+                # The consumer's work is there, wherever the producer goes.
+                on = view.home
+                if on is not None and on.by == "exporter":
+                    on = on._replace(by="pinned")
+            view = view.handed_on(user)._replace(on=on, ready=None if array.empty else stream)
+        readonly = view.readonly if step.readonly is None else step.readonly
+        made = view._replace(readonly=readonly, kind="cai", lent=False)
+        if source[0] == "k":
+            # The view holds the tensor that was in the capsule from now on.
+            tensor = "i" + step.name[1:]
+            taken = self.views[source]._replace(kind="import")
+            self.hand_out(tensor, taken, self.holds[source][0], named=False)
+            self._consumed(source)
+            self.hand_out(step.name, made, tensor)
+            self.count[tensor] -= 1
+        else:
+            held = self.holds[source][0] if source[0] == "v" else source
+            self.hand_out(step.name, made, held)
+
+    def _to_stream(self, view: View, source: str, stream: str) -> None:
+        """Make an array usable on the consumer's stream."""
+        if source[:1] in {"x", "y"} and view.ready is not None:
+            # Whoever has just named the stream keeps it for the call.
+            self.edge(self.usable(view.ready), stream)
+        else:
+            self.hand_over(view, stream)
+
+    def _viewed(self, step: s.ToCai) -> View:
+        """One of the bridge's own views, or a capsule."""
+        wants(step.source in self.holds, "released or consumed")
+        view = self.views[step.source]
+        if step.source[0] == "v":
+            return view
+        array = self.arrays[view.array]
+        place = view.at if view.gpus else array.device
+        ready = None if array.empty else f"L{place}"
+        on = None if ready is None else StreamRef(ready)
+        user = User("unread")
+        made = View(view.array, ready, on, view.readonly, place, place, user=user, tensor=True)
+        # A tensor of ours leads to the producer that its lease knows.
+        return made._replace(gpus=view.gpus, **self.from_lease(view))
+
+    def _taken(self, step: s.ToCai) -> View:
+        """Import an array: the stream that it is ready on, and where it goes back to."""
+        source, array = step.source, self.arrays[step.source]
+        device = array.device
+        view = View(source, None, None, array.readonly, device, device, gpus=array.own)
+        if "exchange" in array.speaks:
+            return self._by_table(step, view, passed_on=step.stream is None)
+        if array.says("dlpack") is not None:
+            ready, home = self._asked_for(step, array), self._of_dict(array)
+            on = None if ready is None else StreamRef(ready)
+            if home is not None and home.stream == ready:
+                # The stream that its dict names, too: it moves with that one.
+                on = home
+            return view._replace(ready=ready, on=on, tensor=True, home=home)
+        if array.says("cai") in SILENT:
+            if not array.empty:
+                self.wait_for_device(device)
+            return view
+        return self._by_dict(view)
+
+    def _by_table(self, step: s.ToCai | s.FromCai, view: View, *, passed_on: bool) -> View:
+        """The exchange API, or its answer alone: what the library works on is the producer's."""
+        array = self.arrays[view.array]
+        works_on = step.current or f"L{array.device}"
+        stream = str(s.stream_of(works_on))
+        wants(self.lanes[stream].device == array.device)
+        if array.empty:
+            wants(self.capture is None, "an order that nothing needs may be refused")
+            return view._replace(tensor=True)
+        home, on = self.producer(f"{stream}.handle", array.device, passed_on=passed_on)
+        tensor = isinstance(step, s.ToCai)
+        ready = told(stream, on) if passed_on else stream
+        return view._replace(ready=ready, on=on, home=home, tensor=tensor)
+
+    def producer(
+        self, argument: str, device: int, *, passed_on: bool
+    ) -> tuple[StreamRef | None, StreamRef | None]:
+        """Tell the producer's stream, and what is waited for in its stead, where they are kept."""
+        stream, legacy = str(s.stream_of(argument)), f"L{device}"
+        kept = self.keep(argument)
+        # Others are told the legacy stream of the memory's GPU.
+        far = kept is not None and kept.stream != stream and kept.stream != legacy
+        if passed_on and (kept is None or far):
+            self.edge(stream, legacy)
+            return kept, StreamRef(legacy)
+        return kept, kept
+
+    def _asked_for(self, step: s.ToCai, array: Array) -> str | None:
+        """What a producer with `__dlpack__` does: the stream that its memory is ready on."""
+        stream = self.asked(step.stream, array.device, gpus=array.own)
+        legacy = f"L{array.device}"
+        dlpack = array.says("dlpack")
+        if dlpack == "dlpack-bare":
+            self.makes_ready(array, legacy)
+            return None if array.empty else legacy
+        if step.stream == -1:
+            if dlpack == "dlpack-strict":
+                self.makes_ready(array, legacy)
+            return None
+        self.makes_ready(array, stream or legacy)
+        strange = Strangers.all or array.is_strange
+        unsaid = strange and stream is not None and not array.empty
+        if unsaid and not self.is_beside(legacy):
+            self.edge(legacy, stream)
+        return None if array.empty else stream or legacy
+
+    def from_lease(self, view: View) -> dict[str, Any]:
+        """What is known of memory that comes back in a tensor of ours."""
+        if self.arrays[view.array].empty:
+            return {}
+        return {"home": view.home, "upstream": view.upstream}
+
+    def _of_dict(self, array: Array) -> StreamRef | None:
+        """The stream that the dict names of an array that speaks DLPack, too."""
+        if array.says("cai") != "cai3" or array.empty or array.pending is None:
+            return None
+        wants(self.lanes[array.pending].device == array.device, "its streams are elsewhere")
+        return StreamRef(array.pending, "exporter")
+
+    def _by_dict(self, view: View) -> View:
+        """A dict that names a stream, which its exporter keeps."""
+        array = self.arrays[view.array]
+        pending = array.pending
+        if self._is_presumed(array) and not array.empty:
+            # At most there: who is known to mean nothing by it?
+            legacy = f"L{array.device}"
+            return view._replace(ready=legacy, on=StreamRef(legacy, "unsaid"))
+        if array.empty or pending is None:
+            return view
+        wants(self.lanes[pending].device == array.device, "the producer's streams are elsewhere")
+        kept = self.keep(f"{pending}.handle", registered=False)
+        besides = kept.by if kept is not None and kept.stream == pending else None
+        kept = StreamRef(pending, "exporter", besides)
+        return view._replace(ready=pending, on=kept, home=kept)
+
+    # --- from_cai ---------------------------------------------------------------------------------
+
+    def _fromcai(self, step: s.FromCai) -> None:
+        source = step.source
+        if source[0] == "v":
+            view = self._dict_of_view(step) if step.as_dict else self._again(step)
+        else:
+            view = self._dict(step)
+        wants(step.device is None or not self.arrays[view.array].empty)
+        if step.device is not None:
+            wants(step.device == view.at if view.gpus else True, "another GPU's own")
+            view = view._replace(at=step.device, gpus=True)
+        readonly = view.readonly if step.readonly is None else step.readonly
+        held = self.holds[source][0] if source[0] == "v" else source
+        self.hand_out(step.name, view._replace(readonly=readonly, kind="dlpack", lent=False), held)
+
+    def _again(self, step: s.FromCai) -> View:
+        """One of the bridge's own views; a stream is one of the producer's besides."""
+        wants(step.source in self.holds, "released")
+        view = self.views[step.source]
+        wants(view.kind == "cai")
+        array = self.arrays[view.array]
+        gpus = view.gpus or step.device is not None
+        stream = self.asked(step.stream, view.place, gpus=gpus)
+        if view.user.kind in {"unnamed", "declined"}:
+            view = view.handed_on(User("unread"))
+        if step.stream == -1 or array.empty:
+            return view._replace(ready=None)
+        if stream is None:
+            return view
+        view = view._replace(ready=stream)
+        home = view.home
+        stays = home is not None and self.also(home, view) is None
+        if stays and home.stream == stream == self.confirmed(home, view):
+            return view._replace(on=home)
+        kept, on = self.producer(str(step.stream), view.place, passed_on=True)
+        return view._replace(ready=told(stream, on), on=on).above(*([kept] if kept else []))
+
+    def _dict(self, step: s.FromCai) -> View:
+        """A dict, whose stream the caller may declare."""
+        array = self.arrays[step.source]
+        device, cai = array.device, array.says("cai")
+        wants(cai is not None and not (step.as_dict and array.empty))
+        view = View(step.source, None, None, array.readonly, device, device, gpus=array.own)
+        stream = self.asked(step.stream, device, gpus=array.own or step.device is not None)
+        if array.empty:
+            return view
+        if stream is not None:
+            home, on = self.producer(str(step.stream), device, passed_on=True)
+            return view._replace(ready=told(stream, on), on=on, home=home)
+        if cai in SILENT:
+            return view if step.stream == -1 else self._silent(step, view)
+        # A dict by itself says what its owner's own dict says, so that one is its exporter.
+        view = self._by_dict(view)
+        if step.stream == -1:
+            named = array.pending is not None and cai != strangers.LATE
+            return view._replace(ready=None, on=view.on if named else None)
+        return view
+
+    # --- strangers --------------------------------------------------------------------------------
+
+    def _is_presumed(self, array: Array) -> bool:
+        """Whether its dict says None, which means the legacy default stream at most."""
+        if array.says("dlpack") is not None or "exchange" in array.speaks:
+            return False
+        strange = Strangers.all or array.is_strange
+        return array.says("cai") == strangers.LATE or (array.pending is None and strange)
+
+    def _change(self, step: s.Change) -> None:
+        array = self.arrays[step.array]
+        wants(array.is_strange and step.speaks != array.speaks)
+        # Who is asked again where its array is ready has to know it still.
+        views = [view for view in self.views.values() if view.array == step.array]
+        refs = [ref for view in views for ref in (view.on, view.home, *view.upstream) if ref]
+        wants(not any(ref.by in {"exporter", "pinned"} for ref in refs), "it is asked again")
+        self.arrays[step.array] = array._replace(speaks=step.speaks)
+
+    def _lie(self, step: s.Lie) -> None:
+        array = self.arrays[step.array]
+        wants(array.own and not array.empty and self.capture is None and not self.ended)
+
+    def _dict_of_view(self, step: s.FromCai) -> View:
+        """The dict of one of our views by itself: its memory is the same producer's."""
+        wants(step.source in self.holds and self.capture is None)
+        view = self.views[step.source]
+        array, root = self.arrays[view.array], self.arrays[self.root(view.array)]
+        wants(view.kind == "cai" and not array.empty)
+        stream = self.asked(step.stream, array.device)
+        named = self.named_by_dict(step.source)
+        place, home, upstream = array.device, view.home, view.handed_on(User()).upstream
+        wants(view.place == place)
+        made = View(view.array, None, None, view.readonly, place, place, home, upstream)
+        made = made._replace(gpus=root.own, tensor=view.tensor)
+        if step.stream == -1 or (stream is None and named is None):
+            return made
+        ready = stream or str(self.usable(named))
+        argument = f"{ready}.handle" if stream is None else str(step.stream)
+        wants(self.lanes[ready].device == place)
+        kept, on = self.producer(argument, place, passed_on=True)
+        made = made._replace(ready=told(ready, on), on=on)
+        return made.above(*([kept] if kept and stream is not None else []))
+
+    def _silent(self, step: s.FromCai, view: View) -> View:
+        """A dict that says nothing of streams: somebody else is asked, or the host waits."""
+        array = self.arrays[step.source]
+        if "exchange" in array.speaks:
+            return self._by_table(step, view, passed_on=True)
+        if array.says("dlpack") is not None and not step.as_dict:
+            ready = f"L{array.device}"
+            self.makes_ready(array, ready)
+            return view._replace(ready=ready, on=StreamRef(ready))
+        self.wait_for_device(array.device)
+        return view

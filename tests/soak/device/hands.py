@@ -1,0 +1,248 @@
+"""The steps that are about the bridge, as the public API has them."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import cai_bridge
+from cai_bridge import DriverError, _core
+from cai_bridge.conformance import in_another_thread
+from cai_bridge.testing import _work
+
+from .. import steps as s
+from . import foreign
+from .objects import Objects, Wrong, compare
+
+
+class Asker:
+    """A view that is asked in another way than a consumer does, or a capsule that is passed on."""
+
+    def __init__(self, view: Any, **asked: Any) -> None:
+        self.view, self.asked = view, asked
+
+    def __dlpack__(self, **asked: Any) -> Any:
+        if not hasattr(self.view, "__dlpack__"):
+            return self.view
+        return self.view.__dlpack__(**{**asked, **self.asked})
+
+
+class Odd(Exception):
+    """What a function raises that `adapt` has made."""
+
+
+class Hands(Objects):
+    """Hand-overs, consumers and ends."""
+
+    def stream(self, argument: s.Argument) -> Any:
+        if not isinstance(argument, str):
+            return argument
+        name, _, form = argument.partition(".")
+        stream = self.objects[name]
+        return {"": stream, "handle": stream.handle}.get(form) or foreign.external(stream)
+
+    def _with_current(self, current: str | None, call: Callable[[], Any]) -> Any:
+        if current is None:
+            return call()
+        with self.cuda.current_stream(self.stream(current)):
+            return call()
+
+    def _tocai(self, step: s.ToCai) -> Any:
+        source, stream = self.objects[step.source], self.stream(step.stream)
+        call, to = (cai_bridge.convert, ("cai",)) if step.converts else (cai_bridge.to_cai, ())
+        made = lambda: call(source, *to, stream=stream, readonly=step.readonly)  # noqa: E731
+        return self._with_current(step.current, made)
+
+    def _tree(self, step: s.Tree) -> dict[str, Any]:
+        first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
+        stream, readonly = self.stream(first.stream), first.readonly
+        made = self._with_current(
+            first.current,
+            lambda: cai_bridge.convert(sources, "cai", stream=stream, readonly=readonly),
+        )
+        return dict(zip((part.name for part in step.parts), made, strict=True))
+
+    def _call(self, step: s.Call) -> Any:
+        taken, work, kept = step.taken, step.work, list[Any]()
+
+        def function(view: Any) -> Any:
+            call = lambda: self._taken_in(work, view, self.stream(work.stream))  # noqa: E731
+            self.pendings[work.name] = self._with_current(work.current, call)
+            if step.keeps:
+                kept.append(view)
+            if step.how in {"raises", "keeps and raises"}:
+                raise Odd
+            return view if step.how == "returns" else None
+
+        adapted = cai_bridge.adapt(
+            function, stream=self.stream(taken.stream), readonly=taken.readonly, returns=None
+        )
+        with contextlib.suppress(Odd):
+            self._with_current(taken.current, lambda: adapted(self.objects[taken.source]))
+        return kept[0] if kept else None
+
+    def _fromcai(self, step: s.FromCai) -> Any:
+        source = self.objects[step.source]
+        arguments: dict[str, Any] = {"stream": self.stream(step.stream), "readonly": step.readonly}
+        if step.device is not None:
+            arguments["device"] = (2, step.device)
+        if not step.as_dict:
+            call = lambda: cai_bridge.from_cai(source, **arguments)  # noqa: E731
+            return self._with_current(step.current, call)
+        if source.typestr[1:2] == "V" if step.source[0] == "v" else True:
+            dtype = "bfloat16" if step.source[0] == "v" else source.dtype.name
+            arguments["dtype"] = dtype
+        return self._with_current(
+            step.current,
+            lambda: cai_bridge.from_cai(source.__cuda_array_interface__, owner=source, **arguments),
+        )
+
+    def _asked(self, step: s.Export | s.Copy) -> dict[str, Any]:
+        asked: dict[str, Any] = {"stream": self.stream(step.stream)}
+        if step.versioned:
+            asked["max_version"] = (1, 3)
+        if step.device is not None:
+            asked["dl_device"] = (2, step.device)
+        return asked
+
+    def _export(self, step: s.Export) -> Any:
+        source, asked = self.objects[step.source], self._asked(step)
+        return self._with_current(step.current, lambda: source.__dlpack__(**asked))
+
+    def _copy(self, step: s.Copy) -> Any:
+        source, asked = self.objects[step.source], self._asked(step)
+        return self._with_current(step.current, lambda: source.__dlpack__(copy=True, **asked))
+
+    def _tohost(self, step: s.ToHost) -> None:
+        capsule = self.objects[step.source].__dlpack__(dl_device=(1, 0), max_version=(1, 3))
+        compare(step.name, foreign.on_host(capsule), self.model.seen[step.name])
+
+    def _consume(self, step: s.Consume) -> None:
+        source, stream = self.objects[step.source], self.stream(step.stream)
+        self.pendings[step.name] = self._with_current(
+            step.current, lambda: self._taken_in(step, source, stream)
+        )
+
+    def _taken_in(self, step: s.Consume, source: Any, stream: Any) -> Any:
+        if step.by_hand:
+            held = foreign.ByHand(source)
+            if step.value is None:
+                return held.read(stream, step.name)
+            return held.write(stream, step.value, step.name)
+        if step.kind == "address":
+            return self._by_address(step, source, stream)
+        asked: dict[str, Any] = {"stream": stream} if step.as_object else {}
+        if step.device is not None:
+            asked["dl_device"] = (2, step.device)
+        kind = "dlpack" if step.kind == "capsule" else step.kind
+        if step.kind == "capsule" or asked:
+            source = Asker(source, **asked)
+        consumer = self.cuda.consumer(kind, stream)
+        if step.value is None:
+            return consumer.read(source, name=step.name)
+        return consumer.write(source, step.value, name=step.name)
+
+    def _by_address(self, step: s.Consume, source: Any, stream: Any) -> Any:
+        """Work with the bare address, of which the bridge learns by its being read."""
+        with self.cuda.current_stream(stream):
+            address = source.ptr
+        region = _work.region_of(source)
+        if region.ptr != address:
+            raise Wrong("view", f"{step.source} is at {address:#x}; its items at {region.ptr:#x}")
+        if step.value is None:
+            return _work.read(stream, region, name=step.name)
+        return foreign.written(stream, region, step.value, step.name)
+
+    def _relay(self, step: s.Relay) -> Any:
+        kind = foreign.CaiRelay if step.speaks == "cai3" else foreign.DLPackRelay
+        tensor = _core._simulated_import_capsule(self.objects[step.source])
+        return kind(self.cuda._session, tensor, self.objects[step.stream])
+
+    def _adopt(self, step: s.Adopt) -> Any:
+        return foreign.adopted(cai_bridge.DLPackView, self.objects[step.source])
+
+    def _look(self, step: s.Look) -> None:
+        nothing = {"shape": (0,), "typestr": "|u1", "data": (0, False), "version": 3}
+        # A call of the bridge asks a few, and those may hold others.
+        for _ in range(8):
+            cai_bridge.from_cai(nothing, owner=self, device=0).release()
+
+    # --- faults -----------------------------------------------------------------------------------
+
+    def _attempt(self, step: s.Attempt) -> None:
+        self.cuda.fail(step.call, step.nth, step.error)
+        try:
+            made = step.step.method(self)(step.step)
+            self.cuda.clear_faults()
+            del made
+        except DriverError as error:
+            if error.call != step.call:
+                raise Wrong(
+                    "error", f"{step.call} failed, and the error names {error.call}"
+                ) from error
+            if self.cuda.clear_faults():
+                raise Wrong("error", f"{error} without a fault") from error
+            if isinstance(step.step, s.Release):
+                # One that was released refuses this.
+                self.objects[step.step.view].__enter__()
+                self._release(step.step)
+        self.cuda.clear_faults()
+        if isinstance(step.step, s.Drop):
+            # An end that failed is tried again by later calls.
+            self._look(s.Look())
+
+    def _refusal(self, step: s.Refusal) -> None:
+        try:
+            made = step.step.method(self)(step.step)
+        except DriverError as error:
+            if "graph capture" not in str(error):
+                raise
+            return
+        del made
+        raise Wrong("not refused", f"{step.step} is not refused during a capture")
+
+    # --- the end of things ------------------------------------------------------------------------
+
+    def _release(self, step: s.Release) -> None:
+        view, said = self.objects[step.view], self.stream(step.stream)
+        if step.how == "with":
+            call = lambda: view.__enter__().__exit__(None, None, None)  # noqa: E731
+        elif step.stream is None:
+            call = view.release
+        else:
+            call = lambda: view.release(said)  # noqa: E731
+        self._with_current(step.current, lambda: in_thread(step.elsewhere, call))
+
+    def _drop(self, step: s.Drop) -> None:
+        self._with_current(step.current, lambda: self._let_go(step.what, step.how))
+
+    def _let_go(self, what: str, how: str | None) -> None:
+        pending = self.pendings.get(what)
+        if pending is None:
+            in_thread(how == "thread", lambda: self.objects.pop(what) and None)
+        elif how == "thread" or not isinstance(pending._held, foreign.ByHand):
+            in_thread(how == "thread", pending.release)
+        else:
+            pending._held.delete(how)
+            pending.release()
+
+    def _cycle(self, step: s.Cycle) -> None:
+        view = self.objects.pop(step.what)
+        if step.through_owner:
+            del self.objects[self.model.views[step.what].array]
+            view.owner.mine = view
+            return
+        box = [view]
+        box.append(box)
+
+    def _collect(self, step: s.Collect) -> None:
+        gc.collect()
+
+
+def in_thread(thread: bool, call: Callable[[], object]) -> None:
+    if thread:
+        in_another_thread(call)
+    else:
+        call()

@@ -1,0 +1,258 @@
+"""Happens-before, as the driver and the documents promise it: the generator's own account of it.
+
+It is written from the documents and from what was measured of the driver, not from the simulated
+device, so that an error in the one does not hide in the other. Each access is a bit; what a stream,
+or the host, is ordered after is a set of them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ..refusing import Lacking, Refused
+from .graphs import Capture, Captured
+
+HOST = "host"
+
+
+class Barred(Refused):
+    """A graph capture is in the way, and the bridge refuses: nothing is touched."""
+
+
+class Unordered(Lacking):
+    """An access that nothing orders after these earlier ones."""
+
+    def __init__(self, missing: int, place: str) -> None:
+        super().__init__(f"unordered on {place}")
+        self.missing = missing
+        self.place = place
+
+
+class Lane(NamedTuple):
+    """A stream: its device and whether it is the legacy default one, a blocking one, or neither."""
+
+    device: int
+    kind: str
+
+
+class Made(NamedTuple):
+    """An order that is made: in which step, by whom, and between which streams.
+
+    "edge" and "host" are the bridge's, "own" those of a library or the program.
+    """
+
+    step: int
+    whose: str
+    streams: tuple[str, ...] = ()
+    captured: bool = False
+
+
+class Left(NamedTuple):
+    """One of the orders that a step of the bridge makes, which is left out."""
+
+    step: int
+    nth: int
+    # Whether it is the record, so that what was recorded before is waited for in its stead.
+    stale: bool = False
+
+
+class Order:
+    """What comes after what. Copied by `copy`, so every value in it is never changed in place."""
+
+    strict = True
+
+    def __init__(self) -> None:
+        self.lanes: dict[str, Lane] = {}
+        self.after: dict[str, int] = {HOST: 0}
+        self.places: tuple[str, ...] = ()
+        self.recorded = 0
+        self.capture: Capture | None = None
+        # Whether all that was queued has run.
+        self.quiet = True
+        # The streams that libraries work on during a step; ".external" where they do not own it.
+        self.current: tuple[str, ...] = ()
+        # And the one of each device that a registered library works on until it moves on.
+        self.registered: dict[int, str] = {}
+        self.without: Left | None = None
+        self.number = 0
+        self.made: tuple[Made, ...] = ()
+        for device in (0, 1):
+            self.lane(f"L{device}", device, "legacy")
+            self.lane(f"T{device}", device, "blocking")
+
+    def copy(self):
+        """Another one to try a step on."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        for name, value in self.__dict__.items():
+            if type(value) is dict:
+                other.__dict__[name] = value.copy()
+        return other
+
+    def lane(self, name: str, device: int, kind: str) -> None:
+        self.lanes[name] = Lane(device, kind)
+        self.after[name] = 0
+
+    # --- orders -----------------------------------------------------------------------------------
+
+    def closure(self, stream: str) -> int:
+        """Tell what an action queued on a stream just now is ordered after.
+
+        The legacy default stream follows the blocking streams of its device, and they follow it,
+        its waits included (H200, driver 580, facts/h200-driver-rules-3.txt).
+        """
+        device, kind = self.lanes[stream]
+        after = self.after[stream] | self.after[HOST]
+        if kind == "legacy":
+            for other, (place, role) in self.lanes.items():
+                if place == device and role == "blocking":
+                    after |= self.after[other]
+        elif kind == "blocking":
+            after |= self.after[f"L{device}"]
+        return after
+
+    def advance(self, stream: str) -> int:
+        """Queue an action on a stream: what it is ordered after, whatever comes next is, too."""
+        self.after[stream] = self.closure(stream)
+        return self.after[stream]
+
+    def _point(self, stream: str) -> int:
+        """Record an event; that this orders streams by itself is nothing that anybody says."""
+        return self.closure(stream) if self.strict else self.advance(stream)
+
+    def connect(self, first: str, then: str) -> None:
+        """An event, recorded on `first`, that `then` waits for."""
+        point = self._point(first)
+        self.recorded |= point
+        if not self.strict:
+            self.advance(then)
+        self.after[then] |= point
+
+    def edge(self, first: str | None, then: str | None, *, back: bool = False) -> None:
+        """The bridge orders what is queued on `then` from now on after what is queued on `first`.
+
+        With `back` it is the order of an end.
+        """
+        if first is None or then is None or first == then:
+            return
+        if self._meets_capture(first, then):
+            self._captured_edge(first, then, back=back)
+        elif self._is_left_out(Made(self.number, "edge", (first, then))):
+            assert self.without is not None
+            # The other of its two calls is made, and is an action on its stream.
+            self.advance(then if self.without.stale else first)
+            self.after[then] |= self.recorded if self.without.stale else 0
+        else:
+            self.connect(first, then)
+
+    def _is_left_out(self, made: Made) -> bool:
+        nth = sum(before.step == self.number for before in self.made)
+        self.made = (*self.made, made)
+        return self.without is not None and (self.without.step, self.without.nth) == (
+            self.number,
+            nth,
+        )
+
+    # --- captures ---------------------------------------------------------------------------------
+
+    def is_captured(self, stream: str) -> bool:
+        return self.capture is not None and stream in self.capture.members
+
+    def is_beside(self, stream: str) -> bool:
+        """Whether it is a legacy default stream with a blocking stream that is being captured."""
+        device, kind = self.lanes[stream]
+        members = () if self.capture is None else self.capture.members
+        return kind == "legacy" and any(self.lanes[m] == (device, "blocking") for m in members)
+
+    def _meets_capture(self, *streams: str) -> bool:
+        return any(self.is_captured(stream) or self.is_beside(stream) for stream in streams)
+
+    def _captured_edge(self, first: str, then: str, *, back: bool) -> None:
+        """The table of the guarantees: "Graph captures"."""
+        if self.is_beside(first) or self.is_beside(then):
+            raise Barred("the legacy default stream beside a captured blocking stream")
+        if self.is_captured(first) and not self.is_captured(then):
+            if back:
+                return
+            if self.lanes[then].kind == "legacy":
+                raise Barred("a fork to the legacy default stream")
+        assert self.capture is not None
+        if self._is_left_out(Made(self.number, "edge", (first, then), captured=True)):
+            assert self.without is not None
+            if self.without.stale or not self.is_captured(then):
+                raise Refused("an order that a capture is made of")
+            return
+        if self.is_captured(first):
+            self.fork(first, then)
+        else:
+            # The graph waits for the work so far.
+            point = self._point(first)
+            self.capture = self.capture.add(then, Captured(0, None, False, None, point))
+
+    def fork(self, first: str, then: str) -> None:
+        """Have a stream join the capture, or wait inside it."""
+        assert self.capture is not None
+        if not self.is_captured(first) or self.lanes[then].kind == "legacy":
+            raise Refused("an order that a capture does not take")
+        if self.capture.origin is not None and self.lanes[then].device != self._device():
+            raise Refused("a capture of two devices")
+        self.capture = self.capture.fork(first, then)
+
+    def _device(self) -> int:
+        assert self.capture is not None
+        return self.lanes[self.capture.origin].device
+
+    def own_wait(self, first: str, then: str) -> None:
+        """An event and a wait that are a library's or the program's own."""
+        if first == then:
+            return
+        self.made = (*self.made, Made(self.number, "own", (first, then)))
+        if self.is_beside(first) or self.is_beside(then):
+            raise Refused("the legacy default stream beside a captured blocking stream")
+        if self.is_captured(first):
+            self.fork(first, then)
+        elif self.is_captured(then):
+            raise Refused("a wait of a capture for what is outside it")
+        else:
+            self.connect(first, then)
+
+    # --- the host ---------------------------------------------------------------------------------
+
+    def wait_on_host(self, stream: str | None) -> None:
+        """Order the host after what a stream has queued, or after everything.
+
+        A wait queues nothing, so a blocking stream takes nothing over from the legacy default one;
+        the legacy one's end is that of the blocking streams as well (H100, driver 580, 2026-11).
+        """
+        self.outside()
+        if stream is None:
+            self.after[HOST] |= (1 << len(self.places)) - 1
+        elif self.lanes[stream].kind == "legacy":
+            self.after[HOST] |= self.advance(stream)
+        else:
+            self.after[HOST] |= self.after[stream]
+
+    def wait_for_device(self, device: int) -> None:
+        """The bridge has the host wait for all that streams of a device have queued.
+
+        No capture minds, and what is captured is not waited for.
+        """
+        if self._is_left_out(Made(self.number, "host")):
+            return
+        for stream, (place, _) in self.lanes.items():
+            if place == device:
+                self.after[HOST] |= self.after[stream]
+
+    def working(self, device: int, *, owned: bool = False, registered: bool = True) -> list[str]:
+        """List the streams of a device that libraries work on: all, or those that they own."""
+        names = list(self.current)
+        if registered and (there := self.works_there(device)) is not None:
+            names.append(there)
+        found = [name.partition(".") for name in names]
+        here = [one for one in found if self.lanes[one[0]].device == device]
+        return [stream for stream, _, bare in here if not (owned and bare)]
+
+    def outside(self) -> None:
+        """Refuse what a capture does not take."""
+        if self.capture is not None:
+            raise Refused("inside a capture")

@@ -1,0 +1,112 @@
+"""What the soak has to know of the simulated device: how programs are drawn, judged and run there.
+
+Each place of `worlds` has a room with these functions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import warnings
+from collections import Counter
+from typing import Any
+
+from .. import steps
+from ..child import Outcome
+from ..program import Program
+from ..refusing import Refused
+from ..worlds import World
+from ..zygote import Ready
+from . import execute, generate, power
+from .bridge import Bridge
+from .handover import know_nobody
+from .machine import Machine
+from .planted import FAULTS as PLANTED
+from .planted import NOTHING
+
+__all__ = ["FAULTS", "first", "is_right", "program", "ready", "run", "setup", "why_not"]
+
+STEPS = steps.expressed(Bridge, Machine)
+FAULTS = {"device": tuple(PLANTED)}
+CHUNK, PROGRAMS = 500, 100_000
+"""So many programs of a process, and of a run."""
+
+
+def why_not(place: str) -> str | None:
+    """Tell why there can be no programs here."""
+    del place
+
+
+def ready(place: str, later: list[str]) -> Ready:
+    """Import what programs need."""
+    del place, later
+    return Ready()
+
+
+def setup(asked: argparse.Namespace, there: list[str]) -> World:
+    """Tell what programs are drawn from: a model that promises too much draws others."""
+    del there
+    if asked.strangers:
+        know_nobody()
+    return World("device", fault=asked.plant)
+
+
+def first(setup: World) -> None:
+    """Nothing has to be started."""
+    del setup
+
+
+def program(seed: int, setup: World | None = None) -> Program:
+    """Draw the program of a seed."""
+    fault = PLANTED.get(setup.fault if setup else "", NOTHING)
+    return Program("", (), 1, generate.program(seed, fault.model()))
+
+
+def is_right(drawn: Program, world: World) -> bool:
+    """Whether the model refuses nothing in a program."""
+    model = PLANTED.get(world.fault, NOTHING).model()
+    try:
+        for step in drawn.steps:
+            model.take(step)
+    except (Refused, KeyError):
+        # A key is missing where a step needs what another, now left out, had made.
+        return False
+    return model.capture is None
+
+
+def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) -> None:
+    """Run a program, and note what comes of it."""
+    warnings.simplefilter("ignore")
+    if gc.isenabled():
+        # Cycles are collected where a program says so, and what is old is not looked at.
+        gc.disable()
+        gc.freeze()
+        if world.strangers:
+            know_nobody()
+    if world.without:
+        _run_without(drawn, world.without, outcome)
+        return
+
+    def watch(_: Any, number: int) -> None:
+        if progress is not None:
+            progress[0] = number
+
+    fault = PLANTED.get(world.fault, NOTHING)
+    with fault.planted():
+        failure = execute.run(drawn.steps, fault.model(), watch)
+    outcome.outcome = "right"
+    if failure is not None:
+        outcome.outcome, outcome.raised, outcome.text = "wrong", failure.kind, failure.text
+    outcome.counts = {"steps": Counter(type(step).__name__ for step in drawn.steps)}
+
+
+def _run_without(drawn: Program, call: str, outcome: Outcome) -> None:
+    """Run a program without an order that it needs, which has to be reported."""
+    broken = power.broken(drawn.steps, call, outcome.seed)
+    found = Counter([f"{call}: {broken.result}"])
+    found.update(f"{call}: {broken.result}: {kind}" for kind in broken.kinds)
+    outcome.outcome, outcome.counts = "right", {"others": found}
+    if broken.result == "missed":
+        outcome.outcome, outcome.raised = "wrong", "missed"
+        what = f"nothing is reported without the {call} of: {broken.step}"
+        outcome.text = f"{what}\n{broken.failure}"

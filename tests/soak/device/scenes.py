@@ -1,0 +1,302 @@
+"""Several steps of a program at once: arrays that are handed over, consumed, and written again."""
+
+from __future__ import annotations
+
+from .. import steps as s
+from .choices import CAI_CONSUMERS
+from .parts import Parts
+
+
+class Scenes(Parts):
+    """A program in the making: what takes several steps."""
+
+    # --- several steps ----------------------------------------------------------------------------
+
+    def chain(self) -> None:
+        """An array is written, handed over and consumed; then perhaps all is dropped and reused."""
+        array = self.written()
+        if array is None:
+            return
+        source, views, reads = array, [], []
+        for _ in range(self.pick((1, 1, 2, 3))):
+            made = self.pushed(self.door(source))
+            if made is None:
+                break
+            views.append(made)
+            source = made
+        for view in views[-2:]:
+            reads.append(self.pushed(self.consumer(view)))
+        if views and self.chance(0.6):
+            self.reuse([array, *views, *(read for read in reads if read)])
+
+    def works(self) -> s.Step:
+        """A registered library moves to another stream; none there is one of its own no more."""
+        device = int(self.chance(0.3))
+        streams = self.named("s", device)
+        if not streams or self.chance(0.1):
+            return s.Works(device, None)
+        return s.Works(device, self.pick(streams) + self.pick(("", "", ".handle", ".external")))
+
+    def unnamed(self) -> None:
+        """A dict or address is read by those who say nothing of where they work; all is dropped."""
+        array = self.written()
+        if array is None:
+            return
+        source = array
+        if self.chance(0.3) and self.model.arrays[array].says("cai"):
+            door = self.taken_in(array)
+            source = self.pushed(door) or array
+        works_on, read = self.works_on(source, self.at(source)), self.consumer
+        made: s.Step = s.ToCai(self.name("v"), source, None, None, works_on)
+        if source == array and self.model.arrays[array].says("cai") and self.chance(0.25):
+            made, read = self.taken_in(array), self.by_address
+        view = self.pushed(made)
+        if view is None:
+            return
+        reads = [self.pushed(read(view)) for _ in range(self.pick((1, 1, 2)))]
+        names = dict.fromkeys((array, view, source))
+        self.reuse([*names, *(read for read in reads if read)])
+
+    def nested(self) -> None:
+        """What a view hands out becomes an array of others, which is handed over in turn."""
+        array = self.written((self.pick(("cai3", "cai3", "cai2")),))
+        view = array and self.pushed(self.taken_in(array))
+        names = [name for name in (array, view) if name]
+        for _ in range(self.pick((1, 2, 2, 3))):
+            if view is None:
+                break
+            capsule = self.pushed(
+                s.Export(self.name("k"), view, self.argument(self.at(view)), True)
+            )
+            if capsule is None:
+                break
+            view, found = self.made_of(capsule)
+            names += found
+        if view is not None and self.chance(0.7):
+            names.append(str(self.pushed(self.consumer(view))))
+        self.reuse([name for name in names if name in self.model.named])
+
+    def ended(self) -> None:
+        """A stream is destroyed, by its owner or with its last name, before what was done on it."""
+        array = self.written()
+        view = array and self.pushed(self.door(array))
+        if array is None or view is None:
+            return
+        device = self.at(view)
+        name, kind = self.name("s"), self.pick(("blocking", "non_blocking"))
+        stream = self.pushed(s.NewStream(name, "cuda", kind, device))
+        source = self.model.views[view].kind
+        argument = None if stream is None else self.bare(stream)
+        if source == "cai":
+            held = self.pushed(s.ToCai(self.name("v"), view, argument))
+        else:
+            held = self.pushed(s.Export(self.name("k"), view, argument))
+        if held is None or stream is None:
+            return
+        kind = "cai-enqueues" if source == "cai" else "capsule"
+        by_hand = kind == "capsule" and self.chance(0.5)
+        read = self.pushed(s.Consume(self.name("p"), held, kind, stream, by_hand=by_hand))
+        self.push(self.pick((s.Close, s.Drop))(stream))
+        if stream in self.model.free_handles and self.chance(0.7):
+            name, kind = self.name("s"), "blocking" if self.chance(0.3) else "non_blocking"
+            other = self.pushed(s.NewStream(name, "cuda", kind, device, stream))
+            if other is not None and self.chance(0.7):
+                self.push(s.Works(device, other))
+        self.reuse([name for name in (array, view, held, read) if name in self.model.named])
+
+    def copies(self) -> None:
+        """A copy, consumed while the array is written again; then some of it is dropped."""
+        if self.chance(0.5):
+            sources = [x for x in self.named("xy") if self.model.arrays[x].says("cai")]
+            sources += [v for v in self.named("v") if self.model.views[v].kind == "cai"]
+            if sources:
+                self.push(self.taken_in(self.pick(sources)))
+        made = self.pushed(self.copy())
+        if made is None:
+            return
+        source = self.model.views[self.steps[-1].source].array
+        if source in self.model.named and self.chance(0.6):
+            self.made += 1
+            pending = self.model.arrays[source].pending
+            self.push(s.Fill(source, self.made, pending))
+        stream = self.model.arrays[self.model.views[made].array].copied_on
+        if self.chance(0.5):
+            consumed = s.Consume(self.name("p"), made, "capsule", stream, by_hand=self.chance(0.5))
+            reads = [made, self.pushed(consumed)]
+        else:
+            view = self.pushed(s.ToCai(self.name("v"), made, self.pick((-1, stream))))
+            reads = [view, view and self.pushed(self.consumer(view))]
+        for name in reads:
+            if name in self.model.named and self.chance(0.7):
+                self.push(self.dropping(name, 0.2))
+
+    def elsewhere(self) -> None:
+        """Memory that every GPU works on is handed to the streams of the other one."""
+        drawn = self.new_array()
+        at = self.random.randint(0, 1)
+        own, far = (self.pushed(self.new_stream_on(device)) for device in (at, 1 - at))
+        array = self.pushed(
+            s.NewArray(
+                drawn.makes() or "",
+                self.made,
+                drawn.speaks,
+                own or f"L{at}",
+                at,
+                self.pick(("managed", "pinned")),
+            )
+        )
+        if array is None:
+            return
+        source, names = array, [array]
+        for _ in range(self.pick((1, 2, 2, 3))):
+            made = self.pushed(self.door(source))
+            if made is None:
+                break
+            names.append(made)
+            source = made
+            if self.chance(0.6):
+                names.append(self.pushed(self.consumer(source)) or "")
+        if far and self.chance(0.3):
+            self.push(self.pick((s.Close, s.Drop))(far))
+        self.reuse([name for name in names if name in self.model.named])
+
+    # --- on the stream that a dict names ----------------------------------------------------------
+
+    def declared(self) -> None:
+        """A view is said to be ready on another stream, and whoever reads its dict works there."""
+        array = self.written()
+        if array is None:
+            return
+        works_on = self.works_on(array, self.at(array))
+        names = [array, self.pushed(s.ToCai(self.name("v"), array, None, None, works_on)) or ""]
+        pending = self.model.arrays[array].pending
+        if not names[1] or pending is None:
+            return
+        stream = self.stream(self.at(names[1]))
+        self.push(s.Wait(stream, pending))
+        names += [self.pushed(s.FromCai(self.name("v"), names[1], stream)) or ""]
+        if names[2]:
+            names += [self.pushed(s.ToCai(self.name("v"), names[2])) or ""]
+        if names[-1]:
+            seen = s.Consume(self.name("p"), names[-1], "cai-enqueues", stream)
+            names += [self.pushed(seen) or ""]
+        self.reuse([name for name in names if name in self.model.named])
+
+    # --- exporters that move ----------------------------------------------------------------------
+
+    def moved(self, array: str) -> None:
+        """The producer goes on with an array on a stream, another one rather."""
+        known = self.model.arrays[array]
+        streams = [*self.named("s", known.device), f"L{known.device}", f"T{known.device}"]
+        others = [stream for stream in streams if stream != known.pending]
+        self.push(s.Fill(array, self.value(), self.pick(others)))
+
+    def moving(self) -> None:
+        """An exporter of dicts moves while its views are read, and where they end."""
+        array = self.pushed(self.new_array((*self.pick(((), (), ("dlpack",))), "cai3")))
+        if array is None:
+            return
+        if self.chance(0.5):
+            self.moved(array)
+        first = self.model.arrays[array].pending
+        view = self.first_view(array, first)
+        names = [array, *([view] if view else [])]
+        for _ in range(self.pick((1, 1, 2, 3))):
+            self.moved(array)
+            view = self.one("v") if view is None or self.chance(0.2) else view
+            if view is None or view not in self.model.holds:
+                break
+            made = self.pushed(self.look_again(view))
+            names += [made] if made else []
+            if made and made[0] == "v":
+                view = made
+        if self.chance(0.3):
+            self.moved(array)
+        if view in names and self.push(s.Cycle(view, self.chance(0.5))):
+            self.push(self.pick((None, s.Collect())))
+        self.reuse([name for name in names if name in self.model.named])
+        if array in self.model.named:
+            # Both streams are the producer's, where something else keeps the first one.
+            self.push(s.Fill(array, self.value(), first))
+
+    def first_view(self, array: str, first: str | None) -> str | None:
+        """A view of an array, while a library may work on its stream."""
+        device = self.model.arrays[array].device
+        named = first is not None and self.chance(0.25)
+        argument = self.bare(str(first)) if named else self.pick((None, None, -1))
+        current = self.current(device, first, 0.6)
+        if self.model.arrays[array].says("dlpack") is None and self.chance(0.4):
+            return self.pushed(s.ToCai(self.name("v"), array, argument, None, current))
+        return self.pushed(s.FromCai(self.name("v"), array, argument, None, current))
+
+    def look_again(self, view: str) -> s.Step | None:
+        """Whoever meets a view after its exporter has moved."""
+        chance, at = self.random.random(), self.at(view)
+        if self.model.views[view].kind == "cai":
+            return self.consumer(view) if chance < 0.7 else self.taken_in(view)
+        if chance < 0.35:
+            argument = self.argument(at) if self.chance(0.3) else None
+            return s.ToCai(self.name("v"), view, argument, None, self.current(at))
+        if chance < 0.5:
+            return s.Copy(self.name("k"), view, self.argument(at), True, self.current(at))
+        if chance < 0.6:
+            return s.ToHost(self.name("p"), view)
+        if chance < 0.7:
+            return s.Export(self.name("k"), view, self.argument(at), True, self.current(at))
+        return self.consumer(view)
+
+    # --- for one call, and for many arrays --------------------------------------------------------
+
+    def sources(self) -> list[str]:
+        """What `convert` hands over in CAI's terms: all but what speaks them already."""
+        self.push(self.export() if self.chance(0.3) else None)
+        views = [view for view in self.named("v") if self.model.views[view].kind == "dlpack"]
+        return [*self.named("xyk"), *views]
+
+    def converted(self, source: str, argument: s.Argument, current: str | None) -> s.ToCai:
+        return s.ToCai(self.name("v"), source, argument, None, current, converts=True)
+
+    def tree(self) -> None:
+        """Arrays and views go to one consumer by one call; it reads some, and all is dropped."""
+        array = self.written()
+        if array is not None and self.model.arrays[array].says("cai") and self.chance(0.6):
+            self.push(self.taken_in(array))
+        found = self.sources()
+        if array is None or not found:
+            return
+        count = self.pick((1, 2, 2, 3))
+        sources = [array, *(self.pick(found) for _ in range(count))]
+        if any(one[0] == "k" and sources.count(one) > 1 for one in sources):
+            return
+        current, argument = self.works_on(array, self.at(array)), self.said(array, self.at(array))
+        parts = tuple(self.converted(one, argument, current) for one in sources)
+        if not self.push(s.Tree(parts)):
+            return
+        made = [part.name for part in parts]
+        reads = [self.pushed(self.consumer(view)) for view in made[:2]]
+        self.reuse([*dict.fromkeys((*sources, *made)), *(read for read in reads if read)])
+
+    def call(self) -> None:
+        """A function is called by `adapt`, and may keep what it got; the caller goes on."""
+        self.written()
+        found = self.sources()
+        if not found:
+            return
+        source = self.pick(found)
+        at = self.at(source)
+        current = self.works_on(source, at)
+        taken = self.converted(source, self.said(source, at), current)
+        stream = s.stream_of(taken.stream) if self.chance(0.7) else None
+        kind, value = self.pick((*CAI_CONSUMERS, "address", "address")), None
+        if self.chance(0.3):
+            value = self.value()
+        work = s.Consume(self.name("p"), taken.name, kind, stream or self.stream(at), value)
+        how = self.pick((None, None, "keeps", "returns", "raises", "keeps and raises"))
+        if not self.push(s.Call(taken, work, how)):
+            return
+        root = self.model.views[taken.name].array if taken.name in self.model.views else source
+        if root in self.model.named and self.chance(0.6):
+            self.push(s.Fill(root, self.value(), self.model.arrays[root].pending))
+        if taken.name in self.model.holds and self.chance(0.5):
+            self.push(self.consumer(taken.name))
+        self.reuse([one for one in (root, taken.name, work.name) if one in self.model.named])

@@ -1,0 +1,143 @@
+"""What the discipline keeps account of: blocks of memory, who has a handle, and what goes back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..step import OF_STREAM, ORDERED_BY_LEGACY
+from .clocks import Clock, Knowledge
+
+
+@dataclass(eq=False)
+class Access:
+    """A read or a write, the moment it was queued, and those at which the host knew it done."""
+
+    write: bool
+    queued: Clock
+    done: list[Clock] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Block:
+    """Memory of a producer, with the value that was written last."""
+
+    root: str
+    library: str
+    stream: str | None
+    words: int
+    value: int
+    accesses: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Thing:
+    """An object of the program: an array, a view or a capsule.
+
+    Attributes
+    ----------
+    kind : str
+        ``"array"``, ``"cai"`` or ``"dlpack"`` (views), or ``"capsule"``.
+    stream : str or None
+        Of an array, where all its work is queued; of a capsule, the stream it was made for.
+    keeps : list of Thing
+        What lives at least as long.
+    knows : Knowledge
+        What the work of an array comes after; of a view that is not `live`, what its consumers'
+        comes after.
+    live : bool
+        Of a view: consumers come after all that `source` has queued when they take over.
+    source : Thing or None
+        Of views and capsules, the array behind them.
+    told : str or None
+        Of a CAI view, the stream that it was made for.
+    lease : Lease or None
+        What goes back when it ends; of an array made of a dict, `under` is the view's.
+    names_its_stream : bool
+        Whether what the array exports names the stream that it is worked on.
+    frozen, readonly : bool
+        Whether JAX has it, so that nobody writes; whether views say so.
+    lost, late : bool
+        Whether it is in a cycle that only garbage refers to; whether somebody may hold it for
+        longer than the account knows.
+    used, dropped : Clock
+        What its last uses are before; what all names and keepers so far were let go before.
+    """
+
+    name: str
+    kind: str
+    block: Block
+    library: str | None
+    stream: str | None
+    made: Clock
+    keeps: list[Thing] = field(default_factory=list)
+    knows: Knowledge = field(default_factory=Knowledge)
+    live: bool = False
+    source: Thing | None = None
+    told: str | None = None
+    lease: Lease | None = None
+    under: Lease | None = None
+    names_its_stream: bool = True
+    frozen: bool = False
+    readonly: bool = False
+    spent: bool = False
+    released: bool = False
+    named: bool = True
+    lost: bool = False
+    late: bool = False
+    used: Clock = ()
+    dropped: Clock = ()
+
+
+@dataclass(eq=False)
+class Lease:
+    """Memory that a consumer has, and that goes back to `source`.
+
+    Attributes
+    ----------
+    back : str
+        ``"source"`` where the producer's stream is known, and waits; ``"legacy"`` where the legacy
+        default stream stands in for it; ``"never"`` where nothing tells when the consumer is done.
+    covered : bool
+        Whether the consumer's stream is known at the end.
+    current : str or None
+        The stream that is known only where it is CuPy's current one just then.
+    by_handle : bool
+        Whether the producer's stream is known by its handle alone, which keeps no stream alive.
+    streams : set
+        Those of the arrays that were made of a dict.
+    used : Clock or None
+        What the last uses of these arrays, and their ends, are before.
+    """
+
+    source: Thing
+    back: str
+    covered: bool = True
+    current: str | None = None
+    by_handle: bool = False
+    streams: set[str | None] = field(default_factory=set)
+    used: Clock | None = None
+    knows: Knowledge = field(default_factory=Knowledge)
+    ended: bool = False
+
+
+def closure(things: list[Thing]) -> set[Thing]:
+    """List these, and all that they keep."""
+    found: set[Thing] = set()
+    left = list(things)
+    while left:
+        one = left.pop()
+        if one not in found:
+            found.add(one)
+            left += one.keeps
+    return found
+
+
+def library_of(stream: str) -> str:
+    return OF_STREAM[stream[0]]
+
+
+def is_ordered_by_legacy(thing: Thing, kinds: dict[str, str]) -> bool:
+    """Whether the stream of an array waits for the legacy default stream, or is that."""
+    if thing.stream is None:
+        return thing.library == "tvm_ffi"
+    return kinds[thing.stream] in ORDERED_BY_LEGACY
