@@ -217,6 +217,40 @@ def test_the_end_of_a_copy_raises_nothing_and_loses_no_producer(
     prove("non-blocking", case, borne=True)
 
 
+def without_pools(scene: Scene, act: Act) -> Act:
+    """The act on a device that has no memory pools: it refuses to allocate from one."""
+
+    def call() -> Any:
+        scene.cuda.fail("cuMemAllocAsync", error="CUDA_ERROR_NOT_SUPPORTED")
+        try:
+            return act()
+        finally:
+            scene.cuda.clear_faults()
+
+    return call
+
+
+@pytest.mark.parametrize("place", ["its own GPU", "another GPU"])
+def test_a_copy_without_memory_pools(place: str) -> None:
+    def case(scene: Scene) -> Act:
+        view, wishes = copied(scene, "runs", place)
+        stream = scene.stream("non-blocking")
+        return without_pools(scene, lambda: view.__dlpack__(stream=stream, **wishes))
+
+    prove("non-blocking", case, borne=frozenset({"cuMemAllocAsync"}))
+
+
+@pytest.mark.parametrize("place", ["its own GPU", "another GPU"])
+def test_the_end_of_a_copy_without_memory_pools_raises_nothing(place: str) -> None:
+    def case(scene: Scene) -> Act:
+        view, wishes = copied(scene, "runs", place)
+        stream = scene.stream("non-blocking")
+        holder = [without_pools(scene, lambda: view.__dlpack__(stream=stream, **wishes))()]
+        return holder.clear
+
+    prove("non-blocking", case, borne=True)
+
+
 # --- ends -----------------------------------------------------------------------------------------
 
 # A home that is known, and one that is not.
