@@ -37,6 +37,10 @@ driver! {
     fn cuCtxPushCurrent_v2(context: u64);
     fn cuCtxPopCurrent_v2(to: *mut u64);
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32);
+    fn cuEventCreate(to: *mut u64, flags: u32);
+    fn cuEventQuery(event: u64);
+    fn cuEventRecord(event: u64, stream: u64);
+    fn cuEventSynchronize(event: u64);
     fn cuFuncGetName(to: *mut *const c_char, function: u64);
     fn cuKernelGetName(to: *mut *const c_char, kernel: u64);
     fn cuLaunchKernel(
@@ -54,6 +58,7 @@ driver! {
     fn cuStreamIsCapturing(stream: u64, to: *mut u32);
     fn cuStreamQuery(stream: u64);
     fn cuStreamSynchronize(stream: u64);
+    fn cuStreamWaitEvent(stream: u64, event: u64, flags: u32);
     fn cuThreadExchangeStreamCaptureMode(mode: *mut u32);
 }
 
@@ -114,6 +119,60 @@ pub(crate) unsafe fn is_busy(stream: u64) -> bool {
 pub(crate) unsafe fn synchronize(stream: u64) {
     // SAFETY: the caller says so.
     relaxed(|| unsafe { cuStreamSynchronize(stream) });
+}
+
+/// Makes an event without a time.
+///
+/// # Safety
+/// The context is alive.
+pub(crate) unsafe fn new_event(context: u64) -> Option<u64> {
+    const WITHOUT_TIME: u32 = 2;
+    let (mut event, mut popped) = (0, 0);
+    // SAFETY: the caller answers for the context; the results are this function's.
+    unsafe {
+        if cuCtxPushCurrent_v2(context) != 0 {
+            return None;
+        }
+        let code = relaxed(|| cuEventCreate(&raw mut event, WITHOUT_TIME));
+        cuCtxPopCurrent_v2(&raw mut popped);
+        (code == 0).then_some(event)
+    }
+}
+
+/// Records an event. False where it could not be.
+///
+/// # Safety
+/// Both are alive, and the stream is not being captured.
+pub(crate) unsafe fn record(event: u64, stream: u64) -> bool {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuEventRecord(event, stream) }) == 0
+}
+
+/// Has a stream wait for an event.
+///
+/// # Safety
+/// Both are alive, and the stream is not being captured.
+pub(crate) unsafe fn wait(stream: u64, event: u64) {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuStreamWaitEvent(stream, event, 0) });
+}
+
+/// Whether what an event was recorded behind is not done yet.
+///
+/// # Safety
+/// The event is alive.
+pub(crate) unsafe fn is_pending(event: u64) -> bool {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuEventQuery(event) == NOT_READY })
+}
+
+/// Waits for an event.
+///
+/// # Safety
+/// The event is alive.
+pub(crate) unsafe fn synchronize_event(event: u64) {
+    // SAFETY: the caller says so.
+    relaxed(|| unsafe { cuEventSynchronize(event) });
 }
 
 /// Whether an address is memory that only the host knows: a copy with it makes the host wait.

@@ -55,6 +55,8 @@ pub(crate) struct Entry {
     pub(crate) symbol: &'static str,
     /// As `cuGetProcAddress` is asked for it.
     name: &'static str,
+    /// The version of CUDA from which on the name means this one, where it has meant several.
+    since: i32,
     pub(crate) kind: Kind,
     hook: unsafe extern "C" fn(),
     /// The form whose default stream is the thread's own, and the hook for it.
@@ -77,20 +79,29 @@ pub(crate) fn by_symbol(symbol: &[u8]) -> *mut c_void {
 
 /// The hook for what `cuGetProcAddress` is asked for, and has found; null where there is none.
 ///
-/// Where the name has meant several functions, the one that was found tells which.
-pub(crate) fn by_name(name: &[u8], found: *mut c_void, per_thread: bool) -> *mut c_void {
+/// Where the name has meant several functions, the one that was found tells which. If the driver exports
+/// none at that address, the version tells that was asked for.
+pub(crate) fn by_name(
+    name: &[u8],
+    found: *mut c_void,
+    version: i32,
+    per_thread: bool,
+) -> *mut c_void {
     let rows = || ENTRIES.iter().filter(|one| one.name.as_bytes() == name);
-    let several = rows().count() > 1;
-    for entry in rows() {
-        let (symbol, hook) = match entry.twin {
-            Some(twin) if per_thread => twin,
-            _ => (entry.symbol, entry.hook),
-        };
-        if !several || symbols::real_named(symbol) == found {
-            return hook as *mut c_void;
-        }
+    let mut row = rows().find(|one| {
+        [Some(one.symbol), one.twin.map(|twin| twin.0)]
+            .into_iter()
+            .flatten()
+            .any(|symbol| symbols::real_named(symbol) == found)
+    });
+    if row.is_none() {
+        row = rows().filter(|one| version >= one.since).max_by_key(|one| one.since);
     }
-    null_mut()
+    match row.or_else(|| rows().next()) {
+        Some(Entry { twin: Some((_, hook)), .. }) if per_thread => *hook as *mut c_void,
+        Some(entry) => entry.hook as *mut c_void,
+        None => by_symbol(name),
+    }
 }
 
 macro_rules! word {
@@ -100,7 +111,7 @@ macro_rules! word {
 }
 
 macro_rules! hooks {
-    ($($symbol:ident $(/ $twin:ident)? = $name:literal, $kind:expr, ($($argument:ident)*);)*) => {
+    ($($symbol:ident $(/ $twin:ident)? = $name:literal $(from $since:literal)?, $kind:expr, ($($argument:ident)*);)*) => {
         #[allow(non_camel_case_types)]
         #[derive(Clone, Copy)]
         enum Row { $($symbol),* }
@@ -110,6 +121,7 @@ macro_rules! hooks {
         pub(crate) static ENTRIES: [Entry; COUNT] = [$(Entry {
             symbol: stringify!($symbol),
             name: $name,
+            since: 0 $(+ $since)?,
             kind: $kind,
             // SAFETY: it is only handed out, as the address of a function.
             hook: unsafe {
@@ -190,9 +202,9 @@ hooks! {
     cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz = "cuMemcpyPeerAsync", Kind::Work(5), (a b c d e f);
     cuMemcpy3DPeerAsync / cuMemcpy3DPeerAsync_ptsz = "cuMemcpy3DPeerAsync", Kind::Work(1), (a b);
     cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz = "cuMemcpyBatchAsync", Kind::Work(8), (a b c d e f g h i);
-    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz = "cuMemcpyBatchAsync", Kind::Work(7), (a b c d e f g h);
+    cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz = "cuMemcpyBatchAsync" from 13_000, Kind::Work(7), (a b c d e f g h);
     cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz = "cuMemcpy3DBatchAsync", Kind::Work(4), (a b c d e);
-    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz = "cuMemcpy3DBatchAsync", Kind::Work(3), (a b c d);
+    cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz = "cuMemcpy3DBatchAsync" from 13_000, Kind::Work(3), (a b c d);
     cuMemsetD8Async / cuMemsetD8Async_ptsz = "cuMemsetD8Async", Kind::Work(3), (a b c d);
     cuMemsetD16Async / cuMemsetD16Async_ptsz = "cuMemsetD16Async", Kind::Work(3), (a b c d);
     cuMemsetD32Async / cuMemsetD32Async_ptsz = "cuMemsetD32Async", Kind::Work(3), (a b c d);
@@ -201,7 +213,7 @@ hooks! {
     cuMemsetD2D32Async / cuMemsetD2D32Async_ptsz = "cuMemsetD2D32Async", Kind::Work(5), (a b c d e f);
     cuMemFreeAsync / cuMemFreeAsync_ptsz = "cuMemFreeAsync", Kind::Work(1), (a b);
     cuMemPrefetchAsync / cuMemPrefetchAsync_ptsz = "cuMemPrefetchAsync", Kind::Work(3), (a b c d);
-    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz = "cuMemPrefetchAsync", Kind::Work(4), (a b c d e);
+    cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz = "cuMemPrefetchAsync" from 12_020, Kind::Work(4), (a b c d e);
     cuStreamWriteValue32_v2 / cuStreamWriteValue32_v2_ptsz = "cuStreamWriteValue32", Kind::Work(0), (a b c d);
     cuStreamWriteValue64_v2 / cuStreamWriteValue64_v2_ptsz = "cuStreamWriteValue64", Kind::Work(0), (a b c d);
     cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds = "cuMemcpyDtoD", Kind::OnDefault, (a b c);
@@ -217,7 +229,7 @@ hooks! {
     cuStreamSynchronize / cuStreamSynchronize_ptsz = "cuStreamSynchronize", Kind::Stream, (a);
     cuEventSynchronize = "cuEventSynchronize", Kind::Event, (a);
     cuCtxSynchronize = "cuCtxSynchronize", Kind::All, ();
-    cuCtxSynchronize_v2 = "cuCtxSynchronize", Kind::All, (a);
+    cuCtxSynchronize_v2 = "cuCtxSynchronize" from 13_000, Kind::All, (a);
     cuMemFree_v2 = "cuMemFree", Kind::All, (a);
     cuMemFreeHost = "cuMemFreeHost", Kind::All, (a);
     cuMemAllocHost_v2 = "cuMemAllocHost", Kind::All, (a b);

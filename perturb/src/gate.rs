@@ -77,27 +77,51 @@ unsafe impl Send for Gate {}
 
 static GATES: Locked<Vec<Gate>> = Locked::new(Vec::new());
 
-/// Queues a gate on a stream. False where none could be.
+/// Queues a gate on a stream. False where none could be. `beside` a capture the clocks are not compared again:
+/// the host waits for that.
 ///
 /// # Safety
 /// The context and the stream are alive, and no capture is going on in the stream.
-pub(crate) unsafe fn queue(context: u64, stream: u64, behind: Behind, delay: u64) -> bool {
+pub(crate) unsafe fn queue(
+    context: u64,
+    stream: u64,
+    behind: Behind,
+    delay: u64,
+    beside: bool,
+) -> bool {
+    // SAFETY: the caller says so.
+    let gate = unsafe { of(context, beside, |gate| launch_gate(gate, stream, behind, delay)) };
+    gate == Some(true)
+}
+
+/// Has a gate ready for a context: a capture is about to begin there.
+///
+/// # Safety
+/// The context is alive.
+pub(crate) unsafe fn prepare(context: u64) {
+    // SAFETY: the caller says so.
+    unsafe { of(context, false, |_| ()) };
+}
+
+fn launch_gate(gate: Gate, stream: u64, behind: Behind, delay: u64) -> bool {
+    let until = behind.until.saturating_add_signed(gate.offset);
+    let arguments = [gate.word as u64, behind.ticket, until, delay];
+    // SAFETY: the kernel takes these four, and the stream is alive, as `queue`'s caller says.
+    unsafe { launch(gate.kernel, stream, &arguments) }
+}
+
+/// Calls a function with a context's gate, the context being current. None where there is no gate.
+unsafe fn of<T>(context: u64, beside: bool, call: impl FnOnce(Gate) -> T) -> Option<T> {
     let mut popped = 0;
     // SAFETY: the context is alive, as the caller says.
     if unsafe { driver::cuCtxPushCurrent_v2(context) } != 0 {
-        return false;
+        return None;
     }
     // SAFETY: it is current now.
-    let gate = driver::relaxed(|| unsafe { ready(context) });
-    let queued = gate.is_some_and(|gate| {
-        let until = behind.until.saturating_add_signed(gate.offset);
-        let arguments = [gate.word as u64, behind.ticket, until, delay];
-        // SAFETY: the kernel takes these four, and the stream is alive.
-        driver::relaxed(|| unsafe { launch(gate.kernel, stream, &arguments) })
-    });
+    let result = driver::relaxed(|| unsafe { ready(context, beside) }.map(call));
     // SAFETY: the result is this function's, and the context was pushed above.
     unsafe { driver::cuCtxPopCurrent_v2(&raw mut popped) };
-    queued
+    result
 }
 
 /// Opens the gates up to a ticket, in every context.
@@ -135,7 +159,7 @@ pub(crate) fn renew() {
 }
 
 /// The gate of the current context, with clocks compared lately.
-unsafe fn ready(context: u64) -> Option<Gate> {
+unsafe fn ready(context: u64, beside: bool) -> Option<Gate> {
     let mut gates = GATES.lock();
     let place = gates.iter().position(|one| one.context == context);
     let place = place.unwrap_or_else(|| {
@@ -152,7 +176,8 @@ unsafe fn ready(context: u64) -> Option<Gate> {
         gates.len() - 1
     });
     let gate = gates.get_mut(place)?;
-    if gate.kernel != 0 && (gate.compared == 0 || now() - gate.compared.min(now()) > AGAIN) {
+    let is_old = !beside && now() - gate.compared.min(now()) > AGAIN;
+    if gate.kernel != 0 && (gate.compared == 0 || is_old) {
         // SAFETY: the context is current, and the kernels are loaded.
         unsafe { compare(gate) };
     }

@@ -9,7 +9,7 @@
 //! CUDA should not notice. Nothing unwinds; what cannot be had is counted, and the program goes on.
 //!
 //! `unsafe` is in `sys` (the C library), `symbols` and `entries` (functions by name), `driver` and `gate`
-//! (the CUDA driver), `stack` (Python's C API), `run` and `settings` (who calls those).
+//! (the CUDA driver), `stack` (Python's C API), `run`, `serial`, `log` and `settings` (who calls those).
 
 #![cfg_attr(not(test), no_std)]
 // The tests have a standard library, and do not hook themselves.
@@ -24,6 +24,7 @@ mod gate;
 mod launch;
 mod log;
 mod run;
+mod serial;
 mod settings;
 mod stack;
 mod streams;
@@ -51,17 +52,3 @@ static START: extern "C" fn() = {
     }
     start
 };
-
-/// `_exit`, which forked workers end by: the counts are written first.
-///
-/// # Safety
-/// As the C library's.
-#[cfg(not(test))]
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn _exit(code: core::ffi::c_int) -> ! {
-    settings::end();
-    loop {
-        // SAFETY: it ends the process.
-        unsafe { libc::syscall(libc::SYS_exit_group, code) };
-    }
-}

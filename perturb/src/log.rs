@@ -1,25 +1,107 @@
 //! What is written down: the counts of each process, and each operation if that is asked for.
+//!
+//! The counts are words of a file that is mapped into memory, so they outlast a process that is killed. The
+//! file begins with a line of JSON, which says what the words are and where they begin.
 
 use alloc::string::String;
 use core::fmt::Write;
-use core::sync::atomic::Ordering::Relaxed;
 
-use crate::entries::ENTRIES;
-use crate::run::{ENDED, STATE, State};
+use crate::entries::{COUNT, ENTRIES};
 use crate::settings::{Mode, Settings};
 use crate::sys;
 
-/// Writes the counts, once: at the end of the process. From then on the library does nothing.
-pub(crate) fn write() {
-    if ENDED.swap(true, Relaxed) {
-        return;
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Count {
+    /// Operations.
+    Seen,
+    /// Of these, the late ones.
+    Late,
+    /// Gates that were queued, and how often the host opened some.
+    Gates,
+    Opened,
+    /// Operations that cannot be late: in a capture; the host waits for it; its gate could not be queued.
+    Captured,
+    HostWaits,
+    Failed,
+    /// The most streams at a time.
+    Streams,
+}
+
+const NAMES: [&str; 8] =
+    ["seen", "late", "gates", "opened", "captured", "host_waits", "failed", "streams"];
+const WORDS: usize = NAMES.len() + COUNT;
+/// Where the words begin: the line before them is shorter.
+const AT: usize = 8192;
+
+/// The counts of this process: in its file, or nowhere if there can be none.
+#[derive(Debug)]
+pub(crate) struct Counts(Option<&'static mut [u64; WORDS]>);
+
+impl Counts {
+    pub(crate) const NONE: Self = Self(None);
+
+    pub(crate) fn add(&mut self, count: Count) {
+        self.change(count as usize, |word| word + 1);
     }
+
+    pub(crate) fn at_least(&mut self, count: Count, number: u64) {
+        self.change(count as usize, |word| word.max(number));
+    }
+
+    /// A function of the table was called.
+    pub(crate) fn call(&mut self, row: usize) {
+        self.change(NAMES.len() + row, |word| word + 1);
+    }
+
+    fn change(&mut self, place: usize, to: impl FnOnce(u64) -> u64) {
+        if self.0.is_none() {
+            self.0 = map();
+        }
+        if let Some(word) = self.0.as_mut().and_then(|words| words.get_mut(place)) {
+            *word = to(*word);
+        }
+    }
+}
+
+fn map() -> Option<&'static mut [u64; WORDS]> {
     let settings = Settings::get();
-    let Some(folder) = settings.folder else { return };
-    let text = text(&STATE.lock(), settings);
-    let name = name("json");
-    if let Some(file) = sys::create(folder, name.as_bytes()) {
-        sys::write(file, text.as_bytes());
+    // A process that runs another program in its place keeps its number: the time tells the two apart.
+    let mut unique = String::new();
+    let _ = write!(unique, "{}-{}.counts", sys::process(), sys::now());
+    let file = sys::create(settings.folder?, unique.as_bytes())?;
+    sys::write(file, head(settings).as_bytes());
+    let words = sys::map(file, AT + size_of::<[u64; WORDS]>());
+    sys::close(file);
+    // SAFETY: the file is as long as that and was just made, so it is all zeros there; the place is aligned
+    // as a page is; nobody else has this process's file, and it is never unmapped.
+    words.map(|start| unsafe { &mut *start.add(AT).cast() })
+}
+
+/// The line that says what the words are.
+fn head(settings: &Settings) -> String {
+    let mode = match settings.mode {
+        Mode::Off => "off",
+        Mode::Serial => "serial",
+        Mode::Late => "late",
+    };
+    let mut to = String::new();
+    let process = sys::process();
+    let _ = write!(
+        to,
+        "{{\"process\": {process}, \"door\": \"preload\", \"mode\": \"{mode}\", \"at\": {AT}, \"counts\": ["
+    );
+    list(&mut to, NAMES.iter());
+    to.push_str("], \"functions\": [");
+    list(&mut to, ENTRIES.iter().map(|one| &one.symbol));
+    to.push_str("]}\n");
+    to
+}
+
+fn list<'a>(to: &mut String, names: impl Iterator<Item = &'a &'static str>) {
+    for (place, name) in names.enumerate() {
+        let comma = if place == 0 { "" } else { ", " };
+        let _ = write!(to, "{comma}\"{name}\"");
     }
 }
 
@@ -32,8 +114,7 @@ pub(crate) fn trace(operation: u64, stream: u64, late: bool, function: &str, nam
     let late = u8::from(late);
     let _ = writeln!(line, "{operation}\t{stream}\t{late}\t{function}\t{kernel}");
     sys::write(file, line.as_bytes());
-    // SAFETY: it was opened above.
-    unsafe { libc::close(file) };
+    sys::close(file);
 }
 
 /// The name of one of this process's files.
@@ -43,47 +124,14 @@ pub(crate) fn name(end: &str) -> String {
     name
 }
 
-fn text(state: &State, settings: &Settings) -> String {
-    let mut to = String::new();
-    let mode = match settings.mode {
-        Mode::Off => "off",
-        Mode::Serial => "serial",
-        Mode::Late => "late",
-    };
-    let _ = write!(
-        to,
-        "{{\"process\": {}, \"door\": \"preload\", \"mode\": \"{mode}\", \"seen\": {}, \"late\": {}, \
-         \"gates\": {}, \"opened\": {}, \"not_gated\": {{\"captured\": {}, \"host_waits\": {}, \
-         \"failed\": {}}}, \"functions\": {{",
-        sys::process(),
-        state.seen,
-        state.late,
-        state.gated,
-        state.opened,
-        state.captured,
-        state.host_waits,
-        state.failed,
-    );
-    let called = ENTRIES.iter().zip(state.calls).filter(|(_, calls)| *calls > 0);
-    for (place, (entry, calls)) in called.enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
-        let _ = write!(to, "{comma}\"{}\": {calls}", entry.symbol);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_before_the_words_has_room() {
+        let settings = Settings::read();
+        assert!(head(&settings).len() < AT);
+        assert_eq!(Count::Streams as usize + 1, NAMES.len());
     }
-    to.push_str("}, \"streams\": [");
-    for (place, stream) in state.streams.all().iter().enumerate() {
-        let comma = if place == 0 { "" } else { ", " };
-        let _ = write!(
-            to,
-            "{comma}{{\"index\": {}, \"handle\": {}, \"blocking\": {}, \"seen\": {}, \"late\": {}, \
-             \"gates\": {}}}",
-            stream.index,
-            stream.key.handle,
-            stream.blocking,
-            stream.seen,
-            stream.late,
-            stream.gates,
-        );
-    }
-    to.push_str("]}\n");
-    to
 }

@@ -3,48 +3,40 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::entries::{COUNT, ENTRIES, Entry, Kind};
+use crate::entries::{ENTRIES, Entry, Kind};
 use crate::launch::number;
-use crate::log;
+use crate::log::{self, Count, Counts};
 use crate::settings::{Mode, Settings};
-use crate::streams::{Key, PER_THREAD, Streams};
+use crate::streams::{Key, Launch, PER_THREAD, Streams};
 use crate::sys::{self, Locked, now};
-use crate::{design, driver, gate, stack};
+use crate::{design, driver, gate, serial, stack};
 
 /// Of so many bytes from pageable memory the driver has the host wait.
 const STAGED: u64 = 65_536;
 
 /// For how long the host waits for the device on the library's own account, in nanoseconds.
-const PATIENCE: u64 = 1_000_000_000;
+pub(crate) const PATIENCE: u64 = 1_000_000_000;
 
 /// All that the library keeps in mind, and counts.
 pub(crate) struct State {
-    pub(crate) streams: Streams,
-    pub(crate) calls: [u64; COUNT],
-    pub(crate) seen: u64,
-    pub(crate) gated: u64,
-    pub(crate) late: u64,
-    pub(crate) captured: u64,
-    pub(crate) host_waits: u64,
-    pub(crate) failed: u64,
-    pub(crate) opened: u64,
-    captures: u64,
+    streams: Streams,
+    counts: Counts,
+    /// The captures that are going on.
+    pub(crate) captures: u64,
+    /// Serial mode: an event of each context, and the one behind the last operation beside a capture.
+    pub(crate) events: Vec<(u64, u64)>,
+    pub(crate) last: Option<u64>,
     /// Whether the program has had a stream call a function of the host's.
-    calls_back: bool,
+    pub(crate) calls_back: bool,
 }
 
 impl State {
     const NEW: Self = Self {
         streams: Streams::new(),
-        calls: [0; COUNT],
-        seen: 0,
-        gated: 0,
-        late: 0,
-        captured: 0,
-        host_waits: 0,
-        failed: 0,
-        opened: 0,
+        counts: Counts::NONE,
         captures: 0,
+        events: Vec::new(),
+        last: None,
         calls_back: false,
     };
 }
@@ -72,8 +64,10 @@ struct Call<'a> {
 
 /// What a call needs when the driver has answered it.
 pub(crate) struct Called {
-    /// The stream, if the call queued work.
+    /// The stream, if the call queues work.
     work: Option<u64>,
+    /// Whether the call ends a capture that is going on.
+    ends: bool,
 }
 
 /// Does what comes before the driver's own function. None: the call is not the program's.
@@ -83,8 +77,9 @@ pub(crate) fn before(row: usize, per_thread: bool, arguments: &[u64]) -> Option<
         return None;
     }
     let work = call.before();
+    let ends = call.kind == Kind::End && driver::is_capturing(call.handle(0));
     sys::thread(|own| own.inside = false);
-    Some(Called { work })
+    Some(Called { work, ends })
 }
 
 /// Does what comes after it.
@@ -95,12 +90,11 @@ pub(crate) fn after(
     called: Option<Called>,
     code: u32,
 ) {
-    let (Some(Called { work }), Some(call)) = (called, Call::new(row, per_thread, arguments))
-    else {
+    let (Some(called), Some(call)) = (called, Call::new(row, per_thread, arguments)) else {
         return;
     };
     sys::thread(|own| own.inside = true);
-    call.after(code, work);
+    call.after(code, &called);
     sys::thread(|own| own.inside = false);
 }
 
@@ -149,9 +143,7 @@ impl<'a> Call<'a> {
 
     /// Returns the stream of an operation.
     fn before(&self) -> Option<u64> {
-        if let Some(calls) = STATE.lock().calls.get_mut(self.row) {
-            *calls += 1;
-        }
+        STATE.lock().counts.call(self.row);
         match self.kind {
             Kind::Stream => self.host_waits(Wait::Stream(self.handle(0))),
             Kind::Event => self.host_waits(Wait::Event(self.argument(0))),
@@ -164,44 +156,38 @@ impl<'a> Call<'a> {
             }),
             Kind::Destroy => STATE.lock().streams.destroy(self.argument(0)),
             Kind::DestroyContext => forget(self.argument(0)),
-            Kind::Begin => STATE.lock().captures += 1,
+            Kind::Begin => self.begin(),
             _ => return self.operation(),
         }
         None
     }
 
-    fn after(&self, code: u32, work: Option<u64>) {
+    /// A capture is about to begin. What the host waits for is done before.
+    fn begin(&self) {
+        if let Some(key) = key(self.handle(0)).filter(|_| self.settings.mode == Mode::Late)
+            && STATE.lock().captures == 0
+        {
+            // SAFETY: the program is about to use the stream, whose context it is.
+            unsafe { gate::prepare(key.context) };
+        }
+        STATE.lock().captures += 1;
+    }
+
+    fn after(&self, code: u32, called: &Called) {
+        let serial = self.settings.mode == Mode::Serial;
         match self.kind {
-            Kind::Begin if code != 0 => STATE.lock().captures -= 1,
-            Kind::End => {
-                let mut state = STATE.lock();
-                state.captures = state.captures.saturating_sub(1);
-            }
+            Kind::Begin if code != 0 => serial::ended(false),
+            Kind::End if called.ends => serial::ended(serial),
             // Its handle is an int, and the word's upper half anything.
             #[allow(clippy::cast_possible_truncation)]
             Kind::Release if !driver::is_active(self.argument(0) as i32) => {
                 gate::contexts().into_iter().for_each(forget);
             }
+            Kind::Call if code == 0 => STATE.lock().calls_back = true,
             _ => {}
         }
-        let Some(stream) = work else { return };
-        let serial = self.settings.mode == Mode::Serial;
-        if self.kind == Kind::Call {
-            STATE.lock().calls_back = true;
-        }
-        if !serial || driver::is_capturing(stream) {
-            return;
-        }
-        if STATE.lock().calls_back {
-            // The host's function may need what this thread holds, such as Python's lock.
-            let ends = now().saturating_add(PATIENCE);
-            // SAFETY: the program has just used it.
-            while now() < ends && unsafe { driver::is_busy(stream) } {
-                sys::rest();
-            }
-        } else {
-            // SAFETY: the program has just used it.
-            unsafe { driver::synchronize(stream) };
+        if let Some(stream) = called.work.filter(|_| serial && code == 0) {
+            serial::worked(stream);
         }
     }
 
@@ -229,33 +215,35 @@ impl<'a> Call<'a> {
         if set.chosen.is_serial(operation) && !captured {
             wait_for_all(set.delay);
         }
+        if !captured {
+            serial::works(handle);
+        }
         let launch = {
             let mut state = STATE.lock();
-            state.seen += 1;
-            state.captured += u64::from(captured);
-            state.host_waits += u64::from(blocks);
+            state.counts.add(Count::Seen);
+            if captured {
+                state.counts.add(Count::Captured);
+            }
+            if blocks {
+                state.counts.add(Count::HostWaits);
+            }
             let able = set.mode == Mode::Late && !captured && !blocks;
             let launch = state.streams.launch(key, blocking, now(), set.delay, |index| {
                 let by_seed = set.seed.is_some_and(|seed| design::is_late(seed, index));
                 able && by_seed && set.chosen.may_be_late(operation)
             });
-            state.late += u64::from(launch.late);
+            let most = state.streams.most();
+            state.counts.at_least(Count::Streams, most);
             launch
         };
-        if let Some(behind) = launch.gate {
-            // SAFETY: the program is about to use the stream, and nothing captures it.
-            let queued = unsafe { gate::queue(key.context, handle, behind, set.delay) };
-            let mut state = STATE.lock();
-            state.gated += u64::from(queued);
-            if !queued {
-                state.failed += 1;
-                state.streams.failed(key, behind);
-            }
+        let late = launch.late && queued(key, launch, set.delay);
+        if late {
+            STATE.lock().counts.add(Count::Late);
         }
         if set.trace || set.stacks.contains(&operation) {
             let name = driver::name_of(kernel).filter(|_| kernel != 0);
             let name = name.unwrap_or(self.entry.symbol.as_bytes());
-            log::trace(operation, launch.index, launch.late, self.entry.symbol, name);
+            log::trace(operation, launch.index, late, self.entry.symbol, name);
         }
         if set.stacks.contains(&operation) {
             stack::write(operation);
@@ -292,7 +280,7 @@ impl<'a> Call<'a> {
         }
         let mut state = STATE.lock();
         if state.streams.is_pending(needed, now()) {
-            state.opened += 1;
+            state.counts.add(Count::Opened);
             state.streams.open(needed.ticket);
             let ticket = state.streams.opened();
             drop(state);
@@ -302,11 +290,27 @@ impl<'a> Call<'a> {
 }
 
 /// Which stream a handle is here.
-fn key(handle: u64) -> Option<Key> {
+pub(crate) fn key(handle: u64) -> Option<Key> {
     let context = driver::context_of(handle)?;
     let own = handle == PER_THREAD;
     let thread = if own { sys::thread(|own| own.number + 1)? } else { 0 };
     Some(Key { context, handle, thread })
+}
+
+/// Queues the gate that a late operation needs. False where it could not be: the operation is not late.
+fn queued(key: Key, launch: Launch, delay: u64) -> bool {
+    let Some(behind) = launch.gate else { return true };
+    let beside = STATE.lock().captures > 0;
+    // SAFETY: the program is about to use the stream, and nothing captures it.
+    let queued = unsafe { gate::queue(key.context, key.handle, behind, delay, beside) };
+    let mut state = STATE.lock();
+    if queued {
+        state.counts.add(Count::Gates);
+    } else {
+        state.counts.add(Count::Failed);
+        state.streams.failed(launch);
+    }
+    queued
 }
 
 /// What the host waits for.
@@ -343,6 +347,10 @@ fn some_run(current: u64, at: u64) -> bool {
 }
 
 fn forget(context: u64) {
-    STATE.lock().streams.forget(context);
+    let mut state = STATE.lock();
+    state.streams.forget(context);
+    state.events.retain(|one| one.0 != context);
+    state.last = None;
+    drop(state);
     gate::forget(context);
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::launch::{Chosen, decimal};
-use crate::{log, run, sys};
+use crate::{run, sys};
 
 /// What to do with the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,13 +39,6 @@ pub(crate) struct Settings {
 
 static SETTINGS: AtomicPtr<Settings> = AtomicPtr::new(core::ptr::null_mut());
 
-/// The process ends without its exit functions.
-pub(crate) fn end() {
-    if !SETTINGS.load(Ordering::Acquire).is_null() {
-        log::write();
-    }
-}
-
 impl Settings {
     /// What the environment said when the process first called the driver.
     pub(crate) fn get() -> &'static Self {
@@ -70,7 +63,7 @@ impl Settings {
         unsafe { &*found }
     }
 
-    fn read() -> Self {
+    pub(crate) fn read() -> Self {
         let mode = match sys::variable(c"CAI_BRIDGE_PERTURB_MODE") {
             Some(b"serial") => Mode::Serial,
             Some(b"late") => Mode::Late,
@@ -109,5 +102,5 @@ unsafe extern "C" fn in_child() {
 }
 
 extern "C" fn at_end() {
-    log::write();
+    run::ENDED.store(true, Ordering::Relaxed);
 }

@@ -38,18 +38,15 @@ impl Behind {
 
 /// A stream, and what was seen of it.
 #[derive(Clone, Debug)]
-pub(crate) struct Stream {
-    pub(crate) key: Key,
-    pub(crate) index: u64,
+struct Stream {
+    key: Key,
+    index: u64,
     /// Whether the legacy default stream orders it.
-    pub(crate) blocking: bool,
-    pub(crate) destroyed: bool,
+    blocking: bool,
+    destroyed: bool,
     behind: Behind,
     gate: Behind,
     gated_at: u64,
-    pub(crate) seen: u64,
-    pub(crate) gates: u64,
-    pub(crate) late: u64,
 }
 
 /// What to do before an operation.
@@ -59,6 +56,8 @@ pub(crate) struct Launch {
     pub(crate) late: bool,
     /// A gate to queue.
     pub(crate) gate: Option<Behind>,
+    /// What the work stands behind if the gate cannot be queued.
+    without: Behind,
 }
 
 /// All streams of the process.
@@ -75,8 +74,9 @@ impl Streams {
         Self { all: Vec::new(), events: BTreeMap::new(), tickets: 0, opened: 0 }
     }
 
-    pub(crate) fn all(&self) -> &[Stream] {
-        &self.all
+    /// The most streams that there were at a time.
+    pub(crate) fn most(&self) -> u64 {
+        self.all.len() as u64
     }
 
     /// An operation is about to be queued. `is_late` is asked with the stream's index; the gate opens
@@ -92,10 +92,9 @@ impl Streams {
         let upstream = self.upstream(key, blocking);
         let (opened, ticket) = (self.opened, self.tickets + 1);
         let stream = self.stream(key, blocking);
-        stream.seen += 1;
         stream.behind = stream.behind.or(upstream);
-        let late = is_late(stream.index);
-        stream.late += u64::from(late);
+        let (index, without) = (stream.index, stream.behind);
+        let late = is_late(index);
         // Behind a gate that was queued a moment ago, the work is late as it is.
         let held = stream.gate.ticket > opened && now - stream.gated_at.min(now) < delay / 16;
         let gate = (late && !held).then(|| Behind { ticket, until: now.saturating_add(delay) });
@@ -103,19 +102,20 @@ impl Streams {
             stream.gate = new;
             stream.gated_at = now;
             stream.behind = new;
-            stream.gates += 1;
             self.tickets = ticket;
         }
-        let index = self.stream(key, blocking).index;
-        Launch { index, late, gate }
+        Launch { index, late, gate, without }
     }
 
-    /// The gate could not be queued.
-    pub(crate) fn failed(&mut self, key: Key, gate: Behind) {
-        let is_it = |one: &&mut Stream| !one.destroyed && one.key == key && one.gate == gate;
-        if let Some(stream) = self.all.iter_mut().find(is_it) {
+    /// The gate of this launch could not be queued: neither its work is late, nor what waits for that.
+    pub(crate) fn failed(&mut self, launch: Launch) {
+        let Some(gate) = launch.gate else { return };
+        for stream in self.all.iter_mut().filter(|one| one.gate == gate) {
             stream.gate = Behind::default();
-            stream.gates -= stream.gates.min(1);
+        }
+        let behind = self.all.iter_mut().map(|one| &mut one.behind).chain(self.events.values_mut());
+        for one in behind.filter(|one| **one == gate) {
+            *one = launch.without;
         }
     }
 
@@ -210,7 +210,7 @@ impl Streams {
                 Some(place) => (Some(place), place),
                 None => (None, self.all.len()),
             };
-            let mut new = Stream {
+            let new = Stream {
                 key,
                 index: index as u64,
                 blocking,
@@ -218,15 +218,9 @@ impl Streams {
                 behind: Behind::default(),
                 gate: Behind::default(),
                 gated_at: 0,
-                seen: 0,
-                gates: 0,
-                late: 0,
             };
             match gone.and_then(|place| self.all.get_mut(place)) {
-                Some(old) => {
-                    (new.seen, new.gates, new.late) = (old.seen, old.gates, old.late);
-                    *old = new;
-                }
+                Some(old) => *old = new,
                 None => self.all.push(new),
             }
             index
@@ -344,16 +338,24 @@ mod tests {
         let again = work(&mut streams, 5, 0, false);
         assert_eq!((first.index, again.index), (0, 0));
         assert!(!holds(&streams, 5));
-        assert_eq!(streams.all().len(), 2);
+        assert_eq!(streams.most(), 2);
         streams.forget(9);
         assert_eq!(streams.free(0).count(), 0);
     }
 
     #[test]
-    fn a_gate_that_could_not_be_queued_is_tried_again() {
+    fn a_gate_that_could_not_be_queued_is_tried_again_and_holds_nothing_up() {
         let mut streams = Streams::new();
-        let gate = work(&mut streams, 5, 0, true).gate.unwrap();
-        streams.failed(key(5), gate);
-        assert!(work(&mut streams, 5, 1, true).gate.is_some());
+        let earlier = work(&mut streams, 5, 0, true).gate.unwrap();
+        streams.record(70, key(5), false);
+        let launch = work(&mut streams, 5, DELAY / 2, true);
+        streams.record(71, key(5), false);
+        streams.wait(key(7), false, 71);
+        streams.failed(launch);
+        for behind in [streams.of_stream(key(5)), streams.of_stream(key(7)), streams.of_event(71)] {
+            assert_eq!(behind, earlier);
+        }
+        assert_eq!(streams.of_event(70), earlier);
+        assert!(work(&mut streams, 5, DELAY / 2, true).gate.is_some());
     }
 }

@@ -100,7 +100,29 @@ unsafe extern "C" fn instead(library: *mut c_void, name: *const c_char) -> *mut 
     let found = unsafe { dlsym(library, name) };
     // Of the driver, and not of a library that has a function of this name. By RTLD_DEFAULT this library's
     // own comes first.
-    if found == own || found == hook { hook } else { null_mut() }
+    if found == own || found == hook || is_driver_like(found, own) { hook } else { null_mut() }
+}
+
+/// Whether two functions lie in the same library, or both in one that is called as the driver is: there may be
+/// another copy of it, or another address of the same function.
+fn is_driver_like(found: *mut c_void, own: *mut c_void) -> bool {
+    let (Some(one), Some(other)) = (library_of(found), library_of(own)) else { return false };
+    // SAFETY: the loader's own string, which ends with a zero.
+    let path = unsafe { CStr::from_ptr(one.dli_fname) }.to_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    one.dli_fbase == other.dli_fbase || name.starts_with(b"libcuda.so")
+}
+
+fn library_of(function: *mut c_void) -> Option<libc::Dl_info> {
+    let mut found = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the result is this function's; all zeros is a value of it, with null pointers.
+    let found = unsafe {
+        if function.is_null() || libc::dladdr(function, found.as_mut_ptr()) == 0 {
+            return None;
+        }
+        found.assume_init()
+    };
+    (!found.dli_fname.is_null()).then_some(found)
 }
 
 /// `dlsym`, with hooks for the driver's functions.
@@ -173,7 +195,7 @@ unsafe fn replace(name: *const c_char, to: *mut *mut c_void, version: c_int, fla
     let hook = match asked {
         b"cuGetProcAddress" if version < 12_000 => cuGetProcAddress as *mut c_void,
         b"cuGetProcAddress" => cuGetProcAddress_v2 as *mut c_void,
-        asked => entries::by_name(asked, found, flags & PER_THREAD != 0),
+        asked => entries::by_name(asked, found, version, flags & PER_THREAD != 0),
     };
     if !found.is_null() && !hook.is_null() {
         // SAFETY: as above.

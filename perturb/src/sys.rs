@@ -165,10 +165,30 @@ pub(crate) fn create(folder: &[u8], name: &[u8]) -> Option<i32> {
     path.extend_from_slice(name);
     path.push(0);
     let path = CStr::from_bytes_until_nul(&path).ok()?;
-    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
+    let flags = libc::O_RDWR | libc::O_CREAT | libc::O_APPEND | libc::O_CLOEXEC;
     // SAFETY: the path ends with a zero.
     let file = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
     (file >= 0).then_some(file)
+}
+
+/// Closes a file that [`create`] opened.
+pub(crate) fn close(file: i32) {
+    // SAFETY: it is open, and the caller's.
+    unsafe { libc::close(file) };
+}
+
+/// Makes the file so long, and maps it: what is written there is the file's at once.
+pub(crate) fn map(file: i32, size: usize) -> Option<*mut u8> {
+    let length = libc::off_t::try_from(size).ok()?;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: the file is open, and no address is asked for.
+    let start = unsafe {
+        if libc::ftruncate(file, length) != 0 {
+            return None;
+        }
+        libc::mmap(core::ptr::null_mut(), size, access, libc::MAP_SHARED, file, 0)
+    };
+    (start != libc::MAP_FAILED).then_some(start.cast())
 }
 
 /// Writes all of it, or as much as the file takes.

@@ -280,7 +280,18 @@ def test_a_program_that_differs_from_itself_cannot_be_judged(run: Perturb) -> No
 def test_a_program_that_fails_cannot_be_judged(run: Perturb) -> None:
     status, found = run("x, s = word(), stream()\nlaunch('fill', s, x, 1)\nraise SystemExit('why')")
     assert status == 2
-    assert found["conclusion"].endswith("exit status 1: why")
+    assert found["conclusion"].endswith("exit status 1, as it does without the command: why")
+
+
+def test_a_program_that_fails_under_the_command_alone_is_said_to(run: Perturb) -> None:
+    text = """
+        import os
+        launch("fill", stream(), word(), 1)
+        raise SystemExit("LD_PRELOAD" in os.environ)
+        """
+    status, found = run(text)
+    assert status == 2
+    assert "exit status 1, but without the command it ends with 0: " in found["conclusion"]
 
 
 def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:
@@ -293,7 +304,8 @@ def test_a_program_without_output_cannot_be_judged(run: Perturb) -> None:
 def test_what_could_not_be_delayed_is_said(run: Perturb) -> None:
     text = "x, s = word(), stream()\ncuda.soft_fail()\nlaunch('fill', s, x, 1)\nprint(7)"
     status, found = run(text)
-    assert (status, seeds(found)[1]["failed"]) == (2, 1), found
+    counted = [seeds(found)[1][name] for name in ("failed", "late", "gates")]
+    assert (status, counted) == (2, [1, 0, 0]), found
     assert "no operation could be delayed" in found["conclusion"]
 
 
@@ -323,6 +335,127 @@ def test_forked_workers_are_counted_though_they_end_without_their_exit_functions
     )
     assert status == 0, found
     assert [one["seen"] for one in found["runs"]] == [3, 3, 3, 3]
+
+
+def test_counts_outlast_a_process_that_is_killed(run: Perturb) -> None:
+    status, found = run(
+        """
+        import os, signal
+        for i in range(3):
+            launch("fill", stream(), word(), i)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+    )
+    assert (status, found["runs"][0]["exit_status"]) == (2, -9), found
+    assert (found["runs"][0]["seen"], found["runs"][0]["streams"]) == (3, 3)
+
+
+def test_a_worker_that_is_killed_when_the_program_ends_is_counted(run: Perturb) -> None:
+    status, found = run(
+        """
+        import os
+        x, s = word(), stream()
+        launch("fill", s, x, 1)
+        come, go = os.pipe()
+        if not os.fork():
+            launch("fill", stream(), word(), 1)
+            os.write(go, b".")
+            time.sleep(100)
+        print(os.read(come, 1))
+        """
+    )
+    assert status == 0, found
+    assert [one["seen"] for one in found["runs"]] == [2, 2, 2, 2]
+
+
+BESIDE = """
+    import threading
+    for mode in (0, 1, 2):
+        for flags in (0, NON_BLOCKING):
+            for in_a_thread in (False, True):
+                c, a, b, x, y, z = stream(flags), stream(), stream(0), word(), word(), word()
+                call("cuStreamBeginCapture_v2", c, mode)
+                launch("fill", c, x, 5)
+                def beside():
+                    launch("spin", a, 20_000)  # microseconds
+                    launch("fill", a, y, 7)
+                    {order}
+                    launch("copy", b, z, y)
+                if in_a_thread:
+                    thread = threading.Thread(target=beside)
+                    thread.start()
+                    thread.join()
+                else:
+                    beside()
+                graph = ended(c)
+                {host}
+                print(mode, flags, in_a_thread, peek(z))
+                call("cuCtxSynchronize")
+                call("cuGraphLaunch", graph, c)
+                print(read(x, c))
+    assert not cuda.soft_count(4)
+    """
+
+
+@pytest.mark.parametrize("racy", [False, True])
+def test_beside_a_capture_in_any_mode_the_host_does_not_wait(run: Perturb, racy: bool) -> None:
+    right = {"order": "order(a, b)", "host": 'call("cuStreamSynchronize", b)'}
+    none = dict.fromkeys(right, "pass")
+    status, found = run(BESIDE.format(**(none if racy else right)), "--seeds", "2")
+    assert status == racy, found
+    if racy:
+        # In the reference each operation waits for the one before, and the capture's end for all.
+        assert "False 0' against '0 0 False 7'" in found["conclusion"]
+
+
+@pytest.mark.parametrize("way", ["symbol", "asked"])
+def test_every_function_is_hooked_however_the_program_comes_by_it(
+    way: str, driver: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    called: dict[str, int] = {}
+    for where in ("named", "own", "legacy"):
+        command = (sys.executable, str(DRIVER / "launches.py"), way, where)
+        serial = perturbed.run(Program(command), "serial")
+        late = perturbed.run(Program(command, delay=5), "late", seed=1)
+        assert (serial.status, late.status) == (0, 0), serial.errors + late.errors
+        assert {one.split()[1] for one in serial.lines} == {"done"}, serial.lines
+        pending = {one.split()[0] for one in late.lines if one.endswith("pending")}
+        assert pending == (LATE if where == "named" else LATE | LATE_BY_DEFAULT)
+        assert late.counts["gates"] == late.counts["late"] >= len(pending)
+        assert late.counts["failed"] == 0
+        for name, times in serial.functions.items():
+            called[name] = called.get(name, 0) + times
+    assert [name for name, times in called.items() if not times] == []
+
+
+LATE = {
+    *("cuLaunchKernel", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuGraphLaunch"),
+    *("cuLaunchHostFunc", "cuStreamAddCallback", "cuMemcpyAsync", "cuMemcpyHtoDAsync_v2"),
+    *("cuMemcpyDtoHAsync_v2", "cuMemcpyDtoDAsync_v2", "cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2"),
+    *("cuMemcpyPeerAsync", "cuMemcpy3DPeerAsync", "cuMemcpyBatchAsync", "cuMemcpyBatchAsync_v2"),
+    *("cuMemcpy3DBatchAsync", "cuMemcpy3DBatchAsync_v2", "cuMemsetD8Async", "cuMemsetD16Async"),
+    *("cuMemsetD32Async", "cuMemsetD2D8Async", "cuMemsetD2D16Async", "cuMemsetD2D32Async"),
+    *("cuMemFreeAsync", "cuMemPrefetchAsync", "cuMemPrefetchAsync_v2"),
+    *("cuStreamWriteValue32_v2", "cuStreamWriteValue64_v2"),
+}
+LATE_BY_DEFAULT = {"cuMemcpyDtoD_v2", "cuMemsetD8_v2", "cuMemsetD16_v2", "cuMemsetD32_v2"}
+
+
+def test_a_program_that_is_linked_with_the_driver_is_seen(
+    driver: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, program = tmp_path / "linked.c", tmp_path / "linked"
+    source.write_text(
+        "unsigned cuMemsetD32Async(unsigned long long, unsigned, unsigned long, void *);\n"
+        "static unsigned word;\n"
+        "int main(void) { return cuMemsetD32Async((unsigned long long)&word, 1, 1, 0); }\n"
+    )
+    library = str(driver / "libcuda.so.1")
+    subprocess.run([str(CC), str(source), library, "-o", str(program)], check=True)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    found = perturbed.run(Program((str(program),)), "serial")
+    assert (found.status, found.functions["cuMemsetD32Async"], found.counts["seen"]) == (0, 1, 1)
 
 
 def test_a_function_of_the_hosts_that_needs_pythons_lock_does_not_hang_the_program(

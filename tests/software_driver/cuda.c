@@ -3,9 +3,12 @@
  *
  * What it claims: one device, one context; device memory is the host's; the legacy default stream and
  * blocking streams wait for each other; an event is what a stream had queued when it was recorded; in a
- * capture work goes into a graph, and a stream that is asked by an unrelaxed thread spoils the capture.
+ * capture work goes into a graph; a host that waits or asks beside it spoils it, and is refused, if its
+ * mode forbids that to the thread (H100, driver 580.159); a legacy default stream beside a blocking one's
+ * capture spoils it in any mode. What cuGetProcAddress gives lies elsewhere than what is exported.
  * Kernels are known by name: gate and tick as the preloaded library has them, and fill, copy, add and
- * spin, which are the programs' own. soft_count says what was seen. */
+ * spin, which are the programs' own. soft_count says what was seen. Of structures the words that say
+ * from where, to where and how much are read; of a 3D batch each operation is these three. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -16,25 +19,26 @@
 
 typedef uint64_t u64;
 typedef unsigned R;
-enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600, INVALIDATED = 901 };
-enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, BYTES, WAIT, CALL };
+enum { SUCCESS = 0, INVALID_VALUE = 1, OUT_OF_MEMORY = 2, NOT_FOUND = 500, NOT_READY = 600, UNSUPPORTED = 900, INVALIDATED = 901, IMPLICIT = 906 };
+enum { GATE = 1, TICK, FILL, COPY, ADD, SPIN, BYTES, WAIT, CALL, BACK, SET, FREE, MOVE };
 enum { RELAXED = 2, CONTEXT = 0x100000, SLOTS = 1 << 14, MOST = 256, EXTENTS = 4096 };
 
 struct stream;
-struct job { int kind; u64 a[4]; struct stream *on; u64 upto; };
+struct job { int kind; u64 a[6]; struct stream *on; u64 upto; };
 struct graph { struct job jobs[512]; int count; };
 struct stream {
   pthread_mutex_t lock; pthread_cond_t moved; pthread_t thread;
   struct job queue[SLOTS]; u64 done, queued;
-  int blocking, spoilt; struct graph *capture;
+  int blocking, spoilt; struct graph *capture; unsigned mode; pthread_t captor;
 };
 struct event { struct stream *on; u64 upto; };
 
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
 static struct stream *all[MOST], *legacy; static int streams, captures;
 static struct { u64 from, size; int kind; } extents[EXTENTS]; static int memories;
-static u64 gates, longest, in_graphs, failing;
-static __thread unsigned mode;
+static u64 gates, longest, in_graphs, failing, moves, host_waits;
+static __thread unsigned mode, own_default;
+#pragma GCC visibility push(protected) /* no call from here goes by a hook */
 static __thread struct stream *own;
 
 static u64 at(clockid_t clock) { struct timespec t; clock_gettime(clock, &t); return t.tv_sec * 1000000000ull + t.tv_nsec; }
@@ -66,6 +70,10 @@ static void run(struct job *j) {
     case BYTES: memmove((void *)j->a[0], (void *)j->a[1], j->a[2]); break;
     case WAIT: upto(j->on, j->upto); break;
     case CALL: ((void (*)(void *))j->a[0])((void *)j->a[1]); break;
+    case BACK: ((void (*)(u64, R, void *))j->a[0])(j->a[2], SUCCESS, (void *)j->a[1]); break;
+    case SET: for (u64 y = 0; y < j->a[5]; y++) for (u64 x = 0; x < j->a[2]; x++) memcpy((char *)j->a[0] + y * j->a[4] + x * j->a[3], &j->a[1], j->a[3]); break;
+    case FREE: *to = 0xdead; break;
+    case MOVE: moves++; break;
   }
 }
 static void *work(void *given) {
@@ -93,6 +101,7 @@ static struct stream *make(int blocking) {
 }
 static struct stream *of(u64 handle) {
   if (handle > 2) return (struct stream *)handle;
+  if (!handle && own_default) handle = 2;
   if (handle == 2) return own ? own : (own = make(1));
   pthread_mutex_lock(&table); struct stream *s = legacy; pthread_mutex_unlock(&table);
   if (!s) { s = make(1); pthread_mutex_lock(&table); legacy = s; pthread_mutex_unlock(&table); }
@@ -112,6 +121,12 @@ static void join(struct stream *s) {
   if (s != first) { append(s, (struct job){ WAIT, { 0 }, first, first->queued }); return; }
   for (int i = 0; i < streams; i++) if (all[i] != s && all[i]->blocking) append(s, (struct job){ WAIT, { 0 }, all[i], all[i]->queued });
 }
+/* Whether the legacy default stream is used beside the capture of a blocking one, which that spoils. */
+static int implicit(struct stream *s) {
+  int found = 0;
+  if (s == legacy && captures) for (int i = 0; i < streams; i++) if (all[i]->capture && all[i]->blocking && all[i] != s) found = all[i]->spoilt = 1;
+  return found;
+}
 static R push(u64 handle, struct job j) {
   struct stream *s = of(handle);
   if (s->capture) {
@@ -120,12 +135,22 @@ static R push(u64 handle, struct job j) {
     s->capture->jobs[s->capture->count++] = j;
     return SUCCESS;
   }
+  if (implicit(s)) return IMPLICIT;
   join(s); append(s, j);
   return SUCCESS;
 }
-/* What a thread that is not relaxed must not ask while a capture goes on. */
-static void asks(void) {
-  if (captures && mode != RELAXED) for (int i = 0; i < streams; i++) if (all[i]->capture) all[i]->spoilt = 1;
+/* What must not be asked beside a capture: by no thread in its mode 0, by its own thread in mode 1. */
+static R asks(struct stream *of, int any_mode) {
+  R r = SUCCESS;
+  if (!captures) return r;
+  host_waits++;
+  for (int i = 0; i < streams; i++) {
+    struct stream *s = all[i];
+    if (!s->capture) continue;
+    int forbidden = mode != RELAXED && (s->mode == 0 || (s->mode == 1 && pthread_equal(s->captor, pthread_self())));
+    if (forbidden || any_mode || s == of) { s->spoilt = 1; r = UNSUPPORTED; }
+  }
+  return of && implicit(of) ? IMPLICIT : r;
 }
 static int kind_of(u64 p) {
   for (int i = 0; i < memories; i++) if (p - extents[i].from < extents[i].size) return extents[i].kind;
@@ -141,8 +166,9 @@ static u64 taken(u64 size, int kind) {
   return p;
 }
 
-/* For tests: 0 gates that were run, 1 the longest in nanoseconds, 2 gates in graphs. */
-u64 soft_count(int which) { return which == 0 ? gates : which == 1 ? longest : in_graphs; }
+/* For tests: 0 gates that were run, 1 the longest in nanoseconds, 2 gates in graphs, 3 prefetches, 4 waits and
+ * questions of the host beside a capture. */
+u64 soft_count(int which) { u64 counts[] = { gates, longest, in_graphs, moves, host_waits }; return counts[which]; }
 /* From now on modules cannot be loaded. */
 void soft_fail(void) { failing = 1; }
 
@@ -156,9 +182,28 @@ R cuStreamGetFlags(u64 s, unsigned *to) { *to = !of(s)->blocking; return SUCCESS
 R cuStreamCreate(u64 *to, unsigned flags) { *to = (u64)make(!(flags & 1)); return SUCCESS; }
 R cuStreamDestroy_v2(u64 s) { (void)s; return SUCCESS; }
 R cuThreadExchangeStreamCaptureMode(unsigned *m) { unsigned old = mode; mode = *m; *m = old; return SUCCESS; }
-R cuStreamIsCapturing(u64 s, unsigned *to) { *to = of(s)->capture != NULL; return SUCCESS; }
-R cuStreamBeginCapture_v2(u64 h, unsigned m) { (void)m; struct stream *s = of(h); s->capture = calloc(1, sizeof *s->capture); s->spoilt = 0; captures++; return SUCCESS; }
-R cuStreamEndCapture(u64 h, u64 *to) { struct stream *s = of(h); *to = (u64)s->capture; s->capture = NULL; captures--; return s->spoilt ? INVALIDATED : SUCCESS; }
+R cuStreamIsCapturing(u64 h, unsigned *to) {
+  struct stream *s = of(h);
+  if (s == legacy && captures) for (int i = 0; i < streams; i++) if (all[i]->capture && all[i]->blocking && all[i] != s) return IMPLICIT;
+  *to = s->capture != NULL;
+  return SUCCESS;
+}
+R cuStreamBeginCaptureToGraph(u64 h, u64 graph, u64 before, u64 edges, u64 count, u64 m) {
+  (void)before; (void)edges; (void)count;
+  struct stream *s = of(h);
+  if (s->capture) return INVALID_VALUE;
+  s->capture = graph ? (struct graph *)graph : calloc(1, sizeof *s->capture);
+  s->spoilt = 0; s->mode = m; s->captor = pthread_self(); captures++;
+  return SUCCESS;
+}
+R cuStreamBeginCapture_v2(u64 h, u64 m) { return cuStreamBeginCaptureToGraph(h, 0, 0, 0, 0, (unsigned)m); }
+R cuStreamEndCapture(u64 h, u64 *to) {
+  struct stream *s = of(h);
+  if (!s->capture) return INVALID_VALUE;
+  *to = (u64)s->capture; s->capture = NULL; captures--;
+  return s->spoilt ? INVALIDATED : SUCCESS;
+}
+R cuGraphCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct graph)); return SUCCESS; }
 R cuGraphInstantiateWithFlags(u64 *to, u64 graph, u64 flags) { (void)flags; *to = graph; return SUCCESS; }
 R cuGraphLaunch(u64 graph, u64 h) { struct graph *g = (struct graph *)graph; for (int i = 0; i < g->count; i++) push(h, g->jobs[i]); return SUCCESS; }
 R cuMemAlloc_v2(u64 *to, u64 size) { *to = taken(size, 2); return *to ? SUCCESS : OUT_OF_MEMORY; }
@@ -180,36 +225,96 @@ R cuLaunchKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigne
   for (int i = 0; i < counts[f]; i++) j.a[i] = *p[i];
   return push(s, j);
 }
-R cuLaunchKernel_ptsz(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p, void *extra) { return cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s ? s : 2, p, extra); }
+R cuLaunchCooperativeKernel(u64 f, unsigned x, unsigned y, unsigned z, unsigned bx, unsigned by, unsigned bz, unsigned shared, u64 s, u64 **p) { return cuLaunchKernel(f, x, y, z, bx, by, bz, shared, s, p, NULL); }
+R cuLaunchKernelEx(u64 *config, u64 f, u64 **p, void *extra) { return cuLaunchKernel(f, 1, 1, 1, 1, 1, 1, 0, config[4], p, extra); }
 R cuLaunchHostFunc(u64 s, u64 f, u64 data) { return push(s, (struct job){ CALL, { f, data }, NULL, 0 }); }
-R cuStreamQuery(u64 h) { asks(); struct stream *s = of(h); if (s->capture) s->spoilt = 1; pthread_mutex_lock(&s->lock); int busy = s->done < s->queued; pthread_mutex_unlock(&s->lock); return busy ? NOT_READY : SUCCESS; }
-R cuStreamSynchronize(u64 h) { asks(); struct stream *s = of(h); if (h < 2) join(s); upto(s, s->queued); return SUCCESS; }
-R cuCtxSynchronize(void) { asks(); for (int i = 0; i < streams; i++) upto(all[i], all[i]->queued); return SUCCESS; }
+R cuStreamAddCallback(u64 s, u64 f, u64 data, u64 flags) { (void)flags; return push(s, (struct job){ BACK, { f, data, s }, NULL, 0 }); }
+R cuStreamQuery(u64 h) {
+  struct stream *s = of(h);
+  R r = asks(s, 0);
+  if (r) return r;
+  pthread_mutex_lock(&s->lock); int busy = s->done < s->queued; pthread_mutex_unlock(&s->lock);
+  return busy ? NOT_READY : SUCCESS;
+}
+R cuStreamSynchronize(u64 h) { struct stream *s = of(h); R r = asks(s, 0); if (r) return r; if (s == legacy) join(s); upto(s, s->queued); return SUCCESS; }
+static R everything(int any_mode) { R r = asks(NULL, any_mode); if (r) return r; for (int i = 0; i < streams; i++) upto(all[i], all[i]->queued); return SUCCESS; }
+R cuCtxSynchronize(void) { return everything(1); }
+R cuCtxSynchronize_v2(u64 context) { (void)context; return everything(1); }
+R cuMemFree_v2(u64 p) { (void)p; return everything(0); }
+R cuMemFreeHost(u64 p) { (void)p; return everything(0); }
+R cuMemHostUnregister(u64 p) { (void)p; return everything(0); }
+R cuModuleUnload(u64 module) { (void)module; return everything(0); }
+R cuMemAllocHost_v2(void **to, u64 size) { return cuMemHostAlloc(to, size, 0); }
+R cuCtxDestroy_v2(u64 context) { (void)context; return SUCCESS; }
+R cuDevicePrimaryCtxReset_v2(u64 device) { (void)device; return SUCCESS; }
+R cuDevicePrimaryCtxRelease_v2(u64 device) { (void)device; return SUCCESS; }
 R cuEventCreate(u64 *to, unsigned flags) { (void)flags; *to = (u64)calloc(1, sizeof(struct event)); return SUCCESS; }
-R cuEventRecord(u64 e, u64 h) { struct event *x = (struct event *)e; struct stream *s = of(h); join(s); x->on = s; x->upto = s->queued; return SUCCESS; }
-R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; asks(); if (x->on) upto(x->on, x->upto); return SUCCESS; }
-R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; if (x->on) append(of(h), (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
+R cuEventRecord(u64 e, u64 h) { struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; join(s); x->on = s; x->upto = s->queued; return SUCCESS; }
+R cuEventRecordWithFlags(u64 e, u64 h, u64 flags) { (void)flags; return cuEventRecord(e, h); }
+R cuEventDestroy_v2(u64 e) { (void)e; return SUCCESS; }
+R cuEventQuery(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; return x->on && x->on->done < x->upto ? NOT_READY : SUCCESS; }
+R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; if (x->on) upto(x->on, x->upto); return SUCCESS; }
+R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; if (x->on) append(s, (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
 static R copy(u64 to, u64 from, u64 size, u64 s) {
   R r = push(s, (struct job){ BYTES, { to, from, size }, NULL, 0 });
-  if (!kind_of(to) || !kind_of(from)) upto(of(s), of(s)->queued); /* pageable memory */
+  if (!r && (!kind_of(to) || !kind_of(from))) upto(of(s), of(s)->queued); /* pageable memory */
   return r;
 }
+static R now(u64 to, u64 from, u64 size) { R r = copy(to, from, size, 0); upto(of(0), of(0)->queued); return r; }
+static R set(u64 p, u64 pitch, u64 value, u64 bytes, u64 width, u64 height, u64 s) { return push(s, (struct job){ SET, { p, value, width, bytes, pitch, height }, NULL, 0 }); }
 R cuMemcpyAsync(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
 R cuMemcpyDtoHAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
 R cuMemcpyHtoDAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
 R cuMemcpyDtoDAsync_v2(u64 to, u64 from, u64 size, u64 s) { return copy(to, from, size, s); }
-R cuMemcpyDtoH_v2(u64 to, u64 from, u64 size) { copy(to, from, size, 1); upto(of(1), of(1)->queued); return SUCCESS; }
-R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) { copy(to, from, size, 1); upto(of(1), of(1)->queued); return SUCCESS; }
+R cuMemcpyPeerAsync(u64 to, u64 there, u64 from, u64 here, u64 size, u64 s) { (void)there; (void)here; return copy(to, from, size, s); }
+R cuMemcpy2DAsync_v2(u64 *c, u64 s) { return copy(c[11], c[4], c[14] * c[15], s); }
+R cuMemcpy3DAsync_v2(u64 *c, u64 s) { return copy(c[17], c[6], c[22] * c[23] * c[24], s); }
+R cuMemcpy3DPeerAsync(u64 *c, u64 s) { return cuMemcpy3DAsync_v2(c, s); }
+R cuMemcpyBatchAsync_v2(u64 *to, u64 *from, u64 *sizes, u64 count, u64 a, u64 b, u64 c, u64 s) {
+  (void)a; (void)b; (void)c;
+  R r = SUCCESS;
+  for (u64 i = 0; !r && i < count; i++) r = copy(to[i], from[i], sizes[i], s);
+  return r;
+}
+R cuMemcpyBatchAsync(u64 *to, u64 *from, u64 *sizes, u64 count, u64 a, u64 b, u64 c, u64 failed, u64 s) { (void)failed; return cuMemcpyBatchAsync_v2(to, from, sizes, count, a, b, c, s); }
+R cuMemcpy3DBatchAsync_v2(u64 count, u64 *c, u64 flags, u64 s) { (void)flags; R r = SUCCESS; for (; !r && count--; c += 3) r = copy(c[0], c[1], c[2], s); return r; }
+R cuMemcpy3DBatchAsync(u64 count, u64 *c, u64 failed, u64 flags, u64 s) { (void)failed; return cuMemcpy3DBatchAsync_v2(count, c, flags, s); }
+R cuMemsetD8Async(u64 p, u64 v, u64 n, u64 s) { return set(p, 0, v, 1, n, 1, s); }
+R cuMemsetD16Async(u64 p, u64 v, u64 n, u64 s) { return set(p, 0, v, 2, n, 1, s); }
+R cuMemsetD32Async(u64 p, u64 v, u64 n, u64 s) { return set(p, 0, v, 4, n, 1, s); }
+R cuMemsetD2D8Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 1, w, h, s); }
+R cuMemsetD2D16Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 2, w, h, s); }
+R cuMemsetD2D32Async(u64 p, u64 pitch, u64 v, u64 w, u64 h, u64 s) { return set(p, pitch, v, 4, w, h, s); }
+R cuMemFreeAsync(u64 p, u64 s) { return push(s, (struct job){ FREE, { p }, NULL, 0 }); }
+R cuMemPrefetchAsync(u64 p, u64 n, u64 device, u64 s) { (void)p; (void)n; (void)device; return push(s, (struct job){ MOVE, { 0 }, NULL, 0 }); }
+R cuMemPrefetchAsync_v2(u64 p, u64 n, u64 place, u64 flags, u64 s) { (void)place; (void)flags; return cuMemPrefetchAsync(p, n, 0, s); }
+R cuStreamWriteValue32_v2(u64 s, u64 p, u64 v, u64 flags) { (void)flags; return set(p, 0, v, 4, 1, 1, s); }
+R cuStreamWriteValue64_v2(u64 s, u64 p, u64 v, u64 flags) { (void)flags; return set(p, 0, v, 8, 1, 1, s); }
+R cuMemcpyDtoD_v2(u64 to, u64 from, u64 size) { return copy(to, from, size, 0); }
+R cuMemsetD8_v2(u64 p, u64 v, u64 n) { return set(p, 0, v, 1, n, 1, 0); }
+R cuMemsetD16_v2(u64 p, u64 v, u64 n) { return set(p, 0, v, 2, n, 1, 0); }
+R cuMemsetD32_v2(u64 p, u64 v, u64 n) { return set(p, 0, v, 4, n, 1, 0); }
+R cuMemcpy(u64 to, u64 from, u64 size) { return now(to, from, size); }
+R cuMemcpyDtoH_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
+R cuMemcpyHtoD_v2(u64 to, u64 from, u64 size) { return now(to, from, size); }
+R cuMemcpy2D_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
+R cuMemcpy2DUnaligned_v2(u64 *c) { return now(c[11], c[4], c[14] * c[15]); }
+R cuMemcpy3D_v2(u64 *c) { return now(c[17], c[6], c[22] * c[23] * c[24]); }
 
-#define ROW(asked, symbol) { asked, (void *)symbol },
-static const struct { const char *name; void *function; } GIVEN[] = {
-  ROW("cuLaunchKernel", cuLaunchKernel) ROW("cuStreamSynchronize", cuStreamSynchronize) ROW("cuEventRecord", cuEventRecord)
-  ROW("cuStreamWaitEvent", cuStreamWaitEvent) ROW("cuMemcpyDtoHAsync", cuMemcpyDtoHAsync_v2) };
+static void *opaque(void *p) { __asm__("" : "+r"(p)); return p; }
+#include "table.h"
+#define ROW1(name, version, symbol, n) { #name, version, (void *)given_##symbol, NULL },
+#define ROW2(name, version, symbol, end, n) { #name, version, (void *)given_##symbol, (void *)given_##symbol##end },
+static const struct { const char *name; int version; void *function, *twin; } GIVEN[] = { TABLE(ROW1, ROW2) };
 R cuGetProcAddress_v2(const char *name, void **to, int version, u64 flags, int *status) {
-  (void)version; (void)flags;
+  int best = -1;
   if (status) *status = 0;
-  for (unsigned i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++) if (!strcmp(name, GIVEN[i].name)) { *to = GIVEN[i].function; return SUCCESS; }
   *to = NULL;
-  return NOT_FOUND;
+  for (unsigned i = 0; i < sizeof GIVEN / sizeof *GIVEN; i++)
+    if (!strcmp(name, GIVEN[i].name) && GIVEN[i].version <= version && GIVEN[i].version > best) {
+      best = GIVEN[i].version;
+      *to = flags & 2 && GIVEN[i].twin ? GIVEN[i].twin : GIVEN[i].function;
+    }
+  return *to ? SUCCESS : NOT_FOUND;
 }
 R cuGetProcAddress(const char *name, void **to, int version, u64 flags) { return cuGetProcAddress_v2(name, to, version, flags, NULL); }

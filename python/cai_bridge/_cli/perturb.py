@@ -123,7 +123,7 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
         return f"the serial run was ended after {program.timeout} s: give it more by --timeout"
     if run.status:
         end = line(run.errors.strip()[-300:])
-        return f"the serial run ended with exit status {run.status}: {end}"
+        return f"the serial run ended with exit status {run.status}, {_alone(run, program)}: {end}"
     if not run.counts["seen"]:
         return "0 operations seen: the program queued no work by the CUDA driver"
     if not run.lines:
@@ -131,6 +131,15 @@ def _unjudged(run: Run, first: Run, program: Program) -> str:
     if what := perturbed.difference(first, run, program.tolerance):
         return f"two serial runs differ from each other, in {what}"
     return ""
+
+
+def _alone(run: Run, program: Program) -> str:
+    """Say how the program ends without the command: which of the two is to blame."""
+    status = perturbed.run(program, "off").status
+    if status == run.status:
+        return "as it does without the command"
+    how = "runs too long" if status is None else f"ends with {status}"
+    return f"but without the command it {how}"
 
 
 def _compared(program: Program) -> str:

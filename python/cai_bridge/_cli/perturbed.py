@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import struct
 import subprocess
 import tempfile
 import time
@@ -22,8 +23,7 @@ LIBRARY = Path(__file__).parents[1] / "_perturb.so"
 
 PREFIX = "CAI_BRIDGE_PERTURB_"
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_COUNTS = ("seen", "late", "gates", "opened")
-_NOT_GATED = ("captured", "host_waits", "failed")
+_COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed")
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,8 @@ class Run:
         The most streams that one process used.
     errors : str
         The end of stderr.
+    functions : dict of str to int
+        How often each hooked function of the driver was called.
     traced : dict of int to tuple
         Operations by number: stream, whether late, function, kernel; if they were asked for.
     stacks : dict of int to list
@@ -84,6 +86,7 @@ class Run:
     counts: dict[str, int]
     streams: int
     errors: str
+    functions: dict[str, int] = field(default_factory=dict)
     traced: dict[int, tuple[int, bool, str, str]] = field(default_factory=dict)
     stacks: dict[int, list[list[Any]]] = field(default_factory=dict)
 
@@ -96,7 +99,7 @@ def run(program: Program, mode: str, **asked: object) -> Run:
     program : Program
         What to run.
     mode : str
-        ``"serial"`` or ``"late"``.
+        ``"serial"``, ``"late"``, or ``"off"``: by itself, without the library.
     **asked : object
         What the library reads of the environment, such as ``seed=3``.
 
@@ -123,13 +126,14 @@ def run(program: Program, mode: str, **asked: object) -> Run:
                 raise UsageError(f"{program.command[0]}: {error.strerror or error}") from error
             status = _wait(child, program.timeout)
         seconds = time.monotonic() - began
-        logs = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+        logs = [one for path in folder.glob("*.counts") if (one := _log(path.read_bytes()))]
         return Run(
             lines=_compared(program, folder),
             status=status,
             seconds=seconds,
-            counts=_counts(logs),
-            streams=max((len(one["streams"]) for one in logs), default=0),
+            counts={name: sum(one[name] for one in logs) for name in _COUNTS},
+            streams=max((one["streams"] for one in logs), default=0),
+            functions=_called([one["functions"] for one in logs]),
             errors=err.read_text(errors="replace")[-2000:],
             traced=_traced(folder),
             stacks=_stacks(folder),
@@ -139,6 +143,8 @@ def run(program: Program, mode: str, **asked: object) -> Run:
 def _environment(
     program: Program, folder: Path, mode: str, asked: dict[str, object]
 ) -> dict[str, str]:
+    if mode == "off":
+        return dict(os.environ)
     if not LIBRARY.exists():
         raise UsageError(f"{LIBRARY}: got no file; allowed: the library, built by `make perturb`")
     preloaded = os.environ.get("LD_PRELOAD")
@@ -167,10 +173,20 @@ def _wait(child: subprocess.Popen[bytes], timeout: float | None) -> int | None:
         child.wait()
 
 
-def _counts(logs: Sequence[dict[str, Any]]) -> dict[str, int]:
-    counts = {name: sum(one[name] for one in logs) for name in _COUNTS}
-    gone = {name: sum(one["not_gated"][name] for one in logs) for name in _NOT_GATED}
-    return counts | gone
+def _called(logs: Sequence[dict[str, int]]) -> dict[str, int]:
+    return {name: sum(one[name] for one in logs) for name in logs[0]} if logs else {}
+
+
+def _log(text: bytes) -> dict[str, Any] | None:
+    """Read the counts of a process; None if it was killed before it counted anything."""
+    line, _, rest = text.partition(b"\n")
+    if not rest:
+        return None
+    head = json.loads(line)
+    names, functions = head["counts"], head["functions"]
+    words = struct.unpack_from(f"={len(names) + len(functions)}Q", text, head["at"])
+    called = dict(zip(functions, words[len(names) :], strict=True))
+    return dict(zip(names, words, strict=False)) | {"functions": called}
 
 
 def _compared(program: Program, folder: Path) -> list[str]:

@@ -13,6 +13,11 @@ import sys
 import time
 from collections.abc import Callable
 
+import numpy as np
+
+# NumPy 2.5 has no row_stack, whose name numba-cuda reads at import: import this module before it.
+np.row_stack = getattr(np, "row_stack", np.vstack)  # type: ignore[attr-defined]
+
 ROUNDS, WORDS = 8, 1 << 16
 Round = Callable[[int], float]
 

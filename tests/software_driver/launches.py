@@ -1,0 +1,258 @@
+"""Calls each function of the driver that `cai-bridge perturb` hooks, and prints what came of it.
+
+    python launches.py symbol|asked named|own|legacy
+
+The first word is how it comes by the functions: by `dlsym`, or by `cuGetProcAddress`. The second
+is the stream: one of its own, the thread's own default stream or the legacy one. A line has the
+function and `done` or `pending`: for work whether it was done 20 ms later, for the rest whether the
+work that it waits for was done within 2 s. Late work is to be later than that.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections.abc import Callable
+from ctypes import byref, c_int, c_uint, c_uint64, c_void_p
+
+from soft import LEGACY, PER_THREAD, call, cuda, ended, event, launch, made, peek, stream, word
+
+WAY, WHERE = sys.argv[1:]
+CONTEXT = 0x100000
+SOON, WITHIN = 0.02, 2.0
+plain = ctypes.CDLL("libcuda.so.1")
+"""The driver, whose functions take words."""
+kept: list[object] = []
+"""What the driver is given an address of."""
+s = {"named": stream(), "own": PER_THREAD, "legacy": LEGACY}[WHERE]
+given = 0 if WHERE != "named" else s
+x, h, g = word(), word(), word()
+c_uint64.from_address(x).value = 1
+
+
+def function(symbol: str, version: int) -> Callable[..., int]:
+    """Find a function, in the form that this program uses."""
+    synchronous = symbol.removesuffix("_v2") in SYNCHRONOUS
+    own = WHERE == "own" and symbol not in ONE_FORM
+    if WAY == "symbol":
+        found = getattr(plain, symbol + (("_ptds" if synchronous else "_ptsz") if own else ""))
+    else:
+        to, name = c_void_p(), symbol.removesuffix("_v2").encode()
+        asked = cuda.cuGetProcAddress_v2
+        code = asked(name, byref(to), c_int(version), c_uint64(2 if own else 1), None)
+        assert code == 0, symbol
+        found = ctypes.CFUNCTYPE(c_uint)(to.value)
+    found.restype = c_uint
+
+    def called(*words: int) -> None:
+        code = found(*[c_uint64(one) for one in words])
+        assert code == 0, f"{symbol}: {code}"
+
+    return called
+
+
+def words(*values: int) -> int:
+    """Keep these words, and return their address."""
+    kept.append((c_uint64 * len(values))(*values))
+    return ctypes.addressof(kept[-1])
+
+
+def fill() -> int:
+    return made("cuModuleGetFunction", 0, b"fill")
+
+
+def arguments() -> int:
+    return words(words(h), words(1))
+
+
+def config() -> int:
+    return words(1 | 1 << 32, 1 | 1 << 32, 1 | 1 << 32, 0, given, 0, 0)
+
+
+def copy_2d() -> int:
+    return words(0, 0, 2, 0, x, 0, 8, 0, 0, 2, 0, h, 0, 8, 8, 1)
+
+
+def copy_3d() -> int:
+    return words(*[0] * 6, x, *[0] * 10, h, *[0] * 4, 8, 1, 1)
+
+
+def graph() -> int:
+    other = stream()
+    call("cuStreamBeginCapture_v2", other, 2)
+    launch("fill", other, h, 1, pause=0)
+    return ended(other)
+
+
+def callback(*kinds: type) -> int:
+    kept.append(ctypes.CFUNCTYPE(None, *kinds)(lambda *_: write()))
+    return ctypes.cast(kept[-1], c_void_p).value or 0
+
+
+def write() -> None:
+    c_uint64.from_address(h).value = 1
+
+
+SYNCHRONOUS = {"cuMemcpyDtoD", "cuMemsetD8", "cuMemsetD16", "cuMemsetD32", "cuMemcpy"}
+SYNCHRONOUS |= {"cuMemcpyDtoH", "cuMemcpyHtoD", "cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy3D"}
+ASYNC: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuLaunchKernel", 7000): lambda: (fill(), 1, 1, 1, 1, 1, 1, 0, given, arguments(), 0),
+    ("cuLaunchKernelEx", 11060): lambda: (config(), fill(), arguments(), 0),
+    ("cuLaunchCooperativeKernel", 9000): lambda: (
+        *(fill(), 1, 1, 1, 1, 1, 1, 0, given, arguments()),
+    ),
+    ("cuGraphLaunch", 10000): lambda: (graph(), given),
+    ("cuMemcpyAsync", 7000): lambda: (h, x, 8, given),
+    ("cuMemcpyHtoDAsync_v2", 7000): lambda: (h, x, 8, given),
+    ("cuMemcpyDtoHAsync_v2", 7000): lambda: (h, x, 8, given),
+    ("cuMemcpyDtoDAsync_v2", 7000): lambda: (h, x, 8, given),
+    ("cuMemcpy2DAsync_v2", 7000): lambda: (copy_2d(), given),
+    ("cuMemcpy3DAsync_v2", 7000): lambda: (copy_3d(), given),
+    ("cuMemcpyPeerAsync", 7000): lambda: (h, CONTEXT, x, CONTEXT, 8, given),
+    ("cuMemcpy3DPeerAsync", 7000): lambda: (copy_3d(), given),
+    ("cuMemcpyBatchAsync", 12080): lambda: (words(h), words(x), words(8), 1, 0, 0, 0, 0, given),
+    ("cuMemcpyBatchAsync_v2", 13000): lambda: (words(h), words(x), words(8), 1, 0, 0, 0, given),
+    ("cuMemcpy3DBatchAsync", 12080): lambda: (1, words(h, x, 8), 0, 0, given),
+    ("cuMemcpy3DBatchAsync_v2", 13000): lambda: (1, words(h, x, 8), 0, given),
+    ("cuMemsetD8Async", 7000): lambda: (h, 1, 8, given),
+    ("cuMemsetD16Async", 7000): lambda: (h, 1, 4, given),
+    ("cuMemsetD32Async", 7000): lambda: (h, 1, 2, given),
+    ("cuMemsetD2D8Async", 7000): lambda: (h, 4, 1, 4, 2, given),
+    ("cuMemsetD2D16Async", 7000): lambda: (h, 4, 1, 2, 2, given),
+    ("cuMemsetD2D32Async", 7000): lambda: (h, 4, 1, 1, 2, given),
+    ("cuMemFreeAsync", 11020): lambda: (h, given),
+    ("cuMemPrefetchAsync", 8000): lambda: (h, 8, 0, given),
+    ("cuMemPrefetchAsync_v2", 12020): lambda: (h, 8, 0, 0, given),
+    ("cuStreamWriteValue32_v2", 11070): lambda: (given, h, 1, 0),
+    ("cuStreamWriteValue64_v2", 11070): lambda: (given, h, 1, 0),
+}
+ON_DEFAULT: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuMemcpyDtoD_v2", 7000): lambda: (h, x, 8),
+    ("cuMemsetD8_v2", 7000): lambda: (h, 1, 8),
+    ("cuMemsetD16_v2", 7000): lambda: (h, 1, 4),
+    ("cuMemsetD32_v2", 7000): lambda: (h, 1, 2),
+}
+CALLS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuLaunchHostFunc", 10000): lambda: (given, callback(c_void_p), 0),
+    ("cuStreamAddCallback", 7000): lambda: (given, callback(c_void_p, c_uint, c_void_p), 0, 0),
+}
+BLOCKING: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuMemcpy", 7000): lambda: (g, x, 8),
+    ("cuMemcpyDtoH_v2", 7000): lambda: (g, x, 8),
+    ("cuMemcpyHtoD_v2", 7000): lambda: (g, x, 8),
+    ("cuMemcpy2D_v2", 7000): lambda: (copy_2d(),),
+    ("cuMemcpy2DUnaligned_v2", 7000): lambda: (copy_2d(),),
+    ("cuMemcpy3D_v2", 7000): lambda: (copy_3d(),),
+}
+WAITS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuStreamSynchronize", 7000): lambda: (given,),
+    ("cuEventSynchronize", 2000): lambda: (recorded(),),
+    ("cuCtxSynchronize", 2000): lambda: (),
+    ("cuCtxSynchronize_v2", 13000): lambda: (CONTEXT,),
+    ("cuMemFree_v2", 3020): lambda: (0,),
+    ("cuMemFreeHost", 2000): lambda: (0,),
+    ("cuMemAllocHost_v2", 3020): lambda: (words(0), 8),
+    ("cuMemHostAlloc", 2020): lambda: (words(0), 8, 0),
+    ("cuMemHostUnregister", 4000): lambda: (0,),
+    ("cuModuleUnload", 2000): lambda: (5,),
+}
+ENDS: dict[tuple[str, int], Callable[[], tuple[int, ...]]] = {
+    ("cuStreamDestroy_v2", 4000): lambda: (stream(),),
+    ("cuDevicePrimaryCtxReset_v2", 11000): lambda: (0,),
+    ("cuDevicePrimaryCtxRelease_v2", 11000): lambda: (0,),
+    ("cuCtxDestroy_v2", 4000): lambda: (CONTEXT,),
+}
+ONE_FORM = {symbol for symbol, _ in (*WAITS, *ENDS)} - {"cuStreamSynchronize"}
+
+
+def recorded() -> int:
+    mark = event()
+    call("cuEventRecord", mark, s)
+    return mark
+
+
+def state() -> tuple[int, int]:
+    return peek(h), cuda.soft_count(3)
+
+
+def say(symbol: str, *, done: bool) -> None:
+    print(symbol, "done" if done else "pending", flush=True)
+
+
+def work(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None:
+    """Queue work, and see whether it was done soon."""
+    c_uint64.from_address(h).value = 0
+    queue, given_to_it = function(symbol, version), made()
+    before = state()
+    queue(*given_to_it)
+    time.sleep(SOON)
+    say(symbol, done=state() != before)
+    call("cuStreamSynchronize", s)
+    assert state() != before, symbol
+
+
+def wait(symbol: str, version: int, made: Callable[[], tuple[int, ...]]) -> None:
+    """Have the host wait for work."""
+    c_uint64.from_address(h).value = 0
+    host_waits = function(symbol, version)
+    launch("fill", s, h, 1, pause=0)
+    ends = time.monotonic() + WITHIN
+    host_waits(*made())
+    while not peek(h) and time.monotonic() < ends:
+        time.sleep(0.001)
+    say(symbol, done=time.monotonic() < ends)
+
+
+def orders() -> None:
+    """Have a stream wait for another, and the host for that."""
+    wait_for = function("cuStreamWaitEvent", 7000)
+    for symbol, version in (("cuEventRecord", 7000), ("cuEventRecordWithFlags", 11010)):
+        c_uint64.from_address(h).value = 0
+        mark, record = event(), function(symbol, version)
+        launch("fill", s, h, 1, pause=0)
+        began = time.monotonic()
+        record(mark, given, *([0] if "Flags" in symbol else []))
+        if WHERE == "named":
+            wait_for(other, mark, 0)
+            call("cuStreamSynchronize", other)
+        else:
+            # The stream that waits is the default one: the event is another's.
+            launch("fill", other, h, 2, pause=0)
+            call("cuEventRecord", mark, other)
+            wait_for(0, mark, 0)
+            call("cuStreamSynchronize", s)
+        say(symbol, done=time.monotonic() - began < WITHIN and peek(h) > 0)
+    say("cuStreamWaitEvent", done=True)
+
+
+def captures() -> None:
+    """Capture: neither a gate nor a wait comes in between."""
+    for symbol, version in (
+        ("cuStreamBeginCapture_v2", 10010),
+        ("cuStreamBeginCaptureToGraph", 12030),
+    ):
+        if WHERE == "legacy":  # it cannot be captured
+            continue
+        rest = [0] if symbol.endswith("_v2") else [made("cuGraphCreate", 0), 0, 0, 0, 0]
+        function(symbol, version)(given, *rest)
+        launch("fill", s, h, 1, pause=0)
+        function("cuStreamEndCapture", 10000)(given, words(0))
+        say(symbol, done=not cuda.soft_count(2))
+        say("cuStreamEndCapture", done=True)
+
+
+other = stream()
+launch("fill", s, g, 1)
+call("cuStreamSynchronize", s)
+for (symbol, version), how in (ASYNC if WHERE == "named" else ASYNC | ON_DEFAULT).items():
+    work(symbol, version, how)
+for (symbol, version), how in (WAITS if WHERE == "named" else WAITS | BLOCKING).items():
+    wait(symbol, version, how)
+orders()
+captures()
+for (symbol, version), how in CALLS.items():
+    work(symbol, version, how)
+for (symbol, version), how in ENDS.items():
+    function(symbol, version)(*how())
+    say(symbol, done=True)
