@@ -254,7 +254,7 @@ R cuEventRecordWithFlags(u64 e, u64 h, u64 flags) { (void)flags; return cuEventR
 R cuEventDestroy_v2(u64 e) { (void)e; return SUCCESS; }
 R cuEventQuery(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; return x->on && x->on->done < x->upto ? NOT_READY : SUCCESS; }
 R cuEventSynchronize(u64 e) { struct event *x = (struct event *)e; R r = asks(NULL, 0); if (r) return r; if (x->on) upto(x->on, x->upto); return SUCCESS; }
-R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; if (x->on) append(s, (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
+R cuStreamWaitEvent(u64 h, u64 e, unsigned flags) { (void)flags; struct event *x = (struct event *)e; struct stream *s = of(h); if (implicit(s)) return IMPLICIT; join(s); if (x->on) append(s, (struct job){ WAIT, { 0 }, x->on, x->upto }); return SUCCESS; }
 static R copy(u64 to, u64 from, u64 size, u64 s) {
   R r = push(s, (struct job){ BYTES, { to, from, size }, NULL, 0 });
   if (!r && (!kind_of(to) || !kind_of(from))) upto(of(s), of(s)->queued); /* pageable memory */
