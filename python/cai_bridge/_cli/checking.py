@@ -84,8 +84,8 @@ def _names(only: Sequence[str]) -> dict[str, tuple[str, ...]]:
     }
 
 
-def judged(wanted: Sequence[Task], where: Where) -> Iterator[Report]:
-    """Judge each task, and show how far it is.
+def judged(wanted: Sequence[Task], where: Where, *, thorough: bool = False) -> Iterator[Report]:
+    """Judge each task, in every case if it is to be thorough, and show how far it is.
 
     Raises
     ------
@@ -96,7 +96,10 @@ def judged(wanted: Sequence[Task], where: Where) -> Iterator[Report]:
     with Progress(sum(len(task.names) for task in wanted)) as progress:
         for task in wanted:
             try:
-                report = _apart(task, place, progress) if place else _here(task, progress)
+                if place:
+                    report = _apart(task, place, progress, thorough=thorough)
+                else:
+                    report = _here(task, progress, thorough=thorough)
             except KeyboardInterrupt:
                 raise KeyboardInterrupt(f"interrupted at {progress.label}") from None
             yield report
@@ -117,7 +120,7 @@ def _place(where: Where) -> Where:
         raise UsageError(str(error)) from error
 
 
-def _here(task: Task, progress: Progress) -> Report:
+def _here(task: Task, progress: Progress, *, thorough: bool) -> Report:
     """Judge in this process."""
     from cai_bridge.conformance import Report, open_lab
     from cai_bridge.conformance.judging import judge
@@ -125,13 +128,14 @@ def _here(task: Task, progress: Progress) -> Report:
 
     verdicts = []
     with own_stdout(), open_lab() as lab:
+        lab.thorough = thorough
         for one in chosen(task.role, task.names):
             progress.step(task.label(one.name))
             verdicts.append(judge(one, task.adapter, lab))
     return Report(task.adapter.name, task.role, lab.name, tuple(verdicts))
 
 
-def _apart(task: Task, place: Where, progress: Progress) -> Report:
+def _apart(task: Task, place: Where, progress: Progress, *, thorough: bool) -> Report:
     """Judge in a process of its own: some libraries end the process that tries them, or hang."""
     from cai_bridge.conformance.isolated import check_isolated
 
@@ -141,6 +145,7 @@ def _apart(task: Task, place: Where, progress: Progress) -> Report:
             task.adapter.subject,
             only=task.names,
             where=place,
+            thorough=thorough,
             progress=lambda name: progress.step(task.label(name)),
         )
     except (ValueError, RuntimeError) as error:
@@ -158,6 +163,7 @@ def run(
     role: str,
     only: Sequence[str],
     where: Where,
+    thorough: bool,
     as_json: bool,
     path: str | None,
     html: str | None,
@@ -171,7 +177,7 @@ def run(
     """
     page.check_asked(html)
     output.check_asked(path)
-    reports = list(judged(tasks(subjects, role, only), where))
+    reports = list(judged(tasks(subjects, role, only), where, thorough=thorough))
     ok = all(report.ok for report in reports)
     if as_json:
         data = {"ok": ok, "reports": [one.to_dict() for one in reports]}

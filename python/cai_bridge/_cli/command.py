@@ -39,6 +39,7 @@ def _check(asked: argparse.Namespace) -> int:
         role=asked.role,
         only=asked.only,
         where=asked.where,
+        thorough=asked.thorough,
         as_json=asked.json,
         path=asked.output,
         html=asked.html,
@@ -184,6 +185,12 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         place.add_argument(
             f"--{where}", dest="where", action="store_const", const=where, help=f"judge {what}"
         )
+    made.add_argument(
+        "--thorough",
+        action="store_true",
+        help="judge each requirement in every case of its product of layouts, types, work, streams "
+        "and exports; by default large products are thinned to all pairs of values",
+    )
     _add_output(made)
     made.add_argument("--html", metavar="path", help="write a page")
 

@@ -40,6 +40,7 @@ def check_isolated(
     *,
     only: str | Iterable[str] | None = None,
     where: Literal["simulated", "gpu"] | None = None,
+    thorough: bool = False,
     limit_s: float = LIMIT_S,
     progress: Callable[[str], object] | None = None,
 ) -> Report:
@@ -55,6 +56,9 @@ def check_isolated(
         The names of the requirements to judge; by default all.
     where : str, optional
         As for `open_lab`.
+    thorough : bool, optional
+        Whether each requirement is judged in every case of its product. A requirement may then take
+        ten times as long.
     limit_s : float, optional
         How many seconds one requirement may take.
     progress : callable, optional
@@ -72,7 +76,9 @@ def check_isolated(
     """
     left = list(chosen(role, only))
     seen = _Seen()
-    command = [sys.executable, "-m", __name__, role, subject, where or "any"]
+    cases = "every" if thorough else "pairs"
+    limit_s *= 10 if thorough else 1
+    command = [sys.executable, "-m", __name__, role, subject, where or "any", cases]
     while left:
         before = len(seen.verdicts)
         ended, trace = _run_child(command, left, seen, limit_s=limit_s, progress=progress)
@@ -193,7 +199,7 @@ def _lines_of(lines: IO[str], limit_s: float) -> Iterator[str]:
 
 def _child(arguments: list[str]) -> None:
     """Judge, and write lines to the pipe."""
-    role, subject, where, pipe, *names = arguments
+    role, subject, where, cases, pipe, *names = arguments
     # What ends the process, or hangs, is told with its line.
     faulthandler.enable()
     with os.fdopen(int(pipe), "w") as out:
@@ -217,6 +223,7 @@ def _child(arguments: list[str]) -> None:
         place: Any = None if where == "any" else where
         with open_lab(place) as lab:
             lab.expendable = True
+            lab.thorough = cases == "every"
             say(name=adapter.name, place=lab.name, where=lab.where)
             for one in chosen("producer" if role == "producer" else "consumer", names):
                 say(begin=one.name)
