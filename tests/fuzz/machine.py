@@ -18,7 +18,8 @@ from cai_bridge import CaiView, DLPackView, DriverError, convert, from_cai, to_c
 from cai_bridge.testing import simulated_cuda
 from cai_bridge.testing._kit.dlpack_abi import take
 
-from .objects import NAMES, SHAPES, Producer, SpeaksCai, SpeaksDLPack, Stream, rename
+from ..soak.device.strangers import renamed
+from .objects import SHAPES, Producer, SpeaksCai, SpeaksDLPack, Stream
 
 REFUSALS = (ValueError, BufferError, TypeError, DriverError)
 FACTS = ("shape", "strides", "typestr", "ptr", "readonly", "device", "itemsize", "nbytes")
@@ -259,7 +260,7 @@ class Bridging(RuleBasedStateMachine):
             if capsule is not None:
                 taken = take(capsule)
                 # Whatever a consumer calls it from then on.
-                rename(capsule, NAMES[len(self.tensors) % len(NAMES)])
+                renamed(capsule, taken.fields.name, len(self.tensors))
                 self.tensors.append((taken, weakref.ref(owner)))
         else:
             entries = self.call(acts, lambda: view.__cuda_array_interface__, again=True)

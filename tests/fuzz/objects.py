@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
 from typing import Any
-
-NAMES = (None, b"used_dltensor_versioned", b"used_dltensor", b"dltensor", b"triton")
-"""What consumers call a capsule that they have taken the tensor of."""
-
-rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(
-    ("PyCapsule_SetName", ctypes.pythonapi)
-)
 
 Act = Callable[["Producer"], None]
 

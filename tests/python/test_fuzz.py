@@ -1,12 +1,18 @@
 """Objects that change, call back and end themselves: some programs of the fuzzer, and its power."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import Phase, settings
 from hypothesis.errors import HypothesisException
 from hypothesis.stateful import run_state_machine_as_test
 
 from cai_bridge import from_cai, to_cai
-from fuzz import machine
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from tests.fuzz import machine
 
 LEAKED = []
 
