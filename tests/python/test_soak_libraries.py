@@ -274,10 +274,17 @@ def test_a_fault_of_the_bridge_is_noticed_between_stand_ins(fault):
     manner = "unsaid" if fault == "called" else "told"
     with Crew(World("simulated", fault=fault), 2, 60.0) as crew:
         drawn = Setup(manner, words=(6, 8), threads=1)
-        tasks = [crew.task(seed=seed, setup=drawn) for seed in range(12)]
-        outcomes = {outcome.outcome for outcome in crew.run(tasks)}
+        tasks = (crew.task(seed=seed, setup=drawn) for seed in range(60 if fault else 12))
+        outcomes = {outcome.outcome for outcome in until_wrong(crew.run(tasks))}
     assert ("wrong" in outcomes) == bool(fault)
     assert fault or outcomes == {"right"}
+
+
+def until_wrong(outcomes):
+    for outcome in outcomes:
+        yield outcome
+        if outcome.outcome == "wrong":
+            return
 
 
 def test_the_control_is_reported_and_does_not_fail(capsys):

@@ -49,7 +49,7 @@ from __future__ import annotations
 from ..program import Program
 from ..refusing import Refused, wants
 from ..step import Step, is_handle, stream_of
-from ..steps import Export, FromCai, Take, ToCai
+from ..steps import Export, FromCai, Take, ToCai, ToHost
 from .calls import KNOWN_STREAM, Calls
 from .clocks import Clock, Knowledge, join
 from .handles import Lease, Thing, library_of
@@ -192,6 +192,18 @@ class Discipline(Calls):
             source.lease, source.keeps, source.spent = None, [], True
         source.used = join(source.used, now)
         self.add(made)
+
+    def _tohost(self, step: ToHost, now: Clock) -> None:
+        """A copy for the CPU, which the host has waited for, comes after what consumers do."""
+        view = self.find(step.source, now)
+        wants(view.kind == "dlpack" and not view.released)
+        reader = Thing(step.name, "array", view.block, None, None, now)
+        reader.knows = self._ready(view, now)
+        self._may_work(reader, now, write=False)
+        self._queue(reader, now, write=False)
+        self.accesses[-1].done.append(now)
+        self.expected[step.name] = view.block.value
+        view.used = join(view.used, now)
 
     def _by_dict(self, step: Take, view: Thing, made: Thing) -> None:
         wants(step.how in OF_DICTS.get(step.library, ()))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 import cai_bridge
 
 from ..bridging import FromCai, ToCai
@@ -26,6 +28,19 @@ class Asked:
         if self._capsule is not None:
             return self._capsule
         return self._view.__dlpack__(stream=self._stream, **wishes)
+
+
+class OnHost:
+    """A view as NumPy asks for it, which would not take memory of a GPU."""
+
+    def __init__(self, view: Any) -> None:
+        self._view = view
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+    def __dlpack__(self, **wishes: Any) -> Any:
+        return self._view.__dlpack__(**{**wishes, "dl_device": (1, 0)})
 
 
 class Bridge:
@@ -63,6 +78,9 @@ class Bridge:
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         version = {"max_version": (1, 0)} if versioned else {}
         return view.__dlpack__(stream=stream, **version)
+
+    def to_host(self, view: Any) -> Any:
+        return np.from_dlpack(OnHost(view))
 
     def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
         """Call a function by `adapt`; what it returns comes back as the step says.

@@ -184,6 +184,10 @@ class Drawing(Making):
             return self.from_cai(source)
         return self.to_cai(source, stream if last or self.chance(0.3) else None)
 
+    def to_host(self, view: Thing | None = None) -> p.Step | None:
+        view = view or self.one("dlpack")
+        return view and p.ToHost(self.name("r"), view.name, thread=self.thread(view))
+
     def release(self, view: Thing | None = None) -> p.Step | None:
         view = view or self.one("cai", "dlpack")
         if view is None:

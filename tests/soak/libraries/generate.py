@@ -41,6 +41,8 @@ class Draw(Drawing):
         names = self._views(source, self.pick(doors), stream)
         if not names:
             return None
+        if self.chance(0.1):
+            self.push(self.to_host(self.account.things[names[-1]]))
         taken = self._taken(self.account.things[names[-1]], library, stream)
         if taken is not None and self.chance(0.75):
             self.push(self.read(taken))
@@ -171,8 +173,10 @@ class Draw(Drawing):
             thing = self.account.things.get(name)
             if thing is None:
                 continue
-            if thing.kind in {"cai", "dlpack"} and not thing.released and self.chance(0.3):
-                self.push(self.release(thing))
+            releases = thing.kind in {"cai", "dlpack"} and not thing.released and self.chance(0.3)
+            # What is released and still named shows that the release is an end by itself.
+            if releases and self.push(self.release(thing)) and self.chance(0.4):
+                continue
             if not self.push(self.drop(thing)) and self.chance(0.5):
                 self.push(self.sync())
                 self.push(self.drop(thing))
@@ -258,6 +262,7 @@ KINDS: dict[Callable[[Draw], object], int] = {
     Draw.call: 10,
     Draw.read: 12,
     Draw.write: 6,
+    Draw.to_host: 4,
     Draw.write_on: 6,
     Draw.give_back: 8,
     Draw.end: 9,

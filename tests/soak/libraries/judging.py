@@ -59,9 +59,10 @@ class Reads:
         """Look at copies, all work on which is done."""
         for name in names:
             adapter, copied, _ = self._queued.pop(name)
-            self._compare(name, adapter.values(copied))
+            self.saw(name, adapter.values(copied))
 
-    def _compare(self, name: str, values: Any) -> None:
+    def saw(self, name: str, values: Any) -> None:
+        """Compare what a read has seen that the host has waited for."""
         expected = self.expected[name]
         others = values[values != expected]
         self.counts.add("others", "reads compared")

@@ -178,6 +178,11 @@ class Objects:
             raise AssertionError(f"{step.name} is a copy: at {at:#x}, not at {home.pointer:#x}")
         return made
 
+    def _tohost(self, step: p.ToHost) -> None:
+        self.reads.saw(step.name, self.doors.to_host(self.objects[step.source]))
+        self.counts.add("routes", f"{self.homes[step.source].route} > the host")
+        self.counts.add("others", "hand-overs")
+
     # --- the end of things ------------------------------------------------------------------------
 
     def _release(self, step: p.Release) -> None:

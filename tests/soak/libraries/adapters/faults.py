@@ -5,5 +5,5 @@ In the stand-ins of `dry`; and in the bridge between those of `simulated`.
 
 FAULTS = {
     "dry": ("stale", "early", "die", "hang", "raise"),
-    "simulated": ("unordered", "unasked", "kept", "called"),
+    "simulated": ("unordered", "unasked", "hurried", "kept", "called"),
 }

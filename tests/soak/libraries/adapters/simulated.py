@@ -140,8 +140,8 @@ def _unordered(call: Any, *given: Any) -> Any:
 class Bridge(doors.Bridge):
     """The bridge, for stand-ins of which not all have what their libraries have.
 
-    A fault is one of `faults.FAULTS`: views, capsules or calls by `adapt` without their waits, or
-    views that are never released.
+    A fault is one of `faults.FAULTS`: views, capsules, copies for the CPU or calls by `adapt`
+    without their waits, or views that are never released.
     """
 
     shares_current = True
@@ -158,6 +158,11 @@ class Bridge(doors.Bridge):
         if self.fault == "unordered":
             source = cai_bridge.to_cai(source, stream=-1)
         return super().to_cai(source, step, stream)
+
+    def to_host(self, view: Any) -> Any:
+        if self.fault == "hurried":
+            view = cai_bridge.from_cai(cai_bridge.to_cai(view, stream=-1), stream=-1)
+        return super().to_host(view)
 
     def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
         stream = -1 if self.fault == "unasked" else stream
