@@ -52,15 +52,6 @@ impl<H: Holder> Ending<H> {
         matches!(self.state, State::GivenBack | State::Abandoned)
     }
 
-    /// Whether it is given back. One that is due is, too, where the holder knows of no order to make.
-    #[inline]
-    pub fn is_done_by(&mut self, nothing_to_order: impl FnOnce(&H) -> bool) -> bool {
-        if matches!(self.state, State::Due) && nothing_to_order(&self.holder) {
-            self.state = State::GivenBack;
-        }
-        matches!(self.state, State::GivenBack)
-    }
-
     /// Goes on as far as that can be now. An interrupt leaves it to be tried again.
     pub fn advance(&mut self, lock: H::Lock<'_>) -> Result<(), H::Interrupt> {
         if matches!(self.state, State::Due | State::ToRetry) {

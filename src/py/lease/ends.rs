@@ -37,12 +37,7 @@ pub(super) struct Next {
 }
 
 impl Next {
-    /// The end of what `holding` holds, from now on.
-    pub(super) fn new(holding: Box<Holding>) -> Self {
-        Self::of(Ending::new(holding), CallSpan::begin())
-    }
-
-    /// An end whose orders are made already.
+    /// An end that began with `span`.
     pub(super) const fn of(ending: Ending<Box<Holding>>, span: CallSpan) -> Self {
         Self { ending, span, quiet: false, outcome: None }
     }
@@ -80,31 +75,37 @@ fn queued(py: Python<'_>, next: Next) -> Option<Next> {
 }
 
 /// The queue of this thread, until dropped. What is left in it where a panic passes by is kept for later.
-struct QueueGuard;
+struct QueueGuard<'a>(&'a Cell<Now>);
 
-impl QueueGuard {
+impl<'a> QueueGuard<'a> {
     /// `None` where an end is under way already.
-    fn begin() -> Option<Self> {
-        NOW.with(|now| {
-            (now.get() == Now::Nothing).then(|| {
-                now.set(Now::Ending);
-                Self
-            })
+    #[inline(always)]
+    fn begin(now: &'a Cell<Now>) -> Option<Self> {
+        (now.get() == Now::Nothing).then(|| {
+            now.set(Now::Ending);
+            Self(now)
         })
     }
 
-    /// The next; where there is none, nothing goes on any more.
-    fn next() -> Option<Next> {
-        NOW.with(|now| {
-            let next = if now.get() == Now::Followed { Self::following() } else { None };
-            if next.is_none() {
-                now.set(Now::Nothing);
-            }
-            next
-        })
+    /// Runs what follows, one after the other. Then nothing goes on any more.
+    #[inline(always)]
+    fn finish(self, py: Python<'_>) {
+        if self.0.get() == Now::Followed {
+            self.run_following(py);
+        }
+        self.0.set(Now::Nothing);
+        std::mem::forget(self);
     }
 
     #[cold]
+    fn run_following(&self, py: Python<'_>) {
+        while let Some(next) = Self::following() {
+            let quiet = next.quiet;
+            let mut next = ManuallyDrop::new(Some(next));
+            quietly(quiet, || run(py, &mut next));
+        }
+    }
+
     fn following() -> Option<Next> {
         FOLLOWING.with_borrow_mut(|following| {
             let next = following.pop_front();
@@ -114,48 +115,36 @@ impl QueueGuard {
             next
         })
     }
-
-    /// Runs what follows, one after the other.
-    fn finish(self, py: Python<'_>) {
-        while let Some(next) = Self::next() {
-            let quiet = next.quiet;
-            let mut next = ManuallyDrop::new(Some(next));
-            quietly(quiet, || run(py, &mut next));
-        }
-        std::mem::forget(self);
-    }
 }
 
-impl Drop for QueueGuard {
+impl Drop for QueueGuard<'_> {
     #[cold]
     fn drop(&mut self) {
-        while let Some(next) = Self::next() {
+        while self.0.get() == Now::Followed
+            && let Some(next) = Self::following()
+        {
             keep(next.ending);
         }
+        self.0.set(Now::Nothing);
     }
 }
 
 /// Runs `first`, and then what follows from it, one after the other.
 pub(super) fn flat(py: Python<'_>, first: impl FnOnce()) {
-    let following = QueueGuard::begin();
-    first();
-    if let Some(following) = following {
-        following.finish(py);
-    }
+    NOW.with(|now| {
+        let following = QueueGuard::begin(now);
+        first();
+        if let Some(following) = following {
+            following.finish(py);
+        }
+    });
 }
 
 /// Runs an end, of which a panic leaves in its place what is left: memory that goes without an order is better kept.
-#[inline(always)]
 pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     let Some(next) = place.as_mut() else { return };
     let (tag, span) = (next.ending.holder().tag, next.span);
-    let outcome = match next.outcome {
-        Some(made) => made,
-        None if next.ending.is_done_by(|holding| holding.is_done_without_orders(py)) => {
-            Outcome::Done
-        }
-        None => outcome(py, &mut next.ending),
-    };
+    let outcome = next.outcome.unwrap_or_else(|| outcome(py, &mut next.ending));
     if next.ending.is_over() {
         **place = None;
     } else if let Some(next) = place.take() {
@@ -164,16 +153,49 @@ pub(super) fn run(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
     span.released(tag, outcome);
 }
 
-/// The same of an end that may be inside another: its orders are made at once, and the rest follows.
+/// Ends what is in `place`, where a panic leaves it. In another end its orders are made at once, and the rest follows.
 #[inline(always)]
-pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Next>>) {
-    let Some(following) = QueueGuard::begin() else {
-        **place = place.take().and_then(|next| queued(py, next));
-        return run(py, place);
-    };
-    look(py);
-    run(py, place);
-    following.finish(py);
+pub(super) fn end(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
+    NOW.with(|now| {
+        let Some(following) = QueueGuard::begin(now) else { return inside(py, place, span) };
+        look(py);
+        // Most have no order to make.
+        if let Some(holding) = place.as_ref()
+            && holding.is_done_without_orders(py)
+        {
+            let tag = holding.tag;
+            **place = None;
+            span.released(tag, Outcome::Done);
+        } else {
+            by_orders(py, place, span);
+        }
+        following.finish(py);
+    });
+}
+
+#[inline(never)]
+fn by_orders(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
+    let next = place.take().map(|holding| Next::of(Ending::new(holding), span));
+    run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
+}
+
+#[cold]
+fn inside(py: Python<'_>, place: &mut ManuallyDrop<Option<Box<Holding>>>, span: CallSpan) {
+    let next = place.take().map(|holding| Next::of(Ending::new(holding), span));
+    let next = next.and_then(|next| queued(py, next));
+    run(py, &mut LeftGuard(ManuallyDrop::new(next)).0);
+}
+
+/// Tells what a panic left.
+struct LeftGuard(ManuallyDrop<Option<Next>>);
+
+impl Drop for LeftGuard {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(next) = self.0.as_ref() {
+            next.span.released(next.ending.holder().tag, Outcome::Lost);
+        }
+    }
 }
 
 /// Continues `ending`, and returns the outcome.

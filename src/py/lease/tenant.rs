@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 use pyo3::prelude::*;
 
 use super::ends::{self, Next, flat, run};
-use super::holding::Tenant;
+use super::holding::{Holding, Tenant};
 use crate::lease::{Ending, Settlement};
 use crate::order::Mark;
 use crate::py::interpreter::{ending, enter};
@@ -16,9 +16,9 @@ impl Tenant {
     #[inline(always)]
     pub(crate) fn end(mut self) {
         if let Some(holding) = self.0.take() {
-            let mut next = ManuallyDrop::new(Some(Next::new(holding)));
-            ending(|py| ends::end(py, &mut next));
-            tell_lost(next.as_ref());
+            let (mut place, span) = (ManuallyDrop::new(Some(holding)), CallSpan::begin());
+            ending(|py| ends::end(py, &mut place, span));
+            tell_lost(place.as_deref(), span);
         }
     }
 
@@ -41,17 +41,17 @@ impl Drop for Tenant {
     /// happens: a leak at the end of a process does no harm, a foreign deleter without its interpreter may.
     fn drop(&mut self) {
         if let Some(holding) = self.0.take() {
-            let mut next = ManuallyDrop::new(Some(Next::new(holding)));
-            enter(|py| ends::end(py, &mut next));
-            tell_lost(next.as_ref());
+            let (mut place, span) = (ManuallyDrop::new(Some(holding)), CallSpan::begin());
+            enter(|py| ends::end(py, &mut place, span));
+            tell_lost(place.as_deref(), span);
         }
     }
 }
 
 /// What could not be ended stays where it is.
 #[inline]
-fn tell_lost(next: Option<&Next>) {
-    if let Some(Next { ending, span, .. }) = next {
-        span.released(ending.holder().tag, Outcome::Lost);
+fn tell_lost(left: Option<&Holding>, span: CallSpan) {
+    if let Some(holding) = left {
+        span.released(holding.tag, Outcome::Lost);
     }
 }
