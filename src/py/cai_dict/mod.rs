@@ -4,6 +4,7 @@
 //! need: a list is a tuple, and the read-only flag may be NumPy's `bool_` or the integer 0 or 1.
 
 mod descr;
+mod recent;
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -234,27 +235,37 @@ pub(crate) fn encode<'py>(
     ready: Ready,
     words: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Bound<'py, PyDict>> {
-    let cai::Entries { shape, data, strides, stream, .. } =
-        cai::encode(array, ready, Thread::current());
-    let mut named = None;
-    let template = if let Some(words) = words {
-        words
-    } else {
-        static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
-        let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
-        array.dtype().check_shared()?;
-        let [silent, legacy] = &templates[array.dtype().index()];
-        named = Some(LEGACY).filter(|_| stream == Some(LEGACY));
-        if named.is_some() { legacy.bind(py) } else { silent.bind(py) }
+    let entries = cai::encode(array, ready, Thread::current());
+    let (data, stream) = (entries.data, entries.stream);
+    let dict = match words {
+        Some(words) => filled(words, &entries, stream)?,
+        None => recent::dict(py, array, stream, || {
+            static TEMPLATES: PyOnceLock<Vec<[Py<PyDict>; 2]>> = PyOnceLock::new();
+            let templates = TEMPLATES.get_or_try_init(py, || templates(py))?;
+            array.dtype().check_shared()?;
+            let [silent, legacy] = &templates[array.dtype().index()];
+            match stream {
+                Some(LEGACY) => filled(legacy.bind(py), &entries, None),
+                stream => filled(silent.bind(py), &entries, stream),
+            }
+        })?,
     };
-    // A copy of a dict that has all the keys is made in one piece; six insertions would grow it twice.
-    let dict = template.copy()?;
-    dict.set_item(intern!(py, "shape"), PyTuple::new(py, shape)?)?;
     dict.set_item(intern!(py, "data"), data)?;
-    if let Some(strides) = strides {
+    Ok(dict)
+}
+
+/// A copy of `template`, which has all the keys and so is made in one piece; six insertions would grow it twice.
+fn filled<'py>(
+    template: &Bound<'py, PyDict>,
+    entries: &cai::Entries<'_>,
+    stream: Option<u64>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let (py, dict) = (template.py(), template.copy()?);
+    dict.set_item(intern!(py, "shape"), PyTuple::new(py, entries.shape.clone())?)?;
+    if let Some(strides) = entries.strides.clone() {
         dict.set_item(intern!(py, "strides"), PyTuple::new(py, strides)?)?;
     }
-    if let Some(stream) = stream.filter(|stream| Some(*stream) != named) {
+    if let Some(stream) = stream {
         dict.set_item(intern!(py, "stream"), stream)?;
     }
     Ok(dict)
