@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
+use super::jaxs;
 use super::types::Facts;
 use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
@@ -17,6 +18,13 @@ pub(super) fn ask<'py>(
     request: Request,
 ) -> PyResult<(Bound<'py, PyAny>, Stream)> {
     let legacy = Stream::Legacy;
+    let call = |x: &Bound<'py, PyAny>, stream: Option<Stream>| match stream {
+        Some(on) if facts.is_jaxs => {
+            let public = || Ok(call(x, stream)?.0);
+            jaxs::capsule(x, on.handle(), public).map(|capsule| (capsule, true))
+        }
+        _ => call(x, stream),
+    };
     match request {
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),

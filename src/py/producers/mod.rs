@@ -9,6 +9,7 @@ mod dtype;
 mod dunder;
 pub(crate) mod guards;
 mod host_wait;
+mod jaxs;
 mod ndarray;
 pub(crate) mod own_view;
 mod readiness;

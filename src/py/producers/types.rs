@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyString, PyType};
 
 use super::bases::Bases;
+use super::jaxs;
 use super::ndarray::Parts;
 use crate::dlpack::exchange::Table;
 use crate::error::{Error, Kind};
@@ -82,6 +83,8 @@ pub(crate) struct Facts {
     pub(crate) has_cai: bool,
     /// Whether it does, and is derived from NumPy's array: objects without a dict are NumPy's own.
     pub(crate) is_numpys: bool,
+    /// Whether it is the type of JAX's arrays.
+    pub(super) is_jaxs: bool,
 }
 
 impl Facts {
@@ -190,6 +193,7 @@ fn examine(x: &Bound<'_, PyAny>, kind: &Bound<'_, PyType>) -> PyResult<Facts> {
         has_dlpack: !by_cai && speaks.dlpack,
         has_cai,
         is_numpys,
+        is_jaxs: jaxs::is_type(kind)?,
     })
 }
 
