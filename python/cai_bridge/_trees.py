@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, cast
 
 from ._containers import by_item, held_by, parts_of
 from ._core import DLPackView, _is_on_gpu
 
-Rebuild = Callable[[Iterator[Any]], Any]
-"""Makes a container again, of the arrays that come next."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Rebuild = Callable[[Iterator[Any]], Any]
+    """Makes a container again, of the arrays that come next."""
+
+    Place = Any
+    """Where a part is: the root's name; or its container's place, how a key is shown, the key."""
 
 PROTOCOLS = "__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__"
 """What arrays have, whatever else they are."""
 
 CAPSULE = type(DLPackView.__dlpack_c_exchange_api__)
-
-Place = Any
-"""Where a part is: the root's name, or its container's place, how a key is shown, and the key."""
 
 
 class Leaves:
@@ -218,7 +221,7 @@ def plan(x: Any, place: Place, leaves: Leaves) -> Rebuild:
             "with arrays is not among its own parts"
         )
     if not has_plain:
-        each = cast("list[Rebuild]", plans)
+        each: list[Rebuild] = plans  # type: ignore[assignment]
         return lambda new: _remade(again, [made(new) for made in each], place)
     return lambda new: _remade(
         again,
