@@ -22,15 +22,19 @@ from cai_bridge._core import (
 )
 from cai_bridge._include import get_include
 from cai_bridge._libraries import Library, register
-from cai_bridge._protocols import (
-    SupportsCudaArrayInterface,
-    SupportsCudaStream,
-    SupportsDLPack,
-)
 from cai_bridge._trace import trace
 
 from . import _ending as _ending
 from . import _events as _events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cai_bridge._protocols import (
+        SupportsCudaArrayInterface,
+        SupportsCudaStream,
+        SupportsDLPack,
+    )
+del TYPE_CHECKING
 
 __all__ = [
     "CaiView",
@@ -51,3 +55,16 @@ __all__ = [
     "to_dlpack",
     "trace",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Give the protocols: `typing` takes longer to import than the bridge."""
+    if name.startswith("Supports") and name in __all__:
+        from cai_bridge import _protocols  # noqa: PLC0415
+
+        return getattr(_protocols, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,44 +6,48 @@ import functools
 import itertools
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
 from . import _libraries
 from ._calls import Call
 from ._convert import detached
-from ._protocols import SupportsCudaStream
 
 __all__ = ["adapt"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
-Named: TypeAlias = ModuleType | str | type | _libraries.Library
-Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
-Gradient: TypeAlias = Callable[..., Any] | None
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar, overload
 
+    from ._protocols import SupportsCudaStream
 
-@overload
-def adapt(
-    function: Callable[P, R],
-    to: Named = "cai",
-    *,
-    stream: Stream = None,
-    readonly: bool | None = None,
-    returns: Named | Literal["like"] | None = "like",
-    backward: Gradient = None,
-) -> Callable[P, R]: ...
+    P = ParamSpec("P")
+    R = TypeVar("R")
+    Named: TypeAlias = ModuleType | str | type | _libraries.Library
+    Stream: TypeAlias = int | SupportsCudaStream | Callable[[], Any] | None
+    Gradient: TypeAlias = Callable[..., Any] | None
 
+if TYPE_CHECKING:
 
-@overload
-def adapt(
-    function: None = None,
-    to: Named = "cai",
-    *,
-    stream: Stream = None,
-    readonly: bool | None = None,
-    returns: Named | Literal["like"] | None = "like",
-    backward: Gradient = None,
-) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+    @overload
+    def adapt(
+        function: Callable[P, R],
+        to: Named = "cai",
+        *,
+        stream: Stream = None,
+        readonly: bool | None = None,
+        returns: Named | Literal["like"] | None = "like",
+        backward: Gradient = None,
+    ) -> Callable[P, R]: ...
+
+    @overload
+    def adapt(
+        function: None = None,
+        to: Named = "cai",
+        *,
+        stream: Stream = None,
+        readonly: bool | None = None,
+        returns: Named | Literal["like"] | None = "like",
+        backward: Gradient = None,
+    ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
 
 
 def adapt(

@@ -7,11 +7,14 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
 
 from . import _libraries, _trees
 from ._convert import consume, convert_leaves
 from ._core import CaiView, DLPackView, _unraisable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Call"]
 

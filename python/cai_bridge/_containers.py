@@ -8,7 +8,12 @@ import sys
 from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, MappingProxyType, MemberDescriptorType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
 _field = ".{}".format
 
@@ -20,9 +25,6 @@ def by_item(key: Any) -> str:
         return f"[{key!r:.40}]"
     except Exception:
         return f"[{type(key).__name__}]"  # which cannot show itself, and is not what is wrong
-
-
-Parts = tuple[Iterable[Any], Iterable[Any], Callable[[Any], str], Callable[[list[Any]], Any]]
 
 
 def parts_of(x: Any) -> Parts | None:

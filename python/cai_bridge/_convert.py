@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from . import _hosts, _libraries, _trees
 from ._core import _goes_on, _ready_on, to_dlpack
 from ._hosts import on_host
 from ._libraries import Library
 from ._libraries._views import ANY
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["consume", "convert_leaves", "detached", "general"]
 

@@ -4,12 +4,17 @@ From then on a call from another thread ends that thread as `sys.exit` does, qui
 that exit would be reported as an exception that was ignored, so it is not reported there either.
 """
 
+from __future__ import annotations
+
 import atexit
 import sys
 import threading
-from typing import Any
 
 from cai_bridge import _core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def _end() -> None:

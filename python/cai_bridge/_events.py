@@ -4,14 +4,26 @@ Each order that is made or elided is a record of level DEBUG, with what was orde
 ``door``, ``device``, ``producer``, ``consumer`` (streams), ``order`` and ``why``. While the
 logger's effective level is above that, no event is made at all: `logging` clears the logger's level
 cache whenever a level changes anywhere, and that is the moment when the extension is told.
+
+`logging` takes longer to import than the bridge, and nobody can have asked for events before.
 """
 
-import logging
-from typing import Any
+from __future__ import annotations
+
+import sys
 
 from cai_bridge import _core
 
-_logger = logging.getLogger("cai_bridge")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import logging
+    from collections.abc import Callable
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+_logger: logging.Logger
+_CRITICAL, _DEBUG = 50, 10
 _STREAMS = ("producer", "consumer", "stream")
 
 stream_names: dict[int, str] = {}
@@ -21,7 +33,7 @@ stream_names: dict[int, str] = {}
 def _tell() -> None:
     """Tell the extension the lowest level that the logger takes; 0 if logging is off."""
     wanted = max(_logger.getEffectiveLevel(), _logger.manager.disable + 1)
-    _core._set_event_level(max(wanted, 1) if wanted <= logging.CRITICAL else 0)
+    _core._set_event_level(max(wanted, 1) if wanted <= _CRITICAL else 0)
 
 
 class _LevelCache(dict[int, bool]):
@@ -48,13 +60,46 @@ def _shown(field: str, value: Any) -> Any:
 
 
 def _watch() -> None:
+    global _logger  # noqa: PLW0603
+    import logging  # noqa: PLC0415
+
+    _logger = logging.getLogger("cai_bridge")
     _logger.addHandler(logging.NullHandler())
     if isinstance(getattr(_logger, "_cache", None), dict):
         _logger._cache = _LevelCache()  # type: ignore[attr-defined]
         _tell()
     else:
         # Without that cache `logging` tells of no change: every event is made, and filtered.
-        _core._set_event_level(logging.DEBUG)
+        _core._set_event_level(_DEBUG)
 
 
-_watch()
+class _OnceImported:
+    """A finder that finds nothing by itself: it calls `then` once a module is imported."""
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name, self.then = name, then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name != self.name:
+            return None
+        finders = [one for one in sys.meta_path if one is not self]
+        sys.meta_path[:] = finders
+        found = (finder.find_spec(name, path, target) for finder in finders)
+        spec = next((spec for spec in found if spec is not None), None)
+        loader: Any = spec and spec.loader
+        if loader is not None:
+            execute = loader.exec_module
+
+            def run(module: ModuleType) -> None:
+                loader.exec_module = execute
+                execute(module)
+                self.then()
+
+            loader.exec_module = run
+        return spec
+
+
+if "logging" in sys.modules:
+    _watch()
+else:
+    sys.meta_path.insert(0, _OnceImported("logging", _watch))

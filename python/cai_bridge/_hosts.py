@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from . import _libraries
 from ._core import (
     CaiView,
@@ -15,6 +13,10 @@ from ._core import (
     _is_on_gpu,
 )
 from ._libraries import Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["convert", "is_wanted", "of_numpy", "on_host"]
 

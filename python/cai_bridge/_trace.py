@@ -8,9 +8,12 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ContextDecorator, contextmanager, suppress
 from operator import index
-from typing import Any, TextIO
 
 from cai_bridge import _core, _events
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, TextIO
 
 LIMIT = 100_000
 """How many events a trace keeps: at up to 1 KB each, 100 MB of memory."""

@@ -9,13 +9,16 @@ import threading
 import weakref
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, NoReturn
 
 from cai_bridge._core import CaiView, DLPackView, _ask_for_streams, _Maker
 from cai_bridge._trees import say_where
 
 from ._library import Library
 from ._warp import WARP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
 __all__ = ["Library", "find", "of_array", "register"]
 

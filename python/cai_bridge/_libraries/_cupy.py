@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cai_bridge._core import _Ndarrays, _stream_of_cupy
 
 from ._library import Quick, Routed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Cupy(Routed):

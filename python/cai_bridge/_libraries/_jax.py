@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Any
 
 from cai_bridge._core import _xla_handler, _xla_said
 
-from ._library import LOG, DLPackView, Quick, Routed
+from ._library import DLPackView, Quick, Routed, log
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Jax(Routed):
@@ -92,7 +95,7 @@ def work_stream(device: int) -> int | None:
         gpus = jax.local_devices(backend="gpu")
         return _told(next(one for one in gpus if one.local_hardware_id == device), "CUDA")
     except Exception as error:
-        LOG.debug("jax: the stream that it computes on is not known: %r", error)
+        log("jax: the stream that it computes on is not known: %r", error)
         return None
 
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-import logging
-from typing import Any, ClassVar
 
 from cai_bridge._core import CaiView, DLPackView, _Maker
 
-LOG = logging.getLogger("cai_bridge")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, ClassVar
+
+
+def log(text: str, *shown: object) -> None:
+    """Log what few want to know."""
+    import logging
+
+    logging.getLogger("cai_bridge").debug(text, *shown)
 
 
 class Library:
@@ -107,7 +114,7 @@ class Quick:
         except Exception as error:
             works, why = False, f"{type(error).__name__}: {error}"
         if not works:
-            LOG.debug("%s: the bridge uses the public route: %s", self.library, why)
+            log("%s: the bridge uses the public route: %s", self.library, why)
         self.chosen = self.quick if works else self.public
         return self.chosen
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from cai_bridge._core import _to_numpy
 
 from ._library import DLPackView, Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Numpy(Library):

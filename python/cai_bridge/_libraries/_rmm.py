@@ -11,9 +11,11 @@ default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryR
 
 from __future__ import annotations
 
-from typing import Any
-
 from ._library import Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 LEGACY, PER_THREAD = 1, 2
 ALIGNMENT = 256

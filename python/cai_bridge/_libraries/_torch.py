@@ -5,9 +5,11 @@ Before 2.10 it has none: then tensors are made of capsules, by ``torch.utils.dlp
 
 from __future__ import annotations
 
-from typing import Any
-
 from ._library import DLPackView, Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 
 class Torch(Library):

@@ -11,9 +11,12 @@ the host.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from ._library import Library
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 TYPES = {
     "|b1": "bool",
