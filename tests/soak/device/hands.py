@@ -9,24 +9,12 @@ from typing import Any
 
 import cai_bridge
 from cai_bridge import DriverError, _core
-from cai_bridge.conformance import in_another_thread
 from cai_bridge.testing import _work
 
 from .. import steps as s
+from ..doors import Asked, Bridge, in_thread
 from . import foreign
 from .objects import Objects, Wrong, compare
-
-
-class Asker:
-    """A view that is asked in another way than a consumer does, or a capsule that is passed on."""
-
-    def __init__(self, view: Any, **asked: Any) -> None:
-        self.view, self.asked = view, asked
-
-    def __dlpack__(self, **asked: Any) -> Any:
-        if not hasattr(self.view, "__dlpack__"):
-            return self.view
-        return self.view.__dlpack__(**{**asked, **self.asked})
 
 
 class Odd(Exception):
@@ -35,6 +23,8 @@ class Odd(Exception):
 
 class Hands(Objects):
     """Hand-overs, consumers and ends."""
+
+    doors = Bridge()
 
     def stream(self, argument: s.Argument) -> Any:
         if not isinstance(argument, str):
@@ -51,9 +41,7 @@ class Hands(Objects):
 
     def _tocai(self, step: s.ToCai) -> Any:
         source, stream = self.objects[step.source], self.stream(step.stream)
-        call, to = (cai_bridge.convert, ("cai",)) if step.converts else (cai_bridge.to_cai, ())
-        made = lambda: call(source, *to, stream=stream, readonly=step.readonly)  # noqa: E731
-        return self._with_current(step.current, made)
+        return self._with_current(step.current, lambda: self.doors.to_cai(source, step, stream))
 
     def _tree(self, step: s.Tree) -> dict[str, Any]:
         first, sources = step.parts[0], [self.objects[part.source] for part in step.parts]
@@ -84,36 +72,19 @@ class Hands(Objects):
         return kept[0] if kept else None
 
     def _fromcai(self, step: s.FromCai) -> Any:
-        source = self.objects[step.source]
-        arguments: dict[str, Any] = {"stream": self.stream(step.stream), "readonly": step.readonly}
-        if step.device is not None:
-            arguments["device"] = (2, step.device)
-        if not step.as_dict:
-            call = lambda: cai_bridge.from_cai(source, **arguments)  # noqa: E731
-            return self._with_current(step.current, call)
-        if source.typestr[1:2] == "V" if step.source[0] == "v" else True:
-            dtype = "bfloat16" if step.source[0] == "v" else source.dtype.name
-            arguments["dtype"] = dtype
-        return self._with_current(
-            step.current,
-            lambda: cai_bridge.from_cai(source.__cuda_array_interface__, owner=source, **arguments),
-        )
+        source, stream, dtype = self.objects[step.source], self.stream(step.stream), None
+        if step.as_dict and step.source[0] != "v":
+            dtype = source.dtype.name
+        elif step.as_dict and source.typestr[1:2] == "V":
+            dtype = "bfloat16"
+        call = lambda: self.doors.from_cai(source, step, stream, dtype=dtype)  # noqa: E731
+        return self._with_current(step.current, call)
 
-    def _asked(self, step: s.Export | s.Copy) -> dict[str, Any]:
-        asked: dict[str, Any] = {"stream": self.stream(step.stream)}
-        if step.versioned:
-            asked["max_version"] = (1, 3)
-        if step.device is not None:
-            asked["dl_device"] = (2, step.device)
-        return asked
+    def _export(self, step: s.Export | s.Copy) -> Any:
+        source, stream = self.objects[step.source], self.stream(step.stream)
+        return self._with_current(step.current, lambda: self.doors.export(source, step, stream))
 
-    def _export(self, step: s.Export) -> Any:
-        source, asked = self.objects[step.source], self._asked(step)
-        return self._with_current(step.current, lambda: source.__dlpack__(**asked))
-
-    def _copy(self, step: s.Copy) -> Any:
-        source, asked = self.objects[step.source], self._asked(step)
-        return self._with_current(step.current, lambda: source.__dlpack__(copy=True, **asked))
+    _copy = _export
 
     def _tohost(self, step: s.ToHost) -> None:
         capsule = self.objects[step.source].__dlpack__(dl_device=(1, 0), max_version=(1, 3))
@@ -138,7 +109,7 @@ class Hands(Objects):
             asked["dl_device"] = (2, step.device)
         kind = "dlpack" if step.kind == "capsule" else step.kind
         if step.kind == "capsule" or asked:
-            source = Asker(source, **asked)
+            source = Asked(source, **asked)
         consumer = self.cuda.consumer(kind, stream)
         if step.value is None:
             return consumer.read(source, name=step.name)
@@ -207,12 +178,7 @@ class Hands(Objects):
 
     def _release(self, step: s.Release) -> None:
         view, said = self.objects[step.view], self.stream(step.stream)
-        if step.how == "with":
-            call = lambda: view.__enter__().__exit__(None, None, None)  # noqa: E731
-        elif step.stream is None:
-            call = view.release
-        else:
-            call = lambda: view.release(said)  # noqa: E731
+        call = lambda: self.doors.release(view, said, block=step.how == "with")  # noqa: E731
         self._with_current(step.current, lambda: in_thread(step.elsewhere, call))
 
     def _drop(self, step: s.Drop) -> None:
@@ -239,10 +205,3 @@ class Hands(Objects):
 
     def _collect(self, step: s.Collect) -> None:
         gc.collect()
-
-
-def in_thread(thread: bool, call: Callable[[], object]) -> None:
-    if thread:
-        in_another_thread(call)
-    else:
-        call()

@@ -4,47 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 import cai_bridge
 
-from ..bridging import FromCai, ToCai
+from .. import doors
+from ..bridging import Export, FromCai, ToCai
 from ..calling import LIKE, CallLibrary
 
 Libraries = tuple[Any, Any]
 
 
-class Asked:
-    """A view whose consumer is made to ask with a stream object, or a capsule to be consumed."""
-
-    def __init__(self, view: Any, stream: Any = None, capsule: Any = None) -> None:
-        self._view, self._stream, self._capsule = view, stream, capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return (2, 0) if self._view is None else self._view.__dlpack_device__()
-
-    def __dlpack__(self, *, stream: Any = None, **wishes: Any) -> Any:
-        del stream
-        if self._capsule is not None:
-            return self._capsule
-        return self._view.__dlpack__(stream=self._stream, **wishes)
-
-
-class OnHost:
-    """A view as NumPy asks for it, which would not take memory of a GPU."""
-
-    def __init__(self, view: Any) -> None:
-        self._view = view
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return 1, 0
-
-    def __dlpack__(self, **wishes: Any) -> Any:
-        return self._view.__dlpack__(**{**wishes, "dl_device": (1, 0)})
-
-
-class Bridge:
-    """The two functions, as users call them.
+class Bridge(doors.Bridge):
+    """The bridge between libraries.
 
     Attributes
     ----------
@@ -63,25 +33,6 @@ class Bridge:
     converts = True
     keeps_cycles = True
 
-    def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
-        if step.by:
-            version = {"max_version": (1, 0)} if step.by == "versioned" else {}
-            source = source.__dlpack__(stream=1, **version)
-        return cai_bridge.to_cai(source, **_given(stream=stream, readonly=step.readonly))
-
-    def from_cai(self, source: Any, step: FromCai, stream: Any) -> Any:
-        given = _given(stream=stream, readonly=step.readonly)
-        if step.as_dict:
-            return cai_bridge.from_cai(source.__cuda_array_interface__, owner=source, **given)
-        return cai_bridge.from_cai(source, **given)
-
-    def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
-        version = {"max_version": (1, 0)} if versioned else {}
-        return view.__dlpack__(stream=stream, **version)
-
-    def to_host(self, view: Any) -> Any:
-        return np.from_dlpack(OnHost(view))
-
     def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
         """Call a function by `adapt`; what it returns comes back as the step says.
 
@@ -89,15 +40,8 @@ class Bridge:
         """
         del libraries
         returns = {} if step.returns == LIKE else {"returns": step.returns}
-        given = _given(readonly=step.readonly)
-        return cai_bridge.adapt(function, step.library, **returns, **given)(source)
-
-    def release(self, view: Any, stream: Any, *, block: bool) -> None:
-        if block:
-            with view:
-                pass
-        else:
-            view.release(*(() if stream is None else (stream,)))
+        said = doors.given(readonly=step.readonly)
+        return cai_bridge.adapt(function, step.library, **returns, **said)(source)
 
 
 class Nothing(Bridge):
@@ -108,11 +52,11 @@ class Nothing(Bridge):
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
         return source
 
-    def from_cai(self, source: Any, step: FromCai, stream: Any) -> Any:
+    def from_cai(self, source: Any, step: FromCai, stream: Any, **more: Any) -> Any:
         return source
 
-    def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
-        return view
+    def export(self, source: Any, step: Export, stream: Any) -> Any:
+        return source
 
     def adapted(self, function: Any, step: CallLibrary, source: Any, libraries: Libraries) -> Any:
         def taken(adapter: Any, array: Any) -> Any:
@@ -133,8 +77,3 @@ def called(function: Any, source: Any, libraries: Libraries, taken: Any) -> Any:
     if isinstance(result, tuple):
         return tuple(taken(back, one) for one in result)
     return taken(back, result)
-
-
-def _given(**arguments: Any) -> dict[str, Any]:
-    """Leave out what nobody says."""
-    return {name: value for name, value in arguments.items() if value is not None}

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from cai_bridge import convert
-from cai_bridge.conformance import in_another_thread
 
 from .. import bridging as b
 from .. import steps as p
+from ..doors import Asked, in_thread
 from ..program import Program
 from ..step import HAVE_CURRENT, OF_STREAM, is_handle, stream_of
-from .doors import Asked
 from .judging import Counts, Reads
 
 
@@ -132,7 +131,7 @@ class Objects:
     def _export(self, step: p.Export) -> Any:
         view, stream = self.objects[step.source], self._argument(step.stream)
         with self._current(step.thread, step.current):
-            made = self.doors.capsule(view, stream, versioned=step.versioned)
+            made = self.doors.export(view, step, stream)
         self._follow(step, step.source)
         return made
 
@@ -166,8 +165,7 @@ class Objects:
         if self.doors.native:
             return adapter.take_natively(step.how, source, stream)
         if step.how in {"asked", "capsule"}:
-            asked = step.how == "asked"
-            source = Asked(source, stream) if asked else Asked(None, capsule=source)
+            source = Asked(source, **({"stream": stream} if step.how == "asked" else {}))
         if step.how == "convert" and self.doors.converts:
             with adapter.works_on(stream):
                 made = convert(source, step.library)
@@ -188,10 +186,10 @@ class Objects:
     def _release(self, step: p.Release) -> None:
         view, stream = self.objects[step.view], self._argument(step.stream)
         block = step.how == "with"
-        _elsewhere(step.elsewhere, lambda: self.doors.release(view, stream, block=block))
+        in_thread(step.elsewhere, lambda: self.doors.release(view, stream, block=block))
 
     def _drop(self, step: p.Drop) -> None:
-        _elsewhere(step.how == "thread", lambda: self._forget(step.what))
+        in_thread(step.how == "thread", lambda: self._forget(step.what))
 
     def _forget(self, name: str) -> None:
         self.objects.pop(name, None)
@@ -237,10 +235,3 @@ class Objects:
 
 _collecting = threading.Lock()
 """Held by a thread that collects: a collection does nothing while another one is under way."""
-
-
-def _elsewhere(elsewhere: bool, call: Callable[[], object]) -> None:
-    if elsewhere:
-        in_another_thread(call)
-    else:
-        call()

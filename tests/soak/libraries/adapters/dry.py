@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ...bridging import FromCai, ToCai
+from ...bridging import Export, FromCai, ToCai
 from ...calling import CallLibrary
 from .. import doors
 from . import adapter
@@ -77,7 +77,7 @@ class Bridge(doors.Bridge):
     def to_cai(self, source: Any, step: ToCai, stream: Any) -> Any:
         return View(source, self.fault)
 
-    def from_cai(self, source: Any, step: FromCai, stream: Any) -> Any:
+    def from_cai(self, source: Any, step: FromCai, stream: Any, **more: Any) -> Any:
         if self.fault == "raise" and step.as_dict:
             raise BufferError("a planted fault")
         return View(source, self.fault)
@@ -85,8 +85,8 @@ class Bridge(doors.Bridge):
     def to_host(self, view: Any) -> Any:
         return view.memory.values.copy()
 
-    def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
-        return View(view, self.fault)
+    def export(self, source: Any, step: Export, stream: Any) -> Any:
+        return View(source, self.fault)
 
     def adapted(
         self, function: Any, step: CallLibrary, source: Any, libraries: doors.Libraries

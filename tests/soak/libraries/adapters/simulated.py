@@ -27,7 +27,7 @@ from cai_bridge.testing._kit.dlpack_managed import ManagedTensor
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._work import region_of_dict
 
-from ...bridging import ToCai
+from ...bridging import Export, ToCai
 from ...step import HAVE_CURRENT
 from .. import doors
 from ..discipline import OF_DICTS
@@ -164,9 +164,8 @@ class Bridge(doors.Bridge):
             view = cai_bridge.from_cai(cai_bridge.to_cai(view, stream=-1), stream=-1)
         return super().to_host(view)
 
-    def capsule(self, view: Any, stream: Any, *, versioned: bool) -> Any:
-        stream = -1 if self.fault == "unasked" else stream
-        return super().capsule(view, stream, versioned=versioned)
+    def export(self, source: Any, step: Export, stream: Any) -> Any:
+        return super().export(source, step, -1 if self.fault == "unasked" else stream)
 
     def release(self, view: Any, stream: Any, *, block: bool) -> None:
         if self.fault != "kept":
