@@ -107,6 +107,7 @@ def _about(kind: type[Step]) -> tuple[tuple[str, bool], ...]:
     return tuple((name, name in PARTS) for name in found)
 
 
+@functools.cache
 def method_of(kind: type[Step]) -> str:
     """Name the method that a room has for a kind of step."""
     return f"_{kind.__name__.lower()}"
