@@ -14,8 +14,8 @@ use crate::descriptor::Descriptor;
 pub enum Slot {
     /// A number: its bytes first, and the name of its type.
     Number([u8; 8], &'static str),
-    /// A value of any other type.
-    Value(Arc<dyn Any + Send + Sync>),
+    /// A value of any other type, and that type's name.
+    Value(Arc<dyn Any + Send + Sync>, &'static str),
     /// An array's memory, and whether it is written.
     Memory(Descriptor, bool),
 }
@@ -161,7 +161,7 @@ impl<T> sealed::Sealed for ByValue<T> {}
 
 impl<T: Copy + Send + Sync + 'static> Argument<'_> for ByValue<T> {
     fn slot(self) -> Slot {
-        Slot::Value(Arc::new(self.0))
+        Slot::Value(Arc::new(self.0), std::any::type_name::<T>())
     }
 }
 

@@ -163,7 +163,7 @@ unsafe fn launch_unlocked(
     let numbers: Vec<[u8; 8]> = slots.iter().map(bytes).collect();
     // As many bytes are read of each as the kernel's parameter has. None is written.
     let place = |(slot, number): (&Slot, &[u8; 8])| match slot {
-        Slot::Value(value) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
+        Slot::Value(value, _) => Arc::as_ptr(value).cast::<c_void>().cast_mut(),
         _ => number.as_ptr().cast::<c_void>().cast_mut(),
     };
     let mut places: Vec<*mut c_void> = slots.iter().zip(&numbers).map(place).collect();
@@ -191,7 +191,7 @@ fn bytes(slot: &Slot) -> [u8; 8] {
     match slot {
         Slot::Number(number, _) => *number,
         Slot::Memory(array, _) => array.ptr().to_le_bytes(),
-        Slot::Value(_) => [0; 8],
+        Slot::Value(..) => [0; 8],
     }
 }
 
@@ -199,7 +199,7 @@ fn bytes(slot: &Slot) -> [u8; 8] {
 fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
     const CUBIN: &[u8] = b"\x7fELF";
     const FATBIN: &[u8] = &0xBA55_ED50_u32.to_le_bytes();
-    let code = kernel.code();
+    let code = kernel.code()?;
     if code.starts_with(CUBIN) || code.starts_with(FATBIN) {
         return Ok(Cow::Borrowed(code));
     }
@@ -208,7 +208,7 @@ fn image(kernel: &Kernel) -> Result<Cow<'_, [u8]>> {
 
 #[cold]
 fn with_nul(kernel: &Kernel) -> Error {
-    Error::new(Kind::NoBackend, format!("a NUL in {kernel:?}"))
+    Error::kernel_code(kernel.name(), format!("a NUL in {kernel:?}"))
 }
 
 /// The kernel's function in the context of `stream`, which is current, with as much shared memory. It stays loaded, as

@@ -1,9 +1,12 @@
 //! Kernels: code for a GPU, and a function of Rust's that stands in for it on the simulated device.
 
-use std::borrow::Cow;
+use std::any::Any;
 use std::fmt;
 #[cfg(feature = "cudarc")]
+use std::panic::catch_unwind;
+#[cfg(feature = "cudarc")]
 use std::sync::Mutex;
+use std::sync::OnceLock;
 
 use super::on_host::OnHost;
 use crate::error::{Error, Kind, Result};
@@ -25,11 +28,25 @@ use crate::error::{Error, Kind, Result};
 /// ```
 pub struct Kernel {
     name: &'static str,
-    code: Cow<'static, [u8]>,
+    code: Code,
     on_host: Option<fn(&OnHost<'_>) -> Result<()>>,
     /// Where it was loaded.
     #[cfg(feature = "cudarc")]
     pub(super) loaded: Mutex<Vec<Loaded>>,
+}
+
+/// What makes a kernel's code at run time.
+type Compile = fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A kernel's code.
+enum Code {
+    Given(&'static [u8]),
+    /// Of what is made at the first launch on a GPU.
+    #[cfg_attr(
+        not(feature = "cudarc"),
+        expect(dead_code, reason = "without it nothing is launched there")
+    )]
+    Compiled(Compile, OnceLock<Vec<u8>>),
 }
 
 /// A kernel in a context: the `CUfunction`, and the context in that life of it. A later context may have its address.
@@ -50,7 +67,7 @@ impl Kernel {
     ///
     /// See [`Kernel`].
     pub const fn new(name: &'static str, ptx: &'static str) -> Self {
-        Self::of(name, Cow::Borrowed(ptx.as_bytes()))
+        Self::of(name, Code::Given(ptx.as_bytes()))
     }
 
     /// The entry `name` of a cubin or a fatbin, as `nvcc` and `ptxas` write them.
@@ -65,33 +82,50 @@ impl Kernel {
     /// assert_eq!(DOUBLE.name(), "double");
     /// ```
     pub const fn from_image(name: &'static str, image: &'static [u8]) -> Self {
-        Self::of(name, Cow::Borrowed(image))
+        Self::of(name, Code::Given(image))
     }
 
-    /// The entry `name` of PTX, a cubin or a fatbin that the program has made itself, by NVRTC for instance. It stays
-    /// loaded, so it is made once: in a `LazyLock`.
+    /// The entry `name` of PTX, a cubin or a fatbin that `compile` makes, by NVRTC for instance. It runs at the first launch
+    /// on a GPU, and never on the simulated device, so neither a test nor a wheel needs a compiler. What it fails with is
+    /// the launch's [error](crate::ErrorKind::KernelCode), a panic too: cudarc panics where NVRTC's library is missing. The
+    /// next launch runs it again. Two first launches in two threads may both run it.
     ///
     /// # Examples
     ///
     /// ```
-    /// use std::sync::LazyLock;
+    /// // In your crate the feature "nvrtc" of cudarc, and: use cudarc::nvrtc::compile_ptx;
+    /// # struct Ptx;
+    /// # impl Ptx { fn to_src(&self) -> String { String::new() } }
+    /// # fn compile_ptx(_: &str) -> Result<Ptx, std::fmt::Error> { panic!("no NVRTC") }
+    /// use cai_bridge::testing::SimulatedCuda;
+    /// use cai_bridge::{Array, Grid, Kernel, scope};
     ///
-    /// use cai_bridge::Kernel;
+    /// const CODE: &str = "extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }";
     ///
-    /// # fn compile_ptx(_: &str) -> Result<String, std::fmt::Error> { Ok(String::new()) }
-    /// static DOUBLE: LazyLock<Kernel> = LazyLock::new(|| {
-    ///     // cudarc's: compile_ptx(CODE).map(|ptx| ptx.to_src())
-    ///     let ptx = compile_ptx("extern \"C\" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }");
-    ///     Kernel::compiled("twice", ptx.unwrap_or_default())
-    /// });
-    /// let kernel: &'static Kernel = &DOUBLE;
-    /// assert_eq!(kernel.name(), "twice");
+    /// static TWICE: Kernel = Kernel::compiled("twice", || Ok(compile_ptx(CODE)?.to_src().into()))
+    ///     .on_host(|call| {
+    ///         let doubled: Vec<f32> = call.values::<f32>(0)?.into_iter().map(|x| 2.0 * x).collect();
+    ///         call.store(0, &doubled)
+    ///     });
+    ///
+    /// let stream = SimulatedCuda::new(1).stream(0)?;
+    /// let mut x = Array::from_host(&stream, &[1.0_f32, 2.0], &[2])?;
+    /// scope(&stream, |s| {
+    ///     let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+    ///     // SAFETY: the kernel doubles as many floats as it has threads.
+    ///     unsafe { s.launch(&TWICE, Grid::new([1, 1, 1], [2, 1, 1]), (&mut x,)) }
+    /// })?;
+    /// assert_eq!(x.to_vec::<f32>(&stream)?, [2.0, 4.0]);
+    /// # Ok::<(), cai_bridge::Error>(())
     /// ```
-    pub fn compiled(name: &'static str, code: impl Into<Vec<u8>>) -> Self {
-        Self::of(name, Cow::Owned(code.into()))
+    pub const fn compiled(
+        name: &'static str,
+        compile: fn() -> Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        Self::of(name, Code::Compiled(compile, OnceLock::new()))
     }
 
-    const fn of(name: &'static str, code: Cow<'static, [u8]>) -> Self {
+    const fn of(name: &'static str, code: Code) -> Self {
         Self {
             name,
             code,
@@ -124,8 +158,21 @@ impl Kernel {
     }
 
     #[cfg(feature = "cudarc")]
-    pub(super) fn code(&self) -> &[u8] {
-        &self.code
+    pub(super) fn code(&self) -> Result<&[u8]> {
+        let (compile, made) = match &self.code {
+            Code::Given(code) => return Ok(code),
+            Code::Compiled(compile, made) => (compile, made),
+        };
+        if let Some(code) = made.get() {
+            return Ok(code);
+        }
+        // Without a lock: it is not this crate's code.
+        let got = match catch_unwind(compile) {
+            Ok(Ok(code)) => return Ok(made.get_or_init(|| code)),
+            Ok(Err(error)) => error.to_string(),
+            Err(panic) => format!("a panic: {}", said(&*panic)),
+        };
+        Err(Error::kernel_code(self.name, got))
     }
 
     pub(super) fn stand_in(&self) -> Result<fn(&OnHost<'_>) -> Result<()>> {
@@ -141,9 +188,21 @@ impl Kernel {
 
 impl fmt::Debug for Kernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, code, .. } = self;
-        write!(f, "Kernel({name}, {} bytes of code)", code.len())
+        let code = match &self.code {
+            Code::Given(code) => Some(*code),
+            Code::Compiled(_, code) => code.get().map(Vec::as_slice),
+        };
+        match code {
+            Some(code) => write!(f, "Kernel({}, {} bytes of code)", self.name, code.len()),
+            None => write!(f, "Kernel({}, not compiled yet)", self.name),
+        }
     }
+}
+
+/// What a panic says.
+pub(super) fn said(panic: &(dyn Any + Send)) -> &str {
+    let said = panic.downcast_ref::<&str>().copied();
+    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// How many blocks of how many threads run.

@@ -1,14 +1,13 @@
 //! Launching a kernel in a scope.
 #![allow(unsafe_code)]
 
-use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use super::argument::{Arguments, Slot, Used};
 #[cfg(feature = "cudarc")]
 use super::cuda;
-use super::kernel::{Grid, Kernel};
+use super::kernel::{Grid, Kernel, said};
 use super::on_host::OnHost;
 use super::scope::Scope;
 use super::simulated::SimulatedStream;
@@ -107,12 +106,6 @@ fn queue(stream: &SimulatedStream, kernel: &'static Kernel, slots: Vec<Slot>) ->
     };
     let spans = (&spans.0[..], &spans.1[..]);
     stream.machine()?.queue(stream.handle(), name, spans, Arc::new(task))
-}
-
-/// What a panic says.
-fn said(panic: &(dyn Any + Send)) -> &str {
-    let said = panic.downcast_ref::<&str>().copied();
-    said.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 /// All that an array reaches.

@@ -40,7 +40,7 @@ impl OnHost<'_> {
             }
             _ => None,
         };
-        number.ok_or_else(|| wrong(at, T::NAME))
+        number.ok_or_else(|| self.wrong(at, "a number", T::NAME))
     }
 
     /// The value that is the argument `at`: what [`ByValue`](crate::ByValue) was made of.
@@ -54,10 +54,10 @@ impl OnHost<'_> {
     /// See [`ByValue`](crate::ByValue).
     pub fn value<T: Copy + 'static>(&self, at: usize) -> Result<T> {
         let value = match self.slots.get(at) {
-            Some(Slot::Value(value)) => value.downcast_ref::<T>().copied(),
+            Some(Slot::Value(value, _)) => value.downcast_ref::<T>().copied(),
             _ => None,
         };
-        value.ok_or_else(|| wrong(at, std::any::type_name::<T>()))
+        value.ok_or_else(|| self.wrong(at, "a value", std::any::type_name::<T>()))
     }
 
     /// The elements of the array that is the argument `at`, in C order.
@@ -75,7 +75,7 @@ impl OnHost<'_> {
     /// # }
     /// ```
     pub fn values<T: Element>(&self, at: usize) -> Result<Vec<T>> {
-        let array = self.memory::<T>(at)?;
+        let (array, _) = self.memory::<T>(at)?;
         let mut element = vec![0; size_of::<T>()];
         let mut found = Vec::new();
         for ptr in addresses(array) {
@@ -89,7 +89,8 @@ impl OnHost<'_> {
     ///
     /// # Errors
     ///
-    /// The argument is no such array, or has another number of elements.
+    /// The argument is no such array, has another number of elements, or is a [`View`](crate::View), which the kernel may
+    /// only read.
     ///
     /// # Examples
     ///
@@ -100,10 +101,14 @@ impl OnHost<'_> {
     /// # }
     /// ```
     pub fn store<T: Element>(&self, at: usize, values: &[T]) -> Result<()> {
-        let array = self.memory::<T>(at)?;
+        let (array, written) = self.memory::<T>(at)?;
+        if !written {
+            // The device has checked no write of it.
+            return Err(refused(at, "a View, which is only read, to store in".to_owned()));
+        }
         if usize::try_from(array.layout().size()) != Ok(values.len()) {
-            let got = format!("{} values for {:?}", values.len(), array.layout().shape());
-            return Err(Error::at(Kind::Reshape, format!("argument {at}"), got));
+            let got = format!("{} values to store in {:?}", values.len(), array.layout().shape());
+            return Err(refused(at, got));
         }
         for (ptr, value) in addresses(array).into_iter().zip(values) {
             self.machine.store(ptr, bytes(std::slice::from_ref(value)))?;
@@ -111,17 +116,32 @@ impl OnHost<'_> {
         Ok(())
     }
 
-    fn memory<T: Element>(&self, at: usize) -> Result<&Descriptor> {
+    /// An array, and whether the kernel writes it.
+    fn memory<T: Element>(&self, at: usize) -> Result<(&Descriptor, bool)> {
         match self.slots.get(at) {
-            Some(Slot::Memory(array, _)) if array.dtype().name() == T::NAME => Ok(array),
-            _ => Err(wrong(at, T::NAME)),
+            Some(Slot::Memory(array, written)) if array.dtype().name() == T::NAME => {
+                Ok((array, *written))
+            }
+            _ => Err(self.wrong(at, "an array", T::NAME)),
         }
+    }
+
+    /// The argument is not what it is taken as.
+    #[cold]
+    fn wrong(&self, at: usize, wanted: &str, of: &str) -> Error {
+        let there = match self.slots.get(at) {
+            Some(Slot::Number(_, name)) => format!("a number of type {name}"),
+            Some(Slot::Value(_, name)) => format!("a value of type {name}"),
+            Some(Slot::Memory(array, _)) => format!("an array of type {}", array.dtype().name()),
+            None => format!("none, in a launch with {} arguments", self.slots.len()),
+        };
+        refused(at, format!("{there}, taken as {wanted} of type {of}"))
     }
 }
 
 #[cold]
-fn wrong(at: usize, wanted: &str) -> Error {
-    Error::at(Kind::ElementType, format!("argument {at}"), format!("no {wanted}"))
+fn refused(at: usize, got: String) -> Error {
+    Error::at(Kind::StandIn, format!("argument {at}"), got)
 }
 
 impl fmt::Debug for OnHost<'_> {

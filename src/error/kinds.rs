@@ -233,6 +233,10 @@ kinds! {
     Reshape: Value, "shape", "a shape with the array's number of elements, all of them inside its memory";
     /// Work of a scope on memory that another scope has borrowed for work that the crate does not see.
     Borrowed: Buffer, "array", "work in one scope at a time while cudarc's view of the array lives; or Scope::launch, which is ordered by itself";
+    /// What stands in for a kernel takes an argument as something else than the launch gave.
+    StandIn: Type, "argument", "what the launch gives there; to store, a &mut ViewMut";
+    /// A kernel's code is none, or was not made.
+    KernelCode: Driver, "kernel", "PTX, a cubin or a fatbin as a compiler writes it";
     /// A view that was released.
     Released: Buffer, "view", "a view that has not been released";
 

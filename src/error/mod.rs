@@ -116,6 +116,15 @@ impl Error {
         }))
     }
 
+    /// What a kernel has for code. It stays whole: it may be a compiler's log.
+    #[cfg(feature = "cudarc")]
+    #[cold]
+    pub(crate) fn kernel_code(kernel: &str, got: String) -> Self {
+        let mut error = Self::at(Kind::KernelCode, format!("kernel {kernel}"), "");
+        error.0.got = got;
+        error
+    }
+
     /// The same, standing for `raised`, which is its [source](std::error::Error::source).
     #[cfg(feature = "python")]
     pub(crate) fn with_source(mut self, raised: Arc<dyn std::error::Error + Send + Sync>) -> Self {

@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cai_bridge::cudarc::driver::{CudaStream, sys};
 use cai_bridge::{Array, ArrayMut, ByValue, DeviceStream, Error, ErrorKind, Grid, Kernel, scope};
@@ -23,8 +24,15 @@ type Test = fn(&Arc<CudaStream>, &Arc<CudaStream>) -> Result<(), Box<dyn std::er
 static KERNEL: Kernel = Kernel::new("kernel", "");
 static CUBIN: Kernel = Kernel::from_image("kernel", b"\x7fELF\0...");
 static FATBIN: Kernel = Kernel::from_image("kernel", b"\x50\xED\x55\xBA\0...");
-static COMPILED: LazyLock<Kernel> =
-    LazyLock::new(|| Kernel::compiled("kernel", format!("// made {} run time", "at")));
+/// How often a kernel's code was asked for.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// What has no code at first: it fails, panics, and is compiled then.
+static COMPILED: Kernel =
+    Kernel::compiled("kernel", || match ASKED.fetch_add(1, Ordering::Relaxed) {
+        0 => Err("no such header".into()),
+        1 => panic!("no NVRTC"),
+        _ => Ok(format!("// made {} run time", "at").into()),
+    });
 static WITH_NUL: Kernel = Kernel::new("kernel", "a\0b");
 
 fn launch(stream: &Arc<CudaStream>, x: &mut ArrayMut) -> Result<(), Error> {
@@ -101,13 +109,19 @@ const TESTS: [(&str, Test); 6] = [
                 })
             };
             let grid = Grid::cover(4, 1);
-            for kernel in [&CUBIN, &FATBIN, &*COMPILED] {
+            for why in ["no such header", "a panic: no NVRTC"] {
+                let refused = launch(&COMPILED, grid).unwrap_err();
+                assert_eq!(refused.kind(), ErrorKind::KernelCode);
+                assert_eq!((refused.field(), refused.got()), ("kernel kernel", why));
+            }
+            for kernel in [&CUBIN, &FATBIN, &COMPILED] {
                 launch(kernel, grid)?;
                 launch(kernel, grid.with_shared(100_000))?;
                 launch(kernel, grid.with_shared(1000))?;
                 launch(kernel, grid.with_cluster([2, 1, 1]))?;
                 launch(kernel, grid.with_shared(1000).cooperative())?;
             }
+            assert_eq!(ASKED.load(Ordering::Relaxed), 3, "compiled once");
             let refused = launch(&CUBIN, grid.with_cluster([3, 1, 1])).unwrap_err();
             assert_eq!(refused.driver_code().map(|driver| driver.code), Some(912));
             let refused = launch(&WITH_NUL, grid).unwrap_err();

@@ -111,5 +111,5 @@ fn a_kernel_takes_structures_and_arrays_whole() {
     assert_eq!(x.to_vec::<f64>(&stream).unwrap(), [3.0, 0.5, 7.0, 8.0]);
     launch(&MISTAKEN, &mut x).unwrap();
     let found = cuda.check().unwrap_err();
-    assert!(found.got().contains("argument 1: got no [f32; 4]"), "{found}");
+    assert!(found.got().contains("parts::Line, taken as a value of type [f32; 4]"), "{found}");
 }

@@ -1,5 +1,7 @@
+use std::cell::Cell;
+
 use cai_bridge::testing::SimulatedCuda;
-use cai_bridge::{Array, Error, Grid, Kernel, Result, scope};
+use cai_bridge::{Array, ByValue, Error, Grid, Kernel, OnHost, Result, scope};
 
 use crate::tables::{rows, table, text};
 
@@ -29,6 +31,14 @@ fn refusal(call: &str) -> Option<Error> {
             unsafe { s.launch(&BARE, Grid::cover(1, 1), (&x,)) }
         }),
         "work that does not wait" => unordered(&cuda, &x),
+        "a stand-in that stores in a View" => stand_in(&cuda, &x, &STORES_IN_A_VIEW, false),
+        "a stand-in that stores too few values" => stand_in(&cuda, &x, &STORES_TOO_FEW, true),
+        "a stand-in for another array" => stand_in(&cuda, &x, &TAKES_DOUBLES, false),
+        "a stand-in for another number" => stand_in(&cuda, &x, &TAKES_A_SIGNED_NUMBER, false),
+        "a stand-in for an array where there is a value" => {
+            stand_in(&cuda, &x, &TAKES_AN_ARRAY, false)
+        }
+        "a stand-in for one argument more" => stand_in(&cuda, &x, &TAKES_ONE_MORE, false),
         "only with an interpreter" | "only with cudarc" => return None,
         other => panic!("no such call: {other}"),
     };
@@ -61,46 +71,67 @@ fn what_is_refused_says_what_was_wrong_what_it_was_and_what_is_allowed() {
     assert!(checked > 7, "{checked}");
 }
 
-/// Takes doubles, which it is not given.
-static MISTAKEN: Kernel =
-    Kernel::new("mistaken", "").on_host(|call| call.values::<f64>(0).map(drop));
+thread_local! {
+    /// What the last stand-in was refused.
+    static REFUSED: Cell<Option<Error>> = const { Cell::new(None) };
+}
 
-/// Takes a signed number, and is given one without a sign.
-static OF_ANOTHER_NUMBER: Kernel =
-    Kernel::new("of another number", "").on_host(|call| call.scalar::<i32>(1).map(drop));
+/// A kernel whose stand-in is refused what it asks for.
+macro_rules! refused {
+    ($name:ident: $ask:expr) => {
+        static $name: Kernel = Kernel::new("refused", "").on_host(|call| {
+            let ask: fn(&OnHost<'_>) -> Result<()> = $ask;
+            let done = ask(call);
+            REFUSED.set(done.clone().err());
+            done
+        });
+    };
+}
 
-/// Writes one value too many.
-static OF_ANOTHER_SIZE: Kernel =
-    Kernel::new("of another size", "").on_host(|call| call.store(0, &[1.0_f32, 2.0]));
+refused!(STORES_IN_A_VIEW: |call| call.store(0, &[0.0_f32; 4]));
+refused!(STORES_TOO_FEW: |call| call.store(0, &[0.0_f32; 2]));
+refused!(TAKES_DOUBLES: |call| call.values::<f64>(0).map(drop));
+refused!(TAKES_A_SIGNED_NUMBER: |call| call.scalar::<i32>(1).map(drop));
+refused!(TAKES_AN_ARRAY: |call| call.values::<f32>(2).map(drop));
+refused!(TAKES_ONE_MORE: |call| call.value::<u8>(3).map(drop));
+
+/// What `kernel` is refused with an array, a number and a value; the device reports it, and the array is as it was.
+fn stand_in(cuda: &SimulatedCuda, x: &Array, kernel: &'static Kernel, writes: bool) -> Result<()> {
+    let stream = cuda.stream(0)?;
+    let (grid, pair) = (Grid::cover(1, 1), ByValue((1_u8, 2_u8)));
+    scope(&stream, |s| {
+        if writes {
+            let mut x = x.clone().writable()?;
+            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+            // SAFETY: the stand-in alone runs.
+            return unsafe { s.launch(kernel, grid, (&mut x, 1_u32, pair)) };
+        }
+        let x = x.on(s)?.view::<f32>()?;
+        // SAFETY: as above.
+        unsafe { s.launch(kernel, grid, (&x, 1_u32, pair)) }
+    })?;
+    assert_eq!(x.to_vec::<f32>(&stream)?, [1.0; 4]);
+    let found = cuda.check().unwrap_err();
+    let error = REFUSED.take().unwrap();
+    let reported = format!("failed kernel: 'refused' on the simulated device: {error}");
+    assert!(reported.starts_with(found.got().trim_end_matches("...")), "{found}");
+    Err(error)
+}
 
 /// Panics.
 static PANICKING: Kernel = Kernel::new("panicking", "").on_host(|_| panic!("on purpose"));
 
 #[test]
-fn a_stand_in_that_fails_or_panics_is_reported() {
+fn a_stand_in_that_panics_is_reported() {
     let cuda = SimulatedCuda::new(1);
     let stream = cuda.stream(0).unwrap();
     let mut x = Array::from_host(&stream, &[1.0_f32], &[1]).unwrap();
-    let mut launch = |kernel| {
-        scope(&stream, |s| {
-            let mut x = x.on_mut(s)?.view_mut::<f32>()?;
-            // SAFETY: the stand-in alone runs.
-            unsafe { s.launch(kernel, Grid::cover(1, 1), (&mut x, 1_u32)) }
-        })
-        .unwrap();
-    };
-    launch(&MISTAKEN);
-    let found = cuda.check().unwrap_err();
-    assert_eq!(
-        found.got(),
-        "failed kernel: 'mistaken' on the simulated device: argument 0: got no float64; allowed: the element type \
-         that the function takes"
-    );
-    for kernel in [&OF_ANOTHER_NUMBER, &OF_ANOTHER_SIZE] {
-        launch(kernel);
-        cuda.check().unwrap_err();
-    }
-    launch(&PANICKING);
+    scope(&stream, |s| {
+        let mut x = x.on_mut(s)?.view_mut::<f32>()?;
+        // SAFETY: the stand-in alone runs.
+        unsafe { s.launch(&PANICKING, Grid::cover(1, 1), (&mut x,)) }
+    })
+    .unwrap();
     std::panic::catch_unwind(|| cuda.check()).unwrap_err();
     let found = cuda.check().unwrap_err();
     assert_eq!(
