@@ -116,18 +116,16 @@ impl SimulatedCuda {
 
     /// Runs what is queued, and answers everything that the program got wrong since it was asked last.
     ///
+    /// A test that expects a race asks for it after it has dropped its arrays: freeing memory is an access too, and one
+    /// without an order is reported, at the latest by the check with which the last clone of this goes.
+    ///
     /// # Errors
     ///
     /// The work cannot run.
     ///
     /// # Examples
     ///
-    /// ```
-    /// use cai_bridge::testing::SimulatedCuda;
-    ///
-    /// assert!(SimulatedCuda::new(1).reports()?.is_empty());
-    /// # Ok::<(), cai_bridge::Error>(())
-    /// ```
+    /// See [`suppress`](SimulatedCuda::suppress).
     pub fn reports(&self) -> Result<Vec<String>> {
         self.0.0.run_all()?;
         Ok(self.0.0.take_reports().into_iter().map(|report| report.message).collect())
@@ -155,9 +153,36 @@ impl SimulatedCuda {
     /// ```
     pub fn fail(&self, call: &str, nth: u32, code: u32) -> Result<()> {
         let made = self.0.0.fail(call, nth, code);
-        made.map_err(|error| {
-            Error::new(Kind::Misuse, format!("{call} #{nth} with {code}: {error}"))
-        })
+        made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
+    }
+
+    /// Has the `nth` next call of the driver's entry point `call` do nothing, and say that it succeeded; the first is 1. With
+    /// a wait (`cuStreamWaitEvent`) left out, a test shows that the wait is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Misuse`](Kind::Misuse): there is no such call, or its caller uses what it answers.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use cai_bridge::Array;
+    /// use cai_bridge::testing::SimulatedCuda;
+    ///
+    /// let cuda = SimulatedCuda::new(1);
+    /// assert!(cuda.suppress("cuMemAllocAsync", 1).is_err()); // the caller uses the address
+    /// let (mine, theirs) = (cuda.stream(0)?, cuda.stream(0)?);
+    /// let x = Array::from_host(&mine, &[1.0_f32; 4], &[4])?;
+    /// cuda.suppress("cuStreamWaitEvent", 1)?;
+    /// x.to_vec::<f32>(&theirs)?; // does not wait for `mine`
+    /// drop(x);
+    /// let found = cuda.reports()?;
+    /// assert!(found[0].contains("nothing orders"), "{found:?}");
+    /// # Ok::<(), cai_bridge::Error>(())
+    /// ```
+    pub fn suppress(&self, call: &str, nth: u32) -> Result<()> {
+        let made = self.0.0.suppress(call, nth);
+        made.map_err(|error| Error::new(Kind::Misuse, error.to_string()))
     }
 
     /// Captures what `work` queues on `stream` into a graph, in the global mode, which is the strictest. None of it runs
