@@ -31,6 +31,12 @@ use crate::error::{Error, Kind, Result};
 /// }
 /// assert_eq!(f32::NAME, "float32");
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an element type of arrays",
+    label = "not an `Element`",
+    note = "the integers, `f32`, `f64` and `cai_bridge::Bool`, which stands for `bool`, are element types",
+    note = "with features of cai_bridge: \"half\" for `f16` and `bf16` of half 2, \"num-complex\" for `Complex` of num-complex 0.4, \"float8\" for `F8E4M3` and `F8E5M2` of float8 0.7"
+)]
 pub unsafe trait Element: Copy + Send + Sync + 'static {
     /// The element type's name: NumPy's, or that of `ml_dtypes`.
     const NAME: &'static str;
