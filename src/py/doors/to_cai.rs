@@ -180,14 +180,14 @@ fn take_in_by(
             let got = format!(
                 "{} without a known __dlpack_c_exchange_api__, __dlpack__ or __cuda_array_interface__{}",
                 an_object(x)?,
-                if several { TREES } else { "" }
+                if several && cfg!(feature = "wheel") { TREES } else { "" }
             );
             Err(Error::new(Kind::Protocol, got).into())
         }
     }
 }
 
-/// What is told of a container.
+/// What the package, which has that function, tells of a container.
 const TREES: &str = " (convert takes lists, tuples, dicts and dataclasses of arrays)";
 
 /// Whether the object itself has the attribute, where its type has neither: seldom, and slow to ask.
