@@ -77,7 +77,7 @@ $(FAKES)/.built: $(BIN)/python $(FAKE_SOURCES)
 # An extension in Rust that the tests have of their own.
 TESTED := $(FAKES)/tested_extension.abi3.so
 
-$(TESTED): $(BIN)/python $(SOURCES) $(shell find tests/extension -name '*.rs' -o -name 'Cargo.*')
+$(TESTED): $(BIN)/python $(SOURCES) $(shell find tests/extension -name '*.rs' -o -name '*.ptx' -o -name 'Cargo.*')
 	mkdir -p $(FAKES)
 	$(PYO3_CARGO) build --quiet --manifest-path tests/extension/Cargo.toml --target-dir target/extension
 	cp target/extension/debug/libtested_extension.so $@

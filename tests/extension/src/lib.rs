@@ -1,5 +1,7 @@
 //! An extension whose arrays wait for other threads of Python's, as a driver does with host functions in its queues.
 
+mod double;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -134,7 +136,6 @@ fn by_turns(x: Array) -> PyResult<()> {
         .unwrap_or_else(|_| Err(Error::new(cai_bridge::ErrorKind::Misuse, "a panic")))?;
     Ok(())
 }
-
 
 #[pymodule(gil_used = false)]
 mod tested_extension {

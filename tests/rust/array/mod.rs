@@ -3,6 +3,9 @@
 
 mod elements;
 mod owners;
+#[allow(unreachable_pub, clippy::cast_possible_truncation, reason = "as the page shows it")]
+#[path = "../../extension/src/doubled.rs"]
+mod page;
 mod parts;
 mod refusals;
 mod scopes;
