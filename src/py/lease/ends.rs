@@ -91,14 +91,14 @@ impl<'a> QueueGuard<'a> {
     #[inline(always)]
     fn finish(self, py: Python<'_>) {
         if self.0.get() == Now::Followed {
-            self.run_following(py);
+            Self::run_following(py);
         }
         self.0.set(Now::Nothing);
         std::mem::forget(self);
     }
 
     #[cold]
-    fn run_following(&self, py: Python<'_>) {
+    fn run_following(py: Python<'_>) {
         while let Some(next) = Self::following() {
             let quiet = next.quiet;
             let mut next = ManuallyDrop::new(Some(next));
