@@ -4,11 +4,12 @@
 
 LIBRARIES is a folder with libcuda.so.1 (tests/fake_driver) and fake_libraries.abi3.so
 (tests/fake_libraries), PACKAGE one with a cai_bridge that kept its symbols. Exits with 1 where a
-row costs over 1 % more instructions, cache lines or pages of code than tests/counts/table.toml
-says, or more of anything else. `--write` writes the table anew. Each row is counted in several
-processes, with objects at other addresses and in another order of the rows, and the smallest is
-read: where two names meet in one slot of Python's cache of attributes, each costs a search of
-the type and its bases. SEED is what addresses and orders are drawn from, and does not matter.
+row costs over 1 % more instructions or cache lines of code than tests/counts/table.toml says, over
+1 % and a whole page more of pages, or more of anything else. `--write` writes the table anew. Each
+row is counted in several processes, with objects at other addresses and in another order of the
+rows, and the smallest is read: where two names meet in one slot of Python's cache of attributes,
+each costs a search of the type and its bases. SEED is what addresses and orders are drawn from, and
+does not matter.
 """
 
 from __future__ import annotations
@@ -159,6 +160,9 @@ def grown(known: dict[str, Any], costs: dict[str, Any], like: bool = True) -> li
     """Say what costs more than it is known to; `like` where code can be compared."""
     found = []
     limits = {name: known[name] * (1 + SLACK) for name in CODE} if like else {}
+    # Code elsewhere moves functions apart, by less than a page.
+    for name in limits.keys() & {"pages", "own_pages"}:
+        limits[name] = max(limits[name], known[name] + 1)
     for name, limit in {**limits, **{name: known[name] for name in CALLS}}.items():
         if costs[name] > limit:
             found.append(f"{name} {known[name]} -> {costs[name]}")
@@ -173,8 +177,8 @@ def show(row: str, costs: dict[str, Any], known: dict[str, Any] | None) -> None:
     change = f"{100 * (costs['instructions'] / before - 1):+6.1f} %" if before else "    new"
     driver = sum(costs["driver"].values())
     print(
-        f"{row:<42} {costs['instructions']:>8,} {change}  lines {costs['lines']:>5}"
-        f" ({costs['own_lines']:>4})  pages {costs['pages']:>3} ({costs['own_pages']:>3})"
+        f"{row:<42} {costs['instructions']:>8,} {change}  lines {costs['lines']:>6}"
+        f" ({costs['own_lines']:>5})  pages {costs['pages']:>5} ({costs['own_pages']:>4})"
         f"  allocations {costs['allocations']:>2}  python {costs['python']:>3}"
         f"  driver {driver:>3}  releases {costs['releases']}"
     )

@@ -33,7 +33,7 @@ class Counted:
     # How often the interpreter's lock was let go.
     releases: int
 
-    def code(self, size: int, own: bool) -> int:
+    def code(self, size: int, own: bool) -> float:
         """Count the blocks of `size` bytes that the instructions of a round are in.
 
         On average over all places where a library's code may begin: a line elsewhere moves it.
@@ -43,7 +43,7 @@ class Counted:
             if OURS in library or not own:
                 gaps = itertools.pairwise(sorted(addresses))
                 blocks += 1 + sum(min(after - at, size) for at, after in gaps) / size
-        return round(blocks)
+        return round(blocks, 1)
 
 
 PYTHON = re.compile(
