@@ -8,6 +8,8 @@ Nothing is copied unless asked for, and the producer is kept alive. The consumer
 the producer's at hand-over, and the producer's for the consumer's at the end.
 """
 
+import os as _os
+
 from cai_bridge._adapt import adapt
 from cai_bridge._core import (
     CaiView,
@@ -68,3 +70,12 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if _os.environ.get("CAI_BRIDGE_PERTURB_CHECKPOINTS"):
+    # `cai-bridge perturb --compare checkpoints`: what is handed over is compared.
+    from .testing import _checkpoints
+
+    _functions = (convert, from_cai, to_cai, to_dlpack)
+    globals().update({one.__name__: _checkpoints.watched(one) for one in _functions})
+    globals()["adapt"] = _checkpoints.watched_adapt(adapt)

@@ -513,6 +513,46 @@ def test_checkpoints_of_host_arrays_are_compared(run: Perturb) -> None:
     assert "'h' uint64 (1,)" in found["conclusion"]
 
 
+HANDED_OVER = """
+    import cai_bridge
+    a, b, x, y = stream(), stream(), word(), word()
+    class X:
+        def __init__(self, pointer, stream):
+            data = (pointer, False)
+            self.__cuda_array_interface__ = {"shape": (1,), "typestr": "<u8", "data": data,
+                                             "version": 3, "stream": stream}
+    @cai_bridge.adapt(to="cai")
+    def take(v):
+        return None
+    for i in range(1, 4):
+        launch("fill", a, x, i)
+        %s
+        launch("copy", b, y, x)
+        %s
+        call("cuStreamSynchronize", a)
+        call("cuStreamSynchronize", b)
+    """
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        ("v = cai_bridge.from_cai(X(y, b))", "from_cai"),
+        ("v = cai_bridge.to_cai(X(y, b))", "to_cai"),
+        ("v = cai_bridge.to_dlpack(X(y, b))", "to_dlpack"),
+        ("take(X(y, b))", "adapt take"),
+    ],
+)
+def test_what_the_bridge_hands_over_is_a_checkpoint_of_itself(
+    call: str, name: str, run: Perturb
+) -> None:
+    compare = ("--compare", "checkpoints")
+    status, found = run(HANDED_OVER % ("pass", call), *compare)
+    assert status == 1, found
+    assert f"'{name} 1' uint64 (1,)" in found["conclusion"]
+    assert run(HANDED_OVER % ("order(a, b)", call), *compare)[0] == 0
+
+
 def test_a_checkpoint_does_nothing_without_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     from cai_bridge.testing import checkpoint
 

@@ -172,6 +172,31 @@ u64 soft_count(int which) { u64 counts[] = { gates, longest, in_graphs, moves, h
 /* From now on modules cannot be loaded. */
 void soft_fail(void) { failing = 1; }
 
+/* What cai_bridge itself asks besides. */
+R cuGetErrorName(R code, const char **to) { (void)code; *to = "CUDA_ERROR_OF_SOFTWARE"; return SUCCESS; }
+R cuDeviceGet(int *to, int ordinal) { *to = ordinal; return ordinal ? INVALID_VALUE : SUCCESS; }
+R cuDeviceGetCount(int *to) { *to = 1; return SUCCESS; }
+R cuDevicePrimaryCtxRetain(u64 *to, int device) { (void)device; *to = CONTEXT; return SUCCESS; }
+R cuCtxGetDevice(int *to) { *to = 0; return SUCCESS; }
+R cuPointerGetAttributes(unsigned count, const int *attributes, void **to, u64 p) {
+  for (unsigned i = 0; i < count; i++) switch (attributes[i]) {
+    case 1: *(u64 *)to[i] = CONTEXT; break;
+    case 2: *(unsigned *)to[i] = kind_of(p); break;
+    case 3: *(u64 *)to[i] = p; break;
+    case 8: case 9: *(unsigned *)to[i] = 0; break; /* not managed; device 0 */
+    default: return INVALID_VALUE;
+  }
+  return SUCCESS;
+}
+R cuStreamGetCaptureInfo_v2(u64 h, unsigned *status, u64 *id, u64 *graph, u64 **before, u64 *count) {
+  struct stream *s = of(h);
+  *status = s->capture != NULL;
+  if (id) *id = (u64)s->capture;
+  if (graph) *graph = (u64)s->capture;
+  if (before) *before = NULL;
+  if (count) *count = 0;
+  return SUCCESS;
+}
 R cuInit(unsigned flags) { (void)flags; return SUCCESS; }
 R cuCtxGetCurrent(u64 *to) { *to = CONTEXT; return SUCCESS; }
 R cuCtxPushCurrent_v2(u64 context) { (void)context; return SUCCESS; }

@@ -151,6 +151,8 @@ def _environment(
     said = {"mode": mode, "log": folder, "delay_us": round(program.delay * 1e6), **asked}
     if program.tolerance:
         said["values"] = 1
+    if program.compare == "checkpoints":
+        said["checkpoints"] = 1
     return {
         # Streams that share a queue of the device hide what the one lacks of the other.
         "CUDA_DEVICE_MAX_CONNECTIONS": "32",

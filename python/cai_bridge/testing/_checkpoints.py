@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import hashlib
+import itertools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,10 +75,9 @@ class _Book:
         """Write an array of the host's down, now."""
         self.pending.append(_line(name, array))
 
-    def queue(self, name: str, view: Any) -> None:
-        """Queue a copy of a view on the stream that it is ready on."""
+    def queue(self, name: str, view: Any, stream: int) -> None:
+        """Queue a copy of a view on a stream: the one that it is ready on."""
         low, size = _extent(view.shape, view.strides, view.itemsize)
-        stream = view.stream or 1
         if not size:
             self.pending.append(_line(name, _empty(view)))
             return
@@ -141,7 +142,8 @@ _lock = threading.Lock()
 
 
 def _record(folder: str, name: str, x: Any) -> None:
-    import cai_bridge  # noqa: PLC0415  (only under the command)
+    # Only under the command; and past `watched`, whose checkpoints would have no end.
+    from cai_bridge._core import to_cai  # noqa: PLC0415
 
     with _lock:
         if not _books or _books[0].process != os.getpid():
@@ -150,8 +152,63 @@ def _record(folder: str, name: str, x: Any) -> None:
         if not _on_gpu(x):
             book.host(name, x)
             return
-        with cai_bridge.to_cai(x.detach() if hasattr(x, "detach") else x) as view:
-            book.queue(name, view)
+        view = to_cai(x.detach() if hasattr(x, "detach") else x)
+        stream = view.stream or 1
+        book.queue(name, view, stream)
+        # The producer waits for the copy, and for nothing else: that would hide what it lacks.
+        view.release(stream)
+
+
+def watched(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make each result of a function that hands arrays over a checkpoint of itself."""
+    counted = itertools.count(1)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        result = function(*arguments, **named)
+        name = f"{function.__name__} {next(counted)}"
+        for place, one in enumerate(_arrays(result)):
+            checkpoint(f"{name}.{place}" if place else name, one)
+        return result
+
+    return call
+
+
+def watched_adapt(adapt: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the arrays that an adapted function is given checkpoints of themselves."""
+
+    @functools.wraps(adapt)
+    def call(function: Any = None, *arguments: Any, **named: Any) -> Any:
+        if function is None:
+            return lambda one: adapt(_watching(one), *arguments, **named)
+        return adapt(_watching(function), *arguments, **named)
+
+    return call
+
+
+def _watching(function: Callable[..., Any]) -> Callable[..., Any]:
+    counted = itertools.count(1)
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **named: Any) -> Any:
+        name = f"adapt {getattr(function, '__name__', 'function')} {next(counted)}"
+        for place, one in enumerate(_arrays((arguments, named))):
+            checkpoint(f"{name}.{place}" if place else name, one)
+        return function(*arguments, **named)
+
+    return call
+
+
+def _arrays(tree: Any) -> Iterator[Any]:
+    """Find the arrays on a GPU in lists, tuples and dicts."""
+    if isinstance(tree, list | tuple):
+        for one in tree:
+            yield from _arrays(one)
+    elif isinstance(tree, dict):
+        for one in tree.values():
+            yield from _arrays(one)
+    elif _on_gpu(tree):
+        yield tree
 
 
 def _on_gpu(x: Any) -> bool:
