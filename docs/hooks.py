@@ -56,7 +56,8 @@ def directives(names: re.Match[str]) -> str:
 
 def every_cell() -> str:
     """Write the matrix's data as a table, a row for each pair and route."""
-    data = json.loads((ROOT / "docs" / "matrix" / "h200.json").read_text(encoding="utf-8"))
+    (run,) = (ROOT / "docs" / "matrix").glob("*.json")
+    data = json.loads(run.read_text(encoding="utf-8"))
     rows = []
     for cell in Matrix.from_dict(data).cells:
         if cell.producer == cell.consumer:

@@ -1,4 +1,7 @@
-"""The tables of docs/matrix.md between their marks, and the picture, from docs/matrix/h200.json."""
+"""The tables of docs/matrix.md between their marks, and the picture, from the run in docs/matrix/.
+
+The run is the only file there, whatever GPU it is of.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from generating import DOCS, PICTURES, between, data, grid
 from generating.drawing import svg, text
 from generating.explanations import Bad, explained
 
-RUN = DOCS / "matrix" / "h200.json"
+(RUN,) = (DOCS / "matrix").glob("*.json")
 PAGE = DOCS / "matrix.md"
 BEGIN, END = "<!-- written by docs/generate.py -->", "<!-- end -->"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import subprocess
@@ -27,6 +28,14 @@ import cli_subjects
 make = cli_subjects.make
 adapter = cli_subjects.Poor()
 array = cli_subjects.array
+
+class Counting(cli_subjects.Producer):
+    dtypes = ("float32", "float64", "int16", "uint8", "int64", "complex64", "int8", "uint16")
+
+    def make(self, shape, dtype):
+        with open("made", "a") as to:
+            to.write(".")
+        return super().make(shape, dtype)
 
 class DyingApart(cli_subjects.Producer):
     def __init__(self):
@@ -121,6 +130,17 @@ def test_a_library_that_dies_where_it_is_judged_ends_with_2_and_a_line(here, cap
     assert capsys.readouterr().err == (
         "cai-bridge check: beside:DyingApart: the child process did not begin: exit code 3\n"
     )
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_thorough_check_judges_more_cases(in_place, here, capsys):
+    def made(*options):
+        (here / "made").write_text("")
+        with simulated_cuda() if in_place else contextlib.nullcontext():
+            main(["check", "beside:Counting", "--only", "cai-values", "--simulated", *options])
+        return len((here / "made").read_text())
+
+    assert made("--thorough") > made() > 0
 
 
 def test_what_is_judged_on_the_device_in_place_is_told(monkeypatch, capsys):

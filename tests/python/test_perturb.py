@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -442,6 +443,27 @@ LATE = {
     *("cuStreamWriteValue32_v2", "cuStreamWriteValue64_v2"),
 }
 LATE_BY_DEFAULT = {"cuMemcpyDtoD_v2", "cuMemsetD8_v2", "cuMemsetD16_v2", "cuMemsetD32_v2"}
+
+
+def test_the_output_on_the_page_is_the_commands_own(
+    driver: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`PERTURB_WRITE=1` writes the page's file anew."""
+    from cai_bridge._cli.command import main
+
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(driver))
+    monkeypatch.chdir(DRIVER)
+    monkeypatch.setenv("PYTHONPATH", ".")
+    status = main(["perturb", "--", sys.executable, "race.py"])
+    out = re.sub(r"\d+\.\d\d s", "0.10 s", capfd.readouterr().out)
+    # On a busy machine a gate's time may be up before the host's wait opens it.
+    out = re.sub(r"(?m)^(seed 1 .* 3 +3 +)\d", r"\g<1>1", out)
+    out = re.sub(r"named by \d+ runs", "named by 9 runs", out)
+    out = out.replace(f"{DRIVER}/", "").replace("./soft.py", "soft.py")
+    page = DRIVER.parents[1] / "docs" / "programs" / "race.software.txt"
+    if os.environ.get("PERTURB_WRITE"):
+        page.write_text(out)
+    assert (status, out) == (1, page.read_text())
 
 
 def test_a_program_that_is_linked_with_the_driver_is_seen(
