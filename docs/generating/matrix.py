@@ -38,8 +38,11 @@ def overview(table: Table) -> list[str]:
             bridged = [OUTCOMES[table.with_bridge(pair)]]
             if CONVERT in table.sides:
                 bridged.append(OUTCOMES[table.by_convert(pair)])
-            before, after = (" ".join(one.letter for one in some) for some in (native, bridged))
-            cells.append(f"{before} → **{after}**")
+            # On a phone a line may end at the arrow, and nowhere else.
+            before, after = (
+                "\N{NO-BREAK SPACE}".join(one.letter for one in some) for some in (native, bridged)
+            )
+            cells.append(f"{before}\N{NO-BREAK SPACE}→ **{after}**")
         rows.append([f"**{producer}**", *cells])
     return grid(["from \\ to", *consumers], rows)
 
