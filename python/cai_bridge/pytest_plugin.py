@@ -264,7 +264,7 @@ def _told(verdict: Verdict, case: Case) -> str:
     if cause and case.place.config.get_verbosity() < 1:
         return (
             f"{rule.name}: {rule.rule}\n"
-            f"likely follows from {cause}, which failed before; -v tells it in full"
+            f"likely follows from {cause}, which failed before; -vv tells it in full"
         )
     quote = (f'"{rule.quote}"',) if rule.quote else ()
     lines = (

@@ -233,7 +233,7 @@ def test_what_follows_from_a_failure_is_folded_under_it(tmp_path, ci):
     if ci:
         assert failed[0].endswith("for 4-byte items (40 of 98 cases; here layout 'columns')")
         assert failed[1].endswith(
-            "likely follows from cai-strides, which failed before; -v tells it in full"
+            "likely follows from cai-strides, which failed before; -vv tells it in full"
         )
     assert len(last.rstrip().splitlines()) == len(failed) + 5
     whole = run(*given, "-vv", cwd=tmp_path)[1]
