@@ -114,10 +114,11 @@ def test_a_later_run_takes_the_place_of_what_it_judged_again():
         *(("c", "p", "wrong"), ("c", "q", "right")),
     ]
     assert (both.date, both.producers, both.versions) == ("2", ("a", "c"), {"1": "1", "2": "1"})
-    none = OUTCOMES["none"].letter
+    none, space = OUTCOMES["none"].letter, "\N{NO-BREAK SPACE}"
+    before = f"{none}{space}{none}{space}→"
     assert of_matrix.overview(Table(both))[2:] == [
-        f"| **a** | {none} {none} → **{none} R** |",
-        f"| **c** | {none} {none} → **{none} W** |",
+        f"| **a** | {before} **{none}{space}R** |",
+        f"| **c** | {before} **{none}{space}W** |",
     ]
 
 
