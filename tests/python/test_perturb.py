@@ -535,6 +535,20 @@ def test_checkpoints_of_host_arrays_are_compared(run: Perturb) -> None:
     assert "'h' uint64 (1,)" in found["conclusion"]
 
 
+def test_checkpoints_of_a_worker_are_compared(run: Perturb) -> None:
+    text = """
+        import multiprocessing, numpy
+        from cai_bridge.testing import checkpoint
+        launch("fill", stream(), word(), 1)
+        made = multiprocessing.get_context("fork").Process
+        worker = made(target=checkpoint, args=("in a worker", numpy.array([1])))
+        worker.start()
+        worker.join()
+        """
+    status, found = run(text, "--compare", "checkpoints")
+    assert status == 0, found
+
+
 HANDED_OVER = """
     import cai_bridge
     a, b, x, y = stream(), stream(), word(), word()

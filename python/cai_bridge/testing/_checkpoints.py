@@ -8,6 +8,7 @@ import functools
 import hashlib
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -70,6 +71,9 @@ class _Book:
         self.used = 0
         self.driver: Any = None
         atexit.register(self.flush)
+        if util := sys.modules.get("multiprocessing.util"):
+            # Its workers end without the functions of `atexit`.
+            util.Finalize(None, self.flush, exitpriority=0)
 
     def host(self, name: str, array: Any) -> None:
         """Write an array of the host's down, now."""
@@ -129,7 +133,7 @@ class _Book:
 
     def call(self, name: str, *arguments: Any) -> None:
         """Call the driver, under the library that is preloaded."""
-        from cai_bridge import DriverError  # noqa: PLC0415  (it imports this package's parent)
+        from cai_bridge._core import DriverError  # noqa: PLC0415  (only where a GPU is)
 
         if self.driver is None:
             self.driver = ctypes.CDLL("libcuda.so.1")
