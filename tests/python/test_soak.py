@@ -27,6 +27,8 @@ from tests.soak.program import Program, listing
 from tests.soak.shrink import Shrinking
 from tests.soak.worlds import World
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture(autouse=True)
 def _collected_where_a_program_says_so():
@@ -158,6 +160,14 @@ def test_the_command_shows_what_fails_cut_down_and_replays_it(capsys):
     assert status == 1
     assert "; the model (" in out
     assert out.splitlines()[-1].startswith("replay it with: ")
+
+
+def test_the_command_has_the_bridge_know_no_library():
+    # In a process of its own: nobody is known there from then on.
+    words = [sys.executable, "-m", "tests.soak", "--strangers", "--programs", "130", "--jobs", "2"]
+    ran = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "130 right, 0 wrong" in ran.stdout
 
 
 def test_the_command_leaves_orders_out(capsys):

@@ -25,8 +25,9 @@ class Strangers:
 
 def know_nobody() -> None:
     """Empty the table of habits, for the bridge and for the model."""
-    Strangers.all = True
-    _core._forget_habits()
+    if not Strangers.all:
+        Strangers.all = True
+        _core._forget_habits()
 
 
 def told(stream: str, on: StreamRef | None) -> str:
@@ -60,7 +61,8 @@ class HandOvers(Lives):
             view = view._replace(user=User()) if array.empty else again
         else:
             # What nobody said is no part of a capture.
-            said = view.home is not None or source[0] != "x" or not self._is_presumed(array)
+            by_dict = source[0] == "x" and not view.tensor
+            said = view.home is not None or not (by_dict and self._is_presumed(array))
             is_ordered = said or view.ready is None or not self.is_beside(view.ready)
             if stream is not None and not array.empty and is_ordered:
                 self._to_stream(view, "" if step.converts else source, stream)
@@ -267,8 +269,6 @@ class HandOvers(Lives):
 
     def _is_presumed(self, array: Array) -> bool:
         """Whether its dict says None, which means the legacy default stream at most."""
-        if array.says("dlpack") is not None or "exchange" in array.speaks:
-            return False
         strange = Strangers.all or array.is_strange
         return array.says("cai") == strangers.LATE or (array.pending is None and strange)
 

@@ -46,9 +46,7 @@ def ready(place: str, later: list[str]) -> Ready:
 def setup(asked: argparse.Namespace, there: list[str]) -> World:
     """Tell what programs are drawn from: a model that promises too much draws others."""
     del there
-    if asked.strangers:
-        know_nobody()
-    return World("device", fault=asked.plant)
+    return World("device", fault=asked.plant, strangers=asked.strangers)
 
 
 def first(setup: World) -> None:
@@ -58,13 +56,20 @@ def first(setup: World) -> None:
 
 def program(seed: int, setup: World | None = None) -> Program:
     """Draw the program of a seed."""
-    fault = PLANTED.get(setup.fault if setup else "", NOTHING)
-    return Program("", (), 1, generate.program(seed, fault.model()))
+    world = setup or World("device")
+    return Program("", (), 1, generate.program(seed, _model(world)))
+
+
+def _model(world: World) -> Bridge:
+    """Make the model to draw and judge by, where the bridge knows as many libraries as it does."""
+    if world.strangers:
+        know_nobody()
+    return PLANTED.get(world.fault, NOTHING).model()
 
 
 def is_right(drawn: Program, world: World) -> bool:
     """Whether the model refuses nothing in a program."""
-    model = PLANTED.get(world.fault, NOTHING).model()
+    model = _model(world)
     try:
         for step in drawn.steps:
             model.take(step)
@@ -81,8 +86,6 @@ def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) ->
         # Cycles are collected where a program says so, and what is old is not looked at.
         gc.disable()
         gc.freeze()
-        if world.strangers:
-            know_nobody()
     if world.without:
         _run_without(drawn, world.without, outcome)
         return
@@ -91,9 +94,8 @@ def run(drawn: Program, world: World, outcome: Outcome, progress: Any = None) ->
         if progress is not None:
             progress[0] = number
 
-    fault = PLANTED.get(world.fault, NOTHING)
-    with fault.planted():
-        failure = execute.run(drawn.steps, fault.model(), watch)
+    with PLANTED.get(world.fault, NOTHING).planted():
+        failure = execute.run(drawn.steps, _model(world), watch)
     outcome.outcome = "right"
     if failure is not None:
         outcome.outcome, outcome.raised, outcome.text = "wrong", failure.kind, failure.text
