@@ -86,7 +86,8 @@ class Calls(Labour):
         made = Thing(name, "array", source.block, library, stream, now)
         back = "source" if source.library in KNOWN_STREAM else "legacy"
         made.source, made.lease = source, Lease(source, "never" if library == "jax" else back)
-        made.keeps, made.knows = [source], source.knows.passed_on(now)
+        made.keeps = [source, *self._found(source, back)]
+        made.knows = source.knows.passed_on(now)
         made.frozen = source.frozen or library == "jax"
         made.names_its_stream = library != "numba"
         return made

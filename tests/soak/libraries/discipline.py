@@ -16,7 +16,8 @@ made of it through the bridge.
   that only speaks ``__dlpack__``, a capsule) the legacy default stream stands in for it: that
   orders a parent on a default or a blocking stream, and nobody else before the host has waited. It
   lets go of the parent when the consumer's work is done, so that what the parent itself gives back
-  comes at some later moment.
+  comes at some later moment. If others have the memory through the bridge already, which knows them
+  by its address, it keeps them as long as that handle.
 - `convert` makes Numba's arrays for its default stream, which stands for the blocking ones that it
   may work on as well, but not for the producer's stream at the same time: no wait would be made.
 - A function that is called by `adapt` gives back when it has returned (see `calls`).
@@ -125,7 +126,8 @@ class Discipline(Calls):
     ) -> Thing:
         """Add a view. One over a view is for the same array, and gives back as that one does."""
         array = source if source.kind == "array" else _behind(source)
-        made = Thing(step.name, kind, source.block, None, None, now, keeps=[array], source=array)
+        kept = [source, *self._found(source, back)] if source is array else [*source.keeps]
+        made = Thing(step.name, kind, source.block, None, None, now, keeps=kept, source=array)
         made.lease = Lease(array, back if source is array else _lease(source).back)
         made.lease.by_handle = source is not array and _lease(source).by_handle
         made.knows = self._ready(source, now)
@@ -157,7 +159,7 @@ class Discipline(Calls):
         wants(step.current is None or step.current[0] == "c")
         made = Thing(step.name, "capsule", view.block, None, stream, now)
         made.source, made.frozen = _behind(view), view.frozen
-        made.keeps, made.knows = [_behind(view)], self._ready(view, now)
+        made.keeps, made.knows = [*view.keeps], self._ready(view, now)
         covered = self._vouched(step.stream, step.thread, step.current)
         made.lease = Lease(_behind(view), _lease(view).back, covered, stream)
         view.used = join(view.used, now)
@@ -184,7 +186,7 @@ class Discipline(Calls):
             back = "never" if step.library == "jax" else _lease(source).back
             made.source, made.lease = _behind(source), Lease(_behind(source), back)
             made.lease.by_handle = _lease(source).by_handle
-            made.keeps, made.knows = [_behind(source)], self._ready(source, now)
+            made.keeps, made.knows = [*source.keeps], self._ready(source, now)
         else:
             wants(step.how == "capsule" and not source.spent and step.stream == source.stream)
             made.source, made.lease, made.keeps = source.source, source.lease, source.keeps

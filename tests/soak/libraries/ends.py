@@ -45,6 +45,12 @@ class Ends:
         """Name the stream that a library has as its current one, if any was entered."""
         return next((one for one in reversed(self.entered[thread]) if one[0] == letter), None)
 
+    def _found(self, array: Thing, back: str) -> list[Thing]:
+        """List whom the bridge keeps besides an array whose stream it does not know."""
+        leases = [one.lease for one in self.alive if one.lease and one.block is array.block]
+        sources = {lease.source: None for lease in leases if not lease.ended}
+        return [one for one in sources if one is not array] if back == "legacy" else []
+
     # --- steps ------------------------------------------------------------------------------------
 
     def _drop(self, step: Drop | Cycle, now: Clock) -> None:
