@@ -53,7 +53,7 @@ mod sealed {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an argument of a kernel",
     label = "not an `Argument`",
-    note = "`&View`, `&mut ViewMut`, integers of 8 to 64 bits, `f32` and `f64` are; anything else is by `ByValue`",
+    note = "`&View`, `&mut ViewMut`, `i8` to `i64`, `u8` to `u64`, `f32` and `f64` are; any other value is by `ByValue`",
     note = "with the feature \"half\" of cai_bridge `f16` and `bf16` of half 2 are, too"
 )]
 pub trait Argument<'id>: sealed::Sealed {

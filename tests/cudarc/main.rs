@@ -29,7 +29,7 @@ static ASKED: AtomicUsize = AtomicUsize::new(0);
 /// What has no code at first: it fails, panics, and is compiled then.
 static COMPILED: Kernel =
     Kernel::compiled("kernel", || match ASKED.fetch_add(1, Ordering::Relaxed) {
-        0 => Err("no such header".into()),
+        0 => Err("no such header; ".repeat(100).into()),
         1 => panic!("no NVRTC"),
         _ => Ok(format!("// made {} run time", "at").into()),
     });
@@ -109,10 +109,10 @@ const TESTS: [(&str, Test); 6] = [
                 })
             };
             let grid = Grid::cover(4, 1);
-            for why in ["no such header", "a panic: no NVRTC"] {
+            for why in ["no such header; ".repeat(100), "a panic: no NVRTC".to_owned()] {
                 let refused = launch(&COMPILED, grid).unwrap_err();
                 assert_eq!(refused.kind(), ErrorKind::KernelCode);
-                assert_eq!((refused.field(), refused.got()), ("kernel kernel", why));
+                assert_eq!((refused.field(), refused.got()), ("kernel kernel", &*why));
             }
             for kernel in [&CUBIN, &FATBIN, &COMPILED] {
                 launch(kernel, grid)?;
