@@ -175,6 +175,8 @@ class Lister:
                 return f"[{self._type(inner['type'])}; {inner['len']}]"
             case "impl_trait":
                 return "impl" + self._bounds(inner, " ")
+            case "dyn_trait":
+                return "dyn " + " + ".join(self._path(one["trait"]) for one in inner["traits"])
             case "function_pointer":
                 inputs = ", ".join(self._type(one) for _, one in inner["sig"]["inputs"])
                 return f"fn({inputs}) -> {self._type(inner['sig']['output'])}"
