@@ -28,7 +28,10 @@ fn every_public_item_of_the_face_has_an_example() {
                 if !is_item || line.contains("Sealed") {
                     continue;
                 }
-                let above = |line: &&&str| line.starts_with("///") || line.starts_with("#[");
+                // Docs, and attributes of one line or several.
+                let above = |line: &&&str| {
+                    line.starts_with("///") || !(line.is_empty() || line.ends_with(['{', '}', ';']))
+                };
                 let docs: Vec<&str> = lines[..at].iter().rev().take_while(above).copied().collect();
                 if docs.contains(&"#[doc(hidden)]") {
                     continue;
