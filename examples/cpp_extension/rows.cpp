@@ -64,7 +64,7 @@ PyObject *rows(PyObject *, PyObject *arguments)
     part.dtype_bits = it.dtype_bits;
     part.dtype_lanes = it.dtype_lanes;
     part.device_type = it.device_type;
-    part.device_id = it.device_id;
+    part.device_id = api->device(x);  // of the stream: the description's is 0 for managed and pinned memory
     part.readonly = it.readonly;
     part.stream = stream;
     part.owner = new Part{x, stream};

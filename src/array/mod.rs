@@ -103,14 +103,18 @@ impl Array {
     ///
     /// See [`Owner`].
     pub fn from_owner(owner: impl Owner) -> Result<Self> {
-        let dtype = owner.dtype();
-        let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
-        let ptr = if layout.0.size() == 0 { 0 } else { owner.ptr() };
-        let (device, readonly) = (owner.device(), owner.readonly());
-        let descriptor = Descriptor::new(ptr, dtype, layout, device, readonly)?;
+        let descriptor = Self::describe(&owner)?;
         let (driver, home) = (owner.stream().driver()?, RustStream::of(owner.stream()));
         let origin = Arc::new(RustMemory::new(driver, home, Box::new(owner)));
         Ok(Self { descriptor, origin })
+    }
+
+    /// What `owner` says that its memory is.
+    pub(crate) fn describe(owner: &impl Owner) -> Result<Descriptor> {
+        let dtype = owner.dtype();
+        let layout = Layout::from_elements(owner.shape(), owner.strides(), dtype.element_size())?;
+        let ptr = if layout.0.size() == 0 { 0 } else { owner.ptr() };
+        Descriptor::new(ptr, dtype, layout, owner.device(), owner.readonly())
     }
 
     /// The extents.

@@ -9,6 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 
+use pyo3::exceptions::PyValueError;
 use pyo3::ffi::PyObject;
 use pyo3::panic::PanicException;
 use pyo3::prelude::*;
@@ -21,12 +22,14 @@ use crate::dtype::Dtype;
 use crate::error::{Error, Kind, Result};
 use crate::layout::MAX_NDIM;
 use crate::py::doors::to_cai::source;
-use crate::py::interpreter::attached;
+use crate::py::interpreter::{attached, detach};
+use crate::py::producers::device::{check_exists, check_memory};
 use crate::py::rust::memory::PythonMemory;
+use crate::py::source::check_stream;
 use crate::stream::{Alive, Stream, Thread};
 
 /// The version of the table that this header declares. Later ones only add fields at its end.
-pub const CAI_BRIDGE_VERSION: u32 = 2;
+pub const CAI_BRIDGE_VERSION: u32 = 3;
 
 /// Memory to be handed out. What the pointers point to is read during the call, and `owner` is kept.
 ///
@@ -50,7 +53,8 @@ pub struct CaiBridgeExport {
     pub dtype_lanes: u16,
     /// DLPack's device type: 2 CUDA, 3 pinned host memory, 13 managed memory.
     pub device_type: i32,
-    /// The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's.
+    /// The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's; managed and pinned memory has none of its
+    /// own. Of an imported array that is handed on it is `device`'s answer, not the description's `device_id`.
     pub device_id: i32,
     /// 1 if the memory is read-only, else 0.
     pub readonly: i32,
@@ -60,7 +64,9 @@ pub struct CaiBridgeExport {
     /// What `deleter` is given.
     pub owner: *mut c_void,
     /// Called once, when the memory has no user any more and `stream` waits for the last work on it: on any thread,
-    /// without the interpreter's lock. It must not unwind (throw). NULL if there is nothing to do.
+    /// without the interpreter's lock, which it may take while the interpreter runs (`PyGILState_Ensure`). It must not
+    /// unwind (throw). NULL if there is nothing to do. It is not called for what is alive when the interpreter ends: that
+    /// is left to the end of the process.
     pub deleter: Option<unsafe extern "C" fn(*mut c_void)>,
 }
 
@@ -91,7 +97,8 @@ pub struct CaiBridgeDescription {
     pub dtype_lanes: u16,
     /// DLPack's device type: 2 CUDA, 3 pinned host memory, 13 managed memory.
     pub device_type: i32,
-    /// The ordinal; 0 for pinned and managed memory.
+    /// The ordinal that DLPack shows: 0 for pinned and managed memory, whatever GPU its producer works on. `device` tells
+    /// that.
     pub device_id: i32,
     /// 1 where the memory must not be written, else 0.
     pub readonly: i32,
@@ -102,9 +109,13 @@ pub struct CaiBridgeDescription {
 /// The functions. A table of a later version has more of them behind: an extension compares `version` with the one that
 /// it was built for, and uses no more than both have.
 ///
-/// Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
-/// Python thread state, and once the interpreter has ended, -1 is all they tell. Streams are `cudaStream_t` or
-/// `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
+/// Those that return an int return 0, and `device` a number, or -1 with a Python exception set. In a thread that has no
+/// Python thread state, and once the interpreter has ended, -1 is all they tell. NULL for an array, an export or a place
+/// for an answer is a `ValueError`. What cannot be seen is undefined: an array that was released, used again or released
+/// again, and a stream that does not exist.
+///
+/// Streams are `cudaStream_t` or `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling
+/// thread's; of the GPU that `device` names, in an export of `device_id`.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CaiBridgeApi {
@@ -113,20 +124,26 @@ pub struct CaiBridgeApi {
     /// Imports an object that speaks DLPack or the CUDA Array Interface, or a capsule. The lock of the interpreter is
     /// held. The caller releases the array. NULL for an object keeps the exception that is set.
     pub import_object: unsafe extern "C" fn(*mut PyObject, *mut *mut CaiBridgeArray) -> c_int,
-    /// Describes an array.
+    /// Describes an array. For NULL all is 0.
     pub describe: unsafe extern "C" fn(*const CaiBridgeArray, *mut CaiBridgeDescription),
     /// Makes a stream wait for the work that the array's producer has queued. The stream exists. With or without the
     /// lock of the interpreter.
     pub order: unsafe extern "C" fn(*const CaiBridgeArray, u64) -> c_int,
     /// Makes the producer's stream wait for the work that was queued on a stream, which exists; the array stays. With
-    /// or without the lock of the interpreter.
+    /// or without the lock of the interpreter. Where it fails, call it again, or `release`: the memory is then kept until
+    /// the wait is made. A producer that names no stream (a capsule, or `__dlpack__` alone) cannot be made to wait: its
+    /// memory is kept until the work is done, and the legacy default stream waits.
     pub give_back: unsafe extern "C" fn(*const CaiBridgeArray, u64) -> c_int,
-    /// Lets go of an array; NULL is nothing to let go of. With or without the lock of the interpreter, from any
-    /// thread.
+    /// Lets go of an array, once; NULL is nothing to let go of. With or without the lock of the interpreter, from any
+    /// thread. Once the interpreter has ended nothing happens: the memory is left to the end of the process.
     pub release: unsafe extern "C" fn(*mut CaiBridgeArray),
     /// Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The lock of the
     /// interpreter is held. The caller owns the reference that it gets. After -1 the deleter was not called, and is not.
+    /// Refused are a GPU that is not there, and, where the driver can tell, a stream or CUDA memory of another.
     pub export_object: unsafe extern "C" fn(*const CaiBridgeExport, *mut *mut PyObject) -> c_int,
+    /// Since version 3. The GPU whose default streams 1 and 2 name, or -1: the one that the array's producer works on. With
+    /// or without the lock of the interpreter.
+    pub device: unsafe extern "C" fn(*const CaiBridgeArray) -> i32,
 }
 
 static API: CaiBridgeApi = CaiBridgeApi {
@@ -137,6 +154,7 @@ static API: CaiBridgeApi = CaiBridgeApi {
     give_back,
     release,
     export_object,
+    device,
 };
 
 /// The name of the table's capsule.
@@ -168,12 +186,31 @@ fn answer(call: impl FnOnce(Python<'_>) -> PyResult<()>) -> c_int {
     done.unwrap_or(-1)
 }
 
+/// Refuses NULL.
+fn check<T>(pointer: *const T, what: &str, allowed: &str) -> PyResult<()> {
+    if pointer.is_null() {
+        return Err(PyValueError::new_err(format!("{what}: got NULL; allowed: {allowed}")));
+    }
+    Ok(())
+}
+
+/// Refuses NULL for an array.
+fn check_array(array: *const CaiBridgeArray) -> PyResult<()> {
+    check(array, "array", "an array that was imported")
+}
+
+/// Refuses NULL for the caller's place for an answer.
+fn check_out<T>(out: *mut T) -> PyResult<()> {
+    check(out.cast_const(), "out", "the address of a place for the answer")
+}
+
 unsafe extern "C" fn import_object(object: *mut PyObject, out: *mut *mut CaiBridgeArray) -> c_int {
     answer(|py| {
         if object.is_null() {
             let said = PyErr::take(py);
             return Err(said.unwrap_or_else(|| Error::new(Kind::Protocol, "NULL").into()));
         }
+        check_out(out)?;
         // SAFETY: not NULL, by the above; the caller has a reference, and the lock.
         let object = unsafe { Bound::from_borrowed_ptr(py, object) };
         let (array, taken) = PythonMemory::new(source("C", &object)?);
@@ -185,6 +222,13 @@ unsafe extern "C" fn import_object(object: *mut PyObject, out: *mut *mut CaiBrid
 }
 
 unsafe extern "C" fn describe(array: *const CaiBridgeArray, out: *mut CaiBridgeDescription) {
+    if out.is_null() {
+        return;
+    }
+    if array.is_null() {
+        // SAFETY: the caller's place for a description, whose bytes may all be 0.
+        return unsafe { out.write_bytes(0, 1) };
+    }
     // SAFETY: an array of `import_object`, not released yet.
     let array = unsafe { &(*array).array };
     let (layout, dtype, device) = (array.layout(), array.dtype(), array.device());
@@ -205,51 +249,53 @@ unsafe extern "C" fn describe(array: *const CaiBridgeArray, out: *mut CaiBridgeD
     unsafe { out.write(described) };
 }
 
-/// Calls `make` with the array and the proof that the stream is alive.
+/// Calls `make` with the array and the proof that the stream is alive, which is none of another GPU's.
 ///
 /// # Safety
 ///
-/// The array is one of `import_object`, not released yet; the stream exists as long as the call.
+/// The array is one of `import_object`, not released yet, or NULL; the stream exists as long as the call.
 unsafe fn with_stream(
     array: *const CaiBridgeArray,
     stream: u64,
     make: impl FnOnce(&CaiBridgeArray, Alive<'_>) -> Result<()>,
 ) -> c_int {
     // SAFETY: the caller's.
-    let array = unsafe { &*array };
+    let Some(array) = (unsafe { array.as_ref() }) else { return answer(|_| check_array(array)) };
     if array.array.ptr() == 0 {
         return 0;
     }
-    let stream = Stream::from_native(stream, Thread::current());
-    // SAFETY: the caller's.
-    let alive = unsafe { Alive::kept(stream, array.taken.place()) };
-    answer(|_| Ok(make(array, alive)?))
+    answer(|_| {
+        let stream = Stream::from_native(stream, Thread::current());
+        // SAFETY: the caller's.
+        let alive = |place| unsafe { Alive::kept(stream, place) };
+        let place = array.taken.check_stream(&array.array, alive(array.taken.place()))?;
+        Ok(make(array, alive(place))?)
+    })
 }
 
 unsafe extern "C" fn order(array: *const CaiBridgeArray, stream: u64) -> c_int {
     // SAFETY: the caller's, by the table's text.
-    unsafe {
-        with_stream(array, stream, |it, alive| {
-            it.taken.check_stream(&it.array, alive)?;
-            it.taken.hand_over("C", &it.array, alive)
-        })
-    }
+    unsafe { with_stream(array, stream, |it, alive| it.taken.hand_over("C", &it.array, alive)) }
 }
 
 unsafe extern "C" fn give_back(array: *const CaiBridgeArray, stream: u64) -> c_int {
     // SAFETY: the caller's, by the table's text.
-    unsafe {
-        with_stream(array, stream, |it, alive| {
-            it.taken.check_stream(&it.array, alive)?;
-            it.taken.give_back(alive)
-        })
+    unsafe { with_stream(array, stream, |it, alive| it.taken.give_back_or_owe(alive)) }
+}
+
+unsafe extern "C" fn device(array: *const CaiBridgeArray) -> i32 {
+    // SAFETY: an array of `import_object`, not released yet, or NULL.
+    match unsafe { array.as_ref() } {
+        Some(array) => array.taken.place().ordinal,
+        None => answer(|_| check_array(array)),
     }
 }
 
 unsafe extern "C" fn release(array: *mut CaiBridgeArray) {
     if !array.is_null() {
         // SAFETY: an array of `import_object`, released once.
-        drop(unsafe { Box::from_raw(array) });
+        let array = unsafe { Box::from_raw(array) };
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(array)));
     }
 }
 
@@ -364,10 +410,32 @@ impl Exported {
     }
 }
 
+impl Exported {
+    /// Refuses a GPU that is not there, and a stream or memory of another than said, where a driver can tell. Managed and
+    /// pinned memory goes back to where the stream is.
+    fn check(&mut self, py: Python<'_>) -> Result<()> {
+        let (array, driver) = (Array::describe(self)?, self.stream.driver()?);
+        let Exporters(stream, ordinal) = self.stream;
+        if driver.get().is_err() {
+            return Ok(());
+        }
+        driver.open(ordinal, |call| detach(py, call));
+        check_exists(&driver, ordinal, "device_id", ordinal)?;
+        let stream = Stream::from_native(stream, Thread::current());
+        // SAFETY: the exporter's, which exists until the deleter is called.
+        let alive = unsafe { Alive::kept(stream, Place::gpu(ordinal)) };
+        self.stream.1 = check_stream(&array, &driver, Some(alive), alive.place())?.ordinal;
+        check_memory(&driver, &array)
+    }
+}
+
 unsafe extern "C" fn export_object(from: *const CaiBridgeExport, out: *mut *mut PyObject) -> c_int {
     answer(|py| {
-        // SAFETY: the caller's, by the table's text.
-        let exported = unsafe { Exported::read(from) }?;
+        check(from, "export", "the address of a CaiBridgeExport")?;
+        check_out(out)?;
+        // SAFETY: not NULL, by the above; the caller's, by the table's text.
+        let mut exported = unsafe { Exported::read(from) }?;
+        exported.check(py)?;
         let place = Arc::clone(&exported.deleter);
         let object = Array::from_owner(exported)?.into_pyobject(py)?;
         // SAFETY: as above.

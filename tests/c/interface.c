@@ -1,11 +1,18 @@
 /* What an extension in C does with an array, by the table alone. Called from tests/python/test_c_interface.py. */
+#include <Python.h>
+
 #include "cai_bridge.h"
 
 /* Imports `object`, describes it and orders it before work on `stream`. */
-int begin(const CaiBridgeApi *api, struct _object *object, uint64_t stream, CaiBridgeArray **array,
+int begin(const CaiBridgeApi *api, PyObject *object, uint64_t stream, CaiBridgeArray **array,
           CaiBridgeDescription *described)
 {
-    if (api->version < CAI_BRIDGE_VERSION || api->import_object(object, array) < 0)
+    if (api->version < CAI_BRIDGE_VERSION) {
+        PyErr_Format(PyExc_ImportError, "cai_bridge: got version %u of its C interface; allowed: %d or later",
+                     (unsigned)api->version, CAI_BRIDGE_VERSION);
+        return -1;
+    }
+    if (api->import_object(object, array) < 0)
         return -1;
     api->describe(*array, described);
     if (api->order(*array, stream) < 0) {
@@ -26,7 +33,7 @@ int end(const CaiBridgeApi *api, CaiBridgeArray *array, uint64_t stream)
 }
 
 /* Hands memory out. */
-int hand_out(const CaiBridgeApi *api, const CaiBridgeExport *memory, struct _object **object)
+int hand_out(const CaiBridgeApi *api, const CaiBridgeExport *memory, PyObject **object)
 {
     return api->export_object(memory, object);
 }

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib.util
+import runpy
 import shutil
 import subprocess
+import sys
 import sysconfig
 import threading
 import weakref
@@ -41,13 +43,33 @@ class Description(ctypes.Structure):
     )
 
 
+def of(answer, *arguments):
+    return ctypes.PYFUNCTYPE(answer, *arguments)
+
+
+class Api(ctypes.Structure):
+    """`CaiBridgeApi`."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("import_object", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+        ("describe", of(None, ctypes.c_void_p, ctypes.c_void_p)),
+        ("order", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)),
+        ("give_back", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_uint64)),
+        ("release", of(None, ctypes.c_void_p)),
+        ("export_object", of(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)),
+        ("device", of(ctypes.c_int32, ctypes.c_void_p)),
+    )
+
+
 class Extension:
-    """The functions of tests/c/interface.c."""
+    """The functions of tests/c/interface.c, and the table."""
 
     def __init__(self, path):
         get = ctypes.pythonapi.PyCapsule_GetPointer
         get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
         self.api = ctypes.c_void_p(get(_core._c_api, b"cai_bridge._core._c_api"))
+        self.table = Api.from_address(self.api.value)
         self.held, self.free = ctypes.PyDLL(path), ctypes.CDLL(path)
         for library in (self.held, self.free):
             library.end.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64]
@@ -69,15 +91,13 @@ class Extension:
 
 @pytest.fixture(scope="module")
 def extension(tmp_path_factory):
-    if COMPILER is None:
-        pytest.skip("no C compiler")
+    if COMPILER is None or not (Path(PYTHONS) / "Python.h").exists():
+        pytest.skip("no C compiler, or no headers of Python's")
     path = tmp_path_factory.mktemp("c") / "interface.so"
     flags = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-shared", "-fPIC"]
+    folders = [f"-I{cai_bridge.get_include()}", "-isystem", PYTHONS]
     source = ROOT / "tests" / "c" / "interface.c"
-    subprocess.run(
-        [COMPILER, *flags, f"-I{cai_bridge.get_include()}", str(source), "-o", str(path)],
-        check=True,
-    )
+    subprocess.run([COMPILER, *flags, *folders, str(source), "-o", str(path)], check=True)
     return Extension(str(path))
 
 
@@ -93,7 +113,13 @@ PyObject *use(PyObject *object)
 {
     const CaiBridgeApi *api = (const CaiBridgeApi *)PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0);
     CaiBridgeArray *x;
-    if (api == NULL || api->version < CAI_BRIDGE_VERSION || api->import_object(object, &x) < 0)
+    if (api == NULL)
+        return NULL;
+    if (api->version < CAI_BRIDGE_VERSION) {
+        PyErr_Format(PyExc_ImportError, "cai_bridge: version %d", CAI_BRIDGE_VERSION);
+        return NULL;
+    }
+    if (api->import_object(object, &x) < 0)
         return NULL;
     api->release(x);
     return object;
@@ -117,7 +143,7 @@ def test_the_header_is_one_of_each_language_with_and_without_pythons(tmp_path, l
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory):
+def module(tmp_path_factory):
     """The example in C++, by the command that its first lines show."""
     if CPP is None or not (Path(PYTHONS) / "Python.h").exists():
         pytest.skip("no C++ compiler, or no headers of Python's")
@@ -129,7 +155,34 @@ def rows(tmp_path_factory):
     spec = importlib.util.spec_from_file_location("rows", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def rows(module):
     return module.rows
+
+
+class Unordered:
+    """What `rows` returns without `order` and `give_back`."""
+
+    def __init__(self, x, first, last, stream):
+        theirs = x.__cuda_array_interface__
+        data = (theirs["data"][0] + 4 * first, False)
+        own = {"data": data, "shape": (last - first,), "stream": stream}
+        self.__cuda_array_interface__ = theirs | own
+        self.x = x
+
+
+def test_the_test_that_the_page_shows_passes_and_notices_a_missing_wait(module, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rows", module)
+    path = ROOT / "docs" / "programs" / "test_my_extension.py"
+    test = runpy.run_path(str(path))["test_rows_are_ready_and_given_back_in_order"]
+    test()
+    monkeypatch.setattr(module, "rows", Unordered)
+    with pytest.raises(AssertionError) as failed:
+        test()
+    assert "race" in failed.value.__notes__[0]
 
 
 @pytest.mark.parametrize("speaks", ["exchange", "dlpack", "cai3"])
@@ -148,6 +201,41 @@ def test_an_array_that_cpp_returns_is_ready_for_every_consumer(cuda, rows, speak
         seen.release()
         del seen, out  # the extension's stream has to outlive them
         _core._settle()
+
+
+@pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
+@pytest.mark.parametrize("by_handle", [False, True])
+def test_a_default_stream_is_that_of_the_gpu_where_the_memory_is_worked_on(
+    cuda, rows, memory, by_handle
+):
+    theirs, mine = cuda.stream("theirs", device=1), cuda.stream("mine", device=1)
+    work = cuda.stream("the extension's", device=1)
+    x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs, device=1)
+    theirs.fill(x, 7.0)
+    out = rows(x, 1, 3, work.handle if by_handle else 1)
+    view = to_cai(out, stream=mine)
+    seen = mine.read(view)
+    cuda.synchronize()
+    assert seen.value == [7.0, 7.0]
+    view.release()
+    del view, out
+    _core._settle()
+
+
+@pytest.mark.parametrize("memory", ["managed", "pinned"])
+def test_managed_memory_of_one_gpu_goes_through_a_stream_of_another(cuda, rows, memory):
+    theirs, mine = cuda.stream("theirs"), cuda.stream("mine")
+    work = cuda.stream("the extension's", device=1)
+    x = cuda.array([0.0] * 3, speaks="cai", memory=memory, stream=theirs)
+    theirs.fill(x, 7.0)
+    out = rows(x, 1, 3, work.handle)
+    view = to_cai(out, stream=mine)
+    seen = mine.read(view)
+    cuda.synchronize()
+    assert seen.value == [7.0, 7.0]
+    view.release()
+    del view, out
+    _core._settle()
 
 
 def test_memory_that_cpp_exports_is_given_back_in_order_and_once(cuda, rows):
@@ -217,7 +305,14 @@ def export(extension, **wrong):
     return array, calls, deleter
 
 
+ELSEWHERE = "device 1 for an array on device 0"
+MISSING = "device_id: got 9, which this machine does not have; allowed: a GPU of this machine"
 REFUSED = [
+    ({"data": "memory", "stream": "of GPU 1"}, ValueError, ELSEWHERE),
+    ({"data": "memory of GPU 1"}, ValueError, r"got \(2, 0\) for memory of \(2, 1\)"),
+    ({"data": "memory", "device_id": 9}, ValueError, MISSING),
+    ({"device_type": 13, "data": "memory", "device_id": 9}, ValueError, MISSING),
+    ({"data": 0x1000}, ValueError, "data: got 0x1000, which CUDA does not know"),
     ({"ndim": -1}, ValueError, "ndim: got -1"),
     ({"ndim": 65}, ValueError, "ndim: got 65"),
     ({"shape": None}, ValueError, "shape: got NULL"),
@@ -236,6 +331,16 @@ def test_an_export_that_cannot_be_is_refused_and_its_deleter_not_called(
 ):
     calls = []
     deleter = Export._fields_[-1][1](calls.append)
+    arrays = [cuda.array([0.0] * 4, device=device) for device in range(2)]
+    stream = cuda.stream("theirs", device=1)
+    words = {
+        "memory": arrays[0].ptr,
+        "memory of GPU 1": arrays[1].ptr,
+        "of GPU 1": stream.handle,
+    }
+    wrong = {
+        name: words[value] if isinstance(value, str) else value for name, value in wrong.items()
+    }
     with pytest.raises(error, match=said):
         export(extension, **wrong, deleter=deleter)
     gc.collect()
@@ -250,6 +355,30 @@ def test_an_exports_deleter_is_called_once_at_the_end(cuda, extension):
     cuda.synchronize()
     _core._settle()
     assert calls == [77]
+
+
+# Exports memory; when its last user goes, here or with the interpreter, the deleter tells.
+ENDING = """
+import sys, test_c_interface as tests
+from cai_bridge.testing import simulated_cuda
+with simulated_cuda() as cuda:
+    tell = tests.Export._fields_[-1][1](lambda owner: print("deleted", owner, flush=True))
+    x = cuda.array([1.0] * 4)
+    extension = tests.Extension(sys.argv[1])
+    array = tests.export(extension, data=x.ptr, owner=77, deleter=tell)[0]
+    if sys.argv[2] == "now":
+        del array
+"""
+
+
+@pytest.mark.parametrize(("when", "said"), [("now", "deleted 77\n"), ("at exit", "")])
+def test_what_is_alive_at_the_interpreters_end_is_left_to_the_processs(extension, when, said):
+    command = [sys.executable, "-c", ENDING, extension.held._name, when]
+    folder = Path(__file__).parent
+    done = subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == (said, "", 0)
 
 
 def test_an_array_is_described(cuda, extension):
@@ -314,6 +443,84 @@ def test_null_for_an_object_is_an_exception(extension):
     arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
     with pytest.raises(TypeError, match="object: got NULL"):
         extension.held.begin(extension.api, None, *arguments)
+
+
+NO_ARRAY = "array: got NULL; allowed: an array that was imported"
+NO_PLACE = "out: got NULL; allowed: the address of a place for the answer"
+NO_EXPORT = "export: got NULL; allowed: the address of a CaiBridgeExport"
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments", "said"),
+    [
+        ("order", (None, 1), NO_ARRAY),
+        ("give_back", (None, 1), NO_ARRAY),
+        ("device", (None,), NO_ARRAY),
+        ("import_object", (id(object), None), NO_PLACE),
+        ("export_object", (None, ctypes.addressof(ctypes.c_void_p())), NO_EXPORT),
+        ("export_object", (ctypes.addressof(Export()), None), NO_PLACE),
+    ],
+)
+def test_null_is_an_exception(extension, call, arguments, said):
+    with pytest.raises(ValueError, match=f"^{said}$"):
+        getattr(extension.table, call)(*arguments)
+
+
+def test_null_is_described_as_nothing_and_released_as_nothing(extension):
+    described = Description(ndim=7, device_id=7)
+    extension.table.describe(None, ctypes.addressof(described))
+    assert bytes(described) == bytes(ctypes.sizeof(described))
+    extension.table.describe(None, None)
+    extension.table.release(None)
+
+
+@pytest.mark.parametrize("memory", ["device", "managed", "pinned"])
+@pytest.mark.parametrize("device", [0, 1])
+def test_the_table_tells_whose_default_streams_are_meant(cuda, extension, memory, device):
+    own = cuda.stream("own", device=device)
+    x = cuda.array([1.0], speaks="cai", memory=memory, stream=own, device=device)
+    array, it = extension.begin(x, own)
+    shown = device if memory == "device" else 0
+    assert (it.device_id, extension.table.device(array)) == (shown, device)
+    extension.end(array, own)
+    cuda.synchronize()
+
+
+@pytest.mark.parametrize("call", ["cuEventRecord", "cuStreamWaitEvent"])
+@pytest.mark.parametrize("blocking", [False, True])
+@pytest.mark.parametrize("again", [False, True])
+def test_memory_that_could_not_be_given_back_is_kept_until_the_wait_is_made(
+    cuda, extension, call, blocking, again
+):
+    theirs, mine = cuda.stream("theirs"), cuda.stream("mine", blocking=blocking)
+    x = cuda.array([1.0] * 3, speaks="cai", stream=theirs, memory="pool")
+    array, _ = extension.begin(x, mine)
+    seen = mine.read(x)
+    del x
+    for _ in range(2):
+        cuda.fail(call)
+        with pytest.raises(cai_bridge.DriverError, match=call):
+            extension.table.give_back(array, mine.handle)
+    if again:
+        extension.table.give_back(array, mine.handle)
+    else:
+        cuda.fail(call)
+    extension.table.release(array)
+    _core._settle()
+    y = cuda.array(shape=3, speaks="cai", stream=theirs, memory="pool")
+    theirs.fill(y, 9.0)
+    cuda.synchronize()
+    assert seen.value == [1.0] * 3
+
+
+def test_a_table_that_is_too_old_is_an_import_error(cuda, extension):
+    old = Api.from_buffer_copy(extension.table)
+    old.version = 1
+    array, described = ctypes.c_void_p(), Description()
+    arguments = (ctypes.c_uint64(1), ctypes.byref(array), ctypes.byref(described))
+    x = ctypes.py_object(cuda.array([1.0]))
+    with pytest.raises(ImportError, match="got version 1 of its C interface; allowed: 3 or later"):
+        extension.held.begin(ctypes.byref(old), x, *arguments)
 
 
 def test_a_stream_of_another_device_is_refused(cuda, extension):

@@ -18,7 +18,9 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FOLDER = DOCS / "programs"
 TEST = FOLDER / "test_my_library.py"
-PROGRAMS = sorted(set(FOLDER.glob("*.py")) - {TEST, FOLDER / "place.py"})
+# `test_c_interface.py` builds the extension that this one tests, and runs it.
+OF_CPP = FOLDER / "test_my_extension.py"
+PROGRAMS = sorted(set(FOLDER.glob("*.py")) - {TEST, OF_CPP, FOLDER / "place.py"})
 SNIPPET = re.compile(r"^<!-- code: ([^: ]+)(?::(\w+))? -->$", re.MULTILINE)
 SHOWN = {
     (path, section)

@@ -5,7 +5,8 @@
  * Of C99 to C++20, before or after Python.h or without it.
  *
  *     const CaiBridgeApi *api = (const CaiBridgeApi *)PyCapsule_Import(CAI_BRIDGE_CAPSULE, 0);
- *     if (api == NULL || api->version < CAI_BRIDGE_VERSION) ...  // what an older package has not
+ *     if (api == NULL) return NULL;
+ *     if (api->version < CAI_BRIDGE_VERSION) ...        // an older package: PyErr_Format(PyExc_ImportError, ...)
  *     CaiBridgeArray *x;
  *     if (api->import_object(object, &x) < 0) return NULL;
  *     CaiBridgeDescription d;
@@ -33,7 +34,7 @@ extern "C" {
 /*
  The version of the table that this header declares. Later ones only add fields at its end.
  */
-#define CAI_BRIDGE_VERSION 2
+#define CAI_BRIDGE_VERSION 3
 
 /*
  An array that was imported. It keeps the memory until it is released.
@@ -77,7 +78,8 @@ typedef struct CaiBridgeDescription {
    */
   int32_t device_type;
   /*
-   The ordinal; 0 for pinned and managed memory.
+   The ordinal that DLPack shows: 0 for pinned and managed memory, whatever GPU its producer works on. `device` tells
+   that.
    */
   int32_t device_id;
   /*
@@ -129,7 +131,8 @@ typedef struct CaiBridgeExport {
    */
   int32_t device_type;
   /*
-   The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's.
+   The ordinal of the GPU that `stream` is of. CUDA memory is that GPU's; managed and pinned memory has none of its
+   own. Of an imported array that is handed on it is `device`'s answer, not the description's `device_id`.
    */
   int32_t device_id;
   /*
@@ -147,7 +150,9 @@ typedef struct CaiBridgeExport {
   void *owner;
   /*
    Called once, when the memory has no user any more and `stream` waits for the last work on it: on any thread,
-   without the interpreter's lock. It must not unwind (throw). NULL if there is nothing to do.
+   without the interpreter's lock, which it may take while the interpreter runs (`PyGILState_Ensure`). It must not
+   unwind (throw). NULL if there is nothing to do. It is not called for what is alive when the interpreter ends: that
+   is left to the end of the process.
    */
   void (*deleter)(void*);
 } CaiBridgeExport;
@@ -156,9 +161,13 @@ typedef struct CaiBridgeExport {
  The functions. A table of a later version has more of them behind: an extension compares `version` with the one that
  it was built for, and uses no more than both have.
 
- Those that return an int return 0, or -1 with a Python exception set. In a thread that has no
- Python thread state, and once the interpreter has ended, -1 is all they tell. Streams are `cudaStream_t` or
- `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling thread's.
+ Those that return an int return 0, and `device` a number, or -1 with a Python exception set. In a thread that has no
+ Python thread state, and once the interpreter has ended, -1 is all they tell. NULL for an array, an export or a place
+ for an answer is a `ValueError`. What cannot be seen is undefined: an array that was released, used again or released
+ again, and a stream that does not exist.
+
+ Streams are `cudaStream_t` or `CUstream`, as integers: 0 and 1 are the legacy default stream, 2 is the calling
+ thread's; of the GPU that `device` names, in an export of `device_id`.
  */
 typedef struct CaiBridgeApi {
   /*
@@ -171,7 +180,7 @@ typedef struct CaiBridgeApi {
    */
   int (*import_object)(struct _object*, struct CaiBridgeArray**);
   /*
-   Describes an array.
+   Describes an array. For NULL all is 0.
    */
   void (*describe)(const struct CaiBridgeArray*, struct CaiBridgeDescription*);
   /*
@@ -181,19 +190,27 @@ typedef struct CaiBridgeApi {
   int (*order)(const struct CaiBridgeArray*, uint64_t);
   /*
    Makes the producer's stream wait for the work that was queued on a stream, which exists; the array stays. With
-   or without the lock of the interpreter.
+   or without the lock of the interpreter. Where it fails, call it again, or `release`: the memory is then kept until
+   the wait is made. A producer that names no stream (a capsule, or `__dlpack__` alone) cannot be made to wait: its
+   memory is kept until the work is done, and the legacy default stream waits.
    */
   int (*give_back)(const struct CaiBridgeArray*, uint64_t);
   /*
-   Lets go of an array; NULL is nothing to let go of. With or without the lock of the interpreter, from any
-   thread.
+   Lets go of an array, once; NULL is nothing to let go of. With or without the lock of the interpreter, from any
+   thread. Once the interpreter has ended nothing happens: the memory is left to the end of the process.
    */
   void (*release)(struct CaiBridgeArray*);
   /*
    Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The lock of the
    interpreter is held. The caller owns the reference that it gets. After -1 the deleter was not called, and is not.
+   Refused are a GPU that is not there, and, where the driver can tell, a stream or CUDA memory of another.
    */
   int (*export_object)(const struct CaiBridgeExport*, struct _object**);
+  /*
+   Since version 3. The GPU whose default streams 1 and 2 name, or -1: the one that the array's producer works on. With
+   or without the lock of the interpreter.
+   */
+  int32_t (*device)(const struct CaiBridgeArray*);
 } CaiBridgeApi;
 
 #ifdef __cplusplus

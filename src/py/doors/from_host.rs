@@ -110,7 +110,7 @@ pub(crate) fn _host_to_gpu<'py>(
         let argument = Argument::parse(Some(stream))?;
         let driver = driver::prepared(|call| detach(py, call))?;
         driver.open(ordinal, |call| detach(py, call));
-        check_exists(&driver, ordinal, "device")?;
+        check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
         let tensor = taken(x)?;
         let array = named(&tensor.array, name)?;
         let plan = buffer::plan(&tensor.array)?;

@@ -67,6 +67,13 @@ impl Holding {
         Ok(())
     }
 
+    /// Work on it is pending on that stream at `at`, which its end has to wait for. It comes back where that is known: to
+    /// drop it may run anything.
+    pub(crate) fn owe(&mut self, known: KnownStream, at: Place) -> Option<KnownStream> {
+        self.used.at = at;
+        known.add_to(&mut self.used.also)
+    }
+
     /// The memory goes on to `next`. Its consumer so far is upstream from here on.
     #[inline]
     pub(super) fn hand_on(&mut self, next: Consumer) {

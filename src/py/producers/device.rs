@@ -1,5 +1,7 @@
 //! Which device an array is on: what its pointer says, and what `device=` may be.
 
+use std::fmt;
+
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyInt, PyString};
 
@@ -25,7 +27,7 @@ pub(super) fn locate(
         let device = match wanted {
             Some(device) => {
                 if device.kind == MemoryKind::Device {
-                    check_exists(driver, device.id, "device")?;
+                    check_exists(driver, device.id, "device", format_args!("(2, {})", device.id))?;
                 }
                 device
             }
@@ -45,11 +47,16 @@ pub(super) fn locate(
     as_wanted(own, wanted).map(|device| (device, Place::owning(found)))
 }
 
-/// Refuses a GPU that this machine does not have, as `field` names it.
-pub(crate) fn check_exists(driver: &Handle, ordinal: i32, field: &'static str) -> Result<()> {
+/// Refuses a GPU that this machine does not have, as `field` names it by `got`.
+pub(crate) fn check_exists(
+    driver: &Handle,
+    ordinal: i32,
+    field: &'static str,
+    got: impl fmt::Display,
+) -> Result<()> {
     match driver.get()?.primary_context(ordinal) {
         Err(error) if is_missing_device(&error) => {
-            let got = format!("(2, {ordinal}), which this machine does not have");
+            let got = format!("{got}, which this machine does not have");
             Err(Error::at(Kind::DeviceMissing, field, got))
         }
         found => found.map(drop),
@@ -80,7 +87,7 @@ pub(super) fn as_wanted(own: Device, wanted: Option<Device>) -> Result<Device> {
 
 /// Refuses memory that an unknown producer says is a GPU's, if the driver knows it as another's or
 /// not at all.
-pub(super) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
+pub(crate) fn check_memory(driver: &Handle, array: &Descriptor) -> Result<()> {
     let Device { kind: MemoryKind::Device, id } = array.device() else { return Ok(()) };
     // Without a driver an array is looked at all the same.
     if array.ptr() == 0 || driver.get().is_err() {

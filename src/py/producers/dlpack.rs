@@ -197,7 +197,7 @@ pub(crate) fn capsule(
     let place = place(py, &driver, &array)?;
     // Without a driver a capsule is read all the same.
     if array.device().kind == MemoryKind::Device && array.ptr() != 0 && driver.get().is_ok() {
-        check_exists(&driver, place.ordinal, "device")?;
+        check_exists(&driver, place.ordinal, "device", format_args!("(2, {})", place.ordinal))?;
         check_memory(&driver, &array)?;
     }
     let mut source = Holding::array(x.clone().unbind(), None, driver, By::Capsule);
@@ -312,7 +312,12 @@ fn on_device<R>(
     };
     driver.open(device.id, |call| detach(py, call));
     order::within(calls, Place::gpu(device.id), |_| ask()).map_err(|error| {
-        let missing = check_exists(driver, device.id, "__dlpack_device__");
+        let missing = check_exists(
+            driver,
+            device.id,
+            "__dlpack_device__",
+            format_args!("(2, {})", device.id),
+        );
         missing.err().filter(|why| why.kind() == Kind::DeviceMissing).map_or(error, PyErr::from)
     })
 }

@@ -13,10 +13,11 @@ use crate::error::{Error, Kind, Result};
 use crate::lease::{Failure, Lease};
 use crate::order::{self, Purpose};
 use crate::py::errors::interrupted;
-use crate::py::interpreter::{detach, enter};
+use crate::py::interpreter::{detach, enter, is_interrupt};
 use crate::py::lease::{Holding, Tenant, look};
 use crate::py::observe::{CallSpan, End};
 use crate::py::source::{check_stream, connect_both, ready_streams};
+use crate::py::streams::KnownStream;
 use crate::stream::{Alive, Elided, Ready};
 
 /// The memory of Python's.
@@ -46,9 +47,29 @@ impl PythonMemory {
         Ok(source)
     }
 
-    /// Refuses a stream of another device than the array's.
-    pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<()> {
-        check_stream(array, &self.driver, Some(stream), stream.place()).map(|_| ())
+    /// Refuses a stream of another device than the array's. Answers where it is.
+    pub(crate) fn check_stream(&self, array: &Descriptor, stream: Alive<'_>) -> Result<Place> {
+        check_stream(array, &self.driver, Some(stream), stream.place())
+    }
+
+    /// Gives the memory back, for a user who may let go of it next. Where that fails, its end waits for `user` too.
+    pub(crate) fn give_back_or_owe(&self, user: Alive<'_>) -> Result<()> {
+        inside(|py| {
+            self.order_to(py, user).map_err(|trouble| match self.owe(py, user) {
+                Err(interrupt) if is_interrupt(py, &interrupt) => interrupt.into(),
+                _ => trouble,
+            })
+        })
+    }
+
+    fn owe(&self, py: Python<'_>, user: Alive<'_>) -> PyResult<()> {
+        let (known, failed) = match KnownStream::of(py, &self.driver, user) {
+            Ok(known) => (known, Ok(())),
+            Err(failed) => (KnownStream::unasked(user.stream()), Err(failed)),
+        };
+        let again = self.lease.with(|tenant| tenant.holding()?.owe(known, user.place()));
+        drop(again);
+        failed
     }
 
     fn ready(&self) -> Ready {

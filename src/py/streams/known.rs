@@ -33,6 +33,11 @@ impl KnownStream {
         keep(py, driver, given, None)
     }
 
+    /// A stream that cannot be asked about now.
+    pub(crate) const fn unasked(stream: Stream) -> Self {
+        Self::Lost(StreamName::unasked(stream))
+    }
+
     /// The streams that libraries work on now at `place`. The legacy default stream is left out, also where it
     /// stands in for another. One that cannot be asked about now has no keeper.
     pub(crate) fn of_libraries(
@@ -43,7 +48,7 @@ impl KnownStream {
         let (mut found, objects) = (Vec::new(), Objects::default());
         current::each(py, driver, place, &objects, |alive, _| {
             let known = answered(py, Self::of_library(py, driver, alive, &objects))?;
-            let unasked = || Some(Self::Lost(StreamName::unasked(alive.stream())));
+            let unasked = || Some(Self::unasked(alive.stream()));
             found.extend(known.unwrap_or_else(unasked));
             Ok(())
         })?;
@@ -132,7 +137,7 @@ impl KnownStream {
             return Ok(None);
         }
         let Some(native) = xla::work_stream(py, place.ordinal)? else {
-            return Ok(Some(Self::Lost(StreamName::unasked(Stream::Handle(handle)))));
+            return Ok(Some(Self::unasked(Stream::Handle(handle))));
         };
         // SAFETY: JAX destroys it no more than its others.
         let alive = unsafe { Alive::kept(Stream::Handle(native), place) };
