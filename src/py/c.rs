@@ -134,8 +134,9 @@ pub struct CaiBridgeApi {
     /// the wait is made. A producer that names no stream (a capsule, or `__dlpack__` alone) cannot be made to wait: its
     /// memory is kept until the work is done, and the legacy default stream waits.
     pub give_back: unsafe extern "C" fn(*const CaiBridgeArray, u64) -> c_int,
-    /// Lets go of an array, once; NULL is nothing to let go of. With or without the lock of the interpreter, from any
-    /// thread. Once the interpreter has ended nothing happens: the memory is left to the end of the process.
+    /// Lets go of an array, once; NULL is nothing to let go of. Work that `give_back` was not called for is not waited for.
+    /// With or without the lock of the interpreter, from any thread. Once the interpreter has ended nothing happens: the
+    /// memory is left to the end of the process.
     pub release: unsafe extern "C" fn(*mut CaiBridgeArray),
     /// Since version 2. Makes a Python object of memory, which speaks DLPack and the CUDA Array Interface. The lock of the
     /// interpreter is held. The caller owns the reference that it gets. After -1 the deleter was not called, and is not.

@@ -196,8 +196,9 @@ typedef struct CaiBridgeApi {
    */
   int (*give_back)(const struct CaiBridgeArray*, uint64_t);
   /*
-   Lets go of an array, once; NULL is nothing to let go of. With or without the lock of the interpreter, from any
-   thread. Once the interpreter has ended nothing happens: the memory is left to the end of the process.
+   Lets go of an array, once; NULL is nothing to let go of. Work that `give_back` was not called for is not waited for.
+   With or without the lock of the interpreter, from any thread. Once the interpreter has ended nothing happens: the
+   memory is left to the end of the process.
    */
   void (*release)(struct CaiBridgeArray*);
   /*
