@@ -576,6 +576,7 @@ HANDED_OVER = """
         ("v = cai_bridge.from_cai(X(y, b))", "from_cai"),
         ("v = cai_bridge.to_cai(X(y, b))", "to_cai"),
         ("v = cai_bridge.to_dlpack(X(y, b))", "to_dlpack"),
+        ("v = cai_bridge.convert([X(y, b)], 'cai')", "convert"),
         ("take(X(y, b))", "adapt take"),
     ],
 )
