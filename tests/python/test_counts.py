@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.counts import __main__ as counts
 from tests.counts.__main__ import grown, line, rows, text
 from tests.counts.callgrind import read
 
@@ -58,7 +59,8 @@ KNOWN: dict[str, Any] = {
 
 
 @pytest.fixture
-def costs(tmp_path: Path) -> dict[str, Any]:
+def costs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    monkeypatch.setattr(counts, "ROUNDS", 1000)
     file = tmp_path / "callgrind.1"
     file.write_text(OUTPUT)
     return line(read(file, 1000))
@@ -73,6 +75,7 @@ def test_what_callgrind_wrote_is_read_for_a_call(costs: dict[str, Any]) -> None:
 def test_what_costs_the_same_passes(costs: dict[str, Any]) -> None:
     assert grown(KNOWN, costs) == []
     assert grown(KNOWN, {**costs, "instructions": 4321 * 1.009}) == []
+    assert grown(KNOWN, {**costs, "pages": 3, "own_pages": 2}) == []
     assert grown(KNOWN, {**costs, "instructions": 1, "python": 0, "driver": {}}) == []
 
 
@@ -81,9 +84,9 @@ def test_what_costs_the_same_passes(costs: dict[str, Any]) -> None:
     [
         ({"instructions": 4365}, "instructions 4321 -> 4365"),
         ({"lines": 5}, "lines 4 -> 5"),
-        ({"pages": 3}, "pages 2 -> 3"),
+        ({"pages": 3.1}, "pages 2 -> 3.1"),
         ({"own_lines": 3}, "own_lines 2 -> 3"),
-        ({"own_pages": 2}, "own_pages 1 -> 2"),
+        ({"own_pages": 2.1}, "own_pages 1 -> 2.1"),
         ({"allocations": 2}, "allocations 1 -> 2"),
         ({"python": 3}, "python 2 -> 3"),
         ({"releases": 2}, "releases 1 -> 2"),

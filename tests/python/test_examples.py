@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from stand_in import no_libraries
 
 from cai_bridge import adapt, convert
 from cai_bridge.testing import SimulatedCuda
+from generating.trace import draw
 
 __all__ = ["no_libraries"]
 
@@ -56,13 +58,12 @@ def test_the_quickstart_shows_the_dict_the_capsules_and_each_wait() -> None:
 
 
 def test_the_trace_shows_the_waits_both_ways_and_can_be_drawn(tmp_path: Path) -> None:
-    trace, picture = tmp_path / "trace.json", tmp_path / "trace.svg"
+    trace = tmp_path / "trace.json"
     shown = run(EXAMPLES[6], trace)
     assert re.search(r"consumer \S+ waits for producer", shown)
     assert re.search(r"producer \S+ waits for consumer", shown)
     assert "no wait: same stream" in shown
-    run(ROOT / "docs" / "draw_trace.py", trace, picture)
-    drawn = ElementTree.fromstring(picture.read_text())
+    drawn = ElementTree.fromstring(draw(json.loads(trace.read_text())))
     words = {element.text for element in drawn.iter() if element.text}
     assert {"to_cai", "__dlpack__", "MainThread", "cuda:0 streams"} <= words
     assert FREE_THREADED or "reader" in words

@@ -6,9 +6,9 @@ import logging
 from typing import Any
 
 import pytest
-from soak.foreign import external
 
 from cai_bridge import convert, from_cai, to_cai, to_dlpack
+from soak.device.foreign import external
 
 FOUR = [1.0] * 4
 

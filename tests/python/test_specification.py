@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import runpy
-from pathlib import Path
 
 import pytest
 from specification import SENTENCES, SIDES, as_consumer, as_producer
 
-ROOT = Path(__file__).parents[2]
-LISTING = runpy.run_path(str(ROOT / "docs" / "list_specification.py"))
-FOUND = LISTING["found"]()
+from generating import specification as listing
+
+FOUND = listing.found()
 
 
 @pytest.mark.parametrize("name", SENTENCES)
@@ -47,25 +45,26 @@ def test_a_marked_test_quotes_its_sentence_and_names_its_section():
 
 def test_no_sentence_is_there_twice():
     written = [(row["section"], row["sentence"]) for row in SENTENCES.values()]
-    assert len(set(written)) == len(written) == len(LISTING["SENTENCES"])
+    assert len(set(written)) == len(written) == len(listing.SENTENCES)
 
 
 def test_the_page_has_the_result_of_every_test_and_each_of_them_passed():
-    results = json.loads(LISTING["RESULTS"].read_text())["tests"]
+    last = json.loads(listing.RESULTS.read_text())
+    results = last["tests"]
     shown = {
         f"{file}::{test}" for side in FOUND.values() for row in side.values() for file, test in row
     }
     assert shown <= set(results)
     for test in shown:
         assert results[test].keys() == {"passed"}, test
-    page = LISTING["page"]()
+    page = listing.page(last)
     assert ("not run" in page, " failed," in page) == (False, True)
     assert ", 0 failed, 0 skipped." in page
 
 
 def test_what_was_not_run_or_failed_is_told():
     row, tests = SENTENCES["shape"], {"shape": [("a.py", "test_it")]}
-    cell = LISTING["cell"]
+    cell = listing.cell
     failed = {"a.py::test_it": {"passed": 3, "failed": 1}}
     assert cell(row, "consumer", tests, failed).endswith(
         "(../tests/python/a.py): 3 passed, 1 failed"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from soak.foreign import ByHand
 
 from cai_bridge import from_cai, to_cai
+from soak.device.foreign import ByHand
 
 
 @pytest.mark.parametrize("named", ["by its object", "by its handle", "not at all"])

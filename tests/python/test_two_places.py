@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import tables
 from capsules import HandMade
-from soak.foreign import ByHand
 
 from cai_bridge import DLPackView, HostSyncWarning, from_cai, to_cai
+from soak.device.foreign import ByHand
 
 ORDER = ("cuEventRecord", "cuStreamWaitEvent")
 
