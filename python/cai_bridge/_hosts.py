@@ -7,6 +7,7 @@ from ._core import (
     CaiView,
     DLPackView,
     _check_host,
+    _dtypes,
     _gpu_for,
     _host_copy,
     _host_to_gpu,
@@ -26,7 +27,8 @@ _views = CaiView, DLPackView
 HOST, PINNED = 1, 3
 # NumPy's letters of what every library has: bool, integers, floats, complex numbers.
 SHARED = frozenset("biufc")
-EXTENDED = "bfloat16", "float8_"
+# The names of those of ml_dtypes.
+EXTENDED = frozenset(name for name, _, _, typestr in _dtypes() if typestr[1] == "V")
 
 
 def on_host(x: Any) -> bool:
@@ -49,7 +51,7 @@ def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:
     dtype = getattr(x, "dtype", None)
     # Words, dates and objects are no arrays that others could have; they stay where they are.
     kind, name = getattr(dtype, "kind", "f"), getattr(dtype, "name", "")
-    return library.name == "numpy" or kind in SHARED or str(name).startswith(EXTENDED)
+    return library.name == "numpy" or kind in SHARED or name in EXTENDED
 
 
 def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: bool | None) -> Any:

@@ -28,6 +28,11 @@ const fn key(text: &[u8]) -> u32 {
     }
 }
 
+/// Whether there are types of that many bytes that NumPy has no letter for.
+fn is_opaque(size: i64) -> bool {
+    Dtype::all().any(|dtype| dtype.is_opaque() && dtype.itemsize() == size)
+}
+
 /// What a typestr says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Typestr {
@@ -89,8 +94,10 @@ impl Typestr {
             return Self::parse(&format!("{order}{letter}{size}"));
         }
         match letter {
-            'V' | 'f' if size == 1 => return Ok(Self::Opaque(1)),
-            'V' if size == 2 && order != '>' => return Ok(Self::Opaque(2)),
+            'f' if size == 1 => return Ok(Self::Opaque(1)),
+            'V' if (size == 1 || order != '>') && is_opaque(size) => {
+                return Ok(Self::Opaque(size));
+            }
             'b' | 'i' | 'u' if size == 1 => return Self::parse(&format!("|{letter}1")),
             _ => {}
         }

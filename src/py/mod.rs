@@ -71,6 +71,7 @@ mod _core {
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::{_forget_habits, _habits};
     use super::lease::{_end, _settle};
+    use super::numpy::_dtypes;
     use super::observe::log::_set_event_level;
     use super::observe::trace::{_start_trace, _stop_trace, Recording};
     use super::streams::by_function::_ask_for_streams;
@@ -127,6 +128,7 @@ mod _core {
         module.add_function(wrap_pyfunction!(_ready_on, module)?)?;
         module.add_function(wrap_pyfunction!(_ask_for_streams, module)?)?;
         module.add_function(wrap_pyfunction!(_set_event_level, module)?)?;
+        module.add_function(wrap_pyfunction!(_dtypes, module)?)?;
         module.add_function(wrap_pyfunction!(_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_forget_habits, module)?)?;
         module.add_function(wrap_pyfunction!(_to_numpy, module)?)?;

@@ -64,6 +64,13 @@ pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
     })
 }
 
+/// The table of element types: each one's name, DLPack's code and bits, and the typestr.
+#[pyfunction]
+pub(crate) fn _dtypes() -> Vec<(&'static str, u8, u8, &'static str)> {
+    let row = |dtype: Dtype| (dtype.name(), dtype.code(), dtype.bits(), dtype.typestr());
+    Dtype::all().map(row).collect()
+}
+
 /// Has NumPy's own for [`known`].
 pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
     Dtype::all().filter(|known| !known.is_opaque()).try_for_each(|known| dtype(py, known).map(drop))

@@ -35,23 +35,37 @@ class SimulatedDtype:
         return self.name
 
 
-# The name, the typestr, and the letter of `struct` (doubled for complex types).
-_TABLE = """
-    bool |b1 ?    int8 |i1 b    int16 <i2 h    int32 <i4 i    int64 <i8 q
-    uint8 |u1 B   uint16 <u2 H  uint32 <u4 I   uint64 <u8 Q
-    float16 <f2 e float32 <f4 f float64 <f8 d  complex64 <c8 ff  complex128 <c16 dd
-    bfloat16 <V2 H
-    float8_e3m4 |V1 B   float8_e4m3 |V1 B     float8_e4m3b11fnuz |V1 B  float8_e4m3fn |V1 B
-    float8_e4m3fnuz |V1 B  float8_e5m2 |V1 B  float8_e5m2fnuz |V1 B     float8_e8m0fnu |V1 B
-"""
-_CELLS = _TABLE.split()
-_ROWS = list(zip(_CELLS[::3], _CELLS[1::3], _CELLS[2::3], strict=True))
+_TABLE = _core._dtypes()
+DTYPES = {name: SimulatedDtype(name, typestr, bits // 8) for name, _, bits, typestr in _TABLE}
+"""Every element type that the bridge has, by name."""
 
-DTYPES = {name: SimulatedDtype(name, typestr, int(typestr[2:])) for name, typestr, _ in _ROWS}
-"""Every element type that the simulated device has, by name."""
+CODES = {name: (code, bits) for name, code, bits, _ in _TABLE}
+"""DLPack's code and bits of each."""
 
-_FORMATS = {name: struct.Struct("<" + letters) for name, _, letters in _ROWS}
-_BY_TYPESTR = {typestr: name for name, typestr, _ in reversed(_ROWS) if typestr[1] != "V"}
+# Letters of `struct` for one number of so many bytes; those of unsigned ones are its bits.
+_UNSIGNED = {1: "B", 2: "H", 4: "I", 8: "Q"}
+_FLOATS = {2: "e", 4: "f", 8: "d"}
+
+
+def _letters(code: int, size: int) -> str:
+    """Tell the letter of `struct`, doubled for complex types; 8-bit floats are their bits."""
+    match code:
+        case 0:
+            return _UNSIGNED[size].lower()
+        case 2:
+            return _FLOATS[size]
+        case 5:
+            return 2 * _FLOATS[size // 2]
+        case 6:
+            return "?"
+    return _UNSIGNED[size]
+
+
+_FORMATS = {name: struct.Struct("<" + _letters(code, bits // 8)) for name, code, bits, _ in _TABLE}
+_EXACT = {one.typestr: name for name, one in DTYPES.items() if one.typestr[1] != "V"}
+_OPAQUE = {
+    one.typestr: f"uint{8 * one.itemsize}" for one in DTYPES.values() if one.typestr[1] == "V"
+}
 
 
 def dtype_named(name: str) -> SimulatedDtype:
@@ -61,15 +75,16 @@ def dtype_named(name: str) -> SimulatedDtype:
 
 def name_behind(typestr: str, dtype: object = None) -> str:
     """Name the element type of a typestr; `dtype` says which where the typestr does not."""
-    known = _BY_TYPESTR.get(typestr)
+    known = _EXACT.get(typestr)
     if known is not None:
         return known
     named = str(getattr(dtype, "name", dtype)).rpartition(".")[2]
     if named in DTYPES and DTYPES[named].typestr == typestr:
         return named
-    raw = {"<V2": "uint16", "|V1": "uint8"}.get(typestr)
+    raw = _OPAQUE.get(typestr)
     if raw is None:
-        raise ValueError(f"typestr: got {typestr!r}; allowed: {', '.join(_BY_TYPESTR)}, <V2, |V1")
+        allowed = ", ".join([*_EXACT, *_OPAQUE])
+        raise ValueError(f"typestr: got {typestr!r}; allowed: {allowed}")
     return raw
 
 

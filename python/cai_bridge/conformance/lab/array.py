@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -29,17 +30,18 @@ GUARD = 64
 
 FILLER = 0xA5
 
-# The bits of 1.0, and how far on those of 2.0 are.
-_ONES = {
-    "float8_e3m4": (0x30, 0x10),
-    "float8_e4m3": (0x38, 0x08),
-    "float8_e4m3b11fnuz": (0x58, 0x08),
-    "float8_e4m3fn": (0x38, 0x08),
-    "float8_e4m3fnuz": (0x40, 0x08),
-    "float8_e5m2": (0x3C, 0x04),
-    "float8_e5m2fnuz": (0x40, 0x04),
-    "float8_e8m0fnu": (0x7F, 0x01),
-}
+# The bits of an 8-bit float's exponent and mantissa, and what says that its bias is not IEEE 754's.
+_FLOAT8 = re.compile(r"float8_e(\d)m(\d)(?:b(\d+))?(fnuz)?")
+
+
+def _ones(name: str) -> tuple[int, int] | None:
+    """Tell the bits of 1.0, and how far on those of 2.0 are; None where it is no 8-bit float."""
+    found = _FLOAT8.match(name)
+    if found is None:
+        return None
+    bias = int(found[3] or 2 ** (int(found[1]) - 1) - (found[4] is None))
+    step = 1 << int(found[2])
+    return bias * step, step
 
 
 LAYOUTS = {
@@ -160,8 +162,8 @@ class LabArray:
         low = self.region.ptr - self.memory.ptr - GUARD
         places = [(low + step) // self.dtype.itemsize for step in self.region.offsets()]
         name = self.dtype.name
-        if name in _ONES:
-            one, step = _ONES[name]
+        if ones := _ones(name):
+            one, step = ones
             values: list[Any] = [one + step * (place % 2) for place in places]
         elif name == "bool":
             values = [place % 2 == 0 for place in places]
@@ -176,10 +178,10 @@ class LabArray:
     def holds(self, seen: Any) -> bool:
         """Tell whether values that a consumer read are the array's."""
         got, own = list(flat(seen)), list(flat(self.values))
-        if self.dtype.name not in _ONES:
+        ones = _ones(self.dtype.name)
+        if ones is None:
             return got == own
-        one, _ = _ONES[self.dtype.name]
-        numbers = [1.0 if bits == one else 2.0 for bits in own]
+        numbers = [1.0 if bits == ones[0] else 2.0 for bits in own]
         return got in (own, numbers)
 
     def contents(self) -> bytes:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cai_bridge.testing._kit.dlpack_abi import READ_ONLY, ManagedTensor
-from cai_bridge.testing._kit.dtypes import dlpack_name
+from cai_bridge.testing._values import CODES
 
 from .array import LabArray
 from .objects import LEGACY, handle_of
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
 
 KEYWORDS = ("stream", "max_version", "dl_device", "copy")
 CPU = 1
-
-_CODES = {
-    dlpack_name(code, bits): (code, bits)
-    for code in (0, 1, 2, 4, 5, 6, *range(7, 15))
-    for bits in (8, 16, 32, 64, 128)
-}
 
 
 class DLPackArray(LabArray):
@@ -136,7 +130,7 @@ class DLPackArray(LabArray):
         shape, strides = region.shape, [step // itemsize for step in region.strides]
         if self._lanes > 1:
             shape, strides = shape[:-1], strides[:-1]
-        code, bits = _CODES[self.dtype.name]
+        code, bits = CODES[self.dtype.name]
         return ManagedTensor(
             region.ptr - self._byte_offset,
             form=form,

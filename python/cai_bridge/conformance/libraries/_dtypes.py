@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
-from cai_bridge.testing._kit.dtypes import dlpack_name
+from cai_bridge.testing._values import CODES, DTYPES
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-STANDARD = (
-    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"),
-    *("float16", "float32", "float64", "complex64", "complex128"),
-)
+STANDARD = tuple(name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V")
 FLOAT8 = ("float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu")
 
 
@@ -32,10 +28,9 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def dlpack_dtype(name: str) -> tuple[int, int, int]:
     """Tell DLPack's code, bits and lanes of a named type."""
-    for code, bits in itertools.product(range(15), (8, 16, 32, 64, 128)):
-        if dlpack_name(code, bits) == name:
-            return code, bits, 1
-    raise ValueError(f"dtype: got {name!r}; allowed: the types of DLPack 1.3 of whole bytes")
+    if name not in CODES:
+        raise ValueError(f"dtype: got {name!r}; allowed: the types of DLPack 1.3 of whole bytes")
+    return (*CODES[name], 1)
 
 
 def host_list(array: NDArray[Any]) -> Any:

@@ -7,24 +7,15 @@ from __future__ import annotations
 
 import re
 
-from cai_bridge.testing._values import DTYPES
+from cai_bridge.testing._values import CODES, DTYPES
 
-_COUNTED = {0: "int", 1: "uint", 2: "float", 3: "opaque_handle", 5: "complex"}
-_NAMED = {
-    (4, 16): "bfloat16",
-    (6, 8): "bool",
-    (7, 8): "float8_e3m4",
-    (8, 8): "float8_e4m3",
-    (9, 8): "float8_e4m3b11fnuz",
-    (10, 8): "float8_e4m3fn",
-    (11, 8): "float8_e4m3fnuz",
-    (12, 8): "float8_e5m2",
-    (13, 8): "float8_e5m2fnuz",
-    (14, 8): "float8_e8m0fnu",
+_COUNTED = {0: "int", 1: "uint", 2: "float", 3: "opaque_handle", 5: "complex", 6: "bool"}
+_NAMED = {pair: name for name, pair in CODES.items()} | {
     (15, 6): "float6_e2m3fn",
     (16, 6): "float6_e3m2fn",
     (17, 4): "float4_e2m1fn",
 }
+_SIZES = {dtype.itemsize for dtype in DTYPES.values() if dtype.typestr[1] == "V"}
 _EXACT = {dtype.typestr: name for name, dtype in DTYPES.items() if dtype.typestr[1] != "V"}
 # Leading zeros are no part of a size.
 _TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[.*\])?", re.ASCII)
@@ -32,11 +23,8 @@ _TYPESTR = re.compile(r"([<>|=])([biufcVSaUOmMt])(?:0+(?=[1-9]))?([0-9]{0,9})(\[
 
 def dlpack_name(code: int, bits: int) -> str | None:
     """Name the type of DLPack's ``(code, bits)``; None where DLPack 1.3 has none."""
-    if code in _COUNTED and bits:
-        return f"{_COUNTED[code]}{bits}"
-    if code == 6 and bits:
-        return _NAMED.get((code, bits), f"bool{bits}")
-    return _NAMED.get((code, bits))
+    counted = f"{_COUNTED[code]}{bits}" if code in _COUNTED and bits else None
+    return _NAMED.get((code, bits), counted)
 
 
 def typestr_of(name: str | None) -> str | None:
@@ -62,8 +50,10 @@ def is_opaque(typestr: str) -> bool:
     found = _TYPESTR.fullmatch(typestr)
     if found is None or found[4]:
         return False
-    order, letter, digits = found[1], found[2], found[3]
-    return (letter in "Vf" and digits == "1") or (letter == "V" and digits == "2" and order != ">")
+    order, letter, size = found[1], found[2], int(found[3] or 0)
+    return (letter, size) == ("f", 1) or (
+        letter == "V" and size in _SIZES and (size == 1 or order != ">")
+    )
 
 
 def typestr_name(typestr: str, dtype: object = None) -> str:

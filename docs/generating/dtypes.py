@@ -1,0 +1,55 @@
+"""What the code has of the table of element types: its rows, and the words of the refusal."""
+
+from __future__ import annotations
+
+import re
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from generating import DATA, ROOT, toml
+
+TABLE = ROOT / "src" / "dtype" / "table.rs"
+KINDS = ROOT / "src" / "error" / "kinds.rs"
+REFUSAL = re.compile(r'^( {4}Dtype: Buffer, "dtype", ")[^"]*(";)$', re.MULTILINE)
+ROWS = """\
+//! The table's rows. `docs/generate.py dtypes` writes this file from `tests/data/dtype.toml`.
+
+use super::{{Row, row}};
+
+/// Every type that both protocols can carry. The codes are `DLDataTypeCode`'s of DLPack 1.3.
+pub(super) const TABLE: [Row; {count}] = [
+{rows}
+];
+"""
+
+
+def family(row: dict[str, Any]) -> str:
+    """Name what a type shares with others: its name without the size, or the size of a float."""
+    name: str = row["name"]
+    return "8-bit floats" if name.startswith("float8_") else name.rstrip("0123456789")
+
+
+def words(rows: list[dict[str, Any]]) -> str:
+    """Write the types in a few words, as the refusal of another one does."""
+    said: list[str] = []
+    for what, some in groupby(rows, family):
+        names = [row["name"] for row in some]
+        if what == "8-bit floats":
+            said.append(what)
+        else:
+            said += names if len(names) < 3 else [f"{names[0]} to {names[-1]}"]
+    return ", ".join(said)
+
+
+def files() -> dict[Path, str]:
+    """List the files with what belongs into them."""
+    rows = toml(DATA / "dtype.toml")["dtype"]
+    lines = [
+        f'    row("{row["name"]}", {row["code"]}, {row["bits"]}, "{row["typestr"]}"),'
+        for row in rows
+    ]
+    table = ROWS.format(count=len(rows), rows="\n".join(lines))
+    kinds = KINDS.read_text(encoding="utf-8")
+    allowed = words(rows)
+    return {TABLE: table, KINDS: REFUSAL.sub(lambda line: line[1] + allowed + line[2], kinds)}
