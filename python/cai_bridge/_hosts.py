@@ -51,7 +51,7 @@ def is_wanted(x: Any, library: Library, copy: bool | None) -> bool:
     dtype = getattr(x, "dtype", None)
     # Words, dates and objects are no arrays that others could have; they stay where they are.
     kind, name = getattr(dtype, "kind", "f"), getattr(dtype, "name", "")
-    return library.name == "numpy" or kind in SHARED or name in EXTENDED
+    return library.name == "numpy" or kind in SHARED or str(name) in EXTENDED
 
 
 def convert(x: Any, library: Library, stream: Any, copy: bool | None, readonly: bool | None) -> Any:
@@ -124,6 +124,6 @@ class _Cpus:
 def _plain(x: Any) -> tuple[Any, str | None]:
     """Give an array that DLPack has a word for, and the name of the type that it stands for."""
     name = str(getattr(getattr(x, "dtype", None), "name", ""))
-    if name.startswith(EXTENDED) and hasattr(x, "view") and hasattr(x, "__array_interface__"):
+    if name in EXTENDED and hasattr(x, "view") and hasattr(x, "__array_interface__"):
         return x.view(f"u{x.dtype.itemsize}"), name
     return x, None
