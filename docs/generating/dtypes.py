@@ -15,7 +15,18 @@ REFUSAL = re.compile(r'^( {4}Dtype: Buffer, "dtype", ")[^"]*(";)$', re.MULTILINE
 ROWS = """\
 //! The table's rows. `docs/generate.py dtypes` writes this file from `tests/data/dtype.toml`.
 
-use super::{{Row, row}};
+/// A row of the table.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Row {{
+    pub(super) name: &'static str,
+    pub(super) code: u8,
+    pub(super) bits: u8,
+    pub(super) typestr: &'static str,
+}}
+
+pub(super) const fn row(name: &'static str, code: u8, bits: u8, typestr: &'static str) -> Row {{
+    Row {{ name, code, bits, typestr }}
+}}
 
 /// Every type that both protocols can carry. The codes are `DLDataTypeCode`'s of DLPack 1.3.
 pub(super) const TABLE: [Row; {count}] = [

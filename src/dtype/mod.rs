@@ -15,20 +15,7 @@ pub use typestr::Typestr;
 use std::fmt;
 
 use crate::error::{Error, Kind, Result};
-use table::TABLE;
-
-/// A row of the table.
-#[derive(Debug, PartialEq, Eq)]
-struct Row {
-    name: &'static str,
-    code: u8,
-    bits: u8,
-    typestr: &'static str,
-}
-
-const fn row(name: &'static str, code: u8, bits: u8, typestr: &'static str) -> Row {
-    Row { name, code, bits, typestr }
-}
+use table::{Row, TABLE, row};
 
 /// No place in the table.
 const NONE: u8 = u8::MAX;
