@@ -282,7 +282,7 @@ pub fn connect(
     }
     match made {
         Ok(Some(why)) => elided(purpose, to.place(), why, || Some(to.stream())),
-        _ => tell(purpose, from, to, made.is_ok()),
+        _ => report(purpose, from, to, made.is_ok()),
     }
     made.map(drop)
 }
@@ -335,7 +335,7 @@ fn refused(kind: Kind, from: Alive<'_>, to: Alive<'_>) -> Error {
 }
 
 #[inline]
-fn tell(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
+fn report(purpose: Purpose, from: Alive<'_>, to: Alive<'_>, made: bool) {
     if is_told() {
         tell_listener(purpose, from, to, made);
     }

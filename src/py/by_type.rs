@@ -54,7 +54,7 @@ impl<T> ByType<T> {
 
     /// The same where the type is another one than it was: it is examined again.
     #[cold]
-    pub(crate) fn again(
+    pub(crate) fn reexamine(
         &self,
         x: &Bound<'_, PyAny>,
         examine: fn(&Bound<'_, PyAny>, &Bound<'_, PyType>) -> PyResult<T>,

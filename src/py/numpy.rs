@@ -45,7 +45,7 @@ fn reach(py: Python<'_>) -> PyResult<()> {
 }
 
 /// The `numpy.dtype`s that are handed out again.
-static KNOWN: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
+static DTYPES: [PyOnceLock<Py<PyArrayDescr>>; Dtype::COUNT] =
     [const { PyOnceLock::new() }; Dtype::COUNT];
 
 /// The element type that `object` is, where it is one of those.
@@ -53,7 +53,7 @@ pub(crate) fn known(object: &Bound<'_, PyAny>) -> Option<Dtype> {
     /// Which was found last: a program has few.
     static LAST: AtomicUsize = AtomicUsize::new(0);
     let is = |dtype: &Dtype| {
-        let known = KNOWN[dtype.index()].get(object.py());
+        let known = DTYPES[dtype.index()].get(object.py());
         known.is_some_and(|known| known.as_ptr() == object.as_ptr())
     };
     let last = Dtype::all().nth(LAST.load(Ordering::Relaxed)).filter(is);
@@ -80,7 +80,7 @@ pub(crate) fn know_all(py: Python<'_>) -> PyResult<()> {
 /// `ml_dtypes` may be of another package next time.
 pub(crate) fn dtype(py: Python<'_>, dtype: Dtype) -> PyResult<Bound<'_, PyArrayDescr>> {
     dtype.check_shared()?;
-    let known = &KNOWN[dtype.index()];
+    let known = &DTYPES[dtype.index()];
     if let Some(dtype) = known.get(py) {
         return Ok(dtype.bind(py).clone());
     }

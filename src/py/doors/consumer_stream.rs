@@ -3,7 +3,7 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::Optional;
 use super::library::{CurrentStream, Method, ToLibrary};
 use crate::device::Device;
 use crate::py::streams::{Argument, libraries};
@@ -26,7 +26,7 @@ impl<'py> ConsumerStream<'py> {
         library: &Bound<'py, PyAny>,
         to_library: &ToLibrary,
         ordinal: i32,
-        stream: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
     ) -> PyResult<Self> {
         let py = library.py();
         let mut asked = Self {

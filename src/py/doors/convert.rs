@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use super::Maybe;
+use super::Optional;
 use super::library::DOOR;
 use super::maker::Maker;
 use super::tree::is_container;
@@ -70,10 +70,10 @@ use crate::py::observe::CallSpan;
 pub(crate) fn convert<'py>(
     x: &Bound<'py, PyAny>,
     to: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    copy: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
-    detach: Maybe<'_, 'py>,
+    stream: Optional<'_, 'py>,
+    copy: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
+    detach: Optional<'_, 'py>,
 ) -> Answer<'py> {
     let (py, span) = (x.py(), CallSpan::begin());
     entry(py, || {
@@ -85,8 +85,8 @@ pub(crate) fn convert<'py>(
 fn converted<'py>(
     x: &Bound<'py, PyAny>,
     to: &Bound<'py, PyAny>,
-    (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
-    (copy, detach): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+    (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
+    (copy, detach): (Optional<'_, 'py>, Optional<'_, 'py>),
 ) -> Answer<'py> {
     static GENERAL: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = x.py();

@@ -2,7 +2,7 @@
 
 use pyo3::prelude::*;
 
-use super::{Maybe, tell};
+use super::{Optional, report};
 use crate::py::flag;
 use crate::py::habits::Habit;
 use crate::py::interpreter::{Answer, entry};
@@ -78,7 +78,7 @@ pub(crate) fn from_cai<'py>(
     entry(x.py(), || {
         let span = CallSpan::begin();
         let made = view(x, stream, readonly, (owner, device, dtype));
-        if span.is_observed() { tell(DOOR, span, made) } else { made }
+        if span.is_observed() { report(DOOR, span, made) } else { made }
     })
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn _ready_on<'py>(view: &Bound<'py, View>, stream: &Bound<'py, PyAny>
 
 fn options<'a, 'py>(
     stream: &'a Argument<'a, 'py>,
-    (owner, device, dtype): (Maybe<'a, 'py>, Maybe<'a, 'py>, Maybe<'a, 'py>),
+    (owner, device, dtype): (Optional<'a, 'py>, Optional<'a, 'py>, Optional<'a, 'py>),
 ) -> ImportOptions<'a, 'py> {
     ImportOptions {
         door: DOOR,
@@ -112,9 +112,9 @@ fn options<'a, 'py>(
 #[inline]
 fn view<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
-    (owner, device, dtype): (Maybe<'_, 'py>, Maybe<'_, 'py>, Maybe<'_, 'py>),
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
+    (owner, device, dtype): (Optional<'_, 'py>, Optional<'_, 'py>, Optional<'_, 'py>),
 ) -> PyResult<Bound<'py, DLPackView>> {
     let argument = Argument::parse(stream)?;
     let readonly = flag::parse("readonly", readonly)?;

@@ -68,7 +68,7 @@ pub(crate) fn _check_host<'py>(
         if readonly == Some(true) {
             return Err(Error::new(Kind::ReadOnlyAsked, "True for a library that may write").into());
         }
-        if facts(x)?.has(Habit::Immutable) || taken(x)?.readonly {
+        if facts(x)?.has(Habit::Immutable) || host_tensor(x)?.readonly {
             return Err(Error::new(Kind::ReadOnlyConverted, "read-only memory").into());
         }
         Ok(())
@@ -86,7 +86,7 @@ pub(crate) fn _host_copy<'py>(
 ) -> Answer<'py> {
     let py = x.py();
     entry(py, || {
-        let tensor = taken(x)?;
+        let tensor = host_tensor(x)?;
         let array = named(&tensor.array, name)?;
         let plan = buffer::plan(&tensor.array)?;
         let memory = plan.map(|plan| tensor.copied(&plan)).transpose()?.map(Arc::new);
@@ -111,7 +111,7 @@ pub(crate) fn _host_to_gpu<'py>(
         let driver = driver::prepared(|call| detach(py, call))?;
         driver.open(ordinal, |call| detach(py, call));
         check_exists(&driver, ordinal, "device", format_args!("(2, {ordinal})"))?;
-        let tensor = taken(x)?;
+        let tensor = host_tensor(x)?;
         let array = named(&tensor.array, name)?;
         let plan = buffer::plan(&tensor.array)?;
         let memory = plan.map(|plan| tensor.compact(&plan)).transpose()?.map(Arc::new);
@@ -149,7 +149,7 @@ fn uploaded<'py>(
 }
 
 /// The tensor of an array on the host.
-fn taken(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
+fn host_tensor(x: &Bound<'_, PyAny>) -> PyResult<HostTensor> {
     let py = x.py();
     guards::check(x, &*facts(x)?, None)?;
     let newest = PyDict::new(py);

@@ -10,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyCapsule, PyList, PyTuple, PyType};
 
-use super::Maybe;
+use super::Optional;
 use super::consumer_stream::ConsumerStream;
 use super::hand_over::export;
 use super::item::at_item;
@@ -68,8 +68,8 @@ impl Maker {
     fn convert<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
+        readonly: Optional<'_, 'py>,
         lent: Option<&Bound<'py, PyList>>,
         later: Option<&Bound<'py, PyList>>,
     ) -> Answer<'py> {
@@ -83,8 +83,8 @@ impl Maker {
         slf: &Bound<'py, Self>,
         all: &Bound<'py, PyTuple>,
         names: &Bound<'py, PyAny>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
+        readonly: Optional<'_, 'py>,
         lent: &Bound<'py, PyList>,
     ) -> Answer<'py> {
         let py = slf.py();
@@ -111,8 +111,8 @@ impl Maker {
     fn admit<'py>(
         slf: &Bound<'py, Self>,
         xs: &Bound<'py, PyList>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
+        readonly: Optional<'_, 'py>,
     ) -> Answer<'py> {
         let py = slf.py();
         act(py, || {
@@ -135,7 +135,11 @@ impl Maker {
 
     /// The stream that the library works on, on a GPU: the caller's, or its current one; `None` if it has none.
     #[pyo3(signature = (ordinal, stream=None))]
-    fn works_on<'py>(slf: &Bound<'py, Self>, ordinal: i32, stream: Maybe<'_, 'py>) -> Answer<'py> {
+    fn works_on<'py>(
+        slf: &Bound<'py, Self>,
+        ordinal: i32,
+        stream: Optional<'_, 'py>,
+    ) -> Answer<'py> {
         let py = slf.py();
         entry(py, || {
             let to_library = slf.get().to_library(py)?;
@@ -161,8 +165,8 @@ impl Maker {
     pub(super) fn single<'py>(
         &self,
         x: &Bound<'py, PyAny>,
-        stream: Maybe<'_, 'py>,
-        readonly: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
+        readonly: Optional<'_, 'py>,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
         let py = x.py();
         let to_library = self.to_library(py)?;
@@ -226,7 +230,7 @@ impl Maker {
         to_library: &ToLibrary,
         source: Box<Holding>,
         readonly: Option<bool>,
-        stream: Maybe<'_, 'py>,
+        stream: Optional<'_, 'py>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let span = CallSpan::begin();
         let (class, calls) = match to_library.method {

@@ -26,11 +26,11 @@ use super::observe::CallSpan;
 use super::views::View;
 
 /// An argument that may be left out.
-type Maybe<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
+type Optional<'a, 'py> = Option<&'a Bound<'py, PyAny>>;
 
 /// A call of `door` that is told of: the view that it made, or why it made none.
 #[cold]
-fn tell<'py, V: PyClass<BaseType = View>>(
+fn report<'py, V: PyClass<BaseType = View>>(
     door: &'static str,
     span: CallSpan,
     made: PyResult<Bound<'py, V>>,

@@ -5,7 +5,7 @@
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 
-use super::Maybe;
+use super::Optional;
 use crate::py::interpreter::{Answer, entry};
 use crate::py::views::View;
 
@@ -29,7 +29,7 @@ impl Ndarrays {
     }
 
     /// The array of `view`, which is ready on CuPy's stream by now.
-    fn __call__<'py>(&self, view: &Bound<'py, View>, stream: Maybe<'_, 'py>) -> Answer<'py> {
+    fn __call__<'py>(&self, view: &Bound<'py, View>, stream: Optional<'_, 'py>) -> Answer<'py> {
         let _ = stream;
         entry(view.py(), || self.make(view))
     }

@@ -3,7 +3,7 @@
 use pyo3::prelude::*;
 use pyo3::types::{PyCFunction, PyList};
 
-use super::Maybe;
+use super::Optional;
 use super::call_argument::CallArgument;
 use super::consumer_stream::ConsumerStream;
 use super::hand_over::export_all;
@@ -22,7 +22,7 @@ impl Maker {
     pub(super) fn several<'py>(
         &self,
         xs: &Bound<'py, PyList>,
-        (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+        (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
         lent: Option<&Bound<'py, PyList>>,
         later: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Bound<'py, PyAny>> {

@@ -4,7 +4,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::hand_over::export;
-use super::{Maybe, tell};
+use super::{Optional, report};
 use crate::error::{Error, Kind};
 use crate::py::flag;
 use crate::py::habits::Habit;
@@ -64,32 +64,32 @@ const DOOR: &str = "to_cai";
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_cai<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
         let made = view(x, stream, readonly);
-        if span.is_observed() { tell(DOOR, span, made) } else { made }
+        if span.is_observed() { report(DOOR, span, made) } else { made }
     })
 }
 
 #[inline]
 fn view<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
 ) -> PyResult<Bound<'py, CaiView>> {
-    let source = taken(DOOR, x, (stream, readonly), Wanted::Cai)?;
+    let source = import(DOOR, x, (stream, readonly), Wanted::Cai)?;
     View::object(x.py(), source, CaiView)
 }
 
 /// The array of `x`, for a view of either protocol.
 #[inline(always)]
-pub(super) fn taken<'py>(
+pub(super) fn import<'py>(
     door: &'static str,
     x: &Bound<'py, PyAny>,
-    (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+    (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
     wanted: Wanted,
 ) -> PyResult<Box<Holding>> {
     let argument = Argument::parse(stream)?;
@@ -151,7 +151,7 @@ fn take_in_by(
     }
     match facts.producer {
         ProducerKind::CaiView | ProducerKind::DLPackView => {
-            again(door, x.py(), x.cast::<View>()?.get(), argument)
+            unwrap_view(door, x.py(), x.cast::<View>()?.get(), argument)
         }
         ProducerKind::Capsule => dlpack::capsule(door, x, argument),
         ProducerKind::Foreign if facts.has_cai && facts.has(Habit::NamesCurrentStream) => {
@@ -212,7 +212,7 @@ fn has_cai(x: &Bound<'_, PyAny>) -> PyResult<bool> {
 }
 
 /// One of our own views.
-fn again(
+fn unwrap_view(
     door: &'static str,
     py: Python<'_>,
     view: &View,

@@ -4,8 +4,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
 
-use super::to_cai::taken;
-use super::{Maybe, tell};
+use super::to_cai::import;
+use super::{Optional, report};
 use crate::device::MemoryKind;
 use crate::dlpack::capsule;
 use crate::error::Kind;
@@ -48,14 +48,14 @@ const DOOR: &str = "to_dlpack";
 #[pyo3(signature = (x, stream=None, readonly=None))]
 pub(crate) fn to_dlpack<'py>(
     x: &Bound<'py, PyAny>,
-    stream: Maybe<'_, 'py>,
-    readonly: Maybe<'_, 'py>,
+    stream: Optional<'_, 'py>,
+    readonly: Optional<'_, 'py>,
 ) -> Answer<'py> {
     entry(x.py(), || {
         let span = CallSpan::begin();
-        let made = taken(DOOR, x, (stream, readonly), Wanted::DLPack)
+        let made = import(DOOR, x, (stream, readonly), Wanted::DLPack)
             .and_then(|source| View::object(x.py(), source, DLPackView));
-        if span.is_observed() { tell(DOOR, span, made) } else { made }
+        if span.is_observed() { report(DOOR, span, made) } else { made }
     })
 }
 

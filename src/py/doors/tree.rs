@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 
-use super::Maybe;
+use super::Optional;
 use super::item::item_of;
 use super::library::ToLibrary;
 use super::maker::Maker;
@@ -52,7 +52,7 @@ impl Maker {
         &self,
         x: &Bound<'py, PyAny>,
         root: &Bound<'py, PyAny>,
-        (stream, readonly): (Maybe<'_, 'py>, Maybe<'_, 'py>),
+        (stream, readonly): (Optional<'_, 'py>, Optional<'_, 'py>),
         lent: Option<&Bound<'py, PyList>>,
     ) -> PyResult<Option<Converted<'py>>> {
         let py = x.py();
@@ -72,7 +72,7 @@ impl Maker {
         match self.several(&arrays, (stream, readonly), lent, None) {
             Ok(made) => {
                 let made = made.cast_into()?;
-                let tree = tree.again(py, &made, &mut 0)?;
+                let tree = tree.rebuild(py, &made, &mut 0)?;
                 Ok(Some(Converted { tree, first: arrays.get_item(0)?, made }))
             }
             Err(error) => Err(tree.named(root, error)?),
@@ -170,14 +170,14 @@ impl Around<'_> {
 
 impl<'py> Part<'py> {
     /// The same again, of the arrays that were made: the next one is at `next`.
-    fn again(
+    fn rebuild(
         &self,
         py: Python<'py>,
         made: &Bound<'py, PyList>,
         next: &mut usize,
     ) -> PyResult<Bound<'py, PyAny>> {
         let mut all = |parts: &[Self]| {
-            parts.iter().map(|part| part.again(py, made, next)).collect::<PyResult<Vec<_>>>()
+            parts.iter().map(|part| part.rebuild(py, made, next)).collect::<PyResult<Vec<_>>>()
         };
         match self {
             Self::Same(x) => Ok(x.clone()),
@@ -186,7 +186,7 @@ impl<'py> Part<'py> {
             Self::Dict(parts) => {
                 let dict = PyDict::new(py);
                 for (key, part) in parts {
-                    dict.set_item(key, part.again(py, made, next)?)?;
+                    dict.set_item(key, part.rebuild(py, made, next)?)?;
                 }
                 Ok(dict.into_any())
             }

@@ -30,7 +30,7 @@ use crate::py::lease::{Holding, Unconsumed, look};
 use crate::py::observe::By;
 use crate::py::source::{check_argument, hand_over_from, handed_over, pass_on, place_of};
 use crate::py::streams::argument::index;
-use crate::py::streams::{Argument, StreamRef, current, said};
+use crate::py::streams::{Argument, StreamRef, current, named_by_dict};
 use crate::py::text::{an_object, refused, shown};
 use crate::stream::{Alive, Ready, Request, Stream};
 
@@ -107,7 +107,7 @@ pub(crate) fn protocol(
     }
     // Of libraries that are known the dict is not asked: JAX would wait on the host.
     let asks = facts.has_cai && !known.is_known() && array.ptr() != 0;
-    let (named, readonly) = if asks { said(x)? } else { (None, false) };
+    let (named, readonly) = if asks { named_by_dict(x)? } else { (None, false) };
     let readonly = (readonly && form == Form::Legacy) || known.has(Habit::Immutable);
     let array = array.with_readonly(readonly.then_some(true));
     if !known.has(Habit::KeepsToDlpack) {

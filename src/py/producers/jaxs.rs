@@ -65,13 +65,13 @@ fn quick<'py>(
 
 /// Whether it is the type of a sharding over one device.
 fn is_of_one_device(kind: &Bound<'_, PyType>) -> PyResult<bool> {
-    static KNOWN: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    if let Some(known) = KNOWN.get(kind.py()) {
+    static TYPE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    if let Some(known) = TYPE.get(kind.py()) {
         return Ok(kind.is(known));
     }
     let found = kind.qualname()? == "SingleDeviceSharding" && kind.module()? == "jax.sharding";
     if found {
-        KNOWN.get_or_init(kind.py(), || kind.clone().unbind());
+        TYPE.get_or_init(kind.py(), || kind.clone().unbind());
     }
     Ok(found)
 }

@@ -122,13 +122,13 @@ impl Facts {
 }
 
 thread_local! {
-    static KNOWN: ByType<Facts> = const { ByType::new() };
+    static FACTS: ByType<Facts> = const { ByType::new() };
 }
 
 /// The facts of the type of `x`.
 #[inline(always)]
 pub(crate) fn facts(x: &Bound<'_, PyAny>) -> PyResult<Rc<Facts>> {
-    KNOWN.with(|known| known.get(x, examine))
+    FACTS.with(|known| known.get(x, examine))
 }
 
 /// The facts of the type of `x` once more, if it does not speak any more what it spoke when `facts` were found out: a
@@ -138,7 +138,7 @@ pub(crate) fn changed(x: &Bound<'_, PyAny>, facts: &Facts) -> PyResult<Option<Rc
     if Speaks::of(&x.get_type())? == facts.speaks {
         return Ok(None);
     }
-    KNOWN.with(|known| known.again(x, examine)).map(Some)
+    FACTS.with(|known| known.reexamine(x, examine)).map(Some)
 }
 
 /// The error for a class in place of an array.

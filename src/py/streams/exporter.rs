@@ -69,7 +69,7 @@ pub(crate) fn exports(object: &Bound<'_, PyAny>, ptr: u64, stream: Stream) -> Py
 }
 
 /// The stream that the dict of `object` names, and whether its memory is read-only, where it says so.
-pub(crate) fn said(object: &Bound<'_, PyAny>) -> PyResult<(Option<Stream>, bool)> {
+pub(crate) fn named_by_dict(object: &Bound<'_, PyAny>) -> PyResult<(Option<Stream>, bool)> {
     let py = object.py();
     let Some(dict) = answered(py, interface(object))? else { return Ok((None, false)) };
     let named = answered(py, pending(&dict))?.and_then(Ready::stream);

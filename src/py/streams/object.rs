@@ -188,9 +188,9 @@ enum Hint {
 
 fn kind_of(object: &Bound<'_, PyAny>) -> PyResult<Rc<StreamKind>> {
     thread_local! {
-        static KNOWN: ByType<StreamKind> = const { ByType::new() };
+        static KINDS: ByType<StreamKind> = const { ByType::new() };
     }
-    KNOWN.with(|known| known.get(object, examine))
+    KINDS.with(|known| known.get(object, examine))
 }
 
 /// How long `object` keeps its stream alive.

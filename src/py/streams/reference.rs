@@ -186,7 +186,7 @@ impl StreamRef {
     }
 
     /// A stream that the exporter has just said that it has.
-    const fn said(&self, stream: Stream) -> Alive<'_> {
+    const fn alive(&self, stream: Stream) -> Alive<'_> {
         // SAFETY: the exporter, which is held as long as `self`, keeps the stream that its dict names ("Lifetime
         // management", "Streams").
         unsafe { Alive::kept(stream, self.place) }
@@ -204,8 +204,8 @@ impl StreamRef {
         };
         let now = exporter.ask(py, self.stream())?.and_then(Ready::stream);
         // By the driver's name: another thread's own default stream has the legacy one's here.
-        let before = self.said(self.stream()).native();
-        let other = now.map(|stream| self.said(stream)).filter(|now| now.native() != before);
+        let before = self.alive(self.stream()).native();
+        let other = now.map(|stream| self.alive(stream)).filter(|now| now.native() != before);
         let lives = other.is_none() || goes_on(life_at(driver, self.place), exporter.life)?;
         Ok(other.filter(|_| lives))
     }
@@ -256,7 +256,7 @@ impl StreamRef {
             if is_first && !goes_on(life_at(driver, self.place), exporter.life)? {
                 return Ok(None);
             }
-            return Ok(now.map(|now| now.map(|stream| self.said(stream))));
+            return Ok(now.map(|now| now.map(|stream| self.alive(stream))));
         }
         // SAFETY: a default stream; or, in a context that lives, one of a library that destroys none, one that
         // Rust holds, or one that its object, which is held as long as `self`, has just said that it has.

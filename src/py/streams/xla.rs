@@ -142,8 +142,8 @@ pub(crate) fn _xla_said() -> u64 {
 /// The stream that JAX computes on, on a GPU, as the driver names it; `None` where it does not say. It is never
 /// destroyed.
 pub(super) fn work_stream(py: Python<'_>, ordinal: i32) -> PyResult<Option<u64>> {
-    static KNOWN: Mutex<Vec<(i32, Option<u64>)>> = Mutex::new(Vec::new());
-    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    static STREAMS: Mutex<Vec<(i32, Option<u64>)>> = Mutex::new(Vec::new());
+    let known = || STREAMS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, stream)) = known().iter().find(|(of, _)| *of == ordinal) {
         return Ok(*stream);
     }
