@@ -64,13 +64,11 @@ pub fn decode(
         kind if goes_on && is_of_dlpacks(kind) => alone(fields, layout, error),
         _ => Err(error),
     })?;
-    let claim = match (fields.stream, fields.version) {
-        (None | Some(0), super::VERSION) if unnamed.is_some() => {
-            Claim::Stated(unnamed.map_or(Ready::Nothing, Ready::On))
-        }
-        (None, 0..=2) => Claim::Silent,
-        (Some(0 | -1), _) if declared => Claim::Silent,
-        (stream, _) => Claim::Stated(Ready::from_cai(stream, here)?),
+    let claim = match (fields.stream, fields.version, unnamed) {
+        (None | Some(0), super::VERSION, Some(stream)) => Claim::Stated(Ready::On(stream)),
+        (None, 0..=2, _) => Claim::Silent,
+        (Some(0 | -1), ..) if declared => Claim::Silent,
+        (stream, ..) => Claim::Stated(Ready::from_cai(stream, here)?),
     };
     let (ptr, readonly) = fields.data;
     Ok(Decoded { version: fields.version, ptr, readonly, dtype, reach, claim })
