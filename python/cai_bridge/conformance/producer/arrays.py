@@ -8,7 +8,8 @@ import math
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeGuard, cast
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
@@ -17,11 +18,56 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES
 
 from ..adapter import ProducerAdapter
-from ..cases import Case
+from ..cases import Axes, Case
 from ..lab import Lab, flat
-from ..requirement import NotApplicableError, expect, needs
+from ..requirement import (
+    Check,
+    Level,
+    NotApplicableError,
+    Specification,
+    expect,
+    needs,
+    requires,
+)
 
 DICT = "__cuda_array_interface__"
+
+
+@dataclass(frozen=True)
+class Gives:
+    """Makes functions the checks of what is required of producers that give arrays by a door.
+
+    What such a requirement rests on is named without the door, or is another door's. All sections
+    are parts of `section`.
+    """
+
+    door: str
+    specification: Specification
+    section: str = ""
+
+    def __call__(
+        self,
+        name: str,
+        section: str,
+        rule: str,
+        why: str,
+        *,
+        level: Level = "must",
+        over: Axes | None = None,
+        rests_on: Iterable[str] = (),
+    ) -> Callable[[Check], Check]:
+        """Make a function the check of a requirement."""
+        return requires(
+            *("producer", f"{self.door}-{name}", self.specification, self.section + section),
+            rule=rule,
+            why=why,
+            level=level,
+            over=over,
+            rests_on=[
+                one if one.startswith(("dlpack-", "exchange-")) else f"{self.door}-{one}"
+                for one in rests_on
+            ],
+        )
 
 
 def made(

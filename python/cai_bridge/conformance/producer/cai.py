@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from ..adapter import ProducerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import Lab
-from ..requirement import CAI, Check, Level, expect, requires
-from .arrays import cai_of, can_be_late, descr_size, dict_or_refused, is_int, is_typestr, made
+from ..requirement import CAI, expect
+from .arrays import (
+    Gives,
+    cai_of,
+    can_be_late,
+    descr_size,
+    dict_or_refused,
+    is_int,
+    is_typestr,
+    made,
+)
 from .pending import pending
 
 PYTHON = "Python Interface Specification: "
 
 
-def cai(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    """Make a function the check of what is required of a dict."""
-    return requires(
-        *("producer", f"cai-{name}", CAI, section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=[f"cai-{one}" for one in rests_on],
-    )
+cai = Gives("cai", CAI)
 
 
 @cai(

@@ -2,54 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from cai_bridge.testing._kit.dlpack_abi import read_capsule
 
 from ..adapter import ProducerAdapter
-from ..cases import Axes
 from ..lab import Lab
 from ..requirement import (
     ARRAY_API,
     DLPACK,
-    Check,
-    Level,
-    Specification,
     expect,
     given,
     needs,
-    requires,
 )
-from .arrays import export, is_int, made, stream_taken
+from .arrays import Gives, export, is_int, made, stream_taken
 
 METHOD = "array.__dlpack__: "
 
 
-def dlpack(
-    name: str,
-    specification: Specification,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    """Make a function the check of what is required of ``__dlpack__``."""
-    return requires(
-        *("producer", f"dlpack-{name}", specification, section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=[f"dlpack-{one}" for one in rests_on],
-    )
+dlpack = Gives("dlpack", DLPACK)
+array_api = Gives("dlpack", ARRAY_API)
 
 
-@dlpack(
+@array_api(
     "device",
-    ARRAY_API,
     "array.__dlpack_device__: Returns",
     "__dlpack_device__() takes no arguments and returns a tuple of two integers, device type "
     "and ordinal",
@@ -65,9 +39,8 @@ def dlpack_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tuple(map(int, device))}"
 
 
-@dlpack(
+@array_api(
     "same-device",
-    ARRAY_API,
     "array.__dlpack_device__",
     "it names the device of the tensor in the capsule",
     "consumers queue on a stream of the wrong device, or refuse",
@@ -80,9 +53,8 @@ def dlpack_same_device(p: ProducerAdapter, lab: Lab) -> str:
     return f"{tensor}"
 
 
-@dlpack(
+@array_api(
     "keywords",
-    ARRAY_API,
     METHOD + "Parameters",
     "it takes stream, max_version, dl_device and copy by keyword",
     "consumers pass them, and not all try again without",
@@ -104,7 +76,6 @@ def dlpack_keywords(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "version",
-    DLPACK,
     "C API: DLPackVersion",
     "a versioned tensor's major version is 1, even if max_version names a later minor version",
     "consumers refuse a structure of an unknown version",
@@ -121,7 +92,6 @@ def dlpack_version(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "flags",
-    DLPACK,
     "C API: DLPACK_FLAG_BITMASK_*",
     "only flags that DLPack defines are set, and IS_COPIED only on a copy",
     "consumers take the array for a copy that they may write, or for another type",

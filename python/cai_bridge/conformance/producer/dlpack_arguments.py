@@ -9,16 +9,15 @@ from cai_bridge.testing._values import nested
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..requirement import ARRAY_API, DLPACK, NotApplicableError, expect
+from ..requirement import NotApplicableError, expect
 from .arrays import can_be_late, export, made, on_host, stream_taken
-from .dlpack import METHOD, dlpack
+from .dlpack import METHOD, array_api, dlpack
 from .pending import by_capsule, expect_ordered
 from .values import is_copy, numbers, taken_of, whole_of
 
 
 @dlpack(
     "legacy",
-    DLPACK,
     "Python Specification: max_version",
     'without max_version, or with one before 1.0, the capsule is called "dltensor"',
     "consumers older than DLPack 1.0 read the versioned structure as the legacy one",
@@ -44,7 +43,6 @@ def dlpack_legacy(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "versioned",
-    DLPACK,
     "Python Specification: max_version",
     'for max_version of 1.0 or later the capsule is called "dltensor_versioned"',
     "the legacy structure has no flags, so it cannot mark memory as read-only",
@@ -60,7 +58,6 @@ def dlpack_versioned(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "readonly",
-    DLPACK,
     "C API: DLPACK_FLAG_BITMASK_READ_ONLY",
     "the tensor of a read-only array, and of each view of it, has the READ_ONLY flag, or the "
     "producer refuses; a legacy capsule cannot say it",
@@ -90,9 +87,8 @@ def dlpack_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return f"flags are {fields.flags}"
 
 
-@dlpack(
+@array_api(
     "copy",
-    ARRAY_API,
     METHOD + "copy",
     "copy=False hands out the array's own memory; copy=True hands out other memory with the "
     "same values, ready on the stream and with the IS_COPIED flag, or raises BufferError",
@@ -121,9 +117,8 @@ def dlpack_copy(p: ProducerAdapter, lab: Lab) -> str:
     return "both as asked"
 
 
-@dlpack(
+@array_api(
     "dl-device",
-    ARRAY_API,
     METHOD + "dl_device",
     "dl_device= of the array's own device gives its memory, of the CPU memory that the host can "
     "read, and of any other device that memory or a BufferError",
@@ -158,9 +153,8 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return "; ".join(told)
 
 
-@dlpack(
+@array_api(
     "host-copy",
-    ARRAY_API,
     METHOD + "dl_device: note",
     "what dl_device= of the CPU gives holds what was pending: the producer waits for it",
     "the host reads before the write is done",

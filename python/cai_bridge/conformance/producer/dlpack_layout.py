@@ -9,7 +9,7 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..layouts import EMPTY, OFFSETS, REVERSED, VALUES
-from ..requirement import DLPACK, expect, needs
+from ..requirement import expect, needs
 from .arrays import export, made
 from .dlpack import dlpack
 from .values import by_dlpack, expect_values, lazy_values, taken_of, whole_of
@@ -19,7 +19,6 @@ _OTHERS = "a consumer computes with other numbers"
 
 @dlpack(
     "dtype",
-    DLPACK,
     "C API: DLDataType",
     "code, bits and lanes are those of the items",
     "a consumer reads other numbers",
@@ -38,7 +37,6 @@ def dlpack_dtype(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "shape",
-    DLPACK,
     "C API: DLTensor.ndim, DLTensor.shape",
     "ndim is not negative, and shape has ndim extents",
     "consumers read past the end",
@@ -53,7 +51,6 @@ def dlpack_shape(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "strides",
-    DLPACK,
     "C API: DLTensor.strides, since 1.2",
     "tensors of version 1.2 or later have strides, in items, one for each dimension",
     "consumers of those versions do not check the pointer for NULL",
@@ -69,7 +66,6 @@ def dlpack_strides(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "zero-size",
-    DLPACK,
     "C API: DLTensor.data",
     "the data pointer of a tensor without items is NULL",
     "consumers ask the driver about any other pointer, and fail",
@@ -86,7 +82,6 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "values",
-    DLPACK,
     "C API: DLTensor",
     "data, byte_offset, shape and strides together say where the array's items are",
     _OTHERS,
@@ -99,7 +94,6 @@ def dlpack_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "offset",
-    DLPACK,
     "C API: DLTensor.data, byte_offset",
     "data and byte_offset of a slice give the address of its first item",
     "a consumer computes with items before the slice",
@@ -112,7 +106,6 @@ def dlpack_offset(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "reversed",
-    DLPACK,
     "C API: DLTensor.strides",
     "the strides of a slice with a negative step are negative, and data is that of its first item; "
     "or the slice is refused",
@@ -126,7 +119,6 @@ def dlpack_reversed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "lazy",
-    DLPACK,
     "C API: DLTensor.data",
     "an array with recorded operations says its values, or is refused",
     _OTHERS,

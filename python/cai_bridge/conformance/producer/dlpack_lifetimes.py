@@ -10,7 +10,6 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab, flat
 from ..requirement import (
-    DLPACK,
     expect,
 )
 from .arrays import collect, export, in_another_thread, made, reference_to
@@ -23,7 +22,6 @@ LIFETIME = "Python Specification: Reference management"
 
 @dlpack(
     "unconsumed",
-    DLPACK,
     LIFETIME,
     "a capsule that nobody consumed frees the array with itself",
     "memory is never freed",
@@ -43,7 +41,6 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "deleter",
-    DLPACK,
     LIFETIME,
     "a consumed tensor frees the array when its deleter is called, not when the capsule is deleted",
     "memory is never freed, or freed while the consumer uses it",
@@ -78,7 +75,6 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 @dlpack(
     "deleter-anywhere",
-    DLPACK,
     "C API: DLManagedTensor.deleter",
     "the deleter works from any thread, without the interpreter lock",
     "consumers that delete in threads of their own crash or deadlock",
@@ -98,7 +94,6 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
 
 @dlpack(
     "two-exports",
-    DLPACK,
     LIFETIME,
     "two capsules are independent: deleting one, or exporting another array, leaves the other "
     "usable",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..requirement import ARRAY_API, expect, needs
+from ..requirement import expect, needs
 from .arrays import asked_on, made, speaks_dlpack
-from .dlpack import METHOD, dlpack
+from .dlpack import METHOD, array_api
 from .pending import RACE, by_capsule, expect_ordered, expect_read_first, writes
 
 STREAM = METHOD + "stream"
@@ -19,9 +19,8 @@ EXPORTS = (
 )
 
 
-@dlpack(
+@array_api(
     "pending",
-    ARRAY_API,
     STREAM,
     "the array is ready on the stream that stream= names",
     RACE,
@@ -33,9 +32,8 @@ def dlpack_pending(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return expect_ordered(p, lab, case, by_capsule)
 
 
-@dlpack(
+@array_api(
     "pending-default",
-    ARRAY_API,
     STREAM,
     "the same while the work is pending on a default stream",
     RACE,
@@ -47,9 +45,8 @@ def dlpack_pending_default(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return expect_ordered(p, lab, case, by_capsule)
 
 
-@dlpack(
+@array_api(
     "pending-read",
-    ARRAY_API,
     STREAM,
     "the same while the library still reads the array: operations that write are not safe either",
     "the consumer writes before the read is done",
@@ -61,9 +58,8 @@ def dlpack_pending_read(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return expect_read_first(p, lab, case, by_capsule)
 
 
-@dlpack(
+@array_api(
     "no-host-wait",
-    ARRAY_API,
     STREAM,
     "the consumer's stream waits for what is pending, and the host does not",
     "the host can queue nothing meanwhile",

@@ -8,20 +8,18 @@ from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
 from ..requirement import (
-    ARRAY_API,
     NotApplicableError,
     expect,
     needs,
 )
 from .arrays import asked_on, export, made, speaks_dlpack
-from .dlpack import dlpack
+from .dlpack import array_api
 from .dlpack_pending import PENDING, STREAM
 from .pending import ELSEWHERE, RACE, by_capsule, expect_ordered
 
 
-@dlpack(
+@array_api(
     "pending-elsewhere",
-    ARRAY_API,
     STREAM,
     "the same when another stream is the library's current one",
     RACE,
@@ -33,9 +31,8 @@ def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     return expect_ordered(p, lab, case, by_capsule, elsewhere=True)
 
 
-@dlpack(
+@array_api(
     "pending-on-two",
-    ARRAY_API,
     STREAM,
     "the same when work on the array is pending on two streams: the array is ready after both",
     RACE,
@@ -52,9 +49,8 @@ def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
     return seen
 
 
-@dlpack(
+@array_api(
     "default-stream",
-    ARRAY_API,
     STREAM + ": None",
     "stream=None means the legacy default stream, as 1 does: the array is ready on it",
     RACE,
@@ -75,9 +71,8 @@ def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
     return seen
 
 
-@dlpack(
+@array_api(
     "per-thread-stream",
-    ARRAY_API,
     STREAM + ": 2",
     "stream=2 means the per-thread default stream: the array is ready on it",
     RACE,
@@ -98,9 +93,8 @@ def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
     return seen
 
 
-@dlpack(
+@array_api(
     "streams",
-    ARRAY_API,
     STREAM + ": 1, 2 and handles",
     "stream= takes None, 1, 2 and the handle of any stream",
     "consumers that work on such a stream cannot use the array",
@@ -117,9 +111,8 @@ def dlpack_streams(p: ProducerAdapter, lab: Lab) -> str:
     return "all are taken"
 
 
-@dlpack(
+@array_api(
     "no-synchronization",
-    ARRAY_API,
     STREAM + ": -1",
     "stream= takes -1, and then nothing waits",
     "consumers that order the work themselves cannot say so",
@@ -139,9 +132,8 @@ def dlpack_no_synchronization(p: ProducerAdapter, lab: Lab) -> str:
     return "nothing waited"
 
 
-@dlpack(
+@array_api(
     "stream-zero",
-    ARRAY_API,
     STREAM + ": 0",
     "0 is refused",
     "it may mean None, the legacy or the per-thread default stream",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from cai_bridge.testing._kit.dlpack_abi import exchange_table
 from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import Lab, flat
 from ..layouts import EVERY
-from ..requirement import DLPACK, Check, Level, expect, needs, requires
-from .arrays import collect, has_table, made, reference_to, table_of
+from ..requirement import DLPACK, expect, needs
+from .arrays import Gives, collect, has_table, made, reference_to, table_of
 from .values import (
     by_exchange,
     by_loan,
@@ -31,25 +29,7 @@ TENSOR = ("dlpack-dtype", "dlpack-shape", "dlpack-strides", "dlpack-values", "dl
 """What is said of tensors by ``__dlpack__``, too; the same code may be behind both."""
 
 
-def exchange(
-    name: str,
-    section: str,
-    rule: str,
-    why: str,
-    *,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-) -> Callable[[Check], Check]:
-    """Make a function the check of what is required of a table."""
-    return requires(
-        *("producer", f"exchange-{name}", DLPACK, TABLE + section),
-        rule=rule,
-        why=why,
-        level=level,
-        over=over,
-        rests_on=rests_on,
-    )
+exchange = Gives("exchange", DLPACK, TABLE)
 
 
 @exchange(
