@@ -15,14 +15,23 @@ from cai_bridge.testing._values import nested
 from .adapter import ConsumerAdapter, ProducerAdapter
 from .cases import Case
 from .check import check_consumer, check_producer
-from .consumer.arrays import Refusal, asked_with, attempt, expect_copied, stream_of
+from .consumer.arrays import (
+    Refusal,
+    asked_with,
+    attempt,
+    expect_copied,
+    expect_read,
+    expect_read_or_refused,
+    expect_refused,
+    stream_of,
+)
 from .consumer.layouts import (
     expect_gaps_kept,
     expect_others_refused,
-    expect_read_or_refused,
     handed,
 )
 from .consumer.waiting import (
+    expect_each_waits,
     expect_other_stream_waits,
     expect_read_kept,
     expect_waits,
@@ -131,13 +140,16 @@ __all__ = [
     "exchange_table",
     "expect",
     "expect_copied",
+    "expect_each_waits",
     "expect_gaps_kept",
     "expect_ordered",
     "expect_other_stream_waits",
     "expect_others_refused",
+    "expect_read",
     "expect_read_first",
     "expect_read_kept",
     "expect_read_or_refused",
+    "expect_refused",
     "expect_values",
     "expect_waits",
     "export",

@@ -103,6 +103,47 @@ def attempt(call: Callable[..., _T], *arguments: Any) -> _T | Refusal:
         return Refusal(f"{type(error).__name__}: {error}")
 
 
+def expect_read(c: ConsumerAdapter, x: CaiArray | DLPackArray, told: str = "") -> str:
+    """Hand an array over, and judge by the items that the consumer reads.
+
+    Raises
+    ------
+    UnmetError
+        Other items are read, of what is `told`.
+    """
+    seen = c.values(c.copy(c.take(x)))
+    expect(x.holds(seen), f"{told or x.values} is read as {seen}")
+    return f"{seen}"
+
+
+def expect_read_or_refused(c: ConsumerAdapter, x: Any, case: Case | None = None) -> str:
+    """Hand an array over: it is read as it is, or refused.
+
+    Raises
+    ------
+    UnmetError
+        Other items are read.
+    """
+    seen = attempt(lambda: c.values(c.copy(c.take(x))))
+    right = isinstance(seen, Refusal) or x.holds(seen)
+    told = f" of {case.layout!r} and {case.dtype}" if case else ""
+    expect(right, f"{x.values}{told} is read as {seen}")
+    return f"{seen}"
+
+
+def expect_refused(c: ConsumerAdapter, x: CaiArray | DLPackArray, told: str) -> str:
+    """Hand an array over that the consumer is to refuse.
+
+    Raises
+    ------
+    UnmetError
+        It takes what is `told`.
+    """
+    y = attempt(c.take, x)
+    expect(isinstance(y, Refusal), f"{told} is taken")
+    return f"{y}"
+
+
 def stream_of(c: ConsumerAdapter) -> Any:
     """Make a stream of the consumer's.
 

@@ -5,7 +5,14 @@ from __future__ import annotations
 from ..adapter import ConsumerAdapter
 from ..lab import CaiArray, Lab
 from ..requirement import CAI, expect
-from .arrays import PYTHON, Refusal, Takes, attempt
+from .arrays import (
+    PYTHON,
+    Refusal,
+    Takes,
+    attempt,
+    expect_read_or_refused,
+    expect_refused,
+)
 
 _OTHERS = "it computes with other numbers than the producer's"
 _cai = Takes("cai", CAI)
@@ -36,9 +43,7 @@ def takes_cai_optional_entries(c: ConsumerAdapter, lab: Lab) -> str:
 def takes_cai_byte_order(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, typestr=">f4")
     x.swap_bytes()
-    seen = attempt(lambda: c.values(c.copy(c.take(x))))
-    expect(isinstance(seen, Refusal) or x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+    return expect_read_or_refused(c, x)
 
 
 @_cai(
@@ -66,9 +71,7 @@ def takes_cai_mask(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_cai_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, version=4)
-    y = attempt(c.take, x)
-    expect(isinstance(y, Refusal), "version 4 is taken")
-    return f"{y}"
+    return expect_refused(c, x, "version 4")
 
 
 @_cai(

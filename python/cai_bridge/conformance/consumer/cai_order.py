@@ -5,9 +5,13 @@ from __future__ import annotations
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, Lab
-from ..requirement import CAI, expect
-from .arrays import Refusal, Takes, attempt, stream_of
-from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
+from ..requirement import CAI
+from .arrays import (
+    Takes,
+    expect_refused,
+    stream_of,
+)
+from .waiting import WAITS, expect_each_waits, expect_other_stream_waits, expect_read_kept
 
 SYNCHRONIZATION = "Synchronization: Interface Requirements: "
 STREAM = SYNCHRONIZATION + "when stream is an integer"
@@ -23,11 +27,7 @@ _cai = Takes("cai", CAI, ("values", "stream"))
     over=WAITS,
 )
 def takes_cai_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
-    for value in lab.values():
-        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=mine)
-    return seen
+    return expect_each_waits(c, lab, case, CaiArray, stream_of(c))
 
 
 @_cai(
@@ -38,11 +38,7 @@ def takes_cai_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     over=WAITS,
 )
 def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
-    for value in lab.values():
-        x = CaiArray(lab, (lab.items,))
-        seen = expect_waits(c, lab, case, x, value, theirs=1, mine=mine)
-    return seen
+    return expect_each_waits(c, lab, case, CaiArray, stream_of(c), theirs=1)
 
 
 @_cai(
@@ -53,11 +49,7 @@ def takes_cai_legacy_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     over=WAITS,
 )
 def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
-    for value in lab.values():
-        x = CaiArray(lab, (lab.items,))
-        seen = expect_waits(c, lab, case, x, value, theirs=2, mine=mine)
-    return seen
+    return expect_each_waits(c, lab, case, CaiArray, stream_of(c), theirs=2)
 
 
 @_cai(
@@ -68,11 +60,7 @@ def takes_cai_per_thread_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str
     over=WAITS,
 )
 def takes_cai_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    seen = ""
-    for value in lab.values():
-        x, theirs = CaiArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=None)
-    return seen
+    return expect_each_waits(c, lab, case, CaiArray, None)
 
 
 @_cai(
@@ -105,6 +93,4 @@ def takes_cai_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_cai_stream_zero(c: ConsumerAdapter, lab: Lab) -> str:
     x = CaiArray(lab, stream=0)
-    y = attempt(c.take, x)
-    expect(isinstance(y, Refusal), "stream 0 is taken")
-    return f"{y}"
+    return expect_refused(c, x, "stream 0")

@@ -7,7 +7,11 @@ from ..cases import Case
 from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
 from ..requirement import CAI
-from .arrays import Takes, expect_copied, stream_of
+from .arrays import (
+    Takes,
+    expect_copied,
+    stream_of,
+)
 from .cai_order import SYNCHRONIZATION
 from .waiting import needs_sharing
 

@@ -10,14 +10,21 @@ from ..cases import Case
 from ..lab import CaiArray, Lab, flat
 from ..producer.arrays import collect
 from ..requirement import ARRAY_API, CAI, DLPACK, expect
-from .arrays import PYTHON, TENSOR, Refusal, Takes, attempt
+from .arrays import (
+    PYTHON,
+    TENSOR,
+    Refusal,
+    Takes,
+    attempt,
+    expect_read,
+    expect_read_or_refused,
+)
 from .layouts import (
     GAPS,
     OTHERS,
     Handed,
     expect_gaps_kept,
     expect_others_refused,
-    expect_read_or_refused,
     handed,
     of_layout,
 )
@@ -41,9 +48,7 @@ _TYPESTR, _DTYPE = PYTHON + "typestr", "C API: DLDataType"
 )
 def takes_values(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
     x = kind(lab, (2, 3, 4))
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+    return expect_read(c, x)
 
 
 _SHARED = (
@@ -82,8 +87,7 @@ _EMPTY = "programs fail when their data happens to be empty"
 def takes_zero_size(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
     for shape in ((0, 3), (3, 0), (0,)):
         x = kind(lab, shape)
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"an array of shape {shape} is read as {seen}")
+        expect_read(c, x, f"an array of shape {shape}")
     return "taken"
 
 
@@ -104,9 +108,7 @@ _REDUCED = "the consumer refuses the results of reductions"
 )
 def takes_scalar(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
     x = kind(lab, ())
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+    return expect_read(c, x)
 
 
 _CONSTANT = "it writes to memory that its owner believes constant"
@@ -160,8 +162,7 @@ def takes_dtypes(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
         dtypes = [dtype for dtype in dtypes if not dtype.startswith(("bfloat", "float8"))]
     for dtype in dtypes:
         x = kind(lab, (5,), dtype)
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"{x.values} of {dtype} is read as {seen}")
+        expect_read(c, x, f"{x.values} of {dtype}")
     return ", ".join(dtypes)
 
 

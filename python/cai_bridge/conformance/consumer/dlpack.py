@@ -5,7 +5,15 @@ from __future__ import annotations
 from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab
 from ..requirement import DLPACK, expect, needs
-from .arrays import TENSOR, Refusal, Takes, attempt
+from .arrays import (
+    TENSOR,
+    Refusal,
+    Takes,
+    attempt,
+    expect_read,
+    expect_read_or_refused,
+    expect_refused,
+)
 
 _OTHERS = "it computes with other numbers than the producer's"
 _dlpack = Takes("dlpack", DLPACK)
@@ -19,9 +27,7 @@ _dlpack = Takes("dlpack", DLPACK)
 )
 def takes_dlpack_legacy(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (2, 3, 4), form="legacy")
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+    return expect_read(c, x)
 
 
 VERSION = "C API: DLPackVersion"
@@ -96,9 +102,8 @@ def takes_dlpack_byte_offset(c: ConsumerAdapter, lab: Lab) -> str:
 def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
     for form in ("legacy", "1.1"):
         x = DLPackArray(lab, form=form, null=("strides",))
-        seen = c.values(c.copy(c.take(x)))
-        expect(x.holds(seen), f"{x.values} in the form {form} is read as {seen}")
-    return f"{seen}"
+        seen = expect_read(c, x, f"{x.values} in the form {form}")
+    return seen
 
 
 @_dlpack(
@@ -109,9 +114,7 @@ def takes_dlpack_null_strides(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, (3, 2), lanes=2)
-    seen = attempt(lambda: c.values(c.copy(c.take(x))))
-    expect(isinstance(seen, Refusal) or x.holds(seen), f"{x.values} is read as {seen}")
-    return f"{seen}"
+    return expect_read_or_refused(c, x)
 
 
 @_dlpack(
@@ -122,6 +125,4 @@ def takes_dlpack_lanes(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_dlpack_foreign_device(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, device=(10, 0))
-    y = attempt(c.take, x)
-    expect(isinstance(y, Refusal), "memory of a ROCm device is taken")
-    return f"{y}"
+    return expect_refused(c, x, "memory of a ROCm device")

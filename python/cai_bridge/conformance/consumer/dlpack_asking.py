@@ -6,8 +6,12 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import DLPackArray, Lab
 from ..requirement import ARRAY_API, NotApplicableError, expect
-from .arrays import Takes, attempt, stream_of
-from .waiting import WAITS, expect_other_stream_waits, expect_read_kept, expect_waits
+from .arrays import (
+    Takes,
+    attempt,
+    stream_of,
+)
+from .waiting import WAITS, expect_each_waits, expect_other_stream_waits, expect_read_kept
 
 STREAM = "array.__dlpack__: stream"
 _RACE = "it reads before the write is done"
@@ -108,11 +112,7 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
     rests_on=("values",),
 )
 def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    mine, seen = stream_of(c), ""
-    for value in lab.values():
-        x, theirs = DLPackArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=mine)
-    return seen
+    return expect_each_waits(c, lab, case, DLPackArray, stream_of(c))
 
 
 @_dlpack(
@@ -124,11 +124,7 @@ def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
     rests_on=("values", "pending"),
 )
 def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    seen = ""
-    for value in lab.values():
-        x, theirs = DLPackArray(lab, (lab.items,)), lab.stream()
-        seen = expect_waits(c, lab, case, x, value, theirs=theirs, mine=None)
-    return seen
+    return expect_each_waits(c, lab, case, DLPackArray, None)
 
 
 @_dlpack(

@@ -11,7 +11,13 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
 from ..requirement import Check, expect, needs
-from .arrays import PYTHON, TENSOR, Refusal, Takes, attempt
+from .arrays import (
+    PYTHON,
+    TENSOR,
+    Refusal,
+    Takes,
+    attempt,
+)
 
 Handed = CaiArray | DLPackArray
 
@@ -87,20 +93,6 @@ def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:
     needs(not vague, f"the typestr of {case.dtype} does not say which type it is")
     shape, layout = SHAPES[case.layout]
     return kind(lab, shape, case.dtype, layout=layout, **more)
-
-
-def expect_read_or_refused(c: ConsumerAdapter, x: Any, case: Case) -> str:
-    """Hand an array over: it is read as it is, or refused.
-
-    Raises
-    ------
-    UnmetError
-        Other items are read.
-    """
-    seen = attempt(lambda: c.values(c.copy(c.take(x))))
-    right = isinstance(seen, Refusal) or x.holds(seen)
-    expect(right, f"{x.values} of {case.layout!r} and {case.dtype} is read as {seen}")
-    return f"{seen}"
 
 
 _TELLING = {"b": True, "i": -1, "f": -1.5, "c": -1.5 - 2j}

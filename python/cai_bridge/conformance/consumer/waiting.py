@@ -8,7 +8,13 @@ from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, flat, handle_of
 from ..requirement import expect, needs
-from .arrays import Refusal, asked_with, attempt, expect_copied, stream_of
+from .arrays import (
+    Refusal,
+    asked_with,
+    attempt,
+    expect_copied,
+    stream_of,
+)
 
 Handed = CaiArray | DLPackArray
 
@@ -65,6 +71,22 @@ def expect_waits(
         y = c.take(x)
         copied = c.copy(y)
     return expect_copied(c, lab, copied, late, told_by(lab, x, theirs, asked))
+
+
+def expect_each_waits(  # noqa: PLR0917
+    c: ConsumerAdapter,
+    lab: Lab,
+    case: Case,
+    kind: type[Handed],
+    mine: Any,
+    theirs: Any = None,
+) -> str:
+    """Do so with arrays of each of the lab's values; by default each has work on a new stream."""
+    seen = ""
+    for value in lab.values():
+        x, stream = kind(lab, (lab.items,)), theirs or lab.stream()
+        seen = expect_waits(c, lab, case, x, value, theirs=stream, mine=mine)
+    return seen
 
 
 def told_by(lab: Lab, x: Handed, theirs: Any, since: int = 0) -> str:
