@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 
 from ._containers import by_item, held_by, parts_of
-from ._core import DLPackView, _is_on_gpu
+from ._core import DLPackView, _is_on_gpu, _plain_types
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ ARRAYS: dict[type, bool | None] = {}
 None if that depends on the object.
 """
 MOST = 64
-PLAIN = frozenset({int, float, str, bool, bytes, complex, type(None)})
+PLAIN = frozenset(_plain_types())
 """What is no array and holds none, of which there may be very many."""
 
 

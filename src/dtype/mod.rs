@@ -1,5 +1,6 @@
-//! Element types: one table from `DLDataType` to typestr and back, a row of `tests/data/dtype.toml` each.
+//! Element types: one table from `DLDataType` to typestr and back.
 //!
+//! A type is a row of `tests/data/dtype.toml`, of which `table.rs` is written.
 //! The typestr is [NumPy's array interface](https://numpy.org/doc/stable/reference/arrays.interface.html)
 //! one. It has no letters for bfloat16 and the 8-bit floats, which travel as `<V2` and `|V1` (what
 //! torch and CuPy export): from there the type's name has to come from elsewhere, and is never

@@ -67,6 +67,7 @@ mod _core {
     use super::doors::from_host::{_check_host, _gpu_for, _host_copy, _host_to_gpu};
     use super::doors::to_cai::to_cai;
     use super::doors::to_dlpack::{_is_on_gpu, to_dlpack};
+    use super::doors::tree::_plain_types;
     use super::doors::{_goes_on, _unraisable, CallArgument, Maker, Ndarrays};
     use super::errors::{DriverError, HostSyncWarning};
     use super::habits::{_forget_habits, _habits};
@@ -120,6 +121,7 @@ mod _core {
         module.add_class::<Maker>()?;
         module.add_class::<Ndarrays>()?;
         module.add_function(wrap_pyfunction!(_is_on_gpu, module)?)?;
+        module.add_function(wrap_pyfunction!(_plain_types, module)?)?;
         module.add_function(wrap_pyfunction!(_stream_of_cupy, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_handler, module)?)?;
         module.add_function(wrap_pyfunction!(_xla_said, module)?)?;

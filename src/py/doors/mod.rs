@@ -13,7 +13,7 @@ mod ndarray;
 mod several;
 pub(crate) mod to_cai;
 pub(crate) mod to_dlpack;
-mod tree;
+pub(crate) mod tree;
 
 pub(crate) use call_argument::{_goes_on, _unraisable, CallArgument};
 pub(crate) use maker::Maker;

@@ -5,7 +5,9 @@
 use pyo3::exceptions::PyException;
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{
+    PyBool, PyBytes, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType,
+};
 
 use super::Optional;
 use super::item::item_of;
@@ -250,16 +252,22 @@ fn said_at<'py>(
     Ok(error)
 }
 
-/// Whether `x` is no array and holds none, as `PLAIN` of `_trees.py` has it.
-fn is_plain(x: &Bound<'_, PyAny>) -> bool {
-    x.is_none()
-        || x.is_exact_instance_of::<PyInt>()
-        || x.is_exact_instance_of::<PyFloat>()
-        || x.is_exact_instance_of::<PyString>()
-        || x.is_exact_instance_of::<PyBool>()
-        || x.is_exact_instance_of::<PyBytes>()
-        || x.is_exact_instance_of::<PyComplex>()
+macro_rules! plain {
+    ($($type:ty),+) => {
+        /// Whether `x` is no array and holds none, of which there may be very many.
+        fn is_plain(x: &Bound<'_, PyAny>) -> bool {
+            x.is_none() $(|| x.is_exact_instance_of::<$type>())+
+        }
+
+        /// The types of what is plain, for `_trees.py`.
+        #[pyfunction]
+        pub(crate) fn _plain_types(py: Python<'_>) -> Vec<Bound<'_, PyType>> {
+            vec![py.None().bind(py).get_type(), $(py.get_type::<$type>()),+]
+        }
+    };
 }
+
+plain!(PyInt, PyFloat, PyString, PyBool, PyBytes, PyComplex);
 
 /// Whether `x` may be a tree that is taken apart here.
 pub(super) fn is_container(x: &Bound<'_, PyAny>) -> bool {
