@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+OTHERS = ("CARGO_BUILD_TARGET", "CARGO_PROFILE_")
 LIBRARY = ROOT / "python" / "cai_bridge" / "_perturb.so"
 
 
@@ -21,8 +22,9 @@ def perturb() -> None:
     target = ROOT / "target" / "perturb"
     command = ["cargo", "build", "--quiet", "--release", "--locked"]
     command += ["--manifest-path", str(ROOT / "perturb" / "Cargo.toml")]
-    # Into a folder that is named here, and not by CARGO_BUILD_TARGET.
-    environment = {name: text for name, text in os.environ.items() if name != "CARGO_BUILD_TARGET"}
+    # Into a folder that is named here, and with its own profile: without its optimization over all crates it lacks
+    # a symbol of unwinding. What is set for the extension is not for this library.
+    environment = {name: text for name, text in os.environ.items() if not name.startswith(OTHERS)}
     subprocess.run([*command, "--target-dir", str(target)], check=True, env=environment)
     beside = LIBRARY.with_suffix(".so.new")
     shutil.copy2(target / "release" / "libcai_bridge_perturb.so", beside)

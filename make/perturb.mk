@@ -2,7 +2,7 @@
 
 .PHONY: perturb
 
-$(PERTURB): $(shell find perturb/src -name '*.rs') perturb/Cargo.toml make/backend.py
+$(PERTURB): $(shell find perturb/src -name '*.rs') perturb/Cargo.toml perturb/build.rs make/backend.py
 	RUSTFLAGS="$$RUSTFLAGS $(REMAPPED)" $(PYTHON) make/backend.py
 
 perturb: $(PERTURB)  ## Build the library that `cai-bridge perturb` preloads, into the package
