@@ -22,8 +22,8 @@ def perturb() -> None:
     target = ROOT / "target" / "perturb"
     command = ["cargo", "build", "--quiet", "--release", "--locked"]
     command += ["--manifest-path", str(ROOT / "perturb" / "Cargo.toml")]
-    # Into a folder that is named here, and with its own profile: without its optimization over all crates it lacks
-    # a symbol of unwinding. What is set for the extension is not for this library.
+    # Into a folder that is named here, and with its own profile: without optimization over crates
+    # it lacks a symbol of unwinding. What is set for the extension is not for this library.
     environment = {name: text for name, text in os.environ.items() if not name.startswith(OTHERS)}
     subprocess.run([*command, "--target-dir", str(target)], check=True, env=environment)
     beside = LIBRARY.with_suffix(".so.new")

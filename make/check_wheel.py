@@ -33,7 +33,13 @@ SOURCES = re.compile(
     r"(src|perturb/src|python)/.+|(perturb/)?Cargo\.(toml|lock)|make/backend\.py|docs/sbom\.cdx\.json"
     r"|(PKG-INFO|pyproject\.toml|(perturb/)?build\.rs|(README|CHANGELOG)\.md|(THIRD-PARTY-)?LICENSE[-A-Z]*)"
 )
-NEEDED = ("make/backend.py", "perturb/build.rs", "perturb/Cargo.lock", "LICENSE-MIT", "THIRD-PARTY-LICENSES")
+NEEDED = (
+    "make/backend.py",
+    "perturb/build.rs",
+    "perturb/Cargo.lock",
+    "LICENSE-MIT",
+    "THIRD-PARTY-LICENSES",
+)
 
 # Every process of a perturbed program loads it.
 PRELOADED = 150_000
