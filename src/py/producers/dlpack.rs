@@ -12,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use super::device::{check_exists, check_memory};
-use super::dunder::{ask, call};
+use super::dunder::{ask, ask_quickly, call};
 use super::readiness::{of_producer, work_stream};
 use super::types::{self, Facts, ProducerKind};
 use super::{Wanted, guards, host_wait};
@@ -82,7 +82,8 @@ pub(crate) fn protocol(
     let py = x.py();
     look(py);
     let driver = driver::prepared(|call| detach(py, call))?;
-    let device = declared_device(x)?;
+    let quick = argument.naming(|| ask_quickly(x, known, argument.request()))?;
+    let device = if quick.is_none() { declared_device(x)? } else { None };
     guards::check(x, facts, None)?;
     // If the library names its stream, its `__dlpack__` is asked for no order: the bridge orders the hand-over and the
     // end. What our own views name is ordered only where their table exports them.
@@ -96,8 +97,10 @@ pub(crate) fn protocol(
         _ => None,
     };
     let request = if own.is_some() { Request::NoOrder } else { argument.request() };
-    let (answer, ready) =
-        on_device(py, &driver, device, || argument.naming(|| ask(x, known, request)))?;
+    let (answer, ready) = match quick {
+        Some(answered) => answered,
+        None => on_device(py, &driver, device, || argument.naming(|| ask(x, known, request)))?,
+    };
     let capsule =
         answer.cast::<PyCapsule>().map_err(|_| refused(Kind::CapsuleType, an_object(&answer)))?;
     let (form, array) = capsule::read(capsule)?;

@@ -11,6 +11,19 @@ use crate::py::habits::Habit;
 use crate::py::interpreter::is_interrupt;
 use crate::stream::{Request, Stream};
 
+/// The same as [`ask`] where it can be had without the device that the array names, or its context.
+pub(super) fn ask_quickly<'py>(
+    x: &Bound<'py, PyAny>,
+    facts: &Facts,
+    request: Request,
+) -> PyResult<Option<(Bound<'py, PyAny>, Stream)>> {
+    if !facts.is_jaxs {
+        return Ok(None);
+    }
+    let stream = if let Request::On(stream) = request { stream } else { Stream::Legacy };
+    Ok(jaxs::by_entry(x, stream.handle())?.map(|capsule| (capsule, stream)))
+}
+
 /// Asks for a capsule, and says what its memory is ready on.
 pub(super) fn ask<'py>(
     x: &Bound<'py, PyAny>,
@@ -21,11 +34,13 @@ pub(super) fn ask<'py>(
     let call = |x: &Bound<'py, PyAny>, stream: Option<Stream>| match stream {
         Some(on) if facts.is_jaxs => {
             let public = || Ok(call(x, stream)?.0);
-            jaxs::capsule(x, on.handle(), public).map(|capsule| (capsule, true))
+            jaxs::choosing(x, on.handle(), public).map(|capsule| (capsule, true))
         }
         _ => call(x, stream),
     };
     match request {
+        // It has no word for none.
+        Request::NoOrder if facts.is_jaxs => Ok((call(x, Some(legacy))?.0, legacy)),
         _ if facts.has(Habit::TakesNoStream) => Ok((call_with(x, x.py().None())?.0, legacy)),
         Request::Unspecified => Ok((call(x, Some(legacy))?.0, legacy)),
         Request::NoOrder => match call(x, None) {

@@ -3,7 +3,8 @@
 //!
 //! It asks less: of an array on several devices it gives the part on one of them. So it is for arrays that JAX has on
 //! one device; the others, and those that it refuses, go the public way, which says what is wrong. At first use
-//! both are asked, and the entry is never asked again if the capsules differ.
+//! both are asked, and the entry is never asked again if the capsules differ. Its capsules refer to the array itself,
+//! and those of `__dlpack__` to another object over its buffer: JAX drops either, given back, at its next call.
 
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -21,23 +22,35 @@ pub(super) fn is_type(kind: &Bound<'_, PyType>) -> PyResult<bool> {
     Ok(kind.qualname()? == "ArrayImpl" && kind.module()? == "jaxlib._jax")
 }
 
-/// The capsule of `x`, an array of JAX's, for a stream; `public` asks its `__dlpack__`.
-pub(super) fn capsule<'py>(
+/// The capsule of `x`, an array of JAX's, for a stream, by the entry; none where that is not chosen, or does not have it.
+pub(super) fn by_entry<'py>(
+    x: &Bound<'py, PyAny>,
+    stream: u64,
+) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if !matches!(ENTRY.get(x.py()), Some(Some(_))) {
+        return Ok(None);
+    }
+    match quick(x, stream) {
+        Err(interrupt) if is_interrupt(x.py(), &interrupt) => Err(interrupt),
+        quick => Ok(quick.ok().flatten().map(|(_, capsule)| capsule)),
+    }
+}
+
+/// The capsule by `public`, which asks the array's `__dlpack__`; the first time beside the entry, to choose.
+pub(super) fn choosing<'py>(
     x: &Bound<'py, PyAny>,
     stream: u64,
     public: impl FnOnce() -> PyResult<Bound<'py, PyAny>>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = x.py();
-    if let Some(None) = ENTRY.get(py) {
+    if ENTRY.get(x.py()).is_some() {
         return public();
     }
     let quick = match quick(x, stream) {
-        Err(interrupt) if is_interrupt(py, &interrupt) => return Err(interrupt),
-        Ok(Some((_, capsule))) if ENTRY.get(py).is_some() => return Ok(capsule),
+        Err(interrupt) if is_interrupt(x.py(), &interrupt) => return Err(interrupt),
         quick => quick,
     };
     let capsule = public()?;
-    if ENTRY.get(py).is_none() && matches!(&quick, Err(_) | Ok(Some(_))) {
+    if matches!(&quick, Err(_) | Ok(Some(_))) {
         choose(&capsule, quick.ok().flatten());
     }
     Ok(capsule)
