@@ -1,7 +1,8 @@
 """Consumers behind the bridge keep what they do not keep by themselves.
 
 What is left is the consumer's own: CuPy and torch write to memory that they are told is read-only,
-and cannot tell bfloat16 from a dict. (torch ends the process on negative strides, so is not asked.)
+order their own streams as their users say, and CuPy reads items of types that it lacks as bytes.
+Neither can tell bfloat16 from a dict. (torch ends the process on negative strides: not asked.)
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from cai_bridge.conformance.lab.gpu import GpuLab
 
 CASES = [
     # library, the protocol that it is judged by, what it fails in
-    ("cupy", "cai", {"takes-cai-readonly"}),
-    ("torch", "cai", {"takes-cai-readonly"}),
-    ("cupy", "dlpack", {"takes-dlpack-dtypes", "takes-dlpack-readonly"}),
-    ("torch", "dlpack", {"takes-dlpack-dtypes"}),
+    ("cupy", "cai", {"takes-cai-readonly", "takes-cai-other-stream"}),
+    ("torch", "cai", {"takes-cai-readonly", "takes-cai-other-stream"}),
+    ("cupy", "dlpack", {"takes-dlpack-readonly", "takes-dlpack-other-types"}),
+    ("torch", "dlpack", {"takes-dlpack-other-stream"}),
 ]
 
 
@@ -42,6 +43,8 @@ def test_a_consumer_behind_the_bridge(
         return take_by("cai", to_cai(x, stream=current_stream(library)))
 
     consumer.doors, consumer.take = (door,), take  # type: ignore[method-assign]
+    if door == "dlpack":
+        consumer.dtypes = tuple(one for one in consumer.dtypes if one != "bfloat16")
     ends = {f"takes-{door}-reversed"} if library == "torch" else set()
     names = [one.name for one in requirements("consumer") if f"-{door}-" in one.name]
     with GpuLab() as lab:
@@ -49,7 +52,7 @@ def test_a_consumer_behind_the_bridge(
     alone = [name for name in names if name in known("xfails")[library]]
     failed = {one.name: one.evidence for one in report.failed}
     note(f"{library} by {door}: {len(alone) + len(ends)} fail by itself, {len(failed)} bridged")
-    assert failed.keys() == left, failed
+    assert failed.keys() == left, "\n".join(f"{one}: {why[:300]}" for one, why in failed.items())
 
 
 def current_stream(library: str) -> Any:

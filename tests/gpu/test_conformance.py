@@ -10,7 +10,6 @@ from typing import Any, Literal
 import pytest
 
 from cai_bridge.conformance import Late, check_producer, handle_of, producer_named
-from cai_bridge.conformance.known import known
 from cai_bridge.conformance.lab.gpu import LIMIT_MS, GpuLab
 from cai_bridge.conformance.libraries.bridged import BridgedProducer
 from cai_bridge.conformance.matrix import Cell, Matrix, run_matrix
@@ -190,6 +189,14 @@ VIEWS = [
     *("to_cai(torch)", "to_cai(cupy)", "to_cai(jax)", "to_cai(numba)"),
     *("from_cai(torch)", "from_cai(cupy)", "from_cai(jax)", "from_cai(numba)"),
 ]
+# What a library does that no view can mend. It is taken at its word for the stream that it names,
+# whichever the work is on; an array of Numba's names the one that it was made for, for good. And
+# what Numba takes of what is reversed has no rows.
+ON_TWO = {"cai-pending-on-two", "dlpack-pending-on-two", "exchange-pending-on-two"}
+NUMBAS = {"cai-reversed", "dlpack-reversed", "exchange-values"}
+NUMBAS |= {"cai-pending", "dlpack-pending", "exchange-stream"}
+NUMBAS |= {f"{door}-pending-elsewhere" for door in ("cai", "dlpack", "exchange")}
+LEFT = {"torch": ON_TWO, "cupy": ON_TWO, "numba": ON_TWO | NUMBAS, "jax": set[str]()}
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -204,11 +211,8 @@ def test_a_view_keeps_every_requirement(lab: GpuLab, note: Note, view: str) -> N
     for one in skipped:
         if one.evidence.startswith("each write was done"):
             note(f"  {view}, {one.name}: {one.evidence}")
-    # A library that names one stream, whichever the work is on, is taken at its word.
-    on_two = {f"{family}-pending-on-two" for family in ("cai", "dlpack", "exchange")}
-    itself = known("xfails").get(view.partition("(")[2][:-1], {}).keys()
-    excused = on_two if on_two & itself else set()
-    assert {one.name for one in report.failed} <= excused, str(report)
+    failed = {one.name: one.evidence for one in report.failed}
+    assert failed.keys() <= LEFT[view.partition("(")[2][:-1]], failed
 
 
 @pytest.mark.parametrize(
@@ -220,7 +224,8 @@ def test_a_view_of_an_array_that_keeps_all_keeps_all(
     lab.expendable = True  # its streams live as long as its memory
     report = check_producer(BridgedProducer(Tracking(lab), door), lab=lab)
     for one in report.verdicts:
-        judged = one.name.partition("-")[0] in families
+        family, _, rule = one.name.partition("-")
+        judged = family in families and rule != "lazy"
         assert one.outcome == ("passed" if judged else "skipped"), (one.name, one.evidence)
 
 

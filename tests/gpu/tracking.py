@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from cai_bridge.conformance import Lab, ProducerAdapter
 from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import compact_strides
+
+LEGACY = SimpleNamespace(handle=1)
 
 
 class Memory:
@@ -92,6 +95,6 @@ class Tracking(ProducerAdapter):
             self.current = before
 
     def fill(self, array: Array, value: float) -> None:
-        stream = self.current or self.lab.stream("the library's default")
+        stream = self.current or LEGACY
         self.lab.write(stream.handle, array.region, value)
         array.memory.used_on(stream)

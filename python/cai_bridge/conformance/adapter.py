@@ -75,9 +75,12 @@ class ProducerAdapter(Streams):
         The library's name in reports.
     dtypes : tuple of str
         The element types that `make` knows, by NumPy's or ``ml_dtypes``' names.
+    immutable : bool
+        Whether arrays are never written once they are made, as JAX's; then the kit writes to none.
     """
 
     dtypes: tuple[str, ...] = ("float32",)
+    immutable: bool = False
 
     def make(self, shape: tuple[int, ...], dtype: str) -> Any:
         """Make a C-contiguous array in GPU memory, with any values.
@@ -172,7 +175,7 @@ class ProducerAdapter(Streams):
         Yields
         ------
         str, array, nested lists
-            The operation, the array, and its values.
+            The operation, the array, or with which exception it was refused, and its values.
         """
         raise NotApplicableError("the library has none that the adapter knows of")
 

@@ -194,7 +194,7 @@ class Lab(ABC):
 
     @abstractmethod
     def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
-        """Queue a write of one value to all items of a C-contiguous float32 region."""
+        """Queue a write of one value to all items of a float32 region."""
 
     @abstractmethod
     def read(self, stream: int, region: Region, name: str = "the read") -> Reading:

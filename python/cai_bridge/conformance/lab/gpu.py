@@ -213,12 +213,12 @@ class GpuLab(Lab):
             self.driver("cuStreamSynchronize", own)
 
     def write(self, stream: int, region: Region, value: Any, name: str = "the write") -> None:
-        """Queue a write of one value to all items of a C-contiguous float32 region."""
+        """Queue a write of one value to all items of a float32 region."""
         del name
         (bits,) = struct.unpack("<I", struct.pack("<f", float(value)))
-        if region.size:
-            with self.driver.context():
-                self.driver("cuMemsetD32Async", region.ptr, bits, region.size, stream)
+        with self.driver.context():
+            for ptr, length in region.spans():
+                self.driver("cuMemsetD32Async", ptr, bits, length // 4, stream)
 
     def read(self, stream: int, region: Region, name: str = "the read") -> Reading:
         """Queue a copy of the bytes that the region's items cover into host memory."""

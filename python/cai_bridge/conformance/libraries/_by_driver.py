@@ -45,5 +45,5 @@ def values_of(queued: tuple[Any, int]) -> Any:
 
 
 def queue_write(region: Region, stream: int, value: float) -> None:
-    """Queue a write of one value to all items of a C-contiguous float32 region."""
+    """Queue a write of one value to all items of a float32 region."""
     _lab().write(stream, region, value)

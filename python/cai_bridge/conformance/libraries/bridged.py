@@ -30,7 +30,7 @@ class BridgedProducer(ProducerAdapter):
             raise ValueError(f"door: got {door!r}; allowed: 'cai' or 'dlpack'")
         self._inner = inner
         self._door = door
-        self.dtypes = inner.dtypes
+        self.dtypes, self.immutable = inner.dtypes, inner.immutable
         self.name = f"{'to_cai' if door == 'cai' else 'from_cai'}({inner.name})"
 
     def view(self, array: Any, **arguments: Any) -> Any:
@@ -104,7 +104,11 @@ class BridgedProducer(ProducerAdapter):
     def lazy(self) -> Iterator[tuple[str, Any, Any]]:
         """Make views of the library's, where they can be made."""
         for name, array, values in self._inner.lazy():
-            yield name, self.view(array), values
+            try:
+                view = self.view(array)
+            except BufferError as refused:
+                view = refused
+            yield name, view, values
 
     def late(self, lab: Lab, value: float, words: int | None = None) -> Late:
         """Make the view once the write is queued: it is ready on the stream of that moment."""

@@ -126,6 +126,7 @@ class Producer(ProducerAdapter):
     """Arrays on the default device."""
 
     dtypes = DTYPES
+    immutable = True
 
     def __init__(self) -> None:
         _start()

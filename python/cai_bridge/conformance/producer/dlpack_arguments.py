@@ -12,7 +12,7 @@ from ..lab import Lab
 from ..requirement import NotApplicableError, expect
 from .arrays import can_be_late, export, made, on_host, stream_taken
 from .dlpack import METHOD, array_api, dlpack
-from .pending import by_capsule, expect_ordered
+from .pending import by_capsule, expect_ordered, pending
 from .values import is_copy, numbers, taken_of, whole_of
 
 
@@ -158,14 +158,16 @@ def dlpack_dl_device(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     METHOD + "dl_device: note",
     "what dl_device= of the CPU gives holds what was pending: the producer waits for it",
     "the host reads before the write is done",
-    over={"layout": ("whole", "columns", "transposed", "rows")},
+    over={"layout": ("whole", "columns", "transposed", "rows"), "stream": ("its own", "default")},
     rests_on=("dl-device",),
 )
 def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     x = whole_of(p, lab, case)
     base = lab.region(describe(export(x, stream=1))["capsule"])
     wanted: list[float] = []
-    late = p.late(lab, next(lab.values())) if can_be_late(p) and case == Case() else None
+    late = None
+    if case.layout == Case().layout and can_be_late(p):
+        late = pending(p, lab, case, next(lab.values()))
     if late is None:
         lab.put(base, nested(iter(numbers(case, [*range(base.size)])), base.shape))
         y, view = taken_of(p, lab, x, case)
@@ -173,7 +175,8 @@ def dlpack_host_copy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     else:
         y, wanted = late.array, [late.value]
     try:
-        capsule = export(y, dl_device=(1, 0))
+        with p.entered(late.stream if late else None):
+            capsule = export(y, dl_device=(1, 0))
     except Exception as refused:
         raise NotApplicableError(f"refused: {refused}") from refused
     seen = on_host(describe(capsule)["capsule"])

@@ -109,11 +109,16 @@ def pending(p: ProducerAdapter, lab: Lab, case: Case, value: float) -> Late:
 
 
 def _move(p: ProducerAdapter, lab: Lab, late: Late) -> None:
-    """Go on on another stream of the library's, which the user has made wait for the first."""
+    """Go on on another stream of the library's, which the user has made wait for the first.
+
+    What comes there is held back in place of what went before: to wait for that does not do.
+    """
     other = p.stream()
     needs(other is not None and late.stream is not None, "the library's streams have no names")
     lab.order(handle_of(late.stream), handle_of(other))
     late.keep, late.stream = (late.keep, late.stream), other
+    late.hold.release()
+    late.hold = lab.hold(handle_of(other))
 
 
 def _write_again(p: ProducerAdapter, late: Late, more: float) -> None:
@@ -160,7 +165,8 @@ def expect_ordered(
     seen = ""
     for value in lab.values():
         late, mine, before = pending(p, lab, case, value), lab.stream(), lab.stream()
-        x, kept = part_of(p, late.array, case), []
+        with p.entered(late.stream):
+            x, kept = part_of(p, late.array, case), []
         current = _other(p, late, case) if elsewhere else late.stream
         with p.entered(current):
             if case.export == "again":
@@ -200,6 +206,7 @@ def expect_read_first(
     UnmetError
         Nothing orders the two, or the library read what was written behind it.
     """
+    needs(not p.immutable, "the library's arrays are never written, by consumers neither")
     named = ""
     for value in lab.values():
         late = p.late(lab, value)

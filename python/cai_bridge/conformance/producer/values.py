@@ -167,19 +167,26 @@ def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Door) -> str:
     told = []
     for name, array, values in p.lazy():
         x, wanted = array, list(flat(values))
+        if isinstance(x, Exception):
+            told.append(f"{name}: {_refused(x)}")
+            continue
         if case.layout == "part":
             x, wanted = p.index(x, (slice(1, None),)), list(flat(values[1:]))
         lab.synchronize()
         try:
             said = door(x)
-            refused = said.error
+            refused = said.error and f"refused: {said.error}"
         except Exception as error:
-            refused = f"{type(error).__name__}: {error}"
+            refused = _refused(error)
         if refused:
-            told.append(f"{name}: refused: {refused}")
+            told.append(f"{name}: {refused}")
             continue
         seen = list(flat(lab.get(lab.region(said))))
         expect(seen == wanted, f"the {name} is read as {seen}, and is {wanted}")
         told.append(f"{name}: {seen}")
     needs(told, "the library has none that the adapter knows of")
     return "; ".join(told)
+
+
+def _refused(error: Exception) -> str:
+    return f"refused: {type(error).__name__}: {error}"
