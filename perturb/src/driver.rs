@@ -83,7 +83,7 @@ pub(crate) fn is_capturing(stream: u64) -> bool {
     unsafe { cuStreamIsCapturing(stream, &raw mut state) != 0 || state != 0 }
 }
 
-/// Whether the legacy default stream orders this one.
+/// Whether the legacy default stream orders this one. Not to be asked of a stream that is being captured.
 pub(crate) fn is_blocking(stream: u64) -> bool {
     let mut flags = 0;
     // SAFETY: as above.

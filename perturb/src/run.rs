@@ -162,9 +162,11 @@ impl<'a> Call<'a> {
         None
     }
 
-    /// A capture is about to begin. What the host waits for is done before.
+    /// A capture is about to begin. What the host waits for, and asks of the stream, is done before.
     fn begin(&self) {
-        if let Some(key) = key(self.handle(0)).filter(|_| self.settings.mode == Mode::Late)
+        let handle = self.handle(0);
+        Self::mark(handle, |state, key, blocking| state.streams.know(key, blocking));
+        if let Some(key) = key(handle).filter(|_| self.settings.mode == Mode::Late)
             && STATE.lock().captures == 0
         {
             // SAFETY: the program is about to use the stream, whose context it is.
@@ -210,7 +212,8 @@ impl<'a> Call<'a> {
         let captured = driver::is_capturing(handle);
         let blocks = !captured && self.blocks();
         let key = key(handle)?;
-        let blocking = driver::is_blocking(handle);
+        // To ask that of a captured stream ends the capture, in any mode (H100, driver 580).
+        let blocking = !captured && driver::is_blocking(handle);
         let set = self.settings;
         if set.chosen.is_serial(operation) && !captured {
             wait_for_all(set.delay);
