@@ -79,7 +79,8 @@ def test_a_wheel_with_a_path_of_this_machine_or_without_a_tag_is_refused(tmp_pat
 
 SOURCES = [
     *("pyproject.toml", "Cargo.lock", "src/lib.rs", "python/cai_bridge/__init__.py"),
-    *("make/backend.py", "perturb/Cargo.lock", "LICENSE-MIT", "THIRD-PARTY-LICENSES"),
+    *("make/backend.py", "perturb/build.rs", "perturb/Cargo.lock"),
+    *("LICENSE-MIT", "THIRD-PARTY-LICENSES"),
 ]
 
 
