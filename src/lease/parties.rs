@@ -62,10 +62,14 @@ impl Parties<'_> {
         detach: impl Fn(Call<'_>),
     ) -> Result<Settlement<Vec<Mark>>> {
         let door = Purpose::give_back("release");
-        for user in &self.users {
-            for producer in &self.producers {
-                order::connect(door, driver, (*user, *producer), &detach)?;
-            }
+        let edges = || {
+            self.users.iter().flat_map(|user| self.producers.iter().map(move |next| (*user, *next)))
+        };
+        // A mark on a stream is a record there, which orders what one stream stands in for.
+        let by_mark =
+            |edge: &(Alive<'_>, Alive<'_>)| !self.known && edge.0.is(edge.1) && edge.0.stands_in();
+        for edge in edges().filter(|edge| !by_mark(edge)) {
+            order::connect(door, driver, edge, &detach)?;
         }
         if self.known {
             return Ok(Settlement::Done);
@@ -79,11 +83,18 @@ impl Parties<'_> {
                 Ok(())
             });
         });
-        match marked {
-            Ok(()) => Ok(Settlement::Until(marks)),
-            Err(error) => {
+        for (user, next) in edges().filter(by_mark) {
+            order::report(door, user, next, marked.is_ok());
+        }
+        match (marked, edges().find(by_mark)) {
+            (Ok(()), _) => Ok(Settlement::Until(marks)),
+            (Err(error), by_mark) => {
                 order::forget(driver, marks);
-                if error.kind() == Kind::CaptureLegacy { Ok(Settlement::Later) } else { Err(error) }
+                match by_mark {
+                    _ if error.kind() != Kind::CaptureLegacy => Err(error),
+                    Some((user, next)) => Err(order::refused(error.kind(), user, next)),
+                    None => Ok(Settlement::Later),
+                }
             }
         }
     }
