@@ -19,7 +19,8 @@ from cai_bridge.conformance import (
 )
 from cai_bridge.conformance.libraries import simulated
 from cai_bridge.conformance.libraries.simulated import Consumer
-from cai_bridge.conformance.producer.arrays import is_typestr, items
+from cai_bridge.conformance.producer.arrays import is_typestr
+from cai_bridge.conformance.producer.values import items
 from cai_bridge.conformance.stand_in import speaking_only
 from cai_bridge.testing import SimulatedCuda, describe, simulated_cuda
 from cai_bridge.testing._region import Region

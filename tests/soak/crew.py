@@ -9,7 +9,6 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from types import TracebackType
 
 from . import zygote
 from .child import Outcome, Task
@@ -82,12 +81,7 @@ class Crew:
     def __enter__(self) -> Crew:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._connection.close()
         self._process.join(10)
         if self._process.is_alive():

@@ -10,7 +10,7 @@ from typing import Any
 from .cases import Case, cases_of, shared
 from .missing import MissingMemberError
 from .report import Outcome, Verdict
-from .requirement import NotApplicableError, Requirement, UnmetError
+from .requirement import NotApplicableError, Requirement, UnmetError, needs
 from .tracebacks import traceback_of
 
 
@@ -94,7 +94,10 @@ def _judge_in(requirement: Requirement, case: Case, adapter: Any, lab: Any) -> _
     arguments = (case,) if requirement.over else ()
     try:
         with lab.fresh():
-            evidence = requirement.check(adapter, lab, *arguments) or ""
+            door = requirement.door
+            taken = requirement.role == "producer" or door in adapter.doors
+            needs(taken, f"{adapter.name} takes no arrays by {door}")
+            evidence = requirement.check(adapter, lab, *arguments, **requirement.given) or ""
     except MissingMemberError as needed:
         return _Seen(case, "skipped", str(needed), missing=(needed.member, needed.place))
     except NotApplicableError as reason:

@@ -98,7 +98,7 @@ class Report:
     place : str
         The device that it was judged on.
     verdicts : tuple of Verdict
-        In the order of the specifications.
+        In the order of `requirements`.
     """
 
     subject: str

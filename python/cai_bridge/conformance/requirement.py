@@ -12,10 +12,10 @@ import importlib
 import inspect
 import textwrap
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .cases import Axes, Case, cases_of
 
@@ -109,14 +109,14 @@ class Requirement:
     why : str
         What goes wrong otherwise.
     check : callable
-        Called with the adapter and the lab, and with a `Case` if it holds over axes; raises
-        `UnmetError` or `NotApplicableError`, and may return the evidence.
+        Called with the adapter and the lab, with a `Case` if it holds over axes, and with what is
+        `given`; raises `UnmetError` or `NotApplicableError`, and may return the evidence.
     over : mapping
         The axes that it holds over, and their values; see `conformance.cases`.
     rests_on : tuple of str
         The requirements whose failure may be the cause of this one's.
-    kind : str
-        The class of the kit's arrays that the check is called with, if it is one of both protocols.
+    given : mapping
+        What a check of several requirements is called with for this one, by name.
     """
 
     name: str
@@ -129,7 +129,7 @@ class Requirement:
     check: Check
     over: Axes = field(default_factory=dict)
     rests_on: tuple[str, ...] = ()
-    kind: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def door(self) -> str:
@@ -161,11 +161,13 @@ class Requirement:
         """
         source = textwrap.dedent(inspect.getsource(self.check))
         body = source[source.index("def ") :]
-        names = list(inspect.signature(self.check).parameters)
         made = f"{self.role}_named({subject!r})"
         if not subject:
             made = f"as_{self.role}(...)  # what you gave to check_{self.role}"
-        known = {"case": repr(case or self._plain_case()), "kind": self.kind}
+        known = {name: getattr(one, "__name__", repr(one)) for name, one in self.given.items()}
+        known["case"] = repr(case or self._plain_case())
+        parameters = inspect.signature(self.check).parameters.values()
+        names = [one.name for one in parameters if one.default is one.empty or one.name in known]
         shown = ", ".join(known.get(name, name) for name in names)
         return (
             f"# {self.name}: {self.rule}\n# {self.citation}\n"
@@ -199,20 +201,19 @@ _REQUIREMENTS: dict[str, Requirement] = {}
 _MODULES = (
     "producer.cai",
     "producer.cai_layouts",
-    "producer.cai_pending",
     "producer.cai_streams",
     "producer.dlpack",
     "producer.dlpack_arguments",
     "producer.dlpack_layout",
-    "producer.dlpack_pending",
     "producer.dlpack_streams",
     "producer.dlpack_lifetimes",
     "producer.exchange",
-    "producer.exchange_order",
+    "producer.items",
+    "producer.order",
     "producer.both",
     "consumer.common",
     "consumer.cai",
-    "consumer.cai_order",
+    "consumer.order",
     "consumer.cai_return",
     "consumer.dlpack",
     "consumer.dlpack_asking",
@@ -220,40 +221,76 @@ _MODULES = (
 )
 
 
-def requires(
-    role: Role,
-    name: str,
-    specification: Specification,
-    section: str,
-    *,
-    rule: str,
-    why: str,
-    level: Level = "must",
-    over: Axes | None = None,
-    rests_on: Iterable[str] = (),
-    kind: str = "",
-) -> Callable[[Check], Check]:
-    """Make a function the check of a requirement; they are kept in order of definition."""
+_DOORS = ("cai", "dlpack", "exchange", "both")
 
-    def register(check: Check) -> Check:
-        if name in _REQUIREMENTS:
-            raise ValueError(f"name: got {name!r}, which is one already; allowed: another one")
-        _REQUIREMENTS[name] = Requirement(
-            *(name, role, level, specification, section, rule, why, check),
-            over=over or {},
-            rests_on=tuple(rests_on),
-            kind=kind,
-        )
-        return check
 
-    return register
+@dataclass(frozen=True)
+class Door:
+    """Makes functions the checks of what is required of libraries by a door, with a row each.
+
+    What such a requirement rests on is named without the door's prefix, or is another door's; it is
+    `rests_on` unless said. All sections are parts of `section`. A check is called with what is
+    `given` under its parameters' names, and with what else its row says.
+    """
+
+    role: Role
+    name: str
+    specification: Specification
+    section: str = ""
+    rests_on: Iterable[str] = ()
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def __call__(
+        self,
+        name: str,
+        section: str,
+        rule: str,
+        why: str,
+        *,
+        level: Level = "must",
+        over: Axes | None = None,
+        rests_on: Iterable[str] | None = None,
+        **given: Any,
+    ) -> Callable[[Check], Check]:
+        """Make a function the check of a requirement of this door."""
+        prefix = f"takes-{self.name}-" if self.role == "consumer" else f"{self.name}-"
+        rests = self.rests_on if rests_on is None else rests_on
+        full = [
+            one if one.partition("-")[0] in _DOORS else prefix + one for one in rests if one != name
+        ]
+
+        def register(check: Check) -> Check:
+            if prefix + name in _REQUIREMENTS:
+                got = f"name: got {prefix + name!r}, which is one already; allowed: another one"
+                raise ValueError(got)
+            wanted = inspect.signature(check).parameters
+            known = {one: self.given[one] for one in self.given if one in wanted}
+            _REQUIREMENTS[prefix + name] = Requirement(
+                *(prefix + name, self.role, level, self.specification, self.section + section),
+                *(rule, why, check),
+                over=over or {},
+                rests_on=tuple(full),
+                given={**known, **given},
+            )
+            return check
+
+        return register
 
 
 def requirements(role: Role | None = None) -> tuple[Requirement, ...]:
-    """List the requirements of a role, or all of them, in the order of the specifications."""
+    """List the requirements of a role, or all, by door; each after those that it rests on."""
     for module in _MODULES:
         importlib.import_module(f"cai_bridge.conformance.{module}")
-    return tuple(one for one in _REQUIREMENTS.values() if role in (None, one.role))
+    ordered: dict[str, Requirement] = {}
+
+    def add(one: Requirement) -> None:
+        for name in one.rests_on:
+            add(_REQUIREMENTS[name])
+        ordered[one.name] = one
+
+    for one in sorted(_REQUIREMENTS.values(), key=lambda one: _DOORS.index(one.door)):
+        add(one)
+    return tuple(one for one in ordered.values() if role in (None, one.role))
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -17,7 +17,6 @@ from ._values import dtype_named, strides_named, values_and_shape
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from types import TracebackType
     from typing import Self
 
 
@@ -62,12 +61,7 @@ class SimulatedCuda(Queues, Findings):
         _events.stream_names = self._stream_names
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, value: BaseException | None, *traceback: object) -> None:
         try:
             if kind is None:
                 self.synchronize()

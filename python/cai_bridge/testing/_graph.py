@@ -9,8 +9,6 @@ from ._errors import SimulatedError
 from ._stream import SimulatedStream, a_stream
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from cai_bridge._core import _CapturedGraph, _Session
 
 
@@ -31,12 +29,7 @@ class SimulatedGraph:
         self._session.begin_capture(*self._stream._queue, self._mode)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *raised: object) -> None:
         try:
             self._captured = self._session.end_capture(*self._stream._queue)
         except RuntimeError:

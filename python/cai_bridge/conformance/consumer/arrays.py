@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from ..adapter import ConsumerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab, Late, flat
 from ..missing import missing
-from ..requirement import (
-    Check,
-    Level,
-    NotApplicableError,
-    Specification,
-    expect,
-    needs,
-    requires,
-)
+from ..requirement import Door, NotApplicableError, Specification, expect
 
 _T = TypeVar("_T")
 
@@ -28,56 +18,13 @@ PYTHON = "Python Interface Specification: "
 TENSOR = "C API: DLTensor."
 
 
-@dataclass(frozen=True)
-class Takes:
-    """Makes functions the checks of what is required of consumers that take arrays by a door.
+def takes(door: str, specification: Specification, *rests_on: str) -> Door:
+    """Make functions the checks of what is required of consumers that take arrays by a door.
 
-    What such a requirement rests on is named without the door, and is `rests_on` unless said. A
-    check that has a parameter `kind` is given the class of the kit's arrays that speak the door.
+    A check with a parameter `kind` is given the class of the kit's arrays that speak the door.
     """
-
-    door: str
-    specification: Specification
-    rests_on: tuple[str, ...] = ()
-
-    def __call__(
-        self,
-        name: str,
-        section: str,
-        rule: str,
-        why: str,
-        *,
-        level: Level = "must",
-        over: Axes | None = None,
-        rests_on: Iterable[str] | None = None,
-    ) -> Callable[[Check], Check]:
-        """Make a function the check of a requirement."""
-        door, rests = self.door, self.rests_on if rests_on is None else rests_on
-
-        def register(check: Check) -> Check:
-            of_both = "kind" in inspect.signature(check).parameters
-            kinds = (CaiArray if door == "cai" else DLPackArray,) if of_both else ()
-
-            @functools.wraps(check)
-            def by_the_door(c: ConsumerAdapter, lab: Lab, *case: Case) -> str | None:
-                needs(door in c.doors, f"{c.name} takes no arrays by {door}")
-                return check(c, lab, *kinds, *case)
-
-            requires(
-                "consumer",
-                f"takes-{door}-{name}",
-                self.specification,
-                section,
-                rule=rule,
-                why=why,
-                level=level,
-                over=over,
-                rests_on=[f"takes-{door}-{one}" for one in rests if one != name],
-                kind=kinds[0].__name__ if kinds else "",
-            )(by_the_door)
-            return check
-
-        return register
+    kind = CaiArray if door == "cai" else DLPackArray
+    return Door("consumer", door, specification, rests_on=rests_on, given={"kind": kind})
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,10 @@ from __future__ import annotations
 from ..adapter import ConsumerAdapter
 from ..lab import CaiArray, Lab
 from ..requirement import CAI, expect
-from .arrays import (
-    PYTHON,
-    Refusal,
-    Takes,
-    attempt,
-    expect_read_or_refused,
-    expect_refused,
-)
+from .arrays import PYTHON, Refusal, attempt, expect_read_or_refused, takes
 
 _OTHERS = "it computes with other numbers than the producer's"
-_cai = Takes("cai", CAI)
+_cai = takes("cai", CAI)
 
 
 @_cai(
@@ -60,18 +53,6 @@ def takes_cai_mask(c: ConsumerAdapter, lab: Lab) -> str:
     seen = c.values(c.copy(y))
     expect(not x.holds(seen), f"the items that are not valid are among those read: {seen}")
     return f"{seen}"
-
-
-@_cai(
-    "version",
-    PYTHON + "version",
-    "the consumer refuses a dict of a version after 3",
-    "unknown entries may change what the others mean",
-    level="should",
-)
-def takes_cai_version(c: ConsumerAdapter, lab: Lab) -> str:
-    x = CaiArray(lab, version=4)
-    return expect_refused(c, x, "version 4")
 
 
 @_cai(

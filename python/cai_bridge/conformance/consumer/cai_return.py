@@ -7,16 +7,12 @@ from ..cases import Case
 from ..lab import CaiArray, Lab, Late
 from ..producer.arrays import collect
 from ..requirement import CAI
-from .arrays import (
-    Takes,
-    expect_copied,
-    stream_of,
-)
-from .cai_order import SYNCHRONIZATION
+from .arrays import expect_copied, stream_of, takes
+from .order import SYNCHRONIZATION
 from .waiting import needs_sharing
 
 RETURN = SYNCHRONIZATION + "if the Consumer synchronizes on the provided stream"
-_cai = Takes("cai", CAI, ("values", "stream", "return"))
+_cai = takes("cai", CAI, "values", "stream", "return")
 
 
 @_cai(

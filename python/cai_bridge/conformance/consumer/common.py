@@ -5,6 +5,8 @@ A check here has the class of the kit's own arrays, which speak one of the two, 
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, Lab, flat
@@ -14,10 +16,11 @@ from .arrays import (
     PYTHON,
     TENSOR,
     Refusal,
-    Takes,
     attempt,
     expect_read,
     expect_read_or_refused,
+    expect_refused,
+    takes,
 )
 from .layouts import (
     GAPS,
@@ -29,8 +32,8 @@ from .layouts import (
     of_layout,
 )
 
-_cai, _dlpack = Takes("cai", CAI), Takes("dlpack", DLPACK)
-_of_cais, _of_dlpacks = Takes("cai", CAI, ("values",)), Takes("dlpack", DLPACK, ("values",))
+_cai, _dlpack = takes("cai", CAI), takes("dlpack", DLPACK)
+_of_cais, _of_dlpacks = takes("cai", CAI, "values"), takes("dlpack", DLPACK, "values")
 _TYPESTR, _DTYPE = PYTHON + "typestr", "C API: DLDataType"
 
 
@@ -57,7 +60,7 @@ _SHARED = (
 )
 
 
-@Takes("dlpack", ARRAY_API)("shared", "from_dlpack: copy", *_SHARED, level="should")
+@takes("dlpack", ARRAY_API)("shared", "from_dlpack: copy", *_SHARED, level="should")
 @_cai("shared", PYTHON + "data", *_SHARED, level="should")
 def takes_shared(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
     x = kind(lab, (4,))
@@ -146,7 +149,7 @@ def takes_readonly(c: ConsumerAdapter, lab: Lab, kind: type[Handed]) -> str:
 @of_layout(_of_cais, "reversed")
 @of_layout(_of_cais, "columns")
 @of_layout(_of_cais, "fortran")
-def takes_layout(c: ConsumerAdapter, lab: Lab, kind: type[Handed], case: Case) -> str:
+def takes_layout(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
     return expect_read_or_refused(c, handed(kind, lab, case), case)
 
 
@@ -206,5 +209,35 @@ _BESIDE = ("columns", "unwritten")
 
 @_of_dlpacks("gaps", TENSOR + "strides", *_KEPT, over={"layout": GAPS}, rests_on=_BESIDE)
 @_of_cais("gaps", PYTHON + "strides", *_KEPT, over={"layout": GAPS}, rests_on=_BESIDE)
-def takes_gaps(c: ConsumerAdapter, lab: Lab, kind: type[Handed], case: Case) -> str:
+def takes_gaps(c: ConsumerAdapter, lab: Lab, case: Case, kind: type[Handed]) -> str:
     return expect_gaps_kept(c, lab, handed(kind, lab, case))
+
+
+@_dlpack(
+    *("foreign-device", "C API: DLDevice"),
+    "the consumer refuses memory of a device type that it does not have",
+    "it uses another device's addresses as its own",
+    odd={"device": (10, 0)},
+    told="memory of a ROCm device",
+)
+@takes("cai", CAI, "values", "stream")(
+    *("stream-zero", PYTHON + "stream: 0"),
+    "the consumer refuses a dict that names stream 0",
+    "0 may mean None, the legacy or the per-thread default stream",
+    level="should",
+    odd={"stream": 0},
+    told="stream 0",
+)
+@_cai(
+    *("version", PYTHON + "version"),
+    "the consumer refuses a dict of a version after 3",
+    "unknown entries may change what the others mean",
+    level="should",
+    odd={"version": 4},
+    told="version 4",
+)
+def takes_none_odd(
+    c: ConsumerAdapter, lab: Lab, kind: type[Handed], odd: dict[str, Any], told: str
+) -> str:
+    x = kind(lab, **odd)
+    return expect_refused(c, x, told)

@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 from ..adapter import ConsumerAdapter
-from ..cases import Case
 from ..lab import DLPackArray, Lab
 from ..requirement import ARRAY_API, NotApplicableError, expect
-from .arrays import (
-    Takes,
-    attempt,
-    stream_of,
-)
-from .waiting import WAITS, expect_each_waits, expect_other_stream_waits, expect_read_kept
+from .arrays import attempt, expect_read, takes
 
-STREAM = "array.__dlpack__: stream"
-_RACE = "it reads before the write is done"
-_dlpack = Takes("dlpack", ARRAY_API)
+_dlpack = takes("dlpack", ARRAY_API)
 
 
 @_dlpack(
@@ -34,7 +26,7 @@ def takes_dlpack_device(c: ConsumerAdapter, lab: Lab) -> str:
 
 @_dlpack(
     "stream-named",
-    STREAM,
+    "array.__dlpack__: stream",
     "stream= is None, -1, 1, 2 or a handle; never 0",
     "0 may mean None, the legacy or the per-thread default stream, and producers refuse it",
 )
@@ -78,8 +70,7 @@ def takes_dlpack_max_version(c: ConsumerAdapter, lab: Lab) -> str:
 )
 def takes_dlpack_no_max_version(c: ConsumerAdapter, lab: Lab) -> str:
     x = DLPackArray(lab, keywords=("stream",))
-    seen = c.values(c.copy(c.take(x)))
-    expect(x.holds(seen), f"{x.values} is read as {seen}")
+    expect_read(c, x)
     return f"asked with {x.asked}"
 
 
@@ -101,50 +92,3 @@ def takes_dlpack_buffer_error(c: ConsumerAdapter, lab: Lab) -> str:
         expect(False, f"it becomes {type(error).__name__}: {error}")
     expect(False, "it is swallowed")
     return ""
-
-
-@_dlpack(
-    "pending",
-    STREAM,
-    "the consumer names its stream, and its work runs after what is pending",
-    _RACE,
-    over=WAITS,
-    rests_on=("values",),
-)
-def takes_dlpack_pending(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    return expect_each_waits(c, lab, case, DLPackArray, stream_of(c))
-
-
-@_dlpack(
-    "default-stream",
-    STREAM + ": None, 1 and 2",
-    "the same for work on the consumer's default stream",
-    _RACE,
-    over=WAITS,
-    rests_on=("values", "pending"),
-)
-def takes_dlpack_default_stream(c: ConsumerAdapter, lab: Lab, case: Case) -> str:
-    return expect_each_waits(c, lab, case, DLPackArray, None)
-
-
-@_dlpack(
-    "pending-read",
-    STREAM,
-    "the same while the producer still reads the array: the consumer's write runs after the read",
-    "the producer reads what the consumer has written behind it",
-    rests_on=("values", "pending"),
-)
-def takes_dlpack_pending_read(c: ConsumerAdapter, lab: Lab) -> str:
-    return expect_read_kept(c, lab, DLPackArray, c.stream())
-
-
-@_dlpack(
-    "other-stream",
-    STREAM,
-    "the same for work on another of the consumer's streams than the one it was taken on",
-    _RACE,
-    level="should",
-    rests_on=("values", "pending"),
-)
-def takes_dlpack_other_stream(c: ConsumerAdapter, lab: Lab) -> str:
-    return expect_other_stream_waits(c, lab, DLPackArray)

@@ -8,16 +8,10 @@ from ..adapter import ConsumerAdapter
 from ..lab import DLPackArray, Lab, Late, flat
 from ..producer.arrays import collect
 from ..requirement import DLPACK, expect, needs
-from .arrays import (
-    Refusal,
-    Takes,
-    attempt,
-    expect_copied,
-    stream_of,
-)
+from .arrays import Refusal, attempt, expect_copied, stream_of, takes
 
 MANAGEMENT = "Python Specification: Reference management"
-_dlpack = Takes("dlpack", DLPACK)
+_dlpack = takes("dlpack", DLPACK)
 
 
 @_dlpack(

@@ -10,14 +10,8 @@ from cai_bridge.testing._values import DTYPES
 from ..adapter import ConsumerAdapter
 from ..cases import Case
 from ..lab import CaiArray, DLPackArray, Lab
-from ..requirement import Check, expect, needs
-from .arrays import (
-    PYTHON,
-    TENSOR,
-    Refusal,
-    Takes,
-    attempt,
-)
+from ..requirement import Check, Door, expect, needs
+from .arrays import PYTHON, TENSOR, Refusal, attempt
 
 Handed = CaiArray | DLPackArray
 
@@ -78,13 +72,13 @@ _RULES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...], str]] = {
 """What consumers are required of layouts: which, what else that rests on, and why."""
 
 
-def of_layout(takes: Takes, name: str) -> Callable[[Check], Check]:
+def of_layout(door: Door, name: str) -> Callable[[Check], Check]:
     """Make a function the check of what is required of some layouts by a door."""
     what, layouts, rests_on, why = _RULES[name]
     rule = f"the items of {what} are read where the strides say, or the consumer refuses the array"
     over = {"layout": layouts, "dtype": ()}
-    section = (PYTHON if takes.door == "cai" else TENSOR) + "strides"
-    return takes(name, section, rule, why, over=over, rests_on=("values", "dtypes", *rests_on))
+    section = (PYTHON if door.name == "cai" else TENSOR) + "strides"
+    return door(name, section, rule, why, over=over, rests_on=("values", "dtypes", *rests_on))
 
 
 def handed(kind: type[Handed], lab: Lab, case: Case, **more: Any) -> Any:

@@ -8,8 +8,7 @@ import math
 import re
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, TypeGuard, cast
 
 from cai_bridge.testing._kit.dlpack_abi import ExchangeTable, exchange_table
@@ -18,56 +17,11 @@ from cai_bridge.testing._region import Region
 from cai_bridge.testing._values import DTYPES
 
 from ..adapter import ProducerAdapter
-from ..cases import Axes, Case
+from ..cases import Case
 from ..lab import Lab, flat
-from ..requirement import (
-    Check,
-    Level,
-    NotApplicableError,
-    Specification,
-    expect,
-    needs,
-    requires,
-)
+from ..requirement import NotApplicableError, expect, needs
 
 DICT = "__cuda_array_interface__"
-
-
-@dataclass(frozen=True)
-class Gives:
-    """Makes functions the checks of what is required of producers that give arrays by a door.
-
-    What such a requirement rests on is named without the door, or is another door's. All sections
-    are parts of `section`.
-    """
-
-    door: str
-    specification: Specification
-    section: str = ""
-
-    def __call__(
-        self,
-        name: str,
-        section: str,
-        rule: str,
-        why: str,
-        *,
-        level: Level = "must",
-        over: Axes | None = None,
-        rests_on: Iterable[str] = (),
-    ) -> Callable[[Check], Check]:
-        """Make a function the check of a requirement."""
-        return requires(
-            *("producer", f"{self.door}-{name}", self.specification, self.section + section),
-            rule=rule,
-            why=why,
-            level=level,
-            over=over,
-            rests_on=[
-                one if one.startswith(("dlpack-", "exchange-")) else f"{self.door}-{one}"
-                for one in rests_on
-            ],
-        )
 
 
 def made(
@@ -77,75 +31,6 @@ def made(
     x = p.make(shape, dtype)
     lab.synchronize()
     return x
-
-
-def strided(p: ProducerAdapter, lab: Lab, x: Any = None) -> Any:
-    """Take every second column of an array of two dimensions, by one of its own."""
-    x = made(p, lab) if x is None else x
-    y = p.strided(x)
-    lab.synchronize()
-    return y
-
-
-def sliced(p: ProducerAdapter, lab: Lab, x: Any) -> Any:
-    """Take all rows but the first of an array of two dimensions."""
-    y = p.sliced(x)
-    lab.synchronize()
-    return y
-
-
-def backwards(p: ProducerAdapter, lab: Lab, x: Any) -> Any:
-    """Take the rows of an array of two dimensions from the last."""
-    y = p.reversed(x)
-    lab.synchronize()
-    return y
-
-
-Rows = list[list[float]]
-
-
-def numbered(rows: int = 3, columns: int = 4) -> Rows:
-    """Count the items of an array of two dimensions."""
-    return [[float(columns * i + j) for j in range(columns)] for i in range(rows)]
-
-
-def slices(
-    p: ProducerAdapter, lab: Lab, x: Any, rows: Rows
-) -> Iterator[tuple[str, Callable[[], Any], Rows]]:
-    """Tell what can be taken of an array of two dimensions.
-
-    Yields
-    ------
-    str, callable, nested lists
-        What it is, what takes it, and the values that it has where the array has `rows`.
-    """
-    yield "every second column", lambda: strided(p, lab, x), [row[::2] for row in rows]
-    yield "all rows but the first", lambda: sliced(p, lab, x), rows[1:]
-    yield "the rows from the last", lambda: backwards(p, lab, x), rows[::-1]
-
-
-def items(lab: Lab, part: Region, whole: Region) -> Any:
-    """Read the items of a slice, as nested lists.
-
-    Raises
-    ------
-    UnmetError
-        It begins in the array's memory, or ends there, and reaches beyond.
-    """
-    begin, end = _reach(whole)
-    low, high = _reach(part)
-    copied = high <= begin or low >= end
-    expect(
-        copied or begin <= low <= high <= end,
-        f"the slice reaches from byte {low - begin} to {high - begin} of the array's {end - begin}",
-    )
-    return lab.get(part)
-
-
-def _reach(region: Region) -> tuple[int, int]:
-    """Tell the first byte of a region, and the one behind the last."""
-    spans = region.spans()
-    return min(ptr for ptr, _ in spans), max(ptr + length for ptr, length in spans)
 
 
 def speaks_dlpack(x: Any) -> None:
@@ -298,6 +183,35 @@ def reference_to(x: Any) -> Callable[[], Any]:
 def collect() -> None:
     """Collect garbage."""
     gc.collect()
+
+
+def expect_gone(alive: Callable[[], Any], when: str = "") -> None:
+    """Collect garbage, and judge that an array is gone.
+
+    Raises
+    ------
+    UnmetError
+        It is not.
+    """
+    collect()
+    expect(alive() is None, f"the array is still there{when}")
+
+
+def expect_kept(
+    p: ProducerAdapter, lab: Lab, region: Region, region_of: Callable[[Any], Region], gone: str
+) -> None:
+    """Fill new arrays, and judge that a region of 5s is not theirs: its memory is kept.
+
+    Raises
+    ------
+    UnmetError
+        It holds something else, with what held it `gone`.
+    """
+    for other in [made(p, lab) for _ in range(4)]:
+        lab.put(region_of(other), 6.0)
+    seen = lab.read(1, region)
+    lab.wait(1)
+    expect(set(flat(seen.value)) == {5.0}, f"with {gone} gone it holds {seen.value}")
 
 
 def in_another_thread(call: Callable[[], object]) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..requirement import CAI, expect
+from ..requirement import expect
 from .arrays import (
-    Gives,
     cai_of,
     can_be_late,
     descr_size,
@@ -16,12 +15,8 @@ from .arrays import (
     is_typestr,
     made,
 )
+from .doors import PYTHON, cai
 from .pending import pending
-
-PYTHON = "Python Interface Specification: "
-
-
-cai = Gives("cai", CAI)
 
 
 @cai(

@@ -4,22 +4,12 @@ from __future__ import annotations
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
-from ..lab import Lab, flat
-from ..layouts import EMPTY, OFFSETS, REVERSED, VALUES, View
+from ..lab import Lab
+from ..layouts import EMPTY, OFFSETS, VALUES, View
 from ..requirement import expect
-from .arrays import cai_of, collect, dict_or_refused, is_int, made
-from .cai import PYTHON, cai
-from .values import (
-    by_cai,
-    expect_values,
-    is_copy,
-    laid_out,
-    lazy_values,
-    taken_of,
-    whole_of,
-)
-
-_OTHERS = "a consumer computes with other numbers"
+from .arrays import cai_of, collect, dict_or_refused, expect_kept, is_int
+from .doors import PYTHON, cai
+from .values import by_cai, is_copy, laid_out, taken_of, whole_of
 
 
 @cai(
@@ -69,43 +59,6 @@ def cai_strides(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 
 @cai(
-    "values",
-    PYTHON + "shape, typestr, data, strides",
-    "together they say where the array's items are",
-    _OTHERS,
-    over={"layout": VALUES, "dtype": ()},
-    rests_on=("strides", "typestr", "data", "shape"),
-)
-def cai_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_cai)
-
-
-@cai(
-    "offset",
-    PYTHON + "data",
-    "the pointer of a slice is the address of its first item",
-    "a consumer computes with items before the slice",
-    over={"layout": OFFSETS, "dtype": ()},
-    rests_on=("values", "strides", "typestr", "data", "shape"),
-)
-def cai_offset(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_cai)
-
-
-@cai(
-    "reversed",
-    PYTHON + "strides",
-    "the strides of a slice with a negative step are negative, and the pointer is that of its "
-    "first item; or the slice is refused",
-    "a consumer reads the items in another order, or reads past the end of the array",
-    over={"layout": REVERSED, "dtype": ()},
-    rests_on=("values", "strides", "offset", "typestr", "data", "shape"),
-)
-def cai_reversed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_cai)
-
-
-@cai(
     "readonly",
     PYTHON + "data: the read-only flag",
     "the flag is true for a read-only array and for each view of it, and false for others",
@@ -126,19 +79,6 @@ def cai_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
 
 
 @cai(
-    "lazy",
-    PYTHON + "data",
-    "an array with recorded operations says its values, or is refused",
-    _OTHERS,
-    over={"layout": ("whole", "part")},
-    rests_on=("values", "offset"),
-)
-def cai_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    cai_of(made(p, lab))
-    return lazy_values(p, lab, case, by_cai)
-
-
-@cai(
     "memory",
     "Lifetime management: Data",
     "an object keeps its memory as long as it lives, a slice that of its array",
@@ -151,10 +91,6 @@ def cai_memory(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     region = lab.region(by_cai(y))
     lab.put(region, 5.0)
     collect()
-    for other in [made(p, lab) for _ in range(4)]:
-        lab.put(lab.region(by_cai(other)), 6.0)
-    seen = lab.read(1, region)
-    lab.wait(1)
-    expect(set(flat(seen.value)) == {5.0}, f"with its array gone it holds {seen.value}")
+    expect_kept(p, lab, region, lambda other: lab.region(by_cai(other)), "its array")
     del y
     return "kept"

@@ -9,43 +9,7 @@ from ..cases import Case
 from ..lab import Lab
 from ..requirement import expect, needs
 from .arrays import cai_of, collect, is_int, made, reference_to
-from .cai import cai
-from .cai_pending import PENDING, SYNCHRONIZATION
-from .pending import ELSEWHERE, RACE, by_dict, expect_ordered
-
-
-@cai(
-    "pending-elsewhere",
-    SYNCHRONIZATION + "synchronization on the provided stream is sufficient",
-    "the same when the dict is read while another stream is the library's current one",
-    RACE,
-    over=ELSEWHERE,
-    rests_on=PENDING,
-)
-def cai_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    cai_of(made(p, lab))
-    return expect_ordered(p, lab, case, by_dict, elsewhere=True)
-
-
-@cai(
-    "pending-on-two",
-    SYNCHRONIZATION + "work on the data on multiple streams",
-    "if several streams have work on the array, the dict names one that waits for all of them",
-    RACE,
-    rests_on=PENDING,
-)
-def cai_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
-    cai_of(made(p, lab))
-    for value in lab.values():
-        late = p.late_on_two(lab, value)
-        with p.on(late.stream):
-            said = describe(cai_of(late.array))["CAI"]
-        mine = lab.stream()
-        if is_int(said.stream):
-            lab.order(said.stream, mine.handle)
-        named = f"the dict names {lab.called(said.stream)}"
-        seen = lab.expect_read(mine.handle, lab.region(said), late, named)
-    return seen
+from .doors import cai
 
 
 @cai(

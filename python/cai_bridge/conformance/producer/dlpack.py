@@ -6,20 +6,9 @@ from cai_bridge.testing._kit.dlpack_abi import read_capsule
 
 from ..adapter import ProducerAdapter
 from ..lab import Lab
-from ..requirement import (
-    ARRAY_API,
-    DLPACK,
-    expect,
-    given,
-    needs,
-)
-from .arrays import Gives, export, is_int, made, stream_taken
-
-METHOD = "array.__dlpack__: "
-
-
-dlpack = Gives("dlpack", DLPACK)
-array_api = Gives("dlpack", ARRAY_API)
+from ..requirement import expect, given, needs
+from .arrays import export, is_int, made, stream_taken
+from .doors import METHOD, array_api, dlpack
 
 
 @array_api(

@@ -11,7 +11,7 @@ from ..cases import Case
 from ..lab import Lab
 from ..requirement import NotApplicableError, expect
 from .arrays import can_be_late, export, made, on_host, stream_taken
-from .dlpack import METHOD, array_api, dlpack
+from .doors import METHOD, array_api, dlpack
 from .pending import by_capsule, expect_ordered, pending
 from .values import is_copy, numbers, taken_of, whole_of
 

@@ -8,13 +8,11 @@ from cai_bridge.testing._kit.dlpack_abi import read_capsule
 from ..adapter import ProducerAdapter
 from ..cases import Case
 from ..lab import Lab
-from ..layouts import EMPTY, OFFSETS, REVERSED, VALUES
+from ..layouts import EMPTY
 from ..requirement import expect, needs
 from .arrays import export, made
-from .dlpack import dlpack
-from .values import by_dlpack, expect_values, lazy_values, taken_of, whole_of
-
-_OTHERS = "a consumer computes with other numbers"
+from .doors import dlpack
+from .values import taken_of, whole_of
 
 
 @dlpack(
@@ -78,53 +76,3 @@ def dlpack_zero_size(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     expect(fields.shape == view.shape, f"the shape is {fields.shape}")
     expect(fields.data == 0, f"the pointer is {fields.data:#x}")
     return "NULL"
-
-
-@dlpack(
-    "values",
-    "C API: DLTensor",
-    "data, byte_offset, shape and strides together say where the array's items are",
-    _OTHERS,
-    over={"layout": VALUES, "dtype": ()},
-    rests_on=("strides", "dtype", "shape"),
-)
-def dlpack_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_dlpack)
-
-
-@dlpack(
-    "offset",
-    "C API: DLTensor.data, byte_offset",
-    "data and byte_offset of a slice give the address of its first item",
-    "a consumer computes with items before the slice",
-    over={"layout": OFFSETS, "dtype": ()},
-    rests_on=("values", "strides", "dtype", "shape"),
-)
-def dlpack_offset(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_dlpack)
-
-
-@dlpack(
-    "reversed",
-    "C API: DLTensor.strides",
-    "the strides of a slice with a negative step are negative, and data is that of its first item; "
-    "or the slice is refused",
-    "a consumer reads the items in another order, or reads past the end of the array",
-    over={"layout": REVERSED, "dtype": ()},
-    rests_on=("values", "strides", "offset", "dtype", "shape"),
-)
-def dlpack_reversed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    return expect_values(p, lab, case, by_dlpack)
-
-
-@dlpack(
-    "lazy",
-    "C API: DLTensor.data",
-    "an array with recorded operations says its values, or is refused",
-    _OTHERS,
-    over={"layout": ("whole", "part")},
-    rests_on=("values", "offset"),
-)
-def dlpack_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    export(made(p, lab))
-    return lazy_values(p, lab, case, by_dlpack)

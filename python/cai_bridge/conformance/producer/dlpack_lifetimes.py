@@ -12,10 +12,18 @@ from ..lab import Lab, flat
 from ..requirement import (
     expect,
 )
-from .arrays import collect, export, in_another_thread, made, reference_to
-from .dlpack import dlpack
+from .arrays import (
+    collect,
+    expect_gone,
+    expect_kept,
+    export,
+    in_another_thread,
+    made,
+    reference_to,
+)
+from .doors import dlpack
 from .pending import end
-from .values import laid_out
+from .values import by_dlpack, laid_out
 
 LIFETIME = "Python Specification: Reference management"
 
@@ -34,8 +42,7 @@ def dlpack_unconsumed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     capsule = export(x, stream=1)
     alive = reference_to(x)
     del x, capsule
-    collect()
-    expect(alive() is None, "the array is still there")
+    expect_gone(alive)
     return "it is gone"
 
 
@@ -61,15 +68,9 @@ def dlpack_deleter(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     taken = take(capsule)
     del x, capsule
     collect()
-    others = [made(p, lab) for _ in range(4)]
-    for other in others:
-        lab.put(lab.region(describe(export(other, stream=1))["capsule"]), 6.0)
-    seen = lab.read(1, region)
-    lab.wait(1)
-    expect(set(flat(seen.value)) == {5.0}, f"with the capsule gone it holds {seen.value}")
+    expect_kept(p, lab, region, lambda other: lab.region(by_dlpack(other)), "the capsule")
     taken.delete()
-    collect()
-    expect(alive() is None, "the array is still there after the deleter")
+    expect_gone(alive, " after the deleter")
     return "the memory stays until then, and the array is freed"
 
 
@@ -87,8 +88,7 @@ def dlpack_deleter_anywhere(p: ProducerAdapter, lab: Lab) -> str:
     del x
     in_another_thread(taken.delete)
     lab.synchronize()
-    collect()
-    expect(alive() is None, "the array is still there")
+    expect_gone(alive)
     return "called from another thread"
 
 

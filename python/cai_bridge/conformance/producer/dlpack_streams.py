@@ -5,92 +5,48 @@ from __future__ import annotations
 from cai_bridge.testing import describe
 
 from ..adapter import ProducerAdapter
-from ..cases import Case
 from ..lab import Lab
-from ..requirement import (
-    NotApplicableError,
-    expect,
-    needs,
-)
+from ..requirement import expect, given, needs
 from .arrays import asked_on, export, made, speaks_dlpack
-from .dlpack import array_api
-from .dlpack_pending import PENDING, STREAM
-from .pending import ELSEWHERE, RACE, by_capsule, expect_ordered
+from .doors import METHOD, array_api
+from .order import PENDING
+from .pending import RACE
+
+STREAM = METHOD + "stream"
 
 
 @array_api(
-    "pending-elsewhere",
-    STREAM,
-    "the same when another stream is the library's current one",
+    *("per-thread-stream", STREAM + ": 2"),
+    "stream=2 means the per-thread default stream: the array is ready on it",
     RACE,
-    over=ELSEWHERE,
-    rests_on=PENDING,
+    rests_on=PENDING["dlpack"],
+    streams=(2,),
 )
-def dlpack_pending_elsewhere(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    speaks_dlpack(made(p, lab))
-    return expect_ordered(p, lab, case, by_capsule, elsewhere=True)
-
-
 @array_api(
-    "pending-on-two",
-    STREAM,
-    "the same when work on the array is pending on two streams: the array is ready after both",
-    RACE,
-    rests_on=PENDING,
-)
-def dlpack_pending_on_two(p: ProducerAdapter, lab: Lab) -> str:
-    speaks_dlpack(made(p, lab))
-    for value in lab.values():
-        late, mine = p.late_on_two(lab, value), lab.stream()
-        with p.on(late.stream):
-            region, asked, kept = by_capsule(lab, late.array, mine.handle, Case())
-        seen = lab.expect_read(mine.handle, region, late, asked)
-        del kept
-    return seen
-
-
-@array_api(
-    "default-stream",
-    STREAM + ": None",
+    *("default-stream", STREAM + ": None"),
     "stream=None means the legacy default stream, as 1 does: the array is ready on it",
     RACE,
-    rests_on=PENDING,
+    rests_on=PENDING["dlpack"],
+    streams=(None, 1),
 )
-def dlpack_default_stream(p: ProducerAdapter, lab: Lab) -> str:
-    for asked in (None, 1):
+def dlpack_default_streams(p: ProducerAdapter, lab: Lab, streams: tuple[int | None, ...]) -> str:
+    seen, told = None, ""
+    for asked in streams:
         for value in lab.values():
             late = p.late(lab, value)
             speaks_dlpack(late.array)
-            with p.on(late.stream):
-                capsule = asked_on(late.array, asked)
-            if capsule is None:  # streams other than None are optional
-                lab.synchronize()
-                continue
-            region = lab.region(describe(capsule)["capsule"])
-            seen = lab.expect_read(1, region, late, f"asked for {asked}, {lab.called(1)}")
-    return seen
-
-
-@array_api(
-    "per-thread-stream",
-    STREAM + ": 2",
-    "stream=2 means the per-thread default stream: the array is ready on it",
-    RACE,
-    rests_on=PENDING,
-)
-def dlpack_per_thread_stream(p: ProducerAdapter, lab: Lab) -> str:
-    for value in lab.values():
-        late = p.late(lab, value)
-        speaks_dlpack(late.array)
-        with p.on(late.stream):
             try:
-                capsule = export(late.array, stream=2)
+                with p.on(late.stream):
+                    capsule = asked_on(late.array, asked, strict=True)
             except Exception as refused:
-                # Of that dlpack-streams tells.
-                raise NotApplicableError(f"2 is refused: {refused}") from None
-        region = lab.region(describe(capsule)["capsule"])
-        seen = lab.expect_read(2, region, late, f"asked for 2, {lab.called(2)}")
-    return seen
+                if asked is None:  # others are optional
+                    raise
+                lab.synchronize()
+                told = f"{asked} is refused: {refused}"
+                continue
+            region, mine = lab.region(describe(capsule)["capsule"]), asked or 1
+            seen = lab.expect_read(mine, region, late, f"asked for {asked}, {lab.called(mine)}")
+    return given(seen, told)
 
 
 @array_api(
@@ -148,3 +104,24 @@ def dlpack_stream_zero(p: ProducerAdapter, lab: Lab) -> str:
         return f"refused: {type(error).__name__}: {error}"
     expect(False, "0 is taken")
     return ""
+
+
+@array_api(
+    "no-host-wait",
+    STREAM,
+    "the consumer's stream waits for what is pending, and the host does not",
+    "the host can queue nothing meanwhile",
+    level="should",
+)
+def dlpack_no_host_wait(p: ProducerAdapter, lab: Lab) -> str:
+    waited = []
+    for value in lab.values():
+        late, mine = p.late(lab, value), lab.stream()
+        speaks_dlpack(late.array)
+        with p.on(late.stream), lab.watched() as watch:
+            capsule = asked_on(late.array, mine.handle)
+        needs(capsule is not None, "it takes no stream but None")
+        waited.append(watch.waited)
+        lab.synchronize()
+    expect(not all(waited), "the host waited for the write")
+    return "it does not"

@@ -7,14 +7,14 @@ from cai_bridge.testing._kit.dlpack_fields import fields_of
 
 from ..adapter import ProducerAdapter
 from ..cases import Case
-from ..lab import Lab, flat
+from ..lab import Lab
 from ..layouts import EVERY
-from ..requirement import DLPACK, expect, needs
-from .arrays import Gives, collect, has_table, made, reference_to, table_of
+from ..requirement import expect, needs
+from .arrays import collect, expect_gone, expect_kept, has_table, made, reference_to, table_of
+from .doors import EXPORT, TENSOR, exchange
 from .values import (
     by_exchange,
     by_loan,
-    expect_values,
     is_copy,
     laid_out,
     lazy_values,
@@ -22,14 +22,6 @@ from .values import (
     taken_of,
     whole_of,
 )
-
-TABLE = "C API: DLPackExchangeAPI: "
-EXPORT = "managed_tensor_from_py_object_no_sync"
-TENSOR = ("dlpack-dtype", "dlpack-shape", "dlpack-strides", "dlpack-values", "dlpack-offset")
-"""What is said of tensors by ``__dlpack__``, too; the same code may be behind both."""
-
-
-exchange = Gives("exchange", DLPACK, TABLE)
 
 
 @exchange(
@@ -45,19 +37,6 @@ def exchange_table_entries(p: ProducerAdapter, lab: Lab) -> str:
     table = table_of(x)
     expect(not table.missing, f"NULL: {', '.join(table.missing)}")
     return f"version {table.version[0]}.{table.version[1]}"
-
-
-@exchange(
-    "values",
-    EXPORT,
-    "the tensor says where the array's items are",
-    "a consumer computes with other numbers",
-    over={"layout": EVERY, "dtype": ()},
-    rests_on=("exchange-table", *TENSOR),
-)
-def exchange_values(p: ProducerAdapter, lab: Lab, case: Case) -> str:
-    table_of(made(p, lab))
-    return expect_values(p, lab, case, by_exchange)
 
 
 @exchange(
@@ -93,7 +72,7 @@ def exchange_readonly(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "an array with recorded operations says its values, or is refused",
     "a consumer computes with other numbers",
     over={"layout": ("whole", "part"), "export": ("first", "borrowed")},
-    rests_on=("exchange-values",),
+    rests_on=("values",),
 )
 def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table = table_of(made(p, lab))
@@ -107,7 +86,7 @@ def exchange_lazy(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "the borrowed tensor has the same fields as the managed one",
     "kernels that borrow the tensor compute with other numbers",
     over={"layout": EVERY, "dtype": ()},
-    rests_on=("exchange-table", "exchange-values"),
+    rests_on=("table", "values"),
 )
 def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
@@ -132,7 +111,7 @@ def exchange_borrowed(p: ProducerAdapter, lab: Lab, case: Case) -> str:
         "layout": ("whole", "rows", "transposed", "a slice of a slice"),
         "export": ("first", "again"),
     },
-    rests_on=("exchange-values", "dlpack-deleter", *TENSOR),
+    rests_on=("values", "dlpack-deleter", *TENSOR),
 )
 def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     table_of(made(p, lab))
@@ -144,15 +123,13 @@ def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     region = lab.tensor_region(taken.fields)
     lab.put(region, 5.0)
     del x
-    for other in [made(p, lab) for _ in range(4)]:
-        lab.put(lab.tensor_region(table.export(other).fields), 6.0)
-    del other
-    seen = lab.read(1, region)
-    lab.wait(1)
-    expect(set(flat(seen.value)) == {5.0}, f"with the array gone it holds {seen.value}")
+    expect_kept(
+        *(p, lab, region),
+        lambda other: lab.tensor_region(table.export(other).fields),
+        "the array",
+    )
     taken.delete()
-    collect()
-    expect(alive() is None, "the array is still there after the deleter")
+    expect_gone(alive, " after the deleter")
     return "kept, and let go of"
 
 
@@ -162,7 +139,7 @@ def exchange_owner(p: ProducerAdapter, lab: Lab, case: Case) -> str:
     "two tensors are independent: deleting one, or exporting another array, leaves the other as "
     "it was",
     "the second consumer reads freed structures",
-    rests_on=("exchange-table",),
+    rests_on=("table",),
 )
 def exchange_two_exports(p: ProducerAdapter, lab: Lab) -> str:
     x = made(p, lab)

@@ -18,9 +18,9 @@ from ..cases import Case
 from ..lab import Lab, flat
 from ..layouts import LAYOUTS, REVERSED, View
 from ..requirement import NotApplicableError, expect, needs
-from .arrays import cai_of, export, host_values, made, speaks_dlpack, table_of
+from .arrays import cai_of, export, host_values, made, table_of
 
-Door = Callable[[Any], Said]
+Reads = Callable[[Any], Said]
 T = TypeVar("T")
 
 
@@ -110,7 +110,7 @@ def said_or_refused(door: Callable[[Any], T], y: Any, case: Case) -> T:
     return said
 
 
-def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Door) -> str:
+def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
     """Read an array as a protocol says, and judge by what the kit wrote.
 
     Raises
@@ -118,8 +118,6 @@ def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Door) -> str:
     UnmetError
         Other items are read, or the region reaches beyond the array's memory.
     """
-    if door is by_dlpack:
-        speaks_dlpack(made(p, lab))
     x = whole_of(p, lab, case)
     base = region_in(lab, said_or_refused(door, x, Case(dtype=case.dtype)), case)
     rows = numbers(case, View.of(base.shape).places())
@@ -131,13 +129,13 @@ def expect_values(p: ProducerAdapter, lab: Lab, case: Case, door: Door) -> str:
     y, view = taken_of(p, lab, x, case)
     part = region_in(lab, said_or_refused(door, y, case), case)
     expect(part.shape == view.shape, f"the shape is {part.shape} for {view.shape}")
-    seen = _items(lab, part, base)
+    seen = items(lab, part, base)
     wanted = numbers(case, view.places())
     expect(seen == wanted, f"{case.layout!r} is read as {seen}, and holds {wanted}")
     return f"{case.layout!r} is read as {seen}"
 
 
-def _items(lab: Lab, part: Region, whole: Region) -> list[Any]:
+def items(lab: Lab, part: Region, whole: Region) -> list[Any]:
     """Read items; what begins in the array's memory, or ends there, must not reach beyond."""
     if not part.size:
         return []
@@ -156,7 +154,7 @@ def _reach(region: Region) -> tuple[int, int]:
     return min(ptr for ptr, _ in spans), max(ptr + length for ptr, length in spans)
 
 
-def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Door) -> str:
+def lazy_values(p: ProducerAdapter, lab: Lab, case: Case, door: Reads) -> str:
     """Export arrays with recorded operations, and judge by their values.
 
     Raises
