@@ -22,21 +22,14 @@ LEVELS: dict[Level, str] = {
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What advice depends on.
-
-    Attributes
-    ----------
-    libraries : mapping
-        What is installed, by the names of `INSTALLABLE`.
-    environment : mapping
-        The environment variables.
-    driver : Driver
-        The CUDA driver, or why there is none.
-    """
+    """What advice depends on."""
 
     libraries: Mapping[str, Found]
+    """What is installed, by the names of `INSTALLABLE`."""
     environment: Mapping[str, str]
+    """The environment variables."""
     driver: Driver
+    """The CUDA driver, or why there is none."""
 
     def has(self, name: str) -> bool:
         """Tell whether a library is installed."""
@@ -58,30 +51,20 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Advice:
-    """One thing to know.
-
-    Attributes
-    ----------
-    name : str
-        What it is called in the JSON.
-    level : str
-        One of `LEVELS`.
-    applies : callable
-        Whether it is so in these surroundings.
-    what : str
-        What happens.
-    action : str
-        What to do.
-    source : str
-        Where it is written, or was measured.
-    """
+    """One thing to know."""
 
     name: str
+    """What it is called in the JSON."""
     level: Level
+    """One of `LEVELS`."""
     applies: Callable[[Surroundings], bool]
+    """Whether it is so in these surroundings."""
     what: str
+    """What happens."""
     action: str
+    """What to do."""
     source: str
+    """Where it is written, or was measured."""
 
     def to_dict(self) -> dict[str, str]:
         """Give it as data for JSON."""

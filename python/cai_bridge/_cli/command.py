@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from cai_bridge import __version__
@@ -17,66 +18,6 @@ from .text import line, prepare_streams
 _INTERRUPTED = 130
 
 
-def _doctor(asked: argparse.Namespace) -> int:
-    from . import doctor
-
-    return doctor.run(imported=asked.imported, as_json=asked.json, path=asked.output)
-
-
-def _inspect(asked: argparse.Namespace) -> int:
-    from . import inspection
-
-    return inspection.run(
-        asked.subject, simulated=asked.simulated, as_json=asked.json, path=asked.output
-    )
-
-
-def _check(asked: argparse.Namespace) -> int:
-    from . import checking
-
-    return checking.run(
-        asked.subjects,
-        role=asked.role,
-        only=asked.only,
-        where=asked.where,
-        thorough=asked.thorough,
-        as_json=asked.json,
-        path=asked.output,
-        html=asked.html,
-    )
-
-
-def _matrix(asked: argparse.Namespace) -> int:
-    from . import pairs
-
-    return pairs.run(
-        asked.subjects,
-        source=asked.source,
-        as_json=asked.json,
-        path=asked.output,
-        html=asked.html,
-        ways=asked.way,
-        jobs=asked.jobs,
-    )
-
-
-def _perturb(asked: argparse.Namespace) -> int:
-    from . import perturb
-
-    return perturb.run(
-        asked.program,
-        seeds=asked.seeds,
-        compare=asked.compare,
-        match=asked.match,
-        tolerance=asked.tolerance,
-        delay=asked.delay,
-        timeout=asked.timeout,
-        named=not asked.no_name,
-        as_json=asked.json,
-        path=asked.output,
-    )
-
-
 def parser() -> argparse.ArgumentParser:
     """Make the parser of the command line."""
     top = argparse.ArgumentParser(
@@ -86,49 +27,40 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"cai_bridge {__version__}")
     commands = top.add_subparsers(required=True, metavar="command")
-    _add_doctor(
-        _added(
-            commands,
-            "doctor",
-            _doctor,
-            "list what is installed, and what is unsafe, wrong or slow with it",
-        )
-    )
-    _add_inspect(
-        _added(
-            commands, "inspect", _inspect, "show what each protocol says of an array, side by side"
-        )
-    )
-    _add_check(_added(commands, "check", _check, "test libraries by what the protocols require"))
-    _add_matrix(
-        _added(commands, "matrix", _matrix, "hand arrays over between all pairs of libraries")
-    )
-    _add_perturb(
-        _added(
-            commands,
-            "perturb",
-            _perturb,
-            "run a program with GPU work delayed, to show missing waits in its values",
-        )
-    )
+    what = "list what is installed, and what is unsafe, wrong or slow with it"
+    _add_doctor(_added(commands, "doctor", "doctor", what))
+    what = "show what each protocol says of an array, side by side"
+    _add_inspect(_added(commands, "inspect", "inspection", what))
+    what = "test libraries by what the protocols require"
+    _add_check(_added(commands, "check", "checking", what))
+    what = "hand arrays over between all pairs of libraries"
+    _add_matrix(_added(commands, "matrix", "pairs", what))
+    what = "run a program with GPU work delayed, to show missing waits in its values"
+    _add_perturb(_added(commands, "perturb", "perturb", what))
     return top
 
 
-def _added(
-    commands: Any, name: str, call: Callable[[argparse.Namespace], int], what: str
-) -> argparse.ArgumentParser:
+def _added(commands: Any, name: str, module: str, what: str) -> argparse.ArgumentParser:
+    """Add a command, which is the `run` of a module beside this one, called with the options."""
     made: argparse.ArgumentParser = commands.add_parser(
         name, help=what, description=f"{what[0].upper()}{what[1:]}."
     )
-    made.set_defaults(call=call, name=name)
+    made.set_defaults(name=name, module=module)
     return made
 
 
-def _add_output(made: argparse.ArgumentParser) -> None:
-    made.add_argument("--json", action="store_true", help="print JSON instead of text")
+def _add_output(made: argparse.ArgumentParser, *, page: bool = False) -> None:
     made.add_argument(
-        "--output", metavar="path", help="write to this file instead of standard output"
+        "--json", dest="as_json", action="store_true", help="print JSON instead of text"
     )
+    made.add_argument(
+        "--output",
+        dest="path",
+        metavar="path",
+        help="write to this file instead of standard output",
+    )
+    if page:
+        made.add_argument("--html", metavar="path", help="write a page")
 
 
 def _add_doctor(made: argparse.ArgumentParser) -> None:
@@ -191,8 +123,7 @@ def _add_check(made: argparse.ArgumentParser) -> None:
         help="judge each requirement in every case of its product of layouts, types, work, streams "
         "and exports; by default large products are thinned to all pairs of values",
     )
-    _add_output(made)
-    made.add_argument("--html", metavar="path", help="write a page")
+    _add_output(made, page=True)
 
 
 def _add_matrix(made: argparse.ArgumentParser) -> None:
@@ -204,6 +135,7 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
     )
     made.add_argument(
         "--way",
+        dest="ways",
         action="append",
         choices=tuple(SIDES),
         default=[],
@@ -212,8 +144,7 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--jobs", type=int, default=1, metavar="n", help="how many rows to run at once"
     )
-    _add_output(made)
-    made.add_argument("--html", metavar="path", help="write a page")
+    _add_output(made, page=True)
     made.add_argument(
         "--from",
         dest="source",
@@ -225,7 +156,7 @@ def _add_matrix(made: argparse.ArgumentParser) -> None:
 def _add_perturb(made: argparse.ArgumentParser) -> None:
     made.epilog = "Exit status: 0 same, 1 differs, 2 if it could not judge."
     made.add_argument(
-        "program", nargs="+", metavar="program", help="the program and its arguments, after --"
+        "command", nargs="+", metavar="program", help="the program and its arguments, after --"
     )
     made.add_argument(
         "--seeds",
@@ -259,10 +190,17 @@ def _add_perturb(made: argparse.ArgumentParser) -> None:
     made.add_argument("--timeout", type=float, metavar="s", help="end a run after so many seconds")
     made.add_argument(
         "--no-name",
-        action="store_true",
+        dest="named",
+        action="store_false",
         help="do not look for the two operations that nothing orders, which takes 10 to 30 runs",
     )
     _add_output(made)
+
+
+def _run(*, name: str, module: str, **options: Any) -> Any:
+    """Import what a command needs, now that it runs, and do it."""
+    del name
+    return importlib.import_module(f".{module}", __package__).run(**options)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -276,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare_streams()
     asked = parser().parse_args(arguments)
     try:
-        status: int = asked.call(asked)
+        status: int = _run(**vars(asked))
     except (UsageError, OSError) as error:
         try:
             sys.stdout.flush()

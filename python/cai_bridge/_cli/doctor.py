@@ -22,24 +22,16 @@ _WIDTH = 96
 
 @dataclass(frozen=True)
 class Findings:
-    """What the doctor found.
-
-    Attributes
-    ----------
-    interpreter : Interpreter
-        The Python that ran it.
-    driver : Driver
-        The CUDA driver, or why there is none.
-    libraries : tuple of Found
-        The array libraries.
-    advice : tuple of Advice
-        What to mind with them, gravest first.
-    """
+    """What the doctor found."""
 
     interpreter: Interpreter
+    """The Python that ran it."""
     driver: Driver
+    """The CUDA driver, or why there is none."""
     libraries: tuple[Found, ...]
+    """The array libraries."""
     advice: tuple[Advice, ...]
+    """What to mind with them, gravest first."""
 
     @property
     def ok(self) -> bool:

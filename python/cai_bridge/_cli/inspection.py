@@ -15,21 +15,14 @@ from .theirs import guarded
 
 @dataclass(frozen=True)
 class Inspection:
-    """What was found of one object.
-
-    Attributes
-    ----------
-    description : Description
-        What each of its protocols says.
-    agree : bool or None
-        Whether they say the same; None where there is only one.
-    why : str
-        What they differ in, or why there is nothing to compare.
-    """
+    """What was found of one object."""
 
     description: Any
+    """What each of its protocols says."""
     agree: bool | None
+    """Whether they say the same; None where there is only one."""
     why: str
+    """What they differ in, or why there is nothing to compare."""
 
     def __str__(self) -> str:
         verdict = "The protocols agree." if self.agree else self.why

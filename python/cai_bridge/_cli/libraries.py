@@ -22,24 +22,16 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Doors:
-    """What the arrays of a library speak.
-
-    Attributes
-    ----------
-    exchange : bool
-        Whether the type has ``__dlpack_c_exchange_api__``.
-    dlpack : bool
-        Whether there is ``__dlpack__``.
-    cai : int or None
-        The version of ``__cuda_array_interface__``; None where there is none.
-    stream : bool
-        Whether the dict names a stream.
-    """
+    """What the arrays of a library speak."""
 
     exchange: bool = False
+    """Whether the type has ``__dlpack_c_exchange_api__``."""
     dlpack: bool = False
+    """Whether there is ``__dlpack__``."""
     cai: int | None = None
+    """The version of ``__cuda_array_interface__``; None where there is none."""
     stream: bool = False
+    """Whether the dict names a stream."""
 
     def __str__(self) -> str:
         spoken = ["exchange API"] * self.exchange + ["__dlpack__"] * self.dlpack
@@ -50,28 +42,19 @@ class Doors:
 
 @dataclass(frozen=True)
 class Known:
-    """A library that the command knows.
-
-    Attributes
-    ----------
-    name : str
-        What it is called.
-    distributions : tuple of str
-        The names that it is installed by; the first that is found counts.
-    array : str
-        Its array type, as ``module:attribute``; empty where it has none.
-    spoken : tuple of pairs
-        From which version on its arrays speak what, oldest first. A version before the first is
-        not known.
-    measured : str
-        The newest version that this was seen of.
-    """
+    """A library that the command knows."""
 
     name: str
+    """What it is called."""
     distributions: tuple[str, ...]
+    """The names that it is installed by; the first that is found counts."""
     array: str
+    """Its array type, as ``module:attribute``; empty where it has none."""
     spoken: tuple[tuple[Version, Doors], ...] = ()
+    """From which version on its arrays speak what, oldest first. A version before the first is
+    not known."""
     measured: str = ""
+    """The newest version that this was seen of."""
 
 
 _DLPACK_AND_V2 = Doors(dlpack=True, cai=2)
@@ -127,30 +110,20 @@ INSTALLABLE: tuple[Known, ...] = (
 
 @dataclass(frozen=True)
 class Found:
-    """A library that is installed.
-
-    Attributes
-    ----------
-    name : str
-        What it is called.
-    distribution : str
-        The name that it is installed by.
-    version : str
-        Its version.
-    doors : Doors or None
-        What its arrays speak; None where it has none, or where that is not known.
-    seen : bool
-        Whether the array type was asked, rather than the table.
-    error : str
-        What its import raised; empty where it did not, or was not tried.
-    """
+    """A library that is installed."""
 
     name: str
+    """What it is called."""
     distribution: str
+    """The name that it is installed by."""
     version: str
+    """Its version."""
     doors: Doors | None = None
+    """What its arrays speak; None where it has none, or where that is not known."""
     seen: bool = False
+    """Whether the array type was asked, rather than the table."""
     error: str = ""
+    """What its import raised; empty where it did not, or was not tried."""
 
     def to_dict(self) -> dict[str, Any]:
         """Give it as data for JSON."""

@@ -13,21 +13,14 @@ LIBRARY = "libcuda.so.1"
 
 @dataclass(frozen=True)
 class Driver:
-    """The CUDA driver, or why there is none.
-
-    Attributes
-    ----------
-    version : str
-        The CUDA version that it serves, such as ``"13.0"``; empty where there is none.
-    devices : tuple of str
-        The devices' names, by ordinal.
-    missing : str
-        Why there is no driver, or no device; empty where there is one.
-    """
+    """The CUDA driver, or why there is none."""
 
     version: str = ""
+    """The CUDA version that it serves, such as ``"13.0"``; empty where there is none."""
     devices: tuple[str, ...] = ()
+    """The devices' names, by ordinal."""
     missing: str = ""
+    """Why there is no driver, or no device; empty where there is one."""
 
     @property
     def name(self) -> str:

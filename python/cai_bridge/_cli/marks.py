@@ -7,24 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Mark:
-    """How an outcome is shown.
-
-    Attributes
-    ----------
-    letter : str
-        What stands in its place.
-    word : str
-        What it is called.
-    meaning : str
-        What it means, for a legend.
-    style : str
-        The class of the style sheet, and the colour on a terminal.
-    """
+    """How an outcome is shown."""
 
     letter: str
+    """What stands in its place."""
     word: str
+    """What it is called."""
     meaning: str
+    """What it means, for a legend."""
     style: str
+    """The class of the style sheet, and the colour on a terminal."""
 
 
 DASH = "\u2013"

@@ -28,30 +28,20 @@ _COUNTS = ("seen", "late", "gates", "opened", "captured", "host_waits", "failed"
 
 @dataclass(frozen=True)
 class Program:
-    """What is run, and what of it is compared.
-
-    Attributes
-    ----------
-    command : tuple of str
-        The program and its arguments.
-    compare : str
-        ``"stdout"`` or ``"checkpoints"``.
-    match : str
-        A regular expression: only lines of stdout that have it are compared.
-    tolerance : float
-        How far two numbers may be apart, of the larger one.
-    delay : float
-        By how many seconds late work is late.
-    timeout : float or None
-        After how many seconds a run is ended.
-    """
+    """What is run, and what of it is compared."""
 
     command: tuple[str, ...]
+    """The program and its arguments."""
     compare: str = "stdout"
+    """``"stdout"`` or ``"checkpoints"``."""
     match: str = ""
+    """A regular expression: only lines of stdout that have it are compared."""
     tolerance: float = 0.0
+    """How far two numbers may be apart, of the larger one."""
     delay: float = 0.05
+    """By how many seconds late work is late."""
     timeout: float | None = None
+    """After how many seconds a run is ended."""
 
 
 @dataclass

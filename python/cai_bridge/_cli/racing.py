@@ -35,27 +35,18 @@ _HAND_OVERS = {
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two operations.
-
-    Attributes
-    ----------
-    operation : int
-        Its number.
-    stream : int
-        The index of its stream, in the order in which streams were first used.
-    function : str
-        The driver's function.
-    kernel : str
-        The kernel, or the function once more.
-    stack : list of list
-        The Python frames, outermost first: file, line, function, source.
-    """
+    """One of the two operations."""
 
     operation: int
+    """Its number."""
     stream: int
+    """The index of its stream, in the order in which streams were first used."""
     function: str
+    """The driver's function."""
     kernel: str
+    """The kernel, or the function once more."""
     stack: list[list[Any]]
+    """The Python frames, outermost first: file, line, function, source."""
 
     @property
     def frames(self) -> list[list[Any]]:
@@ -78,21 +69,14 @@ class Side:
 
 @dataclass(frozen=True)
 class Race:
-    """Two operations that nothing orders.
-
-    Attributes
-    ----------
-    late : Side
-        The one that was late.
-    early : Side or None
-        The one that did not wait for it; None if that was the host, with its own reads or writes.
-    runs : int
-        How many runs it took to find them.
-    """
+    """Two operations that nothing orders."""
 
     late: Side
+    """The one that was late."""
     early: Side | None
+    """The one that did not wait for it; None if that was the host, with its own reads or writes."""
     runs: int
+    """How many runs it took to find them."""
 
     def hand_over(self) -> tuple[str, str] | None:
         """Find a call between the two lines that hands an array over, and its protocol."""

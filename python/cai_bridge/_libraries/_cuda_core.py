@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from ._library import Library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, Library
 
 
 class CudaCore(Library):

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from cai_bridge._core import _Ndarrays, _stream_of_cupy
 
-from ._library import Quick, Routed
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, Quick, Routed
 
 
 class Cupy(Routed):

@@ -7,11 +7,7 @@ import time
 
 from cai_bridge._core import _xla_handler, _xla_said
 
-from ._library import DLPackView, Quick, Routed, log
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, DLPackView, Quick, Routed, log
 
 
 class Jax(Routed):

@@ -10,6 +10,9 @@ from cai_bridge._core import CaiView, DLPackView, _Maker
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, ClassVar
+else:
+    # Annotations are not evaluated, and to import `typing` would be most of an import's time.
+    Any = object
 
 
 def log(text: str, *shown: object) -> None:
@@ -134,4 +137,4 @@ class Routed(Library):
         return made
 
 
-__all__ = ["CaiView", "DLPackView", "Library", "Quick", "Routed"]
+__all__ = ["Any", "CaiView", "DLPackView", "Library", "Quick", "Routed", "log"]

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from cai_bridge._core import _to_numpy
 
-from ._library import DLPackView, Library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, DLPackView, Library
 
 
 class Numpy(Library):

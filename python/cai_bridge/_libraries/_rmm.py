@@ -11,11 +11,7 @@ default streams) and ``memory_resource/_memory_resource.pyx`` (``CallbackMemoryR
 
 from __future__ import annotations
 
-from ._library import Library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, Library
 
 LEGACY, PER_THREAD = 1, 2
 ALIGNMENT = 256

@@ -5,11 +5,7 @@ Before 2.10 it has none: then tensors are made of capsules, by ``torch.utils.dlp
 
 from __future__ import annotations
 
-from ._library import DLPackView, Library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, DLPackView, Library
 
 
 class Torch(Library):

@@ -12,11 +12,7 @@ from __future__ import annotations
 
 import sys
 
-from ._library import Library
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any
+from ._library import Any, Library
 
 TYPES = {
     "|b1": "bool",

@@ -15,27 +15,18 @@ from .result import Aspect
 
 @dataclass
 class Round:
-    """One try.
-
-    Attributes
-    ----------
-    wrong : str
-        What was wrong; empty where nothing was.
-    shown : bool
-        Whether what was held back was so for long enough, on a device that could overtake it.
-    waited : bool
-        Whether the host waited.
-    ms : float
-        How long the host was held.
-    reused : bool
-        Whether the memory was handed out again.
-    """
+    """One try."""
 
     wrong: str
+    """What was wrong; empty where nothing was."""
     shown: bool
+    """Whether what was held back was so for long enough, on a device that could overtake it."""
     waited: bool
+    """Whether the host waited."""
     ms: float
+    """How long the host was held."""
     reused: bool = False
+    """Whether the memory was handed out again."""
 
 
 def judge_handover(pair: Pair) -> tuple[Aspect, Aspect]:
