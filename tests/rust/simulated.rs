@@ -16,7 +16,7 @@ mod work;
 use std::sync::Arc;
 
 use cai_bridge::device::MemoryKind;
-use cai_bridge::driver::simulated::{ReportKind, Simulated, Span};
+use cai_bridge::driver::simulated::{FRESH, ReportKind, Simulated, Span};
 use cai_bridge::stream::Stream;
 
 /// A machine of two devices with one block of 64 bytes, `x`, on the first.
@@ -92,6 +92,26 @@ impl Machine {
     fn assert_races(&self, count: usize) {
         assert_eq!(self.kinds(), vec![ReportKind::Race; count], "{:#?}", self.cuda.reports());
     }
+}
+
+/// Runs a program without an order and with it: it races only without.
+fn races_unless(program: impl Fn(&Machine, bool)) {
+    for ordered in [false, true] {
+        let m = Machine::new();
+        program(&m, ordered);
+        m.assert_races(usize::from(!ordered));
+    }
+}
+
+/// The same for a program that copies a 7 into a block of its own, which misses it without the order.
+fn misses_unless(program: impl Fn(&Machine, u64, bool)) {
+    races_unless(|m, ordered| {
+        let y = m.alloc("y");
+        program(m, y, ordered);
+        m.cuda.run_all().unwrap();
+        let seen = if ordered { 7 } else { FRESH };
+        assert_eq!(m.value(y), seen, "a missing wait shows in the values");
+    });
 }
 
 fn whole(block: u64) -> Span {

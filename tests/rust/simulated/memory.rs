@@ -116,24 +116,6 @@ fn a_free_from_the_host_races_with_pending_work() {
 }
 
 #[test]
-fn a_free_on_a_stream_races_with_work_on_another() {
-    for ordered in [false, true] {
-        let m = Machine::new();
-        let (p, c, y) = (m.stream(false), m.stream(false), m.alloc("y"));
-        m.fill(p, m.x, 7);
-        m.order(p, c);
-        m.copy(c, y, m.x);
-        if ordered {
-            m.order(c, p);
-        }
-        m.cuda.free(m.x, Some(p)).unwrap();
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!ordered));
-        assert_eq!(m.value(y), if ordered { 7 } else { FREED });
-    }
-}
-
-#[test]
 fn a_free_on_a_stream_poisons_the_memory_when_it_runs() {
     let m = Machine::new();
     let s = m.stream(false);

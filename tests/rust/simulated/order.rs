@@ -3,10 +3,10 @@
 use std::thread;
 
 use cai_bridge::driver::Driver;
-use cai_bridge::driver::simulated::{AccessKind, Span};
+use cai_bridge::driver::simulated::{AccessKind, FREED, Span};
 use cai_bridge::stream::{Stream, Thread};
 
-use super::{Machine, whole};
+use super::{Machine, misses_unless, races_unless, whole};
 
 #[test]
 fn a_stream_orders_its_own_work() {
@@ -23,39 +23,34 @@ fn a_stream_orders_its_own_work() {
 
 #[test]
 fn two_streams_are_unordered_until_an_event_orders_them() {
-    for ordered in [false, true] {
-        let m = Machine::new();
-        let (p, c, y) = (m.stream(false), m.stream(false), m.alloc("y"));
+    misses_unless(|m, y, ordered| {
+        let (p, c) = (m.stream(false), m.stream(false));
         m.fill(p, m.x, 7);
         if ordered {
             m.order(p, c);
         }
         m.copy(c, y, m.x);
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!ordered));
-        assert_eq!(
-            m.value(y),
-            if ordered { 7 } else { 0xCD },
-            "a missing wait shows in the values"
-        );
-    }
+    });
 }
 
 #[test]
-fn a_write_after_an_unordered_read_races_and_overwrites() {
-    for ordered in [false, true] {
-        let m = Machine::new();
-        let (p, c, y) = (m.stream(false), m.stream(false), m.alloc("y"));
-        m.fill(p, m.x, 7);
-        m.order(p, c);
-        m.copy(c, y, m.x);
-        if ordered {
-            m.order(c, p);
-        }
-        m.fill(p, m.x, 8);
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!ordered));
-        assert_eq!(m.value(y), if ordered { 7 } else { 8 });
+fn a_write_or_a_free_after_an_unordered_read_races_and_overwrites() {
+    type Overwrite = fn(&Machine, Stream);
+    let overwrites: [(Overwrite, u8); 2] =
+        [(|m, p| m.fill(p, m.x, 8), 8), (|m, p| m.cuda.free(m.x, Some(p)).unwrap(), FREED)];
+    for (overwrite, written) in overwrites {
+        races_unless(|m, ordered| {
+            let (p, c, y) = (m.stream(false), m.stream(false), m.alloc("y"));
+            m.fill(p, m.x, 7);
+            m.order(p, c);
+            m.copy(c, y, m.x);
+            if ordered {
+                m.order(c, p);
+            }
+            overwrite(m, p);
+            m.cuda.run_all().unwrap();
+            assert_eq!(m.value(y), if ordered { 7 } else { written });
+        });
     }
 }
 
@@ -88,8 +83,7 @@ fn an_empty_access_is_none() {
 
 #[test]
 fn an_order_of_streams_is_transitive() {
-    for complete in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, complete| {
         let (a, b, c) = (m.stream(false), m.stream(false), m.stream(false));
         m.fill(a, m.x, 1);
         m.order(a, b);
@@ -97,51 +91,45 @@ fn an_order_of_streams_is_transitive() {
             m.order(b, c);
         }
         m.read(c, m.x);
-        m.assert_races(usize::from(!complete));
-    }
+    });
 }
 
 #[test]
 fn an_event_covers_what_was_queued_before_its_record_only() {
-    for late in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, before| {
         let (p, c) = (m.stream(false), m.stream(false));
         let event = m.cuda.create_event().unwrap();
-        if !late {
+        if before {
             m.fill(p, m.x, 1);
         }
         m.cuda.record_on(event, p).unwrap();
-        if late {
+        if !before {
             m.fill(p, m.x, 1);
         }
         m.cuda.wait_on(c, event).unwrap();
         m.read(c, m.x);
-        m.assert_races(usize::from(late));
-    }
+    });
 }
 
 #[test]
 fn a_wait_covers_what_is_queued_after_it_only() {
-    for late in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, after| {
         let (p, c) = (m.stream(false), m.stream(false));
         m.fill(p, m.x, 1);
-        if late {
+        if !after {
             m.read(c, m.x);
         }
         m.order(p, c);
-        if !late {
+        if after {
             m.read(c, m.x);
         }
-        m.assert_races(usize::from(late));
-    }
+    });
 }
 
 #[test]
 fn an_event_may_be_recorded_again_as_soon_as_the_wait_is_queued() {
-    for waited_before in [true, false] {
-        let m = Machine::new();
-        let (p, c, other, y) = (m.stream(false), m.stream(false), m.stream(false), m.alloc("y"));
+    misses_unless(|m, y, waited_before| {
+        let (p, c, other) = (m.stream(false), m.stream(false), m.stream(false));
         let event = m.cuda.create_event().unwrap();
         m.fill(p, m.x, 7);
         m.cuda.record_on(event, p).unwrap();
@@ -153,10 +141,7 @@ fn an_event_may_be_recorded_again_as_soon_as_the_wait_is_queued() {
             m.cuda.wait_on(c, event).unwrap();
         }
         m.copy(c, y, m.x);
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!waited_before));
-        assert_eq!(m.value(y) == 7, waited_before);
-    }
+    });
 }
 
 #[test]
@@ -172,78 +157,63 @@ fn a_wait_on_an_event_that_was_never_recorded_does_nothing() {
 
 #[test]
 fn the_legacy_stream_waits_for_blocking_streams_and_not_for_non_blocking_ones() {
-    for blocking in [false, true] {
-        let m = Machine::new();
-        let y = m.alloc("y");
+    misses_unless(|m, y, blocking| {
         m.fill(m.stream(blocking), m.x, 7);
         m.copy(Stream::Legacy, y, m.x);
-        m.cuda.run_all().unwrap();
-        m.assert_races(usize::from(!blocking));
-        assert_eq!(m.value(y) == 7, blocking);
-    }
+    });
 }
 
 #[test]
 fn blocking_streams_wait_for_the_legacy_stream_and_non_blocking_ones_do_not() {
-    for blocking in [false, true] {
-        for made_later in [false, true] {
-            let m = Machine::new();
+    for made_later in [false, true] {
+        races_unless(|m, blocking| {
             let before = m.stream(blocking);
             m.fill(Stream::Legacy, m.x, 7);
             m.read(if made_later { m.stream(blocking) } else { before }, m.x);
-            m.assert_races(usize::from(!blocking));
-        }
+        });
     }
 }
 
 #[test]
 fn work_on_the_legacy_stream_orders_blocking_streams_among_each_other() {
-    for between in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, between| {
         let (a, b) = (m.stream(true), m.stream(true));
         m.fill(a, m.x, 7);
         if between {
             m.cuda.launch(Stream::Legacy, "nothing", &[], &[], |_| ()).unwrap();
         }
         m.read(b, m.x);
-        m.assert_races(usize::from(!between));
-    }
+    });
 }
 
 #[test]
 fn an_event_on_the_legacy_stream_follows_all_blocking_streams() {
-    for blocking in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, blocking| {
         let (p, c) = (m.stream(blocking), m.stream(false));
         m.fill(p, m.x, 7);
         m.order(Stream::Legacy, c);
         m.read(c, m.x);
-        m.assert_races(usize::from(!blocking));
-    }
+    });
 }
 
 #[test]
 fn a_wait_on_the_legacy_stream_holds_blocking_streams_back() {
-    for blocking in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, blocking| {
         let (p, c) = (m.stream(false), m.stream(blocking));
         m.fill(p, m.x, 7);
         m.order(p, Stream::Legacy);
         m.read(c, m.x);
-        m.assert_races(usize::from(!blocking));
-    }
+    });
 }
 
 #[test]
 fn each_context_has_a_legacy_stream_of_its_own() {
-    for same in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, same| {
         let p = m.stream(true);
         m.fill(p, m.x, 7);
         m.cuda.set_device(i32::from(!same)).unwrap();
         m.read(Stream::Legacy, m.x);
-        m.assert_races(usize::from(!same));
-    }
+    });
 }
 
 #[test]
@@ -275,18 +245,16 @@ fn each_thread_has_a_default_stream_of_its_own_that_is_blocking() {
 
 #[test]
 fn a_launch_comes_after_what_the_host_did_before() {
-    for late in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, before| {
         let s = m.stream(false);
-        if !late {
+        if before {
             m.cuda.host_write(m.x, &[1; 64], "init").unwrap();
         }
         m.read(s, m.x);
-        if late {
+        if !before {
             m.cuda.host_write(m.x, &[1; 64], "init").unwrap();
         }
-        m.assert_races(usize::from(late));
-    }
+    });
 }
 
 #[test]
@@ -329,19 +297,16 @@ fn the_host_sync_of_an_event_covers_what_the_event_covers() {
 
 #[test]
 fn the_sync_of_the_legacy_stream_covers_blocking_streams() {
-    for blocking in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, blocking| {
         m.fill(m.stream(blocking), m.x, 7);
         m.cuda.synchronize_stream(Stream::Legacy).unwrap();
         m.cuda.host_read(m.x, 1, "x").unwrap();
-        m.assert_races(usize::from(!blocking));
-    }
+    });
 }
 
 #[test]
 fn the_sync_of_a_blocking_stream_covers_the_legacy_streams_work_behind_its_own_only() {
-    for after in [false, true] {
-        let m = Machine::new();
+    races_unless(|m, after| {
         let (blocking, y) = (m.stream(true), m.alloc("y"));
         m.fill(blocking, y, 1);
         m.fill(Stream::Legacy, m.x, 7);
@@ -350,8 +315,7 @@ fn the_sync_of_a_blocking_stream_covers_the_legacy_streams_work_behind_its_own_o
         }
         m.cuda.synchronize_stream(blocking).unwrap();
         m.cuda.host_read(m.x, 1, "x").unwrap();
-        m.assert_races(usize::from(!after));
-    }
+    });
 }
 
 #[test]
