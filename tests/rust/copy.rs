@@ -4,28 +4,10 @@ use cai_bridge::copy::{MAX_PITCH, Plan};
 use cai_bridge::error::{Error, Kind};
 use cai_bridge::layout::Layout;
 
-/// A small generator, so that a failure can be told by its seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self, below: i64) -> i64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) as i64) % below
-    }
-}
+use crate::layout::{Random, offsets};
 
 fn layout(shape: &[i64], strides: &[i64], item: i64) -> Layout {
     Layout::from_elements(shape, Some(strides), item).unwrap().0
-}
-
-/// Where each element of the array lies, the last index fastest.
-fn elements(shape: &[i64], strides: &[i64], item: i64) -> Vec<i64> {
-    let mut all = vec![0];
-    for (&extent, &stride) in shape.iter().zip(strides) {
-        all = all.iter().flat_map(|at| (0..extent).map(move |i| at + i * stride * item)).collect();
-    }
-    all
 }
 
 /// For each byte of the copy, the bytes from the first element to the one that it was copied from.
@@ -92,7 +74,7 @@ fn a_plan_copies_every_element_of_any_layout_to_its_place_in_c_order() {
             continue;
         };
         check_block(&plan);
-        let wanted: Vec<Option<i64>> = elements(&shape, &strides, item)
+        let wanted: Vec<Option<i64>> = offsets(&shape, &strides, item)
             .into_iter()
             .flat_map(|at| (0..item).map(move |byte| Some(at + byte)))
             .collect();

@@ -24,8 +24,8 @@ fn strides_are_bytes_in_cai_and_elements_in_dlpack() {
     }
 }
 
-/// Every offset in bytes that the array touches, by walking all indices.
-fn offsets(shape: &[i64], strides: &[i64], itemsize: i64) -> Vec<i64> {
+/// Every offset in bytes that the array touches, by walking all indices, the last one fastest.
+pub(crate) fn offsets(shape: &[i64], strides: &[i64], itemsize: i64) -> Vec<i64> {
     let mut all = vec![0];
     for (&extent, &stride) in shape.iter().zip(strides) {
         all = all
@@ -37,10 +37,10 @@ fn offsets(shape: &[i64], strides: &[i64], itemsize: i64) -> Vec<i64> {
 }
 
 /// A small generator, so that a failure can be told by its seed.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self, below: i64) -> i64 {
+    pub(crate) fn next(&mut self, below: i64) -> i64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as i64) % below

@@ -96,19 +96,23 @@ fn refused_dicts_say_what_was_wrong_what_it_was_and_what_is_allowed() {
     assert!(checked > 20, "{checked}");
 }
 
+/// A dict of two floats.
+fn two_floats(version: i64, stream: Option<i128>) -> Fields<'static> {
+    Fields {
+        shape: [2].into_iter().collect(),
+        strides: None,
+        typestr: "<f4",
+        data: (0x7000, false),
+        version,
+        stream,
+        structured: false,
+    }
+}
+
 #[test]
 fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() {
     let claim = |version: i64, stream: Option<i128>, unnamed: Option<Stream>| {
-        let fields = Fields {
-            shape: [2].into_iter().collect(),
-            strides: None,
-            typestr: "<f4",
-            data: (0x7000, false),
-            version,
-            stream,
-            structured: false,
-        };
-        decode(&fields, dialect(unnamed)).map(|decoded| decoded.claim)
+        decode(&two_floats(version, stream), dialect(unnamed)).map(|decoded| decoded.claim)
     };
     let said = |stream| Claim::Stated(Ready::On(stream));
     for default in [Stream::Legacy, Stream::PerThread(Thread::current())] {
@@ -125,15 +129,7 @@ fn a_stream_of_none_or_0_is_the_default_stream_of_a_producer_that_means_it_so() 
 #[test]
 fn what_names_no_stream_need_not_be_understood_where_the_caller_says_one() {
     for (stream, version) in [(0, 2), (0, 3), (-1, 3)] {
-        let fields = Fields {
-            shape: [2].into_iter().collect(),
-            strides: None,
-            typestr: "<f4",
-            data: (0x7000, false),
-            version,
-            stream: Some(stream),
-            structured: false,
-        };
+        let fields = two_floats(version, Some(stream));
         let declared = Dialect { declared: true, ..dialect(None) };
         let decoded = decode(&fields, declared).unwrap();
         assert_eq!(decoded.claim, Claim::Silent);

@@ -12,7 +12,21 @@ mod scopes;
 mod tensors;
 mod turns;
 
+use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, ArrayMut, DeviceStream, Grid, Kernel, Result, Scope, scope};
+
+/// A device, and two streams of it.
+fn two_streams() -> (SimulatedCuda, DeviceStream, DeviceStream) {
+    let cuda = SimulatedCuda::new(1);
+    let (one, other) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    (cuda, one, other)
+}
+
+/// Nothing raced, and no memory is left.
+fn assert_over(cuda: &SimulatedCuda) {
+    assert_eq!(cuda.bytes_in_use(), 0);
+    cuda.check().unwrap();
+}
 
 /// Adds 1 to each of the floats.
 pub(crate) static ADD: Kernel = Kernel::new("add", "").on_host(|call| {

@@ -5,6 +5,8 @@ use cai_bridge::driver::simulated::{Call, codes};
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, DeviceStream, Dtype, Element, Owner, Place, WorkStream, scope};
 
+use super::{assert_over, two_streams};
+
 struct Counted {
     memory: Array,
     stream: DeviceStream,
@@ -45,19 +47,18 @@ impl Drop for Counted {
     }
 }
 
+/// An owner of four floats, and how often it was dropped.
+fn counted(stream: &DeviceStream, panics: bool) -> (Counted, Arc<AtomicUsize>) {
+    let memory = Array::from_host(stream, &[1.0_f32; 4], &[4]).unwrap().into();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let theirs = Arc::clone(&dropped);
+    (Counted { memory, stream: stream.clone(), dropped: theirs, readonly: true, panics }, dropped)
+}
+
 #[test]
 fn an_owner_is_dropped_once_when_the_last_user_is_done() {
-    let cuda = SimulatedCuda::new(1);
-    let (stream, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
-    let memory = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
-    let dropped = Arc::new(AtomicUsize::new(0));
-    let owner = Counted {
-        memory,
-        stream: stream.clone(),
-        dropped: Arc::clone(&dropped),
-        readonly: true,
-        panics: false,
-    };
+    let (cuda, stream, theirs) = two_streams();
+    let (owner, dropped) = counted(&stream, false);
     let x = Array::from_owner(owner).unwrap();
     let count = || dropped.load(Ordering::SeqCst);
     let (part, tensor) = (x.reshape(&[2, 2]).unwrap(), x.to_dlpack(&theirs).unwrap());
@@ -73,15 +74,7 @@ fn an_owner_is_dropped_once_when_the_last_user_is_done() {
 fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor() {
     let cuda = SimulatedCuda::new(1);
     let stream = cuda.stream(0).unwrap();
-    let memory = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap().into();
-    let dropped = Arc::new(AtomicUsize::new(0));
-    let owner = Counted {
-        memory,
-        stream: stream.clone(),
-        dropped: Arc::clone(&dropped),
-        readonly: true,
-        panics: true,
-    };
+    let (owner, dropped) = counted(&stream, true);
     let tensor = Array::from_owner(owner).unwrap().to_dlpack(&stream).unwrap().into_raw();
     // SAFETY: the tensor that was given up above, deleted once.
     unsafe { ((*tensor).deleter.unwrap())(tensor) };
@@ -90,8 +83,7 @@ fn an_owner_that_panics_does_not_take_the_consumer_along_that_deletes_its_tensor
 
 #[test]
 fn where_the_device_has_no_pools_an_empty_array_is_taken_and_freed_by_the_host() {
-    let cuda = SimulatedCuda::new(1);
-    let (stream, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, stream, theirs) = two_streams();
     cuda.fail("cuMemAllocAsync", 1, codes::NOT_SUPPORTED).unwrap();
     let mut x = Array::from_host(&stream, &[1.0_f32; 4], &[4]).unwrap();
     super::add(&theirs, &mut x).unwrap();
@@ -99,8 +91,7 @@ fn where_the_device_has_no_pools_an_empty_array_is_taken_and_freed_by_the_host()
     drop(x); // the host waits for both streams
     let calls = cuda.machine().calls();
     assert_eq!(calls.iter().filter(|made| made.call == Call::MemFree).count(), 1);
-    assert_eq!(cuda.bytes_in_use(), 0);
-    cuda.check().unwrap();
+    assert_over(&cuda);
 }
 
 #[derive(Clone, Copy)]

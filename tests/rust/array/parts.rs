@@ -3,12 +3,11 @@
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, ByValue, Error, ErrorKind, Grid, Kernel, scope};
 
-use super::{ADD, COPY};
+use super::{ADD, COPY, two_streams};
 
 #[test]
 fn parts_of_a_view_are_written_by_one_kernel_or_by_two() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     for (axis, wanted) in [(0, [1.0, 2.0, 2.0, 3.0]), (1, [1.0, 2.0, 3.0, 4.0])] {
         let values = [1.0_f32, 2.0, 3.0, 4.0];
         let mut x = Array::from_host(&home, &values, &[2, 2]).unwrap();

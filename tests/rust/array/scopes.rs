@@ -1,7 +1,7 @@
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, Error, ErrorKind, scope};
 
-use super::{add, add_in, copied, copied_in};
+use super::{add, add_in, assert_over, copied, copied_in, two_streams};
 
 #[test]
 fn work_in_a_scope_runs_after_the_producers_and_before_what_it_does_next() {
@@ -40,8 +40,7 @@ fn captured_work_runs_when_its_graph_does_and_a_capture_that_fails_or_panics_is_
 
 #[test]
 fn memory_that_is_dropped_while_a_scope_of_another_stream_reads_it_is_freed_in_order_and_once() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     for round in 0..1000_u16 {
         let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
         let y = copied(&mine, &x).unwrap();
@@ -50,14 +49,12 @@ fn memory_that_is_dropped_while_a_scope_of_another_stream_reads_it_is_freed_in_o
             assert_eq!(y.to_vec::<f32>(&mine).unwrap(), [f32::from(round); 4]);
         }
     }
-    cuda.check().unwrap();
-    assert_eq!(cuda.bytes_in_use(), 0);
+    assert_over(&cuda);
 }
 
 #[test]
 fn a_scope_that_fails_or_panics_gives_the_memory_back_in_order_all_the_same() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     for panics in [false, true] {
         let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
         let work = std::panic::AssertUnwindSafe(|| {
@@ -74,14 +71,12 @@ fn a_scope_that_fails_or_panics_gives_the_memory_back_in_order_all_the_same() {
         }
         drop(x);
     }
-    cuda.check().unwrap();
-    assert_eq!(cuda.bytes_in_use(), 0);
+    assert_over(&cuda);
 }
 
 #[test]
 fn memory_outlives_its_array_while_a_scope_uses_it() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     let x: Array = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().into();
     scope(&mine, |s| {
         x.clone().on(s)?;
@@ -90,14 +85,12 @@ fn memory_outlives_its_array_while_a_scope_uses_it() {
     })
     .unwrap();
     drop(x);
-    assert_eq!(cuda.bytes_in_use(), 0);
-    cuda.check().unwrap();
+    assert_over(&cuda);
 }
 
 #[test]
 fn parts_of_an_array_keep_its_memory_and_are_ordered_with_it() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     let whole: Array = Array::from_host(&home, &[1.0_f32, 2.0, 3.0, 4.0], &[4]).unwrap().into();
     let rows = whole.reshape(&[2, 2]).unwrap();
     let columns = rows.strided(0, &[2, 2], &[1, 2]).unwrap();
@@ -107,14 +100,12 @@ fn parts_of_an_array_keep_its_memory_and_are_ordered_with_it() {
         [1.0, 3.0, 2.0, 4.0]
     );
     drop(columns);
-    assert_eq!(cuda.bytes_in_use(), 0);
-    cuda.check().unwrap();
+    assert_over(&cuda);
 }
 
 #[test]
 fn a_wait_that_fails_at_the_end_is_an_error_and_is_made_by_a_later_scope() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, mine) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, mine) = two_streams();
     let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
     let failed = scope(&mine, |s| {
         x.on(s)?;

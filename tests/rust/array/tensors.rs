@@ -1,12 +1,11 @@
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, ErrorKind, LegacyTensor, Tensor};
 
-use super::{add, copied};
+use super::{add, assert_over, copied, two_streams};
 
 #[test]
 fn a_tensor_is_ready_on_its_consumers_stream_and_goes_back_in_its_order() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, theirs) = two_streams();
     for round in 0..100_u8 {
         let x = Array::from_host(&home, &[f32::from(round); 4], &[4]).unwrap();
         let tensor: Tensor = x.to_dlpack(&theirs).unwrap();
@@ -17,8 +16,7 @@ fn a_tensor_is_ready_on_its_consumers_stream_and_goes_back_in_its_order() {
         drop(y); // the tensor is deleted, its work still queued
         assert_eq!(z.to_vec::<f32>(&theirs).unwrap(), [f32::from(round); 4]);
     }
-    cuda.check().unwrap();
-    assert_eq!(cuda.bytes_in_use(), 0);
+    assert_over(&cuda);
 }
 
 #[test]
@@ -40,8 +38,7 @@ fn a_tensor_through_cs_hands_is_the_same_array() {
 
 #[test]
 fn what_a_consumer_writes_is_seen_by_the_producer() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, theirs) = two_streams();
     let x = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap();
     // SAFETY: the tensor was made for that stream, and the producer works again when it is deleted.
     let y = unsafe { Array::from_dlpack(x.to_dlpack(&theirs).unwrap(), &theirs) };
@@ -58,14 +55,12 @@ fn a_tensor_is_deleted_from_any_thread() {
     let home = cuda.stream(0).unwrap();
     let tensor = Array::from_host(&home, &[1.0_f32; 4], &[4]).unwrap().to_dlpack(&home).unwrap();
     std::thread::spawn(move || drop(tensor)).join().unwrap();
-    assert_eq!(cuda.bytes_in_use(), 0);
-    cuda.check().unwrap();
+    assert_over(&cuda);
 }
 
 #[test]
 fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
-    let cuda = SimulatedCuda::new(1);
-    let (home, theirs) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, home, theirs) = two_streams();
     for round in 0..100_u8 {
         let x: Array = Array::from_host(&home, &[f32::from(round); 4], &[2, 2]).unwrap().into();
         let columns = x.strided(0, &[2, 2], &[1, 2]).unwrap();
@@ -82,6 +77,5 @@ fn a_legacy_tensor_is_ordered_freed_and_refused_as_its_structure_says() {
         drop(y);
         assert_eq!(z.to_vec::<f32>(&theirs).unwrap(), [f32::from(round) + 1.0; 4]);
     }
-    cuda.check().unwrap();
-    assert_eq!(cuda.bytes_in_use(), 0);
+    assert_over(&cuda);
 }

@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use cai_bridge::testing::SimulatedCuda;
 use cai_bridge::{Array, ArrayMut, Error, Grid, scope};
 
-use super::{ADD, COPY, add};
+use super::{ADD, COPY, add, two_streams};
 
 /// Two arrays of one memory.
 fn twice(cuda: &SimulatedCuda) -> (ArrayMut, ArrayMut) {
@@ -16,8 +16,7 @@ fn twice(cuda: &SimulatedCuda) -> (ArrayMut, ArrayMut) {
 
 #[test]
 fn two_views_of_one_memory_that_are_written_by_turns_are_in_order() {
-    let cuda = SimulatedCuda::new(1);
-    let (a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, a, b) = two_streams();
     let (mut x, mut y) = twice(&cuda);
     scope(&a, |a| {
         let mut x = x.on_mut(a)?.view_mut::<f32>()?;
@@ -41,8 +40,7 @@ fn two_views_of_one_memory_that_are_written_by_turns_are_in_order() {
 
 #[test]
 fn a_view_that_is_read_while_another_scope_writes_is_in_order() {
-    let cuda = SimulatedCuda::new(1);
-    let (a, b) = (cuda.stream(0).unwrap(), cuda.stream(0).unwrap());
+    let (cuda, a, b) = two_streams();
     let (mut x, y) = twice(&cuda);
     let mut seen = Array::empty::<f32>(&a, &[4]).unwrap();
     scope(&a, |a| {
