@@ -61,45 +61,29 @@ def check(
 
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["named", "ordered"])
-def test_to_cai_of_a_pending_torch_tensor_and_its_dict_do_not_hold_the_host(
-    driver: Any, note: Any, new_stream: Any, ordered: bool
+@pytest.mark.parametrize("library", ["torch", "cupy"])
+def test_to_cai_of_a_pending_array_and_its_dict_do_not_hold_the_host(
+    driver: Any, note: Any, new_stream: Any, library: str, ordered: bool
 ) -> None:
-    torch = pytest.importorskip("torch")
-    side, consumer = torch.cuda.Stream(), new_stream()
-    tensor = torch.zeros(streams.WORDS, device="cuda")
+    module, consumer = pytest.importorskip(library), new_stream()
+    if library == "torch":
+        side = module.cuda.Stream()
+        array, write = module.zeros(streams.WORDS, device="cuda"), streams.torch_writes_late
+    else:
+        side = module.cuda.Stream(non_blocking=True)
+        array, write = module.zeros(streams.WORDS, dtype=np.float32), streams.cupy_writes_late
 
     def pending(milliseconds: float) -> int:
-        streams.torch_writes_late(tensor, 1, side, milliseconds)
-        return streams.handle_of(side)
-
-    def action() -> Any:
-        view = to_cai(tensor, stream=consumer) if ordered else to_cai(tensor)
-        return view, view.__cuda_array_interface__
-
-    with torch.cuda.stream(side):
-        milliseconds = least_time(driver, pending, action)
-    check(note, f"to_cai(torch{', stream=side' if ordered else ''}) and its dict", milliseconds)
-
-
-@pytest.mark.parametrize("ordered", [False, True], ids=["named", "ordered"])
-def test_to_cai_of_a_pending_cupy_array_does_not_hold_the_host(
-    driver: Any, note: Any, new_stream: Any, ordered: bool
-) -> None:
-    cupy = pytest.importorskip("cupy")
-    side, consumer = cupy.cuda.Stream(non_blocking=True), new_stream()
-    array = cupy.zeros(streams.WORDS, dtype=np.float32)
-
-    def pending(milliseconds: float) -> int:
-        streams.cupy_writes_late(array, 1, side, milliseconds)
+        write(array, 1, side, milliseconds)
         return streams.handle_of(side)
 
     def action() -> Any:
         view = to_cai(array, stream=consumer) if ordered else to_cai(array)
         return view, view.__cuda_array_interface__
 
-    with side:
+    with side if library == "cupy" else module.cuda.stream(side):
         milliseconds = least_time(driver, pending, action)
-    check(note, f"to_cai(cupy{', stream=side' if ordered else ''}) and its dict", milliseconds)
+    check(note, f"to_cai({library}{', stream=side' if ordered else ''}) and its dict", milliseconds)
 
 
 def test_to_cai_of_a_pending_jax_array_holds_the_host_no_longer_than_jax_itself_needs(

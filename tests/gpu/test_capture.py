@@ -70,15 +70,20 @@ def test_cupy_takes_part_in_a_graph_of_torch(driver: Any, torch: Any, cupy: Any)
         assert (total.cpu().numpy() == value).all()
 
 
+def load(driver: Any, torch: Any, stream: Any, out: Any) -> None:
+    """Copy once outside a capture, in which torch's first call would fail."""
+    with torch.cuda.stream(stream):
+        out.copy_(out.clone())
+    driver.synchronize()
+
+
 def test_torch_takes_part_in_a_graph_of_cupy(driver: Any, torch: Any, cupy: Any) -> None:
     origin, side = cupy.cuda.Stream(non_blocking=True), torch.cuda.Stream()
     x = cupy.zeros(COUNT, dtype=np.float32)
     out = torch.zeros(COUNT, device="cuda")
     with origin:
         cupy.add(x, 1.0, out=x)
-    with torch.cuda.stream(side):
-        out.copy_(out.clone())
-    driver.synchronize()
+    load(driver, torch, side, out)
     with origin:
         origin.begin_capture()
         cupy.add(x, 1.0, out=x)
@@ -268,9 +273,7 @@ def test_a_view_made_before_a_capture_is_handed_over_inside_it(
         x = cupy.zeros(COUNT, dtype=np.float32)
         cupy.add(x, 1.0, out=x)
         view = from_cai(x)
-    with torch.cuda.stream(side):
-        out.copy_(out.clone())
-    driver.synchronize()
+    load(driver, torch, side, out)
     with origin:
         origin.begin_capture()
         cupy.add(x, 1.0, out=x)

@@ -197,13 +197,19 @@ def test_warps_own_import_of_a_view_is_in_order_though_it_ignores_the_dicts_stre
         assert bool((other.seen() == float(value)).all())
 
 
-@pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])
-def test_warp_reads_every_type_that_it_has_without_a_copy(driver: Any, dtype: str) -> None:
+def of_torch(driver: Any, dtype: str) -> tuple[Any, Any]:
+    """Values of a type on the host, and torch's array of them."""
     needs("torch")
-    warp = pytest.importorskip("warp")
     host = host_values(dtype)
     array = make("torch", host)
     driver.synchronize()
+    return host, array
+
+
+@pytest.mark.parametrize("dtype", [one for one in STANDARD if not one.startswith("complex")])
+def test_warp_reads_every_type_that_it_has_without_a_copy(driver: Any, dtype: str) -> None:
+    warp = pytest.importorskip("warp")
+    host, array = of_torch(driver, dtype)
     made = convert(array, warp)
     assert (type(made), made.ptr, made.shape) == (warp.array, pointer(array, "torch"), host.shape)
     assert made.dtype is getattr(warp, dtype)
@@ -228,11 +234,8 @@ def test_warps_stream_and_a_slice_keep_what_they_need(place: Place) -> None:
 
 @pytest.mark.parametrize("dtype", STANDARD)
 def test_rmms_buffer_is_the_bytes_of_any_array(driver: Any, dtype: str) -> None:
-    needs("torch")
     rmm = pytest.importorskip("rmm")
-    host = host_values(dtype)
-    array = make("torch", host)
-    driver.synchronize()
+    host, array = of_torch(driver, dtype)
     made = convert(array, rmm)
     assert (type(made), made.ptr) == (rmm.DeviceBuffer, pointer(array, "torch"))
     assert made.size == host.nbytes
@@ -240,11 +243,8 @@ def test_rmms_buffer_is_the_bytes_of_any_array(driver: Any, dtype: str) -> None:
 
 
 def test_rmms_buffer_does_not_grow_and_is_as_it_was(driver: Any) -> None:
-    needs("torch")
     rmm = pytest.importorskip("rmm")
-    host = host_values("float32")
-    array = make("torch", host)
-    driver.synchronize()
+    host, array = of_torch(driver, "float32")
     made = convert(array, rmm.DeviceBuffer)
     with pytest.raises(MemoryError):
         made.resize(2 * made.size)

@@ -194,13 +194,15 @@ def test_a_record_on_the_legacy_stream_orders_two_blocking_streams(
     assert not ordered.is_right(producer, consumer)
 
 
+@pytest.mark.parametrize("kind", [BLOCKING, NON_BLOCKING], ids=["blocking", "non-blocking"])
 def test_a_blocking_stream_follows_what_the_legacy_stream_has_waited_for(
-    driver: Driver, ordered: Ordered, event: int, new_stream: Any
+    driver: Driver, ordered: Ordered, event: int, new_stream: Any, kind: int
 ) -> None:
-    producer, consumer = new_stream(NON_BLOCKING), new_stream(BLOCKING)
+    producer, consumer = new_stream(kind), new_stream(BLOCKING)
 
     def edge() -> None:
-        driver("cuEventRecord", event, producer)
+        # The legacy stream's own record stands for what blocking streams do, too.
+        driver("cuEventRecord", event, LEGACY if kind == BLOCKING else producer)
         driver("cuStreamWaitEvent", LEGACY, event, 0)
 
     assert all(ordered.is_right(producer, consumer, edge) for _ in range(50))

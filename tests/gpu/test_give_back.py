@@ -101,28 +101,17 @@ class Cupy:
         return int(array.data.ptr)
 
 
-class Numba:
+class Numba(streams.NumbaCopies):
     """A consumer whose kernel runs on a stream of Numba's."""
 
     def __init__(self) -> None:
-        pytest.importorskip("numba")
-        from numba import cuda
-
-        self.cuda = cuda
-        self.stream = cuda.stream()
-        self.out = cuda.device_array(WORDS, dtype=np.float32)
-        _, self.copy = streams.numba_kernels()
+        super().__init__(WORDS)
 
     def read_late(self, driver: Any, take: Callable[[], Any]) -> Any:
         driver.spin(handle_of(self.stream), SPIN_MS)
         taken = take()
-        self.copy[(*streams.blocks_for(WORDS), self.stream)](taken, self.out)
+        self.copy_of(taken)
         return taken
-
-    def seen(self) -> Any:
-        host = self.out.copy_to_host(stream=self.stream)
-        self.stream.synchronize()
-        return host
 
 
 class Jax:

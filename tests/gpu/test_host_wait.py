@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from cai_bridge import from_cai, to_cai
+from cai_bridge.conformance import in_another_thread
 
 from . import capsules
 from .driver import (
@@ -159,20 +160,8 @@ def by(where: str, act: Callable[[], object]) -> None:
     """Act, in this thread or in another one."""
     if where == "this thread":
         act()
-        return
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            act()
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
+    else:
+        in_another_thread(act)
 
 
 class Ended:

@@ -158,19 +158,13 @@ def test_a_capsule_outlives_the_release_of_its_view(owner: Any) -> None:
     assert has_gone(gone)
 
 
-def test_a_view_in_a_reference_cycle_with_its_owner_is_collected(owner: Any) -> None:
+@pytest.mark.parametrize("to", [from_cai, to_cai])
+def test_a_view_in_a_reference_cycle_with_its_owner_is_collected(
+    owner: Any, to: Callable[[Any], Any]
+) -> None:
     exporter = owner()
     gone = weakref.ref(exporter)
-    exporter.view = from_cai(exporter)
-    del exporter
-    gc.collect()
-    assert gone() is None
-
-
-def test_a_cai_view_in_a_reference_cycle_with_its_owner_is_collected(owner: Any) -> None:
-    exporter = owner()
-    gone = weakref.ref(exporter)
-    exporter.view = to_cai(exporter)
+    exporter.view = to(exporter)
     del exporter
     gc.collect()
     assert gone() is None

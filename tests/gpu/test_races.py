@@ -109,6 +109,9 @@ class JaxProducer:
 class CupyConsumer:
     """Copies what it is given on a non-blocking stream of its own, and reads the copy."""
 
+    name, own_call = "cupy", "cupy.asarray"
+    without_sync = staticmethod(streams.cupy_view_without_sync)
+
     def __init__(self) -> None:
         self.cupy = pytest.importorskip("cupy")
         self.stream = self.cupy.cuda.Stream(non_blocking=True)
@@ -119,24 +122,30 @@ class CupyConsumer:
             self.out[...] = make()
             return self.cupy.asnumpy(self.out, stream=self.stream)
 
+    def take(self, array: Any) -> Any:
+        return self.cupy.asarray(array)
 
-class NumbaConsumer:
+    take_any = take
+
+
+class NumbaConsumer(streams.NumbaCopies):
     """Copies what it is given by a kernel on a stream of its own, and reads the copy."""
 
-    def __init__(self) -> None:
-        pytest.importorskip("numba")
-        from numba import cuda
-
-        self.cuda = cuda
-        self.stream = cuda.stream()
-        self.out = cuda.device_array(WORDS, dtype=np.float32)
-        _, self.copy = streams.numba_kernels()
+    name, own_call = "numba", "numba launch"
 
     def read(self, make: Callable[[], Any]) -> Any:
-        self.copy[(*streams.blocks_for(WORDS), self.stream)](make(), self.out)
-        host = self.out.copy_to_host(stream=self.stream)
-        self.stream.synchronize()
-        return host
+        self.copy_of(make())
+        return self.seen()
+
+    def without_sync(self, view: Any) -> Any:
+        return self.cuda.as_cuda_array(view, sync=False)
+
+    def take(self, array: Any) -> Any:
+        """What a launch is handed as it is."""
+        return array
+
+    def take_any(self, array: Any) -> Any:
+        return self.cuda.as_cuda_array(array)
 
 
 class TorchConsumer:
@@ -173,56 +182,31 @@ def report(note: Callable[..., None], case: str, wrong: int, without: int | str)
 
 
 @pytest.mark.parametrize("producer", ["torch", "jax"])
-def test_cupy_reads_what_a_pending_dlpack_producer_wrote_and_without_the_bridge_does_not(
-    driver: Any, note: Any, producer: str
+@pytest.mark.parametrize("consumer", [CupyConsumer, NumbaConsumer])
+def test_cupy_or_numba_reads_what_a_pending_dlpack_producer_wrote_and_without_the_bridge_does_not(
+    driver: Any, note: Any, consumer: type[CupyConsumer | NumbaConsumer], producer: str
 ) -> None:
-    source, sink = pending_producer(producer), CupyConsumer()
+    source, sink = pending_producer(producer), consumer()
 
     def through_the_bridge(value: int) -> Any:
         view = source.written(value, lambda array: to_cai(array, stream=sink.stream))
-        return sink.read(lambda: streams.cupy_view_without_sync(view))
+        return sink.read(lambda: sink.without_sync(view))
 
-    def by_asarray(value: int) -> Any:
+    def by_its_own_call(value: int) -> Any:
         view = source.written(value, to_cai)
-        return sink.read(lambda: sink.cupy.asarray(view))
+        return sink.read(lambda: sink.take(view))
 
     def without(value: int) -> Any:
         array = source.written(value, lambda array: array)
-        return sink.read(lambda: sink.cupy.asarray(array))
+        return sink.read(lambda: sink.take_any(array))
 
     wrong = count_wrong(driver, through_the_bridge)
-    wrong_by_asarray = count_wrong(driver, by_asarray)
+    wrong_by_its_own = count_wrong(driver, by_its_own_call)
     wrong_without = count_wrong(driver, without, source.is_pending)
-    report(note, f"{producer} pending -> CAI -> cupy on its own stream", wrong, wrong_without)
-    report(note, f"{producer} pending -> CAI -> cupy.asarray", wrong_by_asarray, wrong_without)
-    assert (wrong, wrong_by_asarray) == (0, 0)
-    assert wrong_without > 0
-
-
-@pytest.mark.parametrize("producer", ["torch", "jax"])
-def test_numba_reads_what_a_pending_dlpack_producer_wrote_and_without_the_bridge_does_not(
-    driver: Any, note: Any, producer: str
-) -> None:
-    source, sink = pending_producer(producer), NumbaConsumer()
-
-    def through_the_bridge(value: int) -> Any:
-        view = source.written(value, lambda array: to_cai(array, stream=sink.stream))
-        return sink.read(lambda: sink.cuda.as_cuda_array(view, sync=False))
-
-    def by_launch(value: int) -> Any:
-        view = source.written(value, to_cai)
-        return sink.read(lambda: view)
-
-    def without(value: int) -> Any:
-        array = source.written(value, lambda array: array)
-        return sink.read(lambda: sink.cuda.as_cuda_array(array))
-
-    wrong = count_wrong(driver, through_the_bridge)
-    wrong_by_launch = count_wrong(driver, by_launch)
-    wrong_without = count_wrong(driver, without, source.is_pending)
-    report(note, f"{producer} pending -> CAI -> numba on its own stream", wrong, wrong_without)
-    report(note, f"{producer} pending -> CAI -> numba launch", wrong_by_launch, wrong_without)
-    assert (wrong, wrong_by_launch) == (0, 0)
+    ways = {f"{sink.name} on its own stream": wrong, sink.own_call: wrong_by_its_own}
+    for way, seen in ways.items():
+        report(note, f"{producer} pending -> CAI -> {way}", seen, wrong_without)
+    assert (wrong, wrong_by_its_own) == (0, 0)
     assert wrong_without > 0
 
 
@@ -248,11 +232,8 @@ def test_torch_reads_what_a_pending_cai_producer_wrote_and_without_the_bridge_do
     assert wrong_without > 0
 
 
-def test_jax_reads_what_cupy_wrote_on_a_side_stream_where_its_own_import_fails(
-    driver: Any, note: Any
-) -> None:
-    jax = libraries.gpu_jax()
-    source = CupyProducer()
+def read_by_jax(jax: Any, source: CupyProducer) -> tuple[Read, Read]:
+    """How JAX reads what CuPy wrote, through the bridge and without it."""
     copied = jax.jit(lambda array: array + 0)
 
     def through_the_bridge(value: int) -> Any:
@@ -262,6 +243,14 @@ def test_jax_reads_what_cupy_wrote_on_a_side_stream_where_its_own_import_fails(
     def without(value: int) -> Any:
         return np.asarray(copied(source.written(value, jax.numpy.asarray)))
 
+    return through_the_bridge, without
+
+
+def test_jax_reads_what_cupy_wrote_on_a_side_stream_where_its_own_import_fails(
+    driver: Any, note: Any
+) -> None:
+    jax = libraries.gpu_jax()
+    through_the_bridge, without = read_by_jax(jax, CupyProducer())
     wrong = count_wrong(driver, through_the_bridge)
     try:
         beside: int | str = count_wrong(driver, without)
@@ -276,15 +265,7 @@ def test_jax_reads_what_cupy_wrote_on_its_default_stream(driver: Any, note: Any)
     jax = libraries.gpu_jax()
     source = CupyProducer()
     source.stream = source.cupy.cuda.Stream.null
-    copied = jax.jit(lambda array: array + 0)
-
-    def through_the_bridge(value: int) -> Any:
-        view = source.written(value, from_cai)
-        return np.asarray(copied(jax.dlpack.from_dlpack(view)))
-
-    def without(value: int) -> Any:
-        return np.asarray(copied(source.written(value, jax.numpy.asarray)))
-
+    through_the_bridge, without = read_by_jax(jax, source)
     wrong = count_wrong(driver, through_the_bridge)
     wrong_without = count_wrong(driver, without)
     report(note, "cupy default stream -> CAI -> JAX", wrong, wrong_without)

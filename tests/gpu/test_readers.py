@@ -31,6 +31,13 @@ def lent(torch: Any, producer: Any, take: Any) -> tuple[Any, int]:
         return take(x), x.data_ptr()
 
 
+def zeros(torch: Any) -> Any:
+    """What a reader copies to, once it is there."""
+    out = torch.zeros(WORDS, device="cuda")
+    torch.cuda.synchronize()
+    return out
+
+
 def reused(torch: Any, stream: Any, ptr: int) -> Any:
     """The producer's next array, which its allocator makes of the block that went back."""
     gc.collect()
@@ -43,8 +50,7 @@ def test_a_reader_under_a_stream_object_that_keeps_nothing_is_waited_for(
     driver: Any, torch: Any, new_stream: Callable[..., int]
 ) -> None:
     producer, own = torch.cuda.Stream(), new_stream()
-    out = torch.zeros(WORDS, device="cuda")
-    torch.cuda.synchronize()
+    out = zeros(torch)
     view, ptr = lent(torch, producer, to_cai)
     with torch.cuda.stream(torch.cuda.ExternalStream(own)):
         taken = torch.as_tensor(view, device="cuda")
@@ -123,8 +129,7 @@ def test_a_registered_library_that_reads_unnamed_is_waited_for(
     driver: Any, torch: Any, new_stream: Callable[..., int]
 ) -> None:
     producer, own = torch.cuda.Stream(), new_stream()
-    out = torch.zeros(WORDS, device="cuda")
-    torch.cuda.synchronize()
+    out = zeros(torch)
     registered = dict(_libraries._registered)
     register(Unnamed(own))
     try:

@@ -53,8 +53,12 @@ def pending_cai(driver: Any, words: Callable[..., int]) -> Callable[[int | None]
 # from_cai: order(P -> C) when DLPack is asked
 
 
-@pytest.mark.parametrize("consumer", KINDS)
-@pytest.mark.parametrize("producer", KINDS)
+EACH_TWO = pytest.mark.parametrize(
+    ("producer", "consumer"), [(one, other) for one in KINDS for other in KINDS]
+)
+
+
+@EACH_TWO
 def test_a_dlpack_export_makes_the_consumers_stream_wait_for_the_dicts(
     driver: Any, stream_of: Any, pending_cai: Any, producer: str, consumer: str
 ) -> None:
@@ -65,8 +69,7 @@ def test_a_dlpack_export_makes_the_consumers_stream_wait_for_the_dicts(
     assert capsules.name_of(capsule) == "dltensor_versioned"
 
 
-@pytest.mark.parametrize("consumer", KINDS)
-@pytest.mark.parametrize("producer", KINDS)
+@EACH_TWO
 def test_what_is_handed_on_by_the_legacy_default_stream_is_still_waited_for(
     driver: Any, stream_of: Any, pending_cai: Any, producer: str, consumer: str
 ) -> None:
